@@ -7,7 +7,7 @@ means, `protocol` what to do next. A request without an answer raises `NoAnswerE
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -127,9 +127,19 @@ class TransactionPort(Protocol):
     ) -> Mapping[TopicPartition, Answer]: ...
 
     def end_txn(
-        self, transactional_id: str, identity: Identity, commit: bool, deadline: Deadline
+        self,
+        transactional_id: str,
+        identity: Identity,
+        commit: bool,
+        deadline: Deadline,
+        *,
+        on_sent: Callable[[], None] | None = None,
     ) -> IdentityAnswer:
-        """TV2 answers with the next identity, TV1 with the one that was sent."""
+        """TV2 answers with the next identity, TV1 with the one that was sent.
+
+        `on_sent` is called once the request's bytes were handed to the network and before its
+        answer is awaited: the one moment of a transaction that a crash test can't reach else.
+        """
 
     def forget_coordinators(self) -> None:
         """A coordinator moved (15, 16): the next request looks it up again."""
