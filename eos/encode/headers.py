@@ -1,0 +1,80 @@
+"""Record headers: lists of (key, value) structs, flattened, encoded at once, cut up by record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eos.encode import varint
+from eos.encode.columns import Blobs, blobs, bytes_of, sliced
+from eos.encode.varint import Ints
+from eos.errors import RecordRefusedError
+
+
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """Every record's headers; `keys` and `values` are those of all records, one after the other."""
+
+    counts: Ints  # int32, how many headers a record has
+    first: Ints  # int64, one more than records: where a record's headers begin in keys and values
+    keys: Blobs
+    values: Blobs
+    encoded: Any  # pa.BinaryArray: a record's headers as Kafka writes them, without their count
+
+    @property
+    def byte_counts(self) -> Ints:
+        """int64, of the encoded headers of each record."""
+        return np.diff(bytes_of(self.encoded)[0]).astype(np.int64)
+
+
+def headers(lists: Any) -> Headers | None:
+    """Nothing if no record has a header: then the record's last byte is a 0 and that is all."""
+    if lists is None or pa.types.is_null(lists.type):
+        return None
+    _check_type(lists.type)
+    counts = pc.fill_null(pc.list_value_length(lists), 0).cast(pa.int32()).to_numpy()
+    first = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=first[1:])
+    if not first[-1]:
+        return None
+    structs = pc.list_flatten(lists)  # without what lies beneath null lists
+    keys = blobs(pc.struct_field(structs, 0), "headers.key")
+    values = blobs(pc.struct_field(structs, 1), "headers.value")
+    if (keys.lengths < 0).any():
+        raise RecordRefusedError(
+            "a record has a header without a key, which Kafka can't hold",
+            hint="give every element of the headers column a key; only its value may be null",
+        )
+    return Headers(counts, first, keys, values, _encode(keys, values, first))
+
+
+def _encode(keys: Blobs, values: Blobs, first: Ints) -> Any:
+    key_prefix, value_prefix = _length_prefixes(keys), _length_prefixes(values)
+    empty = pa.scalar(b"", pa.binary())
+    each = pc.binary_join_element_wise(key_prefix, keys.array, value_prefix, values.array, empty)
+    offsets, data = bytes_of(each)
+    # A record's headers lie next to each other already: only the offsets get fewer.
+    return sliced(data, np.ascontiguousarray(offsets[first]))
+
+
+def _length_prefixes(column: Blobs) -> Any:
+    unsigned = varint.zigzag(column.lengths)
+    rows = varint.Rows(len(unsigned))
+    rows.varint(unsigned, varint.sizes(unsigned))
+    return rows.column()
+
+
+def _check_type(kind: Any) -> None:
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if is_list and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2:
+        return
+    raise RecordRefusedError(
+        f"column headers has the type {kind}",
+        hint="headers are array<struct<key: string, value: binary>>",
+        column="headers",
+        type=str(kind),
+    )
