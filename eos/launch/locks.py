@@ -1,0 +1,86 @@
+"""File locks that the kernel drops when their holder dies, however it dies.
+
+`flock` belongs to the open file: two opens in one process are two holders, and a child process
+that is started (not merely forked) does not inherit one, since Python closes its descriptors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from eos.deadline import Deadline
+from eos.errors import UnavailableError
+
+_PAUSE_S = 0.05
+
+
+class FileLock:
+    """One holder's view of a lock file. Close it to let go."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+
+    def try_exclusive(self) -> bool:
+        return self._try(fcntl.LOCK_EX)
+
+    def try_shared(self) -> bool:
+        return self._try(fcntl.LOCK_SH)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _try(self, kind: int) -> bool:
+        try:
+            fcntl.flock(self._fd, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def is_held(path: Path) -> bool:
+    """Does somebody hold this lock? (For a moment this holds it itself.)"""
+    if not path.exists():
+        return False
+    lock = FileLock(path)
+    try:
+        return not lock.try_shared()
+    finally:
+        lock.close()
+
+
+def acquire_shared(path: Path, deadline: Deadline) -> FileLock:
+    lock = FileLock(path)
+    while not lock.try_shared():
+        _pause(lock, deadline)
+    return lock
+
+
+@contextlib.contextmanager
+def exclusive(path: Path, deadline: Deadline) -> Iterator[None]:
+    lock = FileLock(path)
+    while not lock.try_exclusive():
+        _pause(lock, deadline)
+    try:
+        yield
+    finally:
+        lock.close()
+
+
+def _pause(lock: FileLock, deadline: Deadline) -> None:
+    if deadline.has_passed:
+        lock.close()
+        raise UnavailableError(
+            f"another process holds `{lock.path}` for too long",
+            hint="look for a start that hangs, end it, and try again",
+            path=str(lock.path),
+        )
+    time.sleep(_PAUSE_S)

@@ -1,0 +1,59 @@
+"""Asks a broker one real question over a plain socket: which brokers are alive?
+
+A port that accepts connections proves little: a broker listens before it may serve. A Metadata
+answer that names every node proves that the cluster works.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+_METADATA, _VERSION, _CORRELATION = 3, 1, 7
+_ANSWER_BYTES_MAX = 1 << 20
+
+
+def live_brokers(port: int, timeout_s: float = 1.0, host: str = "127.0.0.1") -> frozenset[int]:
+    """The node ids that the broker at this port knows to be alive; empty if it does not answer."""
+    client = b"eos-probe"
+    body = struct.pack(">hhih", _METADATA, _VERSION, _CORRELATION, len(client)) + client
+    body += struct.pack(">i", 0)  # no topics
+    try:
+        with socket.create_connection((host, port), timeout=timeout_s) as connection:
+            connection.settimeout(timeout_s)
+            connection.sendall(struct.pack(">i", len(body)) + body)
+            (size,) = struct.unpack(">i", _read(connection, 4))
+            if not 8 <= size <= _ANSWER_BYTES_MAX:
+                return frozenset()
+            return _brokers(_read(connection, size))
+    except (OSError, struct.error):
+        return frozenset()
+
+
+def _read(connection: socket.socket, size: int) -> bytes:
+    parts = []
+    while size > 0:
+        part = connection.recv(min(size, 65536))
+        if not part:
+            raise ConnectionResetError("closed in the middle of an answer")
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _brokers(answer: bytes) -> frozenset[int]:
+    correlation, count = struct.unpack_from(">ii", answer)
+    if correlation != _CORRELATION:
+        return frozenset()
+    at, found = 8, set()
+    for _ in range(count):
+        (node,) = struct.unpack_from(">i", answer, at)
+        at = _after_string(answer, at + 4) + 4  # host, port
+        at = _after_string(answer, at)  # rack
+        found.add(node)
+    return frozenset(found)
+
+
+def _after_string(answer: bytes, at: int) -> int:
+    length: int = struct.unpack_from(">h", answer, at)[0]
+    return at + 2 + max(0, length)

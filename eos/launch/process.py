@@ -1,0 +1,59 @@
+"""Who ends with whom: a child never outlives the process that it works for."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+DRIVER_PID_FILE = "EOS_DRIVER_PID_FILE"
+EXIT_PARENT_DIED = 5  # errors.Recovery.RESTART: broken surroundings, a supervisor may start again
+
+_PR_SET_PDEATHSIG = 1
+_POLL_S = 0.2
+
+
+def end_with_parent(signal_number: int = signal.SIGKILL) -> None:
+    """Linux: the kernel signals this process when the thread that forked it ends.
+
+    Fit for `preexec_fn`. Elsewhere it does nothing, and the pollers alone do the work.
+    """
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(_PR_SET_PDEATHSIG, int(signal_number), 0, 0, 0)
+
+
+def announce() -> None:
+    """The driver tells its launcher who it is, so that signals reach Python and not the JVM.
+
+    Not guaranteed: that anybody reads it. Without a launcher (a cluster's own spark-submit) the
+    variable is missing and this does nothing.
+    """
+    path = os.environ.get(DRIVER_PID_FILE)
+    if not path:
+        return
+    unfinished = Path(f"{path}.{os.getpid()}")
+    unfinished.write_text(f"{os.getpid()}\n", encoding="ascii")
+    unfinished.replace(path)
+
+
+def die_with_parent() -> None:
+    """End this process at once (exit 5) when its parent, the JVM of spark-submit, is gone.
+
+    A driver without a JVM can neither commit nor abort; what is open expires or is fenced by the
+    next start. It polls, because the kernel's own signal follows the JVM's *thread* that forked
+    us, and would come when that thread ends although the JVM lives.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_POLL_S)
+        os.write(2, b"eos: the JVM of this driver died; the driver ends too\n")
+        os._exit(EXIT_PARENT_DIED)
+
+    threading.Thread(target=watch, name="eos-parent-watch", daemon=True).start()
