@@ -1,0 +1,184 @@
+"""Runs one pipeline's transactions: carries out what `protocol` says, with deadlines and retries.
+
+*Guarantees* `commit` returns COMMITTED only after the broker said so; an attempt that ended in any
+other way left a new identity behind before the next one begins; the blank init is sent by `fence`
+alone. *Not guaranteed* that COMMITTED is visible yet: the broker answers before it writes markers.
+
+Not for several threads at once: the pipeline has one lock around it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from enum import Enum
+
+from eos.deadline import Backoff, Deadline
+from eos.errors import EosError, UnavailableError
+from eos.transaction.port import CommittedOffset, Identity, TopicPartition, TransactionPort
+from eos.transaction.protocol import step
+from eos.transaction.requests import Requests, Work
+from eos.transaction.states import (
+    Answered,
+    Disputed,
+    Effect,
+    Event,
+    Failed,
+    InDoubt,
+    Open,
+    Ready,
+    Recorded,
+    State,
+    Unfenced,
+)
+
+
+class Conclusion(Enum):
+    COMMITTED = "committed"
+    IN_DOUBT = "in doubt"  # settle(), then the ledger knows
+    NOT_COMMITTED = "not committed"  # the ledger's word after a doubt: redo the micro-batch
+
+
+class Coordinator:
+    """One transactional id, one owner, one attempt at a time.
+
+    `reached` is told `end_txn_sent:before` and `end_txn_sent:after` around the bytes of
+    EndTxn(commit), each time they leave: the points around which a crash must be harmless.
+    """
+
+    def __init__(
+        self,
+        port: TransactionPort,
+        transactional_id: str,
+        group: str,
+        transaction_timeout_ms: int,
+        *,
+        reached: Callable[[str], None] | None = None,
+        backoff: Callable[[], Backoff] = Backoff,
+    ) -> None:
+        self._port = port
+        self._requests = Requests(
+            port, transactional_id, group, transaction_timeout_ms, reached or _nowhere
+        )
+        self._backoff = backoff
+        self._state: State = Unfenced()
+        self._error: EosError = UnavailableError("no request was sent yet")
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def identity(self) -> Identity:
+        """The running attempt's, or the one that the next attempt will have."""
+        return self._state.identity
+
+    @property
+    def is_disputed(self) -> bool:
+        """TV1: a FencedError that may stand for our own timed-out transaction. If the ledger has
+        no newer start record of another owner, `fence_again`; else it is final."""
+        return isinstance(self._state, Disputed)
+
+    def fence(self, deadline: Deadline) -> Identity:
+        """Takes the transactional id from whoever held it, and ends what he left open. Once."""
+        self._run(Event.FENCE, deadline)
+        return self.identity
+
+    def fence_again(self, deadline: Deadline) -> Identity:
+        """The start procedure's second chance while `is_disputed`. Then read the ledger, and
+        call `settled`."""
+        self._run(Event.FENCE_AGAIN, deadline)
+        return self.identity
+
+    def begin(self, deadline: Deadline) -> Identity:
+        """Opens an attempt. TV2 sends nothing; TV1 asks for an epoch if the last one is used."""
+        if not isinstance(self._state, Ready):
+            self._run(Event.BEGIN, deadline)
+        self._run(Event.BEGIN, deadline)
+        return self.identity
+
+    def produce(
+        self, record_batches: Mapping[TopicPartition, bytes], deadline: Deadline
+    ) -> Mapping[TopicPartition, int]:
+        """The driver's own ledger record, stamped with `identity`. Returns offsets.
+
+        Retries keep the bytes and with them the sequence: the broker tells a repeated record
+        batch from a new one by nothing else.
+        """
+        if not record_batches:
+            raise ValueError("an attempt without a ledger record could not be committed")
+        work = Work(record_batches=dict(record_batches))
+        self._run(Event.WRITE, deadline, work)
+        return work.written
+
+    def commit_offsets(
+        self, offsets: Mapping[TopicPartition, CommittedOffset], deadline: Deadline
+    ) -> None:
+        """Adds the group's offsets to the transaction: they become valid with its commit."""
+        if offsets:
+            self._run(Event.OFFSETS, deadline, Work(offsets=dict(offsets)))
+
+    def commit(self, deadline: Deadline) -> Conclusion:
+        """Never raises for what the broker answers: from the first byte on it is committed, or
+        in doubt until `settle` and the ledger say more."""
+        self._run(Event.COMMIT, deadline)
+        return Conclusion.IN_DOUBT if isinstance(self._state, InDoubt) else Conclusion.COMMITTED
+
+    def settle(self, deadline: Deadline) -> None:
+        """Closes an attempt in doubt. Only after it returns is the ledger's end final: read it,
+        then call `settled`."""
+        self._run(Event.SETTLE, deadline)
+
+    def settled(self, committed: bool) -> Conclusion:
+        """The ledger's word on the attempt that was in doubt, after which the next may begin."""
+        self._run(Event.SETTLED, Deadline.after_ms(0))
+        return Conclusion.COMMITTED if committed else Conclusion.NOT_COMMITTED
+
+    def fail(self, error: EosError) -> None:
+        """The attempt must not commit, whatever the broker would say. `abort` comes next."""
+        is_first = not isinstance(self._state, Failed)
+        self._run(Event.FAIL, Deadline.after_ms(0))
+        if is_first:  # what follows from a failure must not hide it
+            self._error = error
+
+    def abort(self, deadline: Deadline) -> Identity:
+        """Ends the attempt with a new identity in hand, or with FencedError if somebody else
+        took over meanwhile. May be called again if the deadline passed."""
+        self._run(Event.ABORT, deadline)
+        return self.identity
+
+    def _run(self, event: Event, deadline: Deadline, work: Work | None = None) -> None:
+        try:
+            self._carry_out(event, deadline, work or Work())
+        except BaseException:
+            # An interrupt may have struck between a request and its answer: the attempt is
+            # unknown territory. Once EndTxn(commit) may have left, its state says so already.
+            if event in {Event.WRITE, Event.OFFSETS} and isinstance(self._state, Open | Recorded):
+                self._take(Event.FAIL)
+            raise
+
+    def _carry_out(self, event: Event, deadline: Deadline, work: Work) -> None:
+        """Ends: each repetition waits first, and a wait past the deadline gives up."""
+        backoff = self._backoff()
+        todo = deque(self._take(event))
+        while todo:
+            effect = todo.popleft()
+            if effect is Effect.RAISE:
+                raise self._error
+            if effect is Effect.REFRESH:
+                self._port.forget_coordinators()
+            elif effect is Effect.WAIT and deadline.has_passed:
+                todo = deque(self._take(Event.GAVE_UP))
+            elif effect is Effect.WAIT:
+                backoff.sleep(deadline)
+            else:
+                answered, self._error = self._requests.send(effect, self.identity, deadline, work)
+                todo.extendleft(reversed(self._take(answered)))
+
+    def _take(self, event: Event | Answered) -> tuple[Effect, ...]:
+        self._state, effects = step(self._port.profile, self._state, event)
+        return effects
+
+
+def _nowhere(_point: str) -> None:
+    """No crash is planned."""

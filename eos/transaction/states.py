@@ -1,0 +1,135 @@
+"""The words of the transaction protocol: its states, the events that move it, what it has done.
+
+Where each state leads stands in its docstring; when, in `protocol`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple
+
+from eos.transaction.outcomes import Outcome
+from eos.transaction.port import NO_IDENTITY, Api, Identity
+
+
+class Event(Enum):
+    """What the caller asks for, and GAVE_UP: a request had no final answer by its deadline."""
+
+    FENCE = "fence"
+    BEGIN = "begin"
+    WRITE = "produce"
+    OFFSETS = "commit_offsets"
+    FAIL = "fail"
+    COMMIT = "commit"
+    ABORT = "abort"
+    SETTLE = "settle"
+    SETTLED = "settled"
+    FENCE_AGAIN = "fence_again"
+    GAVE_UP = "gave up"
+
+
+class Answered(NamedTuple):
+    """An answer. `outcome` is None if none came, so that nobody knows what the broker did."""
+
+    api: Api
+    outcome: Outcome | None
+    identity: Identity = NO_IDENTITY
+
+
+class Effect(Enum):
+    """What to do, in this order. A request's answer is the next event."""
+
+    INIT_BLANK = "InitProducerId that takes over from any owner"
+    INIT = "InitProducerId with our (id, epoch)"
+    ADD_PARTITIONS = "AddPartitionsToTxn"
+    PRODUCE = "Produce"
+    ADD_OFFSETS = "AddOffsetsToTxn"
+    COMMIT_OFFSETS = "TxnOffsetCommit"
+    END_COMMIT = "EndTxn(commit)"
+    END_ABORT = "EndTxn(abort)"
+    WAIT = "back off; GAVE_UP if the deadline has passed"
+    REFRESH = "forget the coordinators"
+    RAISE = "raise the error that the last answer stands for"
+
+
+API_OF: Final[Mapping[Effect, Api]] = {
+    Effect.INIT_BLANK: Api.INIT_PRODUCER_ID,
+    Effect.INIT: Api.INIT_PRODUCER_ID,
+    Effect.ADD_PARTITIONS: Api.ADD_PARTITIONS,
+    Effect.PRODUCE: Api.PRODUCE,
+    Effect.ADD_OFFSETS: Api.ADD_OFFSETS,
+    Effect.COMMIT_OFFSETS: Api.TXN_OFFSET_COMMIT,
+    Effect.END_COMMIT: Api.END_TXN,
+    Effect.END_ABORT: Api.END_TXN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """`identity` is the attempt's, or the next attempt's. Each state names where it leads."""
+
+    identity: Identity = NO_IDENTITY
+
+
+class Unfenced(State):
+    """Nothing owned yet. -> Ready; refused: -> Fenced, -> Stopped."""
+
+
+class Ready(State):
+    """An identity that no attempt has used. -> Open."""
+
+
+class Open(State):
+    """An attempt runs: writers may produce. -> Recorded, -> Failed, -> Aborting."""
+
+
+class Recorded(State):
+    """The ledger record is in the transaction. -> Committing, -> Failed, -> Aborting."""
+
+
+class Failed(State):
+    """This attempt must not commit. -> Aborting."""
+
+
+class Committing(State):
+    """EndTxn(commit) may have left. -> Ready, under TV1 -> Spent; no conclusion: -> InDoubt."""
+
+
+class InDoubt(State):
+    """Committed or not. After an init with (id, epoch): -> Judging, -> Fenced, TV1: -> Disputed."""
+
+
+class Judging(State):
+    """New identity, nothing open: the ledger can be read and its word is final. -> Ready."""
+
+
+class Aborting(State):
+    """EndTxn(abort) may have left. -> Ready; TV1, or refused: -> Renewing."""
+
+
+class Spent(State):
+    """TV1: committed, and its epoch is used up. -> Renewing."""
+
+
+class Renewing(State):
+    """An init with (id, epoch) asks for a new epoch, which also tells our own time-out (it is
+    granted) from a newer owner (it is not). -> Ready, -> Fenced, TV1: -> Disputed, -> Stopped."""
+
+
+class Disputed(State):
+    """TV1: refused as fenced, but our own timed-out transaction looks the same. If the ledger
+    shows no newer owner, the start procedure once more. -> Judging, -> Fenced, -> Stopped."""
+
+
+class Fenced(State):
+    """Final: a newer owner holds the transactional id."""
+
+
+class Stopped(State):
+    """Final: refused for good, or answered with what can't be."""
+
+
+STATES: Final = tuple(State.__subclasses__())
+COMMANDS: Final = tuple(event for event in Event if event is not Event.GAVE_UP)
