@@ -1,0 +1,258 @@
+"""A Kafka cluster of the pinned version, on this machine, for as long as somebody uses it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+
+from eos.deadline import Deadline
+from eos.errors import UnavailableError, UsageError
+from eos.launch.locks import FileLock, acquire_shared, exclusive
+from eos.launch.node import HOST, Node, Ports, free_ports, is_free, java_command
+from eos.launch.probe import live_brokers
+
+START_MS_MAX = 60_000
+STOP_MS_MAX = 30_000
+_POLL_S = 0.05
+_TRIES = 3  # ports that were free may be taken before the broker binds them
+
+
+class EmbeddedKafka:
+    """KRaft nodes that are broker and controller at once; one or three is only a number.
+
+    Guarantees: data under `root` persists from start to start. A second user of the same root, in
+    this or another process, shares the running cluster. It stops when its last user has stopped or
+    died, in whatever way, unless `keep` was set.
+    Not guaranteed: that `config` or `port` are in force where the cluster was already running.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        nodes: int = 1,
+        port: int | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        self.root = root.resolve()
+        self._count = nodes
+        self._port = port
+        self._config = dict(config or {})
+        self._nodes: tuple[Node, ...] = ()
+        self._minders: dict[int, subprocess.Popen[bytes]] = {}
+        self._use: FileLock | None = None
+
+    def __enter__(self) -> EmbeddedKafka:  # noqa: PYI034 - typing.Self begins with 3.11
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{HOST}:{node.ports.client}" for node in self._nodes)
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Where each node's ports, data and logs are."""
+        return self._nodes
+
+    def start(self, deadline: Deadline | None = None) -> None:
+        """Start what does not run yet, and return when every node serves."""
+        deadline = deadline or Deadline.after_ms(START_MS_MAX)
+        with exclusive(self.root / "start.lock", deadline):
+            # Our shared lock first: from here on no minder takes the cluster for forgotten.
+            use = acquire_shared(self.root / "users", deadline)
+            try:
+                self._start(deadline)
+            except BaseException:
+                use.close()
+                raise
+            self._use = use
+
+    def stop(self, deadline: Deadline | None = None) -> None:
+        """Let go. The last user stops the cluster and waits until it is gone."""
+        use, self._use = self._use, None
+        if use is None:
+            return
+        use.close()
+        last = FileLock(self.root / "users")
+        try:
+            # Exclusive: nobody else uses it, and nobody can begin to while we stop it.
+            if last.try_exclusive() and not (self.root / "keep").exists():
+                self._stop_nodes(deadline or Deadline.after_ms(STOP_MS_MAX))
+        finally:
+            last.close()
+
+    def keep(self) -> None:
+        """Let the cluster outlive its users, until `forget`."""
+        (self.root / "keep").touch()
+
+    def forget(self) -> None:
+        (self.root / "keep").unlink(missing_ok=True)
+
+    def kill(self, number: int, deadline: Deadline | None = None) -> None:
+        """SIGKILL one node's JVM, and wait until it is gone."""
+        node = self._node(number)
+        node.signal("broker_pid", signal.SIGKILL)
+        self._wait_gone(node, deadline or Deadline.after_ms(STOP_MS_MAX))
+
+    def restart(self, number: int, deadline: Deadline | None = None) -> None:
+        """Start a node again (stopping it first if it runs), on the ports that it had."""
+        deadline = deadline or Deadline.after_ms(START_MS_MAX)
+        node = self._node(number)
+        node.signal("minder_pid", signal.SIGTERM)
+        self._wait_gone(node, deadline)
+        self._spawn(node)
+        if not self._wait_ready(deadline):
+            raise self._failure("it could not bind its old ports")
+
+    def tool(
+        self, main_class: str, *arguments: str, timeout_s: float = 60
+    ) -> subprocess.CompletedProcess[str]:
+        """Run one of Kafka's own command line classes; its exit code is the caller's to read."""
+        return subprocess.run(
+            java_command(f"-Deos.broker.logs={self.root / 'tools'}", main_class, *arguments),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout_s,
+        )
+
+    # --- starting ------------------------------------------------------------------------------
+
+    def _start(self, deadline: Deadline) -> None:
+        for _ in range(_TRIES):
+            cluster_id, self._nodes = self._layout()
+            down = [node for node in self._nodes if not node.is_running]
+            with ThreadPoolExecutor(len(self._nodes)) as pool:
+                prepared = [
+                    pool.submit(node.prepare, cluster_id, self._nodes, self._config)
+                    for node in down
+                ]
+                for one in prepared:
+                    one.result()
+            for node in down:
+                self._spawn(node)
+            if self._wait_ready(deadline):
+                return
+            # A port was taken between our look and the broker's bind: stop all, choose again.
+            self._stop_nodes(deadline)
+        raise self._failure(f"its ports were taken {_TRIES} times")
+
+    def _layout(self) -> tuple[str, tuple[Node, ...]]:
+        """The cluster as it is written down, with new ports if nothing runs and one is taken."""
+        path = self.root / "cluster.json"
+        try:
+            known = json.loads(path.read_text())
+        except FileNotFoundError:
+            known = {"id": _cluster_id(), "ports": []}
+        ports = [Ports(*pair) for pair in known["ports"]]
+        if ports and len(ports) != self._count:
+            raise UsageError(
+                f"`{self.root}` holds a cluster of {len(ports)} nodes, {self._count} were asked",
+                hint="use another folder, or remove this one with its data",
+            )
+        nodes = self._named(ports)
+        if not any(node.is_running for node in nodes):
+            nodes = self._named(self._choose(ports))
+            known["ports"] = [[node.ports.client, node.ports.controller] for node in nodes]
+            unfinished = path.with_name(f"cluster.json.{os.getpid()}")
+            unfinished.write_text(json.dumps(known))
+            unfinished.replace(path)
+        elif self._port not in {None, nodes[0].ports.client}:
+            raise UsageError(
+                f"the cluster in `{self.root}` already runs on port {nodes[0].ports.client}",
+                hint="stop it first: `eos broker stop`",
+            )
+        return known["id"], nodes
+
+    def _named(self, ports: list[Ports]) -> tuple[Node, ...]:
+        return tuple(Node(number, self.root, pair) for number, pair in enumerate(ports, 1))
+
+    def _choose(self, before: list[Ports]) -> list[Ports]:
+        """The ports of the last start where they are free, so that an address stays good."""
+        every = [port for pair in before for port in (pair.client, pair.controller)]
+        if not every or not all(map(is_free, every)):
+            every = free_ports(2 * self._count)
+        if self._port is not None:
+            if not is_free(self._port):
+                raise UsageError(f"port {self._port} is taken", hint="choose another with --port")
+            every[0] = self._port
+        return [Ports(*every[at : at + 2]) for at in range(0, len(every), 2)]
+
+    def _spawn(self, node: Node) -> None:
+        before = self._minders.pop(node.number, None)
+        if before is not None:
+            before.wait()  # its node is down, so it has ended or is about to
+        self._minders[node.number] = node.spawn()
+
+    def _wait_ready(self, deadline: Deadline) -> bool:
+        """True when all nodes see all nodes; False if a port was taken; else it raises."""
+        wanted = frozenset(node.number for node in self._nodes)
+        waiting = set(self._nodes)
+        while waiting:
+            for node in tuple(waiting):
+                if live_brokers(node.ports.client) == wanted:
+                    waiting.discard(node)
+                elif self._has_ended(node):
+                    if "already in use" in node.complaint():
+                        return False
+                    raise self._failure(f"node {node.number} ended")
+            if deadline.has_passed:
+                raise self._failure("it does not serve in time")
+            time.sleep(_POLL_S if waiting else 0)
+        return True
+
+    def _has_ended(self, node: Node) -> bool:
+        own = self._minders.get(node.number)
+        return own.poll() is not None if own is not None else not node.is_running
+
+    def _failure(self, what: str) -> UnavailableError:
+        said = "\n".join(filter(None, (node.complaint() for node in self._nodes)))
+        return UnavailableError(
+            f"the embedded broker did not start: {what}" + (f"\n{said}" if said else ""),
+            hint=f"its logs are in `{self.root}`/node-*/broker.log and console.log",
+            root=str(self.root),
+        )
+
+    # --- stopping ------------------------------------------------------------------------------
+
+    def _stop_nodes(self, deadline: Deadline) -> None:
+        for node in self._nodes:
+            node.signal("minder_pid", signal.SIGTERM)
+        for node in self._nodes:
+            self._wait_gone(node, deadline)
+        for one in self._minders.values():
+            one.wait()
+        self._minders.clear()
+
+    def _wait_gone(self, node: Node, deadline: Deadline) -> None:
+        while node.is_running:
+            if deadline.has_passed:
+                node.signal("broker_pid", signal.SIGKILL)
+                node.signal("minder_pid", signal.SIGKILL)
+                deadline = Deadline.after_ms(5000)  # SIGKILL can't be refused, only be slow
+            time.sleep(_POLL_S)
+
+    def _node(self, number: int) -> Node:
+        return self._nodes[number - 1]
+
+
+def _cluster_id() -> str:
+    """Kafka's form: 16 random bytes, base64 for URLs without padding, not starting with `-`."""
+    return "E" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]

@@ -1,0 +1,201 @@
+"""One broker of the embedded cluster: its settings, its folder, its processes.
+
+    ROOT/cluster.json   the cluster's id and every node's ports
+    ROOT/start.lock     held while somebody starts the cluster
+    ROOT/users          shared lock of everybody who uses it
+    ROOT/keep           it was started to stay
+    ROOT/node-1/        lock, state.json, server.properties, data/, broker.log, console.log
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from eos.errors import UnavailableError
+from eos.launch import minder
+from eos.launch.jars import BROKER, ensure
+from eos.launch.java import find_java
+from eos.launch.locks import is_held
+
+HOST = "127.0.0.1"
+_LOG_SETTINGS = Path(__file__).with_name("broker-log4j2.properties")
+_JVM_OPTIONS = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-Djava.awt.headless=true")
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    client: int
+    controller: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Node numbers begin at 1."""
+
+    number: int
+    root: Path
+    ports: Ports
+
+    @property
+    def folder(self) -> Path:
+        return self.root / f"node-{self.number}"
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def is_running(self) -> bool:
+        """The lock is held until minder and JVM are both gone, so a reused pid can't fool it."""
+        return is_held(self.folder / "lock")
+
+    def pids(self) -> dict[str, int]:
+        """`minder_pid` and `broker_pid`, true only while the node runs."""
+        try:
+            found: dict[str, int] = json.loads((self.folder / "state.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return found
+
+    def signal(self, which: str, number: signal.Signals) -> None:
+        pid = self.pids().get(which)
+        if pid and self.is_running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        """Start the minder, which starts the JVM. The caller already holds a lock on `users`."""
+        command = [
+            *(sys.executable, "-I", "-S", minder.__file__, str(self.folder), "--"),
+            *java_command(f"-Deos.broker.logs={self.folder}", "kafka.Kafka", options=_JVM_OPTIONS),
+            str(self.folder / "server.properties"),
+        ]
+        # A session of its own: a terminal's Ctrl-C is for the pipeline, not for its broker.
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def prepare(self, cluster_id: str, everyone: Sequence[Node], extra: Mapping[str, str]) -> None:
+        """Write the settings; format the data folder if it is new."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        settings = self.folder / "server.properties"
+        lines = (f"{key}={value}" for key, value in _settings(self, everyone, extra).items())
+        settings.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        if (self.data / "meta.properties").exists():
+            return
+        logs = f"-Deos.broker.logs={self.folder}"
+        done = subprocess.run(
+            [
+                *java_command(logs, "kafka.tools.StorageTool"),
+                *("format", "--cluster-id", cluster_id, "--config", str(settings)),
+                "--ignore-formatted",
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        if done.returncode:
+            raise UnavailableError(
+                f"the data folder `{self.data}` could not be formatted: {done.stderr.strip()}",
+                hint="is the disk full, or the folder not writable?",
+            )
+
+    def complaint(self) -> str:
+        """Why the JVM ended, in its own last words."""
+        lines: list[str] = []
+        for name in ("broker.log", "console.log"):
+            with contextlib.suppress(OSError):
+                text = (self.folder / name).read_text(encoding="utf-8", errors="replace")
+                lines += [line for line in text.splitlines()[-200:] if _is_telling(line)]
+        return "\n".join(lines[-6:])
+
+
+def java_command(*arguments: str, options: Sequence[str] = ("-Xmx256m",)) -> list[str]:
+    """A command line that runs one of Kafka's own classes on the pinned jars."""
+    class_path = os.pathsep.join(str(path) for path in ensure(BROKER)[BROKER])
+    return [
+        *(str(find_java().binary), *options, f"-Dlog4j2.configurationFile={_LOG_SETTINGS}"),
+        *("-cp", class_path, *arguments),
+    ]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody has this moment. Held together while chosen, so all differ."""
+    sockets = []
+    try:
+        for _ in range(count):
+            one = socket.socket()
+            sockets.append(one)
+            one.bind((HOST, 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the JVM does
+        try:
+            one.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def _is_telling(line: str) -> bool:
+    return any(word in line for word in ("ERROR", "FATAL", "Exception", "Error:"))
+
+
+def _settings(node: Node, everyone: Sequence[Node], extra: Mapping[str, str]) -> dict[str, str]:
+    replicas = min(len(everyone), 3)
+    in_sync = max(1, replicas - 1)
+    client = f"PLAINTEXT://{HOST}:{node.ports.client}"
+    voters = ",".join(f"{one.number}@{HOST}:{one.ports.controller}" for one in everyone)
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node.number),
+        # Voters by configuration: ports may then change between two starts of the cluster.
+        "controller.quorum.voters": voters,
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"{client},CONTROLLER://{HOST}:{node.ports.controller}",
+        "advertised.listeners": client,
+        "log.dirs": str(node.data),
+        # A topic that nobody declared is a mistake, not a topic.
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": str(replicas),
+        "min.insync.replicas": str(in_sync),
+        # Few partitions of the internal topics: each costs files and start time.
+        "offsets.topic.num.partitions": "5",
+        "offsets.topic.replication.factor": str(replicas),
+        "transaction.state.log.num.partitions": "5",
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": str(in_sync),
+        "share.coordinator.state.topic.num.partitions": "1",
+        "share.coordinator.state.topic.replication.factor": str(replicas),
+        "share.coordinator.state.topic.min.isr": str(in_sync),
+        "group.initial.rebalance.delay.ms": "0",
+        # A node that was killed may come back after a session timeout; the default is 9 s.
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "500",
+        # Few threads, small buffers: this broker shares the machine with Spark.
+        "num.network.threads": "2",
+        "num.io.threads": "4",
+        "background.threads": "2",
+        "log.cleaner.dedupe.buffer.size": str(4 << 20),
+        **extra,
+    }
