@@ -1,0 +1,60 @@
+"""Gathers Arrow batches to a bounded size, and cuts up those that are larger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from eos.errors import UsageError
+
+
+def chunks(
+    batches: Iterator[pa.RecordBatch],
+    needed: frozenset[str],
+    welcome: frozenset[str],
+    bytes_max: int,
+    rows_max: int,
+) -> Iterator[pa.Table]:
+    """Tables of the columns that are needed or welcome, within both bounds unless a single row is
+    larger. Each column of a table is one piece.
+    """
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        for piece in _pieces(_selected(batch, needed, welcome), bytes_max, rows_max):
+            full = rows + piece.num_rows > rows_max or size + piece.nbytes > bytes_max
+            if held and full:
+                yield pa.Table.from_batches(held).combine_chunks()
+                held, rows, size = [], 0, 0
+            held.append(piece)
+            rows += piece.num_rows
+            size += piece.nbytes
+    if held:
+        yield pa.Table.from_batches(held).combine_chunks()
+
+
+def _selected(
+    batch: pa.RecordBatch, needed: frozenset[str], welcome: frozenset[str]
+) -> pa.RecordBatch:
+    names = batch.schema.names
+    missing = sorted(needed.difference(names))
+    if missing:
+        raise UsageError(
+            f"a sink needs the column {missing[0]}; the rows have {', '.join(names) or 'none'}",
+            hint=f"add {missing[0]} in the last transform, or name another column in the sink",
+            column=missing[0],
+        )
+    return batch.select([name for name in names if name in needed or name in welcome])
+
+
+def _pieces(batch: pa.RecordBatch, bytes_max: int, rows_max: int) -> Iterator[pa.RecordBatch]:
+    """Halves of halves, until each is within the bounds."""
+    if not batch.num_rows:
+        return
+    if batch.num_rows == 1 or (batch.num_rows <= rows_max and batch.nbytes <= bytes_max):
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _pieces(batch.slice(0, half), bytes_max, rows_max)
+    yield from _pieces(batch.slice(half), bytes_max, rows_max)

@@ -1,0 +1,184 @@
+"""The encode stage: rows in, record batches out, with a manifest of what was encoded.
+
+It runs in executors inside `mapInArrow`, or in the driver's process for a micro-batch of one task,
+and touches neither network nor Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from eos.encode.chunks import chunks
+from eos.encode.layout import layout
+from eos.encode.partition import Turn
+from eos.encode.record_batch import EncodedBatch, Span, encode_spans
+from eos.encode.refusal import SOURCE_COLUMNS, Refusal
+from eos.encode.sinks import SinkSpec, targets_of
+from eos.encode.split import split
+from eos.encode.targets import Targets
+from eos.encode.varint import Ints
+
+MANIFEST_TARGET = -1
+
+# What the stage yields: a row is a record batch, the last one is the manifest.
+SCHEMA = pa.schema(
+    [
+        pa.field("writer", pa.int32(), nullable=False),
+        pa.field("target", pa.int32(), nullable=False),
+        pa.field("source", pa.int32(), nullable=False),
+        pa.field("position", pa.int64(), nullable=False),
+        pa.field("records", pa.int32(), nullable=False),
+        pa.field("digest", pa.int64(), nullable=False),
+        pa.field("blob", pa.binary(), nullable=False),
+    ]
+)
+# The same for Spark, which wants a schema in words.
+SPARK_SCHEMA = (
+    "writer int, target int, source int, position bigint, records int, digest bigint, blob binary"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeStage:
+    """All that an encode task needs. It pickles, and one object serves every task of an attempt.
+
+    Guarantees: the same rows, task id and stage yield the same bytes. Within a target, records
+    keep the order of the rows. A record batch takes `request_bytes_max` and its topic's
+    max.message.bytes at most. The last row is the manifest, for a task without rows too.
+
+    Not guaranteed: the order of rows with different targets.
+    """
+
+    sinks: tuple[SinkSpec, ...]
+    targets: Targets
+    n_writers: int
+    base_timestamp_ms: int  # of the attempt: for records without a timestamp of their own
+    request_bytes_max: int = 1 << 20
+    # Where turns begin, for records without a key. Another number for each micro-batch keeps many
+    # small ones from beginning on the same partition.
+    turn: int = 0
+    chunk_bytes_max: int = 8 << 20  # rows are gathered up to here before they are encoded,
+    chunk_rows_max: int = 50_000  # so that many targets don't get tiny record batches
+
+    def encode(self, batches: Iterator[pa.RecordBatch], task_id: int) -> Iterator[pa.RecordBatch]:
+        task = _Task(self, task_id)
+        needed = frozenset[str]().union(*(sink.columns for sink in self.sinks))
+        where_from = frozenset(SOURCE_COLUMNS)
+        bounds = self.chunk_bytes_max, self.chunk_rows_max
+        for chunk in chunks(batches, needed, where_from, *bounds):
+            for index in range(len(self.sinks)):
+                yield from task.encode(index, chunk)
+        yield task.manifest()
+
+
+@dataclass(slots=True)
+class _Task:
+    """What one encode task has done so far."""
+
+    stage: EncodeStage
+    task_id: int
+    position: int = 0
+    records: dict[int, int] = field(default_factory=dict)  # target -> records
+    turns: dict[int, dict[str, Turn]] = field(default_factory=dict)  # sink -> topic -> turn
+
+    def encode(self, index: int, chunk: pa.Table) -> Iterator[pa.RecordBatch]:
+        """One sink's record batches of a chunk."""
+        stage, sink = self.stage, self.stage.sinks[index]
+        columns = sink.read(chunk)
+        turns = self.turns.setdefault(index, {})
+        first_turn = stage.turn + self.task_id
+        of_row = targets_of(
+            sink, chunk, columns, stage.targets, stage.request_bytes_max, turns, first_turn
+        )
+        order, of_row = _sorted(of_row)
+        rows = layout(columns if order is None else columns.take(order), stage.base_timestamp_ms)
+        spans: list[Span] = []
+        span_targets: list[int] = []
+        for target, start, end in _groups(of_row):
+            limit = min(stage.request_bytes_max, stage.targets.record_batch_bytes_max[target])
+            cut = list(split(rows, start, end, limit))
+            spans += cut
+            span_targets += [target] * len(cut)
+        encoded = encode_spans(rows, spans, sink.codec)
+        refusal = Refusal(chunk, sink.key_column)
+        for span, target, batch in zip(spans, span_targets, encoded, strict=True):
+            if len(batch.blob) > span.bytes_max:
+                row = span.start if order is None else int(order[span.start])
+                self._refuse(refusal, row, target, len(batch.blob))
+        yield from self._rows(span_targets, encoded)
+
+    def _refuse(self, refusal: Refusal, row: int, target: int, size: int) -> None:
+        of_topic = self.stage.targets.record_batch_bytes_max[target]
+        partition = self.stage.targets.partitions[target]
+        setting = f"max.message.bytes of topic {partition.topic}"
+        if self.stage.request_bytes_max < of_topic:
+            setting = "max_request_bytes"
+        limit = min(of_topic, self.stage.request_bytes_max)
+        refusal.too_large(row, partition, self.task_id, size, limit, setting)
+
+    def _rows(self, targets: list[int], encoded: list[EncodedBatch]) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of about `chunk_bytes_max` at most."""
+        start = size = 0
+        for index, batch in enumerate(encoded):
+            if index > start and size + len(batch.blob) > self.stage.chunk_bytes_max:
+                yield self._arrow(targets[start:index], encoded[start:index])
+                start, size = index, 0
+            size += len(batch.blob)
+        if start < len(encoded):
+            yield self._arrow(targets[start:], encoded[start:])
+
+    def _arrow(self, targets: list[int], encoded: list[EncodedBatch]) -> pa.RecordBatch:
+        for target, batch in zip(targets, encoded, strict=True):
+            self.records[target] = self.records.get(target, 0) + batch.records
+        writers = [target % self.stage.n_writers for target in targets]
+        return self._batch(writers, targets, encoded)
+
+    def manifest(self) -> pa.RecordBatch:
+        """How many records this task encoded for each target."""
+        pairs = np.array(sorted(self.records.items()), "<i4")
+        row = EncodedBatch(pairs.tobytes(), 0, 0)
+        return self._batch([self.stage.n_writers], [MANIFEST_TARGET], [row])
+
+    def _batch(
+        self, writers: list[int], targets: list[int], rows: list[EncodedBatch]
+    ) -> pa.RecordBatch:
+        first, self.position = self.position, self.position + len(rows)
+        columns: list[Any] = [
+            writers,
+            targets,
+            [self.task_id] * len(rows),
+            range(first, self.position),
+            [row.records for row in rows],
+            [row.digest for row in rows],
+            [row.blob for row in rows],
+        ]
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def read_manifest(blob: bytes) -> dict[int, int]:
+    """Target -> records, of one encode task."""
+    pairs = np.frombuffer(blob, "<i4").reshape(-1, 2)
+    return {int(target): int(records) for target, records in pairs}
+
+
+def _sorted(targets: Ints) -> tuple[Ints | None, Ints]:
+    """The stable order by target, and the targets in it. None: they are in order already."""
+    if not len(targets) or targets[0] == targets[-1] == targets.max() == targets.min():
+        return None, targets
+    small = targets.astype(np.uint16) if targets.max() < 1 << 16 else targets  # radix sort
+    order = np.argsort(small, kind="stable")
+    return order, targets[order]
+
+
+def _groups(targets: Ints) -> Iterator[tuple[int, int, int]]:
+    """(target, first row, end row) of each target in sorted rows."""
+    starts = np.flatnonzero(np.diff(targets, prepend=-1))
+    ends = np.append(starts[1:], len(targets))
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        yield int(targets[start]), start, end
