@@ -1,0 +1,267 @@
+"""Questions about topics, offsets, producers and settings, and the creation of a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+from kafka.protocol.admin import (
+    CreateTopicsRequest,
+    DescribeConfigsRequest,
+    DescribeProducersRequest,
+)
+from kafka.protocol.consumer.group import OffsetFetchRequest
+from kafka.protocol.consumer.offsets import ListOffsetsRequest
+
+from eos.deadline import Deadline
+from eos.errors import KafkaRefusedError, UnavailableError
+from eos.transaction.outcomes import name_of
+from eos.transaction.port import CommittedOffset, Identity, ProducerState, TopicPartition
+from eos.transaction.wire.cluster import Cluster, Kind, NoCoordinatorError, tries
+from eos.transaction.wire.requests import by_topic
+
+At = Literal["earliest", "latest"] | int
+
+_EARLIEST, _LATEST = -2, -1
+_LEADER_RETRIED = frozenset({3, 5, 6, 7, 9, 13, 56, 74, 75, 78})
+_GROUP_RETRIED = frozenset({7, 13, 14, 15, 16, 88})
+_CREATE_RETRIED = frozenset({5, 7, 13, 41, 89})
+_TOPIC_EXISTS = 36
+_TOPIC, _BROKER = 2, 4  # resource types of DescribeConfigs
+
+
+def list_offsets(
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    at: At,
+    committed: bool,
+    deadline: Deadline,
+) -> dict[TopicPartition, int]:
+    timestamp = {"earliest": _EARLIEST, "latest": _LATEST}.get(at, 0) if isinstance(at, str) else at
+
+    def make(tps: list[TopicPartition]) -> Any:
+        topic = ListOffsetsRequest.ListOffsetsTopic
+        partition = topic.ListOffsetsPartition
+        return ListOffsetsRequest(
+            version=7,
+            replica_id=-1,
+            isolation_level=int(committed),
+            topics=[
+                topic(
+                    name=name,
+                    partitions=[
+                        partition(
+                            partition_index=tp.partition,
+                            current_leader_epoch=-1,
+                            timestamp=timestamp,
+                        )
+                        for tp in of_topic
+                    ],
+                )
+                for name, of_topic in by_topic(tps).items()
+            ],
+        )
+
+    found = ask_leaders(cluster, "ListOffsets", partitions, make, deadline)
+    return {tp: result.offset for tp, result in found.items()}
+
+
+def describe_producers(
+    cluster: Cluster, partitions: Iterable[TopicPartition], deadline: Deadline
+) -> dict[TopicPartition, tuple[ProducerState, ...]]:
+    def make(tps: list[TopicPartition]) -> Any:
+        topic = DescribeProducersRequest.TopicRequest
+        return DescribeProducersRequest(
+            version=0,
+            topics=[
+                topic(name=name, partition_indexes=[tp.partition for tp in of_topic])
+                for name, of_topic in by_topic(tps).items()
+            ],
+        )
+
+    found = ask_leaders(cluster, "DescribeProducers", partitions, make, deadline)
+    return {
+        tp: tuple(
+            ProducerState(
+                Identity(state.producer_id, state.producer_epoch),
+                state.last_sequence,
+                state.current_txn_start_offset,
+            )
+            for state in result.active_producers
+        )
+        for tp, result in found.items()
+    }
+
+
+def ask_leaders(
+    cluster: Cluster,
+    api: str,
+    partitions: Iterable[TopicPartition],
+    make: Callable[[list[TopicPartition]], Any],
+    deadline: Deadline,
+) -> dict[TopicPartition, Any]:
+    """Asks each partition's leader, wherever it moves meanwhile. The results by partition."""
+    missing = set(partitions)
+    found: dict[TopicPartition, Any] = {}
+    codes: dict[TopicPartition, int] = {}
+    for _ in tries(deadline):
+        leaders = cluster.leaders(missing, deadline)
+        for node in sorted(set(leaders.values())):
+            led = sorted(tp for tp in missing if leaders[tp] == node)
+            response = cluster.try_once(node, make(led), deadline)
+            for tp, result in _results(response):
+                codes[tp] = result.error_code
+                if result.error_code == 0:
+                    found[tp] = result
+                elif result.error_code not in _LEADER_RETRIED:
+                    raise refused(api, result.error_code, f"{tp.topic}-{tp.partition}", result)
+        missing -= found.keys()
+        if not missing:
+            return found
+        cluster.forget_leaders()
+    tp = min(missing)
+    last = name_of(codes[tp]) if tp in codes else "no answer"
+    raise UnavailableError(f"{api} of {tp.topic}-{tp.partition} failed until the deadline: {last}")
+
+
+def _results(response: Any) -> Iterable[tuple[TopicPartition, Any]]:
+    if response is None:
+        return
+    for topic in response.topics:
+        for result in topic.partitions:
+            yield TopicPartition(topic.name, result.partition_index), result
+
+
+def committed_offsets(
+    cluster: Cluster, group: str, deadline: Deadline
+) -> dict[TopicPartition, CommittedOffset]:
+    request = OffsetFetchRequest.OffsetFetchRequestGroup
+    error = 0
+    for _ in tries(deadline):
+        try:
+            response = cluster.ask(
+                lambda: cluster.coordinator(Kind.GROUP, group, deadline),
+                # Without require_stable a pending commit would read as the offset before it.
+                lambda: OffsetFetchRequest(
+                    version=8, groups=[request(group_id=group, topics=None)], require_stable=True
+                ),
+                deadline,
+            )
+        except NoCoordinatorError as none:
+            raise refused("FindCoordinator", none.error, f"group {group}") from none
+        answer = response.groups[0]
+        results = list(_results(answer))
+        error = next((e for e in (answer.error_code, *(r.error_code for _, r in results)) if e), 0)
+        if error == 0:
+            return {
+                tp: CommittedOffset(result.committed_offset, result.metadata or "")
+                for tp, result in results
+                if result.committed_offset >= 0
+            }
+        if error not in _GROUP_RETRIED:
+            raise refused("OffsetFetch", error, f"group {group}")
+        cluster.forget_coordinators()
+    raise UnavailableError(
+        f"OffsetFetch of group {group} answered {name_of(error)} until the deadline",
+        hint="88: a transaction with offsets of this group is still open" if error == 88 else "",
+        error=error,
+    )
+
+
+def topic_config(cluster: Cluster, topic: str, name: str, deadline: Deadline) -> str:
+    return _config(cluster, _TOPIC, topic, name, deadline)
+
+
+def broker_config(cluster: Cluster, name: str, deadline: Deadline) -> str:
+    response = cluster.metadata((), deadline)
+    broker = min(broker.node_id for broker in response.brokers)
+    return _config(cluster, _BROKER, str(broker), name, deadline)
+
+
+def _config(cluster: Cluster, kind: int, resource: str, name: str, deadline: Deadline) -> str:
+    def make() -> Any:
+        return DescribeConfigsRequest(
+            version=4,
+            resources=[
+                DescribeConfigsRequest.DescribeConfigsResource(
+                    resource_type=kind, resource_name=resource, configuration_keys=[name]
+                )
+            ],
+            include_synonyms=False,
+            include_documentation=False,
+        )
+
+    if kind == _BROKER:
+        response = cluster.ask(lambda: int(resource), make, deadline)
+    else:
+        response = cluster.ask_any(make, deadline)
+    result = response.results[0]
+    where = f"topic {resource}" if kind == _TOPIC else f"broker {resource}"
+    if result.error_code:
+        raise refused("DescribeConfigs", result.error_code, where, result)
+    for config in result.configs:
+        if config.name == name and config.value is not None:
+            return str(config.value)
+    raise KafkaRefusedError(f"{where} has no setting {name}")
+
+
+def create_topic(
+    cluster: Cluster,
+    name: str,
+    partitions: int,
+    replication: int,
+    config: Mapping[str, str],
+    deadline: Deadline,
+) -> bool:
+    topic = CreateTopicsRequest.CreatableTopic
+    request = CreateTopicsRequest(
+        version=7,
+        topics=[
+            topic(
+                name=name,
+                num_partitions=partitions,
+                replication_factor=replication,
+                assignments=[],
+                configs=[
+                    topic.CreatableTopicConfig(name=key, value=value)
+                    for key, value in sorted(config.items())
+                ],
+            )
+        ],
+        timeout_ms=max(1, cluster.limited(deadline).left_ms),
+        validate_only=False,
+    )
+    error = 0
+    for _ in tries(deadline):
+        controller = cluster.metadata((), deadline).controller_id
+        # Repeating it is harmless: the second time it is there (36).
+        response = cluster.try_once(controller, request, deadline)
+        if response is None:
+            continue
+        result = response.topics[0]
+        error = result.error_code
+        if error in (0, _TOPIC_EXISTS):
+            _wait_for_leaders(cluster, name, deadline)
+            return bool(error == 0)
+        if error not in _CREATE_RETRIED:
+            raise refused("CreateTopics", error, f"topic {name}", result)
+    raise UnavailableError(
+        f"topic {name} could not be created in time: {name_of(error) if error else 'no answer'}"
+    )
+
+
+def _wait_for_leaders(cluster: Cluster, topic: str, deadline: Deadline) -> None:
+    """Created means that the controller has it in its log: the brokers hear of it after."""
+    for _ in tries(deadline):
+        info = cluster.topics([topic], deadline)[topic]
+        if info.partitions:
+            cluster.leaders([TopicPartition(topic, p) for p in range(info.partitions)], deadline)
+            return
+    raise UnavailableError(f"topic {topic} was created, but no broker knows it yet")
+
+
+def refused(api: str, error: int, what: str, result: Any = None) -> KafkaRefusedError:
+    said = getattr(result, "error_message", None)
+    return KafkaRefusedError(
+        f"{api} of {what}: {name_of(error)}{': ' + said if said else ''}", error=error, api=api
+    )

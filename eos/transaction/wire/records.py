@@ -1,0 +1,153 @@
+"""Reads a short stretch of one partition: the ledger, or what a test wants to see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from kafka.protocol.consumer.fetch import FetchRequest
+from kafka.record import MemoryRecords
+
+from eos.deadline import Deadline
+from eos.errors import UnavailableError
+from eos.transaction.outcomes import name_of
+from eos.transaction.port import TopicPartition
+from eos.transaction.wire.admin import refused
+from eos.transaction.wire.cluster import Cluster
+
+_FETCH_BYTES_MAX = 4 * 1024 * 1024
+_WAIT_MS = 500
+_RETRIED = frozenset({3, 5, 6, 7, 9, 13, 56, 74, 75, 78})
+
+
+class StoredRecord(NamedTuple):
+    """As it lies in the log. `producer_id` -1 and `epoch` -1: written without idempotence."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    producer_id: int
+    epoch: int
+
+
+def read_records(
+    cluster: Cluster,
+    partition: TopicPartition,
+    offset_start: int,
+    offset_end: int,
+    committed: bool,
+    deadline: Deadline,
+    records_max: int,
+) -> list[StoredRecord]:
+    found: list[StoredRecord] = []
+    position = offset_start
+    error = 0
+    while position < offset_end:
+        if deadline.has_passed:
+            raise UnavailableError(
+                f"{partition.topic}-{partition.partition} could not be read from offset "
+                f"{position} to {offset_end} in time" + (f": {name_of(error)}" if error else ""),
+                hint="a transaction that is still open there holds readers up" if committed else "",
+                offset=position,
+            )
+        result = _fetch(cluster, partition, position, committed, deadline)
+        if result is None:
+            continue
+        error = result.error_code
+        if error in _RETRIED:
+            cluster.pause(deadline)
+            continue
+        if error:
+            where = f"{partition.topic}-{partition.partition} from offset {position}"
+            raise refused("Fetch", error, where)
+        aborted = _Aborted(result.aborted_transactions or ())
+        for batch in _batches(result.records):
+            if not aborted.hides(batch) or not committed:
+                for record in _records(batch):
+                    if not offset_start <= record.offset < offset_end:
+                        continue
+                    if len(found) == records_max:
+                        return found
+                    found.append(record)
+            # Also past what was compacted away, control batches and hidden ones.
+            position = max(position, batch.last_offset + 1)
+    return found
+
+
+def _fetch(
+    cluster: Cluster, partition: TopicPartition, position: int, committed: bool, deadline: Deadline
+) -> Any:
+    topic = FetchRequest.FetchTopic
+    request = FetchRequest(
+        version=12,
+        replica_id=-1,
+        max_wait_ms=deadline.at_most_ms(_WAIT_MS),
+        min_bytes=1,
+        max_bytes=_FETCH_BYTES_MAX,
+        isolation_level=int(committed),
+        topics=[
+            topic(
+                topic=partition.topic,
+                partitions=[
+                    topic.FetchPartition(
+                        partition=partition.partition,
+                        fetch_offset=position,
+                        partition_max_bytes=_FETCH_BYTES_MAX,
+                    )
+                ],
+            )
+        ],
+        forgotten_topics_data=[],
+    )
+    leader = cluster.leaders([partition], deadline)[partition]
+    response = cluster.try_once(leader, request, deadline)
+    if response is None:
+        return None
+    if response.error_code:
+        raise refused("Fetch", response.error_code, f"{partition.topic}-{partition.partition}")
+    return response.responses[0].partitions[0]
+
+
+class _Aborted:
+    """Which batches belong to aborted transactions, as the broker lists them with a fetch.
+
+    A transaction is listed from its first offset; it ends at the producer's abort marker. Batches
+    must be shown to `hides` in offset order.
+    """
+
+    def __init__(self, listed: Any) -> None:
+        self._to_come = sorted(((t.first_offset, t.producer_id) for t in listed), reverse=True)
+        self._open: set[int] = set()
+
+    def hides(self, batch: Any) -> bool:
+        while self._to_come and self._to_come[-1][0] <= batch.last_offset:
+            self._open.add(self._to_come.pop()[1])
+        if batch.is_control_batch:
+            if any(record.abort for record in batch):
+                self._open.discard(batch.producer_id)
+            return True
+        return bool(batch.is_transactional and batch.producer_id in self._open)
+
+
+def _batches(blob: bytes | None) -> Iterator[Any]:
+    """Whole batches only: the broker cuts the last one where the size limit falls."""
+    records = MemoryRecords(blob or b"")
+    while records.has_next():
+        yield records.next_batch()
+
+
+def _records(batch: Any) -> Iterator[StoredRecord]:
+    if batch.is_control_batch:
+        return
+    for record in batch:
+        yield StoredRecord(
+            record.offset,
+            record.timestamp,
+            record.key,
+            record.value,
+            tuple((name, value) for name, value in record.headers),
+            batch.producer_id,
+            batch.producer_epoch,
+        )
