@@ -1,0 +1,75 @@
+"""Named points of a micro-batch at which a test, or `--demo-crash`, may kill the pipeline.
+
+Inert unless EOS_CRASH_AT is set: `<point>:<before|after>:<python|jvm|both>`. The driver reads it
+once; writers get the same plan with the driver's process ids in it, since the first Produce
+happens in a Python worker. Before anything dies the point is appended to EOS_CRASH_LOG, so that
+a test can tell that its fault was hit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from dataclasses import dataclass
+
+from eos.errors import UsageError
+
+POINTS = (
+    "begin",
+    "first_produce",
+    "all_acked",
+    "ledger_record",
+    "offsets",
+    "end_txn_sent",
+    "end_txn_answered",
+    "commit_log",
+)
+MOMENTS = ("before", "after")
+VICTIMS = ("python", "jvm", "both")
+
+
+@dataclass(frozen=True, slots=True)
+class CrashPlan:
+    """Where to die and which processes go. The default dies nowhere."""
+
+    point: str = ""
+    victims: tuple[int, ...] = ()
+    driver: int = 0
+    log: str = ""
+
+    @classmethod
+    def from_environment(cls) -> CrashPlan:
+        """Called by the driver: the JVM that spark-submit started is its parent."""
+        text = os.environ.get("EOS_CRASH_AT", "")
+        if not text:
+            return cls()
+        parts = text.split(":")
+        known = len(parts) == 3 and parts[0] in POINTS and parts[1] in MOMENTS
+        if not known or parts[2] not in VICTIMS:
+            raise UsageError(
+                f"EOS_CRASH_AT is {text!r}, which names no crash point",
+                hint=f"POINT:before|after:python|jvm|both, POINT one of {', '.join(POINTS)}",
+            )
+        driver, jvm = os.getpid(), os.getppid()
+        victims = {"python": (driver,), "jvm": (jvm,), "both": (jvm, driver)}[parts[2]]
+        log = os.environ.get("EOS_CRASH_LOG", "")
+        return cls(f"{parts[0]}:{parts[1]}", victims, driver, log)
+
+    def reached(self, point: str) -> None:
+        """Dies here if this is the planned point; otherwise costs one comparison."""
+        if point != self.point:
+            return
+        if self.log:
+            with open(self.log, "a", encoding="utf-8") as log:
+                log.write(f"{point} {os.getpid()}\n")
+                log.flush()
+                os.fsync(log.fileno())
+        # This process goes last, or it would not live to kill the others.
+        for pid in sorted(self.victims, key=lambda pid: pid == os.getpid()):
+            with contextlib.suppress(ProcessLookupError):  # another writer was here first
+                os.kill(pid, signal.SIGKILL)
+        # A driver whose JVM alone died goes on, as it would in earnest, until it notices. A
+        # writer sends nothing more: its record batches must stay those of a half-written attempt.
+        if os.getpid() != self.driver:
+            os._exit(137)
