@@ -17,6 +17,8 @@ from eos.encode.targets import Targets
 from eos.encode.varint import Ints
 from eos.errors import UsageError
 
+HEADERS_COLUMN = "headers"
+
 
 @dataclass(frozen=True, slots=True)
 class SinkSpec:
@@ -28,7 +30,7 @@ class SinkSpec:
     partitioner: Partitioner = Partitioner.KEY
     key_column: str = "key"
     value_column: str = "value"
-    headers_column: str | None = None
+    headers_column: str | None = HEADERS_COLUMN  # by this name it may be absent; None: no headers
     timestamp_column: str | None = None  # timestamp, or integer milliseconds; null: the attempt's
     partition_column: str | None = None  # null: the partitioner decides
 
@@ -38,7 +40,7 @@ class SinkSpec:
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that it reads."""
+        """The columns that it can't do without."""
         names = (
             self.key_column,
             self.value_column,
@@ -47,19 +49,23 @@ class SinkSpec:
             self.partition_column,
             self.topic_column,
         )
-        return frozenset(name for name in names if name is not None)
+        return frozenset(name for name in names if name not in {None, HEADERS_COLUMN})
 
     def read(self, rows: pa.Table) -> Columns:
         """Its columns of a chunk."""
         return Columns(
             key=_column(rows, self.key_column),
             value=_column(rows, self.value_column),
-            headers=self.headers_column and _column(rows, self.headers_column),
+            headers=self._headers(rows),
             timestamp=self.timestamp_column and _milliseconds(rows, self.timestamp_column),
         )
 
+    def _headers(self, rows: pa.Table) -> Any:
+        name = self.headers_column
+        return _column(rows, name) if name and name in rows.schema.names else None
 
-class TopicRows(NamedTuple):
+
+class _TopicRows(NamedTuple):
     topic: str
     rows: Ints | None  # None: all of them
 
@@ -96,9 +102,9 @@ def targets_of(
 
 def _by_topic(
     sink: SinkSpec, rows: pa.Table, targets: Targets, refusal: Refusal
-) -> list[TopicRows]:
+) -> list[_TopicRows]:
     if sink.topic is not None:
-        return [TopicRows(sink.topic, None)]
+        return [_TopicRows(sink.topic, None)]
     assert sink.topic_column is not None
     names = _column(rows, sink.topic_column)
     encoded = names.dictionary_encode()
@@ -111,7 +117,7 @@ def _by_topic(
         where = np.flatnonzero(codes == code)
         if name not in known:
             refusal.unknown_topic(int(where[0]), name, sink.topic_column)
-        groups.append(TopicRows(name, where))
+        groups.append(_TopicRows(name, where))
     return groups
 
 

@@ -18,10 +18,12 @@ from eos.encode.layout import layout
 from eos.encode.partition import Turn
 from eos.encode.record_batch import EncodedBatch, Span, encode_spans
 from eos.encode.refusal import SOURCE_COLUMNS, Refusal
-from eos.encode.sinks import SinkSpec, targets_of
+from eos.encode.sinks import HEADERS_COLUMN, SinkSpec, targets_of
 from eos.encode.split import split
 from eos.encode.targets import Targets
 from eos.encode.varint import Ints
+
+__all__ = ["MANIFEST_TARGET", "SCHEMA", "SPARK_SCHEMA", "EncodeStage", "SinkSpec", "read_manifest"]
 
 MANIFEST_TARGET = -1
 
@@ -48,7 +50,7 @@ class EncodeStage:
     """All that an encode task needs. It pickles, and one object serves every task of an attempt.
 
     Guarantees: the same rows, task id and stage yield the same bytes. Within a target, records
-    keep the order of the rows. A record batch takes `request_bytes_max` and its topic's
+    keep the order of the rows. A record batch takes `record_batch_bytes_max` and its topic's
     max.message.bytes at most. The last row is the manifest, for a task without rows too.
 
     Not guaranteed: the order of rows with different targets.
@@ -58,7 +60,7 @@ class EncodeStage:
     targets: Targets
     n_writers: int
     base_timestamp_ms: int  # of the attempt: for records without a timestamp of their own
-    request_bytes_max: int = 1 << 20
+    record_batch_bytes_max: int = 1 << 20  # the profile's max_request_bytes; topics have their own
     # Where turns begin, for records without a key. Another number for each micro-batch keeps many
     # small ones from beginning on the same partition.
     turn: int = 0
@@ -68,9 +70,9 @@ class EncodeStage:
     def encode(self, batches: Iterator[pa.RecordBatch], task_id: int) -> Iterator[pa.RecordBatch]:
         task = _Task(self, task_id)
         needed = frozenset[str]().union(*(sink.columns for sink in self.sinks))
-        where_from = frozenset(SOURCE_COLUMNS)
+        welcome = frozenset([*SOURCE_COLUMNS, HEADERS_COLUMN])
         bounds = self.chunk_bytes_max, self.chunk_rows_max
-        for chunk in chunks(batches, needed, where_from, *bounds):
+        for chunk in chunks(batches, needed, welcome, *bounds):
             for index in range(len(self.sinks)):
                 yield from task.encode(index, chunk)
         yield task.manifest()
@@ -93,14 +95,14 @@ class _Task:
         turns = self.turns.setdefault(index, {})
         first_turn = stage.turn + self.task_id
         of_row = targets_of(
-            sink, chunk, columns, stage.targets, stage.request_bytes_max, turns, first_turn
+            sink, chunk, columns, stage.targets, stage.record_batch_bytes_max, turns, first_turn
         )
         order, of_row = _sorted(of_row)
         rows = layout(columns if order is None else columns.take(order), stage.base_timestamp_ms)
         spans: list[Span] = []
         span_targets: list[int] = []
         for target, start, end in _groups(of_row):
-            limit = min(stage.request_bytes_max, stage.targets.record_batch_bytes_max[target])
+            limit = min(stage.record_batch_bytes_max, stage.targets.record_batch_bytes_max[target])
             cut = list(split(rows, start, end, limit))
             spans += cut
             span_targets += [target] * len(cut)
@@ -116,9 +118,9 @@ class _Task:
         of_topic = self.stage.targets.record_batch_bytes_max[target]
         partition = self.stage.targets.partitions[target]
         setting = f"max.message.bytes of topic {partition.topic}"
-        if self.stage.request_bytes_max < of_topic:
+        if self.stage.record_batch_bytes_max < of_topic:
             setting = "max_request_bytes"
-        limit = min(of_topic, self.stage.request_bytes_max)
+        limit = min(of_topic, self.stage.record_batch_bytes_max)
         refusal.too_large(row, partition, self.task_id, size, limit, setting)
 
     def _rows(self, targets: list[int], encoded: list[EncodedBatch]) -> Iterator[pa.RecordBatch]:
