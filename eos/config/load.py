@@ -1,0 +1,216 @@
+"""Reads pipeline files and profiles. The only file that knows YAML.
+
+Everything wrong with a file is told at once, each with line and column, in one UsageError whose
+field `problems` has them as values.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from yaml.constructor import SafeConstructor
+
+from eos.config.model import PipelineFile, ProfileFile, StateProfile
+from eos.config.problems import Location, Place, Places, Problem, explain, refuse, suggestion
+from eos.config.variables import substitute
+from eos.errors import UsageError
+
+_FILE_BYTES_MAX = 1_048_576
+_VALUES_MAX = 10_000  # aliases can make a small file endless
+_DEPTH_MAX = 40
+_TAG = "tag:yaml.org,2002:"
+
+Parsed = TypeVar("Parsed", bound=BaseModel)
+
+
+def load_pipeline(path: Path | str, environ: Mapping[str, str] | None = None) -> PipelineFile:
+    """Reads a pipeline file. Asks neither Kafka nor Spark, and imports no transform."""
+    given = Path(path)
+    if given.is_dir() and (given / "pipeline.yaml").is_file():
+        given = given / "pipeline.yaml"
+    pipeline = _load(PipelineFile, given, "the pipeline file", environ)
+    resolved = given.resolve()
+    return pipeline.found_at(resolved, _project_root(resolved.parent))
+
+
+def load_profile(
+    name_or_path: str | None, project_root: Path, environ: Mapping[str, str] | None = None
+) -> ProfileFile:
+    """Reads `conf/NAME.yaml` or a path; by default `EOS_PROFILE`, then `local`.
+
+    The default `local` needs no file: all of a profile has defaults.
+    """
+    env = os.environ if environ is None else environ
+    wanted = name_or_path or env.get("EOS_PROFILE") or ""
+    is_path = wanted.endswith((".yaml", ".yml")) or "/" in wanted
+    name = Path(wanted).stem if is_path else wanted or "local"
+    path = Path(wanted) if is_path else project_root / "conf" / f"{name}.yaml"
+    if not wanted and not path.is_file():
+        return _rooted(ProfileFile(), project_root).named(name)
+    if not is_path and not path.is_file():
+        raise _no_profile(name, path)
+    profile = _load(ProfileFile, path, f"profile {name!r}", env)
+    folder = path.resolve().parent
+    return _rooted(profile, folder.parent if folder.name == "conf" else folder).named(name)
+
+
+def _rooted(profile: ProfileFile, base: Path) -> ProfileFile:
+    root = base.resolve() / profile.state.root.expanduser()
+    return profile.model_copy(update={"state": StateProfile(root=root)})
+
+
+def _no_profile(name: str, path: Path) -> UsageError:
+    known = sorted(file.stem for file in path.parent.glob("*.yaml"))
+    return UsageError(
+        f"there is no profile {name!r}: {path} does not exist{suggestion(name, known)}",
+        hint="give the name of a file in conf/ or a path that ends with .yaml",
+    )
+
+
+def _project_root(folder: Path) -> Path:
+    """The nearest folder that contains `pipelines/`; without one, the pipeline's own."""
+    for candidate in (folder, *folder.parents):
+        if (candidate / "pipelines").is_dir():
+            return candidate
+    return folder
+
+
+def _load(kind: type[Parsed], path: Path, what: str, environ: Mapping[str, str] | None) -> Parsed:
+    text = _text(path, what)
+    reader = _Reader(str(path), os.environ if environ is None else environ)
+    value = reader.read(text)
+    if value is None and not reader.problems:
+        reader.problems.append(Problem(str(path), 1, 1, "expected keys, got an empty file"))
+    places = Places(str(path), reader.keys, reader.values)
+    found: Parsed | None = None
+    if value is not None:
+        try:
+            found = kind.model_validate(value, by_alias=True, by_name=False)
+        except ValidationError as error:
+            # A value that could not be read was told already.
+            told = {(problem.line, problem.column) for problem in reader.problems}
+            more = explain(kind, error, places)
+            reader.problems += [each for each in more if (each.line, each.column) not in told]
+    if found is None or reader.problems:
+        raise refuse(f"{what} {path}", reader.problems)
+    return found
+
+
+def _text(path: Path, what: str) -> str:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_FILE_BYTES_MAX + 1)
+        if len(raw) > _FILE_BYTES_MAX:
+            raise UsageError(f"{what} {path} is larger than {_FILE_BYTES_MAX} bytes")
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{what} {path} is not UTF-8 text ({error})") from error
+    except OSError as error:
+        raise UsageError(
+            f"{what} {path} can't be read: {error.strerror}", hint="is the path right?"
+        ) from error
+
+
+class _Reader:
+    """YAML nodes to plain values, keeping where each stands and what is wrong with it."""
+
+    def __init__(self, path: str, environ: Mapping[str, str]) -> None:
+        self.problems: list[Problem] = []
+        self.keys: dict[Location, Place] = {}
+        self.values: dict[Location, Place] = {}
+        self._path = path
+        self._environ = environ
+        self._scalars = SafeConstructor()
+        self._left = _VALUES_MAX
+
+    def read(self, text: str) -> Any:
+        try:
+            node = yaml.compose(text, Loader=yaml.SafeLoader)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+            words = ", ".join(part for part in (error.context, error.problem) if part)
+            if mark and "${" in text.splitlines()[mark.line]:
+                words += "; inside `{ }` and `[ ]` a `${VAR}` needs quotes around it"
+            self.problems.append(Problem(self._path, line, column, f"expected YAML: {words}"))
+            return None
+        except (yaml.YAMLError, RecursionError) as error:
+            words = f"expected YAML: {str(error).splitlines()[0]}"
+            self.problems.append(Problem(self._path, 1, 1, words))
+            return None
+        return None if node is None else self._value(node, ())
+
+    def _value(self, node: yaml.Node, location: Location) -> Any:
+        self.values[location] = _place(node)
+        self._left -= 1
+        if len(location) > _DEPTH_MAX or self._left < 0:
+            if self._left >= 0 or self._left == -1:
+                self._tell(node, "expected a smaller file: this nests too deep or has too much")
+            return None
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, location)
+        if isinstance(node, yaml.SequenceNode):
+            return [self._value(part, (*location, i)) for i, part in enumerate(node.value)]
+        return self._scalar(node) if isinstance(node, yaml.ScalarNode) else None
+
+    def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._tell(key_node, "expected a name as key")
+                continue
+            key = str(key_node.value)
+            here = (*location, key)
+            if key_node.tag == f"{_TAG}merge":
+                self._tell(key_node, "expected plain keys: merging with `<<` is not supported")
+            elif key in found:
+                first = self.keys[here].line
+                self._tell(key_node, f"expected each key once: `{key}` stands in line {first} too")
+            else:
+                self.keys[here] = _place(key_node)
+                found[key] = self._value(value_node, here)
+        return found
+
+    def _scalar(self, node: yaml.ScalarNode) -> Any:
+        kind = str(node.tag).removeprefix(_TAG)
+        if kind == "null":
+            return None
+        if kind in ("str", "timestamp", "value"):
+            try:
+                return substitute(str(node.value), self._environ)
+            except ValueError as error:
+                self._tell(node, str(error))
+                return None
+        try:
+            if kind == "bool":
+                return self._scalars.construct_yaml_bool(node)
+            if kind == "int":
+                return self._scalars.construct_yaml_int(node)
+            if kind == "float":
+                return self._scalars.construct_yaml_float(node)
+        except (ValueError, KeyError):  # an explicit tag on something else: `!!int x`
+            self._tell(node, f"expected a value of type {kind}")
+            return None
+        self._tell(node, f"expected a plain value, got the tag `{node.tag}`")
+        return None
+
+    def _tell(self, node: yaml.Node, message: str) -> None:
+        line, column, _ = _place(node)
+        self.problems.append(Problem(self._path, line, column, message))
+
+
+def _place(node: yaml.Node) -> Place:
+    mark = node.start_mark
+    if isinstance(node, yaml.ScalarNode):
+        shown = str(node.value)
+        written = (
+            f"`{shown if len(shown) <= 60 else shown[:57] + '...'}`" if shown else "`` (empty)"
+        )
+    else:
+        written = "a mapping" if isinstance(node, yaml.MappingNode) else "a list"
+    return Place(mark.line + 1, mark.column + 1, written)

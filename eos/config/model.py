@@ -1,0 +1,277 @@
+"""What a pipeline file and a profile may say: the one source of truth, also of the JSON Schema.
+
+A pipeline says what happens to records and never holds an address. A profile says where: which
+cluster, which Spark, where state lies. Attribute names carry their unit; files use the alias.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    PrivateAttr,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import CoreSchema
+
+from eos.config.words import DURATION_PATTERN, duration_ms
+
+NAME_PATTERN = r"^[a-z][a-z0-9_.-]*$"
+TOPIC_PATTERN = r"^[a-zA-Z0-9._-]{1,249}$"
+FUNCTION_PATTERN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
+
+DurationMs = Annotated[
+    int,
+    BeforeValidator(duration_ms),
+    WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "examples": ["10 minutes"]}),
+]
+
+
+def _text(value: object) -> object:
+    """Settings are texts to Kafka and Spark: `false` and `4` in YAML mean `"false"` and `"4"`."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _one_as_list(value: object) -> object:
+    return [value] if isinstance(value, dict) else value
+
+
+def _addresses(value: object) -> object:
+    """`a:9092,b:9092` and a list of them mean the same."""
+    if not isinstance(value, str):
+        return value
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+SettingText = Annotated[
+    str,
+    BeforeValidator(_text),
+    WithJsonSchema({"anyOf": [{"type": kind} for kind in ("string", "number", "boolean")]}),
+]
+Topic = Annotated[str, Field(pattern=TOPIC_PATTERN)]
+ADDRESS_PATTERN = r"^(\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]]+):\d{1,5}$"
+PREFIX_PATTERN = r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$"
+Address = Annotated[str, Field(pattern=ADDRESS_PATTERN)]
+
+
+Addresses = Annotated[
+    tuple[Address, ...],
+    BeforeValidator(_addresses),
+    Field(min_length=1),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
+    ),
+]
+
+
+class Strict(BaseModel):
+    """Every part of a file: unknown keys are refused, values never change."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_by_name=True, validate_by_alias=True
+    )
+
+
+class KafkaSource(Strict):
+    topic: Topic | None = None
+    topics: tuple[Topic, ...] = ()
+    start: Literal["earliest", "latest"] = "earliest"
+    max_records: int = Field(default=500_000, ge=1)  # of one micro-batch, all partitions together
+    min_partitions: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _names_topics_once(self) -> KafkaSource:
+        if (self.topic is None) == (not self.topics):
+            raise ValueError("expected either `topic` or `topics`, and at least one topic")
+        if len(set(self.topics)) != len(self.topics):
+            raise ValueError("expected each of `topics` once")
+        return self
+
+    @property
+    def topic_names(self) -> tuple[str, ...]:
+        """All source topics, in the file's order."""
+        return self.topics if self.topic is None else (self.topic,)
+
+
+class Source(Strict):
+    kafka: KafkaSource
+
+
+class PythonStep(Strict):
+    """A plain function `DataFrame -> DataFrame`; `with` are its further arguments by name."""
+
+    python: str = Field(pattern=FUNCTION_PATTERN)
+    arguments: dict[str, Any] = Field(default_factory=dict, alias="with")
+
+
+class CreateTopic(Strict):
+    """How a target topic is created where it is absent. An existing topic is left as it is."""
+
+    partitions: int = Field(default=1, ge=1)
+    replication: int = Field(default=1, ge=1, le=32_767)
+    config: dict[str, SettingText] = Field(default_factory=dict)
+
+
+class KafkaSink(Strict):
+    topic: Topic
+    create: CreateTopic | None = None
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "lz4"
+    partitioner: Literal["key", "round_robin"] = "key"
+    partition: str | None = Field(default=None, min_length=1)  # a column with the target partition
+    timestamp: str | None = Field(default=None, min_length=1)  # a column with the record's time
+
+
+class _OneOrMany:
+    """In the JSON Schema: what the list holds may stand alone."""
+
+    @staticmethod
+    def __get_pydantic_json_schema__(
+        core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        many = handler(core)
+        return {"anyOf": [many["items"], many]}
+
+
+KafkaSinks = Annotated[
+    Annotated[tuple[KafkaSink, ...], Field(min_length=1)],
+    BeforeValidator(_one_as_list),
+    _OneOrMany,
+]
+
+
+class Sink(Strict):
+    kafka: KafkaSinks
+
+    @model_validator(mode="after")
+    def _names_a_topic_once(self) -> Sink:
+        names = [sink.topic for sink in self.kafka]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"expected each target topic once, `{twice[0]}` is named twice")
+        return self
+
+
+class Trigger(Strict):
+    """Either a micro-batch at an interval for ever, or what is there now and then the end."""
+
+    every_ms: DurationMs | None = Field(default=None, alias="every")
+    available_now: Literal[True] | None = None
+
+    @model_validator(mode="after")
+    def _is_one_of_two(self) -> Trigger:
+        if (self.every_ms is None) == (self.available_now is None):
+            raise ValueError("expected either `every: 1 second` or `available_now: true`")
+        return self
+
+
+def _every_second() -> Trigger:
+    return Trigger.model_validate({"every": "1 second"})
+
+
+def _ten_minutes() -> int:
+    return 600_000
+
+
+class Transaction(Strict):
+    timeout_ms: DurationMs = Field(default_factory=_ten_minutes, alias="timeout")
+
+
+class PipelineFile(Strict):
+    """`pipeline.yaml`. `path`, `folder` and `project_root` are set by the loader."""
+
+    version: Literal[1]
+    name: str = Field(pattern=NAME_PATTERN, max_length=100)
+    source: Source
+    transform: tuple[PythonStep, ...] = ()
+    sink: Sink
+    trigger: Trigger = Field(default_factory=_every_second)
+    transaction: Transaction = Field(default_factory=Transaction)
+
+    _path: Path = PrivateAttr(default=Path("pipeline.yaml"))
+    _project_root: Path = PrivateAttr(default=Path())
+
+    @model_validator(mode="after")
+    def _has_no_loop(self) -> PipelineFile:
+        loops = {sink.topic for sink in self.sink.kafka} & set(self.source.kafka.topic_names)
+        if loops:
+            raise ValueError(
+                f"expected targets other than the sources: `{min(loops)}` would feed itself"
+            )
+        return self
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    @property
+    def folder(self) -> Path:
+        """The pipeline's own folder: its transforms are found here first."""
+        return self._path.parent
+
+    @property
+    def project_root(self) -> Path:
+        """The folder that contains `pipelines/`."""
+        return self._project_root
+
+    def found_at(self, path: Path, project_root: Path) -> PipelineFile:
+        self._path, self._project_root = path, project_root
+        return self
+
+
+class KafkaProfile(Strict):
+    """No `bootstrap`: an embedded broker is started. `security` has Kafka's own property names."""
+
+    bootstrap: Addresses | None = None
+    security: dict[str, SettingText] = Field(default_factory=dict, repr=False)
+
+
+class SparkProfile(Strict):
+    master: str = Field(default="local[2]", min_length=1)
+    conf: dict[str, SettingText] = Field(default_factory=dict)
+
+
+class StateProfile(Strict):
+    root: Path = Path(".eos")
+
+
+class NamesProfile(Strict):
+    """The prefix of ledger topic, group and transactional id: one namespace for each team."""
+
+    prefix: str = Field(default="eos", pattern=PREFIX_PATTERN)
+
+
+class ProfileFile(Strict):
+    """`conf/NAME.yaml`: where pipelines run."""
+
+    kafka: KafkaProfile = Field(default_factory=KafkaProfile)
+    spark: SparkProfile = Field(default_factory=SparkProfile)
+    state: StateProfile = Field(default_factory=StateProfile)
+    names: NamesProfile = Field(default_factory=NamesProfile)
+    deployment: str | None = Field(default=None, min_length=1, max_length=200)
+
+    _name: str = PrivateAttr(default="local")
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def deployment_name(self) -> str:
+        """Who runs here, for the ledger's owner: by default the state root."""
+        return self.deployment or str(self.state.root)
+
+    def named(self, name: str) -> ProfileFile:
+        self._name = name
+        return self
+
+
+Profile = ProfileFile

@@ -1,0 +1,198 @@
+"""What is wrong in a file, in sentences with a position: all of it at once, never one at a time."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from eos.config import model
+from eos.errors import UsageError
+
+Location = tuple[str | int, ...]
+
+_PATTERNS = {
+    model.NAME_PATTERN: "a name of small letters, digits, `_`, `-` and `.` that begins with "
+    "a letter",
+    model.TOPIC_PATTERN: "a topic name (letters, digits, `.`, `_`, `-`; at most 249 of them)",
+    model.FUNCTION_PATTERN: "a function as `package.module:function`",
+    model.ADDRESS_PATTERN: "an address as `host:port`",
+    model.PREFIX_PATTERN: "a prefix of letters, digits, `.`, `_` and `-`, at most 64 of them",
+}
+_KINDS = {
+    "string_type": "a text",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "dict_type": "a mapping of names to values",
+    "tuple_type": "a list",
+    "path_type": "a path",
+    "string_too_short": "a text that is not empty",
+    "too_short": "at least one entry",
+}
+
+
+class Problem(NamedTuple):
+    """Lines and columns count from 1."""
+
+    path: str
+    line: int
+    column: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}:{self.column}: {self.message}"
+
+
+class Place(NamedTuple):
+    """Where a value stands and how it is written there: a secret behind `${VAR}` never shows."""
+
+    line: int
+    column: int
+    written: str
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Positions of all keys and values of one file."""
+
+    path: str
+    keys: Mapping[Location, Place]
+    values: Mapping[Location, Place]
+
+    def problem(self, location: Location, message: str, *, at_key: bool = False) -> Problem:
+        place = self._find(self.keys if at_key else self.values, location)
+        return Problem(self.path, place.line, place.column, message)
+
+    def written(self, location: Location) -> str:
+        return self._find(self.values, location).written
+
+    def _find(self, places: Mapping[Location, Place], location: Location) -> Place:
+        """The place itself or the closest around it.
+
+        A validator may have put one value into a list: its index 0 is in no file.
+        """
+        for found in (places, self.values):
+            seen: Location = ()
+            for part in location:
+                if (*seen, part) in found or (*seen, part) in self.values:
+                    seen = (*seen, part)
+            if seen in found:
+                return found[seen]
+        return Place(1, 1, "")
+
+
+def refuse(what: str, problems: Sequence[Problem]) -> UsageError:
+    """One error that tells all problems, in the file's order."""
+    ordered = sorted(set(problems), key=lambda problem: problem[:3])
+    count = "a problem" if len(ordered) == 1 else f"{len(ordered)} problems"
+    lines = "\n".join(f"  {problem}" for problem in ordered)
+    return UsageError(f"{what} has {count}\n{lines}", problems=tuple(ordered))
+
+
+def explain(root: type[BaseModel], error: ValidationError, places: Places) -> list[Problem]:
+    entries = error.errors(include_url=False, include_input=False)
+    inner = {entry["loc"][:depth] for entry in entries for depth in range(len(entry["loc"]))}
+    return [
+        _problem(root, entry["type"], entry["loc"], entry.get("ctx") or {}, entry["msg"], places)
+        for entry in entries
+        # A list whose only entry is wrong counts as too short as well: one word is enough.
+        if not (entry["type"] == "too_short" and entry["loc"] in inner)
+    ]
+
+
+def _problem(
+    root: type[BaseModel],
+    kind: str,
+    location: Location,
+    context: Mapping[str, Any],
+    message: str,
+    places: Places,
+) -> Problem:
+    if kind == "extra_forbidden":
+        known = _keys(root, location[:-1])
+        told = f"unknown key `{location[-1]}`" + suggestion(str(location[-1]), known)
+        return places.problem(location, told, at_key=True)
+    if kind == "missing":
+        return places.problem(location[:-1], f"expected key `{location[-1]}`, which is missing")
+    told = f"{_expected(root, kind, location, context, message)}{_got(places, location)}"
+    if kind == "literal_error":
+        options = re.findall(r"'([^']*)'", str(context["expected"]))
+        told += suggestion(places.written(location), options, or_all=False)
+    elif kind == "string_type" and _got(places, location):
+        told += "; put quotes around it to mean a text"
+    return places.problem(location, told)
+
+
+def _expected(
+    root: type[BaseModel],
+    kind: str,
+    location: Location,
+    context: Mapping[str, Any],
+    message: str,
+) -> str:
+    if kind in _KINDS:
+        return f"expected {_KINDS[kind]}"
+    if kind == "string_pattern_mismatch":
+        pattern = str(context["pattern"])
+        return f"expected {_PATTERNS.get(pattern, f'a text like `{pattern}`')}"
+    if kind == "literal_error":
+        return f"expected {str(context['expected']).replace(chr(39), '')}"
+    if kind == "greater_than_equal":
+        return f"expected a number of at least {context['ge']}"
+    if kind == "less_than_equal":
+        return f"expected a number of at most {context['le']}"
+    if kind == "string_too_long":
+        return f"expected at most {context['max_length']} characters"
+    if kind in ("model_type", "model_attributes_type"):
+        return f"expected a mapping with the keys {', '.join(_keys(root, location))}"
+    if kind == "value_error":
+        return str(context["error"])
+    return f"expected something else ({message})"
+
+
+def _got(places: Places, location: Location) -> str:
+    """What is written there; nothing for a mapping or list, and for what may be a secret."""
+    if "security" in location:
+        return ""
+    written = places.written(location)
+    return f", got {written}" if written.startswith("`") else ""
+
+
+def suggestion(wrong: str, known: Iterable[str], *, or_all: bool = True) -> str:
+    """`; did you mean ...`, or all that would be right."""
+    names = list(known)
+    close = difflib.get_close_matches(wrong.strip("`"), names, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean `{close[0]}`?"
+    return f"; known here: {', '.join(names)}" if or_all and names else ""
+
+
+def _keys(root: type[BaseModel], location: Location) -> list[str]:
+    """The keys that the file may use in the mapping at `location`."""
+    found: type[BaseModel] | None = root
+    for part in location:
+        if isinstance(part, int) or found is None:
+            continue
+        fields = {field.alias or name: field for name, field in found.model_fields.items()}
+        found = _model(fields[part].annotation) if part in fields else None
+    if found is None:
+        return []
+    return [field.alias or name for name, field in found.model_fields.items()]
+
+
+def _model(annotation: Any) -> type[BaseModel] | None:
+    """The model inside `X`, `X | None`, `tuple[X, ...]` and what Annotated puts around them."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for part in get_args(annotation):
+        found = _model(part)
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,40 @@
+"""Durations as people write them: `10 minutes`, `1 second`, `500 ms`."""
+
+from __future__ import annotations
+
+import re
+
+DURATION_PATTERN = r"^\s*\d+(\.\d+)?\s*[a-z]+\s*$"
+
+_MS = {
+    "ms": 1,
+    "millisecond": 1,
+    "s": 1_000,
+    "second": 1_000,
+    "min": 60_000,
+    "minute": 60_000,
+    "h": 3_600_000,
+    "hour": 3_600_000,
+    "day": 86_400_000,
+}
+_WORDS = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
+_MS_MAX = 2**31 - 1  # Kafka's timeouts are 32-bit
+
+
+def duration_ms(words: object) -> int:
+    """Whole milliseconds, at least one. Raises ValueError with what was expected."""
+    expected = "expected a duration such as `10 minutes`, `1 second` or `500 ms`"
+    if isinstance(words, bool) or not isinstance(words, str):
+        # A bare number is refused on purpose: nobody can see its unit.
+        raise ValueError(expected)  # noqa: TRY004 - pydantic turns ValueError into a problem
+    match = _WORDS.fullmatch(words.strip().lower())
+    if match is None:
+        raise ValueError(expected)
+    number, unit = match.groups()
+    factor = _MS.get(unit) or _MS.get(unit.removesuffix("s"))
+    if factor is None:
+        raise ValueError(f"{expected}: `{unit}` is no unit (ms, seconds, minutes, hours, days)")
+    value = float(number) * factor
+    if value < 1 or value > _MS_MAX:
+        raise ValueError("expected a duration from 1 ms to 24 days")
+    return round(value)
