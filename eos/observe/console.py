@@ -1,0 +1,76 @@
+"""One plain line for each event that a person wants to see, on stderr.
+
+Colour only underlines what the words say already; it is left out where stderr is no terminal or
+`NO_COLOR` is set. A pipeline without new data prints nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TextIO
+
+from eos.observe import events
+
+_RED, _YELLOW, _END = "\x1b[31m", "\x1b[33m", "\x1b[0m"
+
+
+class Console:
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._has_colour = self._stream.isatty() and not os.environ.get("NO_COLOR")
+
+    def __call__(self, event: events.Event) -> None:
+        words = line(event)
+        if words is None:
+            return
+        colour = _colour(event) if self._has_colour else ""
+        end = _END if colour else ""
+        # One write a line: other threads and Spark print to the same place.
+        self._stream.write(f"{colour}eos: {words}{end}\n")
+        self._stream.flush()
+
+
+def line(event: events.Event) -> str | None:
+    """What to say of an event; None for those that say nothing to a person."""
+    match event:
+        case events.PipelineStarted():
+            where = f", checkpoint {event.checkpoint}" if event.checkpoint else ""
+            return f"pipeline {event.pipeline} started{where}"
+        case events.MicroBatchCommitted():
+            attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""
+            return (
+                f"micro-batch {event.batch_id} committed: {event.records_in:,} records in, "
+                f"{event.records_out:,} out, {_size(event.bytes_out)} "
+                f"in {event.total_ms:,.0f} ms{attempt}"
+            )
+        case events.MicroBatchSkipped():
+            return f"micro-batch {event.batch_id} skipped: the ledger says it is committed"
+        case events.AttemptFailed():
+            then = "it is redone" if event.will_redo else "it is not redone"
+            return (
+                f"warning: micro-batch {event.batch_id}, attempt {event.attempt} failed: "
+                f"{event.reason}; {then}"
+            )
+        case events.Fenced():
+            return f"error: pipeline {event.pipeline} is fenced: {event.reason}"
+        case events.Stopped():
+            return f"pipeline {event.pipeline} stopped: {event.reason}"
+        case events.Warned():
+            return f"warning: {event.message}"
+    return None
+
+
+def _colour(event: events.Event) -> str:
+    if isinstance(event, events.Fenced):
+        return _RED
+    return _YELLOW if isinstance(event, events.AttemptFailed | events.Warned) else ""
+
+
+def _size(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} GB"

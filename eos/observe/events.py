@@ -1,0 +1,75 @@
+"""What happens in a run, as values. Everyone may emit them; nobody waits for who listens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """The base of all events."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineStarted(Event):
+    pipeline: str
+    checkpoint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatchStarted(Event):
+    batch_id: int
+    records_in: int
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatchSkipped(Event):
+    """The ledger says that an earlier process committed it already."""
+
+    batch_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailed(Event):
+    """Nothing of this attempt is visible to a read_committed reader."""
+
+    batch_id: int
+    attempt: int
+    reason: str
+    will_redo: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatchCommitted(Event):
+    """One transaction. `run_ms` is read, transform, encode and write; then its three last steps."""
+
+    batch_id: int
+    attempt: int
+    records_in: int
+    records_out: int
+    bytes_out: int
+    run_ms: float
+    ledger_ms: float
+    offsets_ms: float
+    end_ms: float
+
+    @property
+    def total_ms(self) -> float:
+        return self.run_ms + self.ledger_ms + self.offsets_ms + self.end_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced(Event):
+    pipeline: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped(Event):
+    pipeline: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warned(Event):
+    message: str

@@ -1,0 +1,155 @@
+"""Events reach who listens, in order; nobody who listens can hold up or break the pipeline."""
+
+import io
+import threading
+
+import pytest
+
+from eos.observe import events
+from eos.observe.bus import Bus
+from eos.observe.console import Console, line
+
+COMMITTED = events.MicroBatchCommitted(
+    batch_id=7,
+    attempt=1,
+    records_in=20_000,
+    records_out=19_999,
+    bytes_out=1_234_567,
+    run_ms=200.4,
+    ledger_ms=3.0,
+    offsets_ms=5.0,
+    end_ms=3.0,
+)
+
+
+def skipped(number: int) -> events.MicroBatchSkipped:
+    return events.MicroBatchSkipped(batch_id=number)
+
+
+def test_every_subscriber_sees_every_event_in_order():
+    bus, first, second = Bus(), [], []
+    bus.subscribe(first.append)
+    bus.subscribe(second.append)
+    for number in range(100):
+        bus.emit(skipped(number))
+    bus.close()
+    assert first == second == [skipped(number) for number in range(100)]
+
+
+def test_a_failing_subscriber_hurts_nobody_and_is_let_go():
+    calls, seen = [], []
+
+    def fails(event):
+        calls.append(event)
+        raise RuntimeError("broken")
+
+    bus = Bus()
+    bus.subscribe(fails)
+    bus.subscribe(seen.append)
+    for number in range(10):
+        bus.emit(skipped(number))
+    bus.close()
+    assert len(seen) == 10
+    assert len(calls) == 3
+
+
+def test_emit_returns_while_a_subscriber_hangs_and_drops_what_has_no_room():
+    entered, release, seen = threading.Event(), threading.Event(), []
+
+    def hangs(event):
+        entered.set()
+        release.wait(30)
+        seen.append(event)
+
+    bus = Bus(events_max=5)
+    bus.subscribe(hangs)
+    bus.emit(skipped(0))
+    assert entered.wait(30)
+    for number in range(1, 11):
+        bus.emit(skipped(number))
+    assert bus.dropped == 5
+    release.set()
+    bus.close()
+    warned = events.Warned("5 events were dropped")
+    assert seen == [skipped(0), warned, *(skipped(number) for number in range(1, 6))]
+
+
+def test_close_gives_up_on_a_subscriber_that_hangs():
+    entered, release = threading.Event(), threading.Event()
+
+    def hangs(_event):
+        entered.set()
+        release.wait(30)
+
+    bus = Bus()
+    bus.subscribe(hangs)
+    bus.emit(skipped(0))
+    assert entered.wait(30)
+    bus.close(timeout_s=0.01)
+    assert not release.is_set()
+    release.set()
+
+
+def test_a_closed_bus_takes_nothing_and_closes_twice():
+    bus, seen = Bus(), []
+    bus.subscribe(seen.append)
+    bus.close()
+    bus.emit(skipped(1))
+    bus.close()
+    assert seen == []
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        (events.PipelineStarted("p", "/c"), "pipeline p started, checkpoint /c"),
+        (events.PipelineStarted("p"), "pipeline p started"),
+        (
+            COMMITTED,
+            "micro-batch 7 committed: 20,000 records in, 19,999 out, 1.2 MB in 211 ms",
+        ),
+        (skipped(3), "micro-batch 3 skipped: the ledger says it is committed"),
+        (
+            events.AttemptFailed(3, 1, "a task died", will_redo=True),
+            "warning: micro-batch 3, attempt 1 failed: a task died; it is redone",
+        ),
+        (
+            events.AttemptFailed(3, 5, "a task died", will_redo=False),
+            "warning: micro-batch 3, attempt 5 failed: a task died; it is not redone",
+        ),
+        (events.Fenced("p", "another owner"), "error: pipeline p is fenced: another owner"),
+        (events.Stopped("p", "drained"), "pipeline p stopped: drained"),
+        (events.Warned("lag"), "warning: lag"),
+        (events.MicroBatchStarted(3, 10), None),
+    ],
+)
+def test_each_event_is_one_line_or_none(event, expected):
+    assert line(event) == expected
+    stream = io.StringIO()
+    Console(stream)(event)
+    assert stream.getvalue() == ("" if expected is None else f"eos: {expected}\n")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_colour_is_for_terminals_without_no_color(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    terminal = Terminal()
+    Console(terminal)(events.Warned("lag"))
+    assert terminal.getvalue() == "\x1b[33meos: warning: lag\x1b[0m\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    terminal = Terminal()
+    Console(terminal)(events.Warned("lag"))
+    assert terminal.getvalue() == "eos: warning: lag\n"
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (2_500_000_000, "2.5 GB")]
+)
+def test_sizes_are_short(count, shown):
+    from eos.observe.console import _size
+
+    assert _size(count) == shown
