@@ -20,17 +20,21 @@ from eos.transaction.protocol import step
 from eos.transaction.requests import Requests, Work
 from eos.transaction.states import (
     Answered,
+    Committing,
     Disputed,
     Effect,
     Event,
     Failed,
     InDoubt,
+    Judging,
     Open,
     Ready,
     Recorded,
     State,
     Unfenced,
 )
+
+_NOW = Deadline(0.0)  # has passed: for events that send nothing, or once
 
 
 class Conclusion(Enum):
@@ -52,8 +56,8 @@ class Coordinator:
         transactional_id: str,
         group: str,
         transaction_timeout_ms: int,
-        *,
         reached: Callable[[str], None] | None = None,
+        *,
         backoff: Callable[[], Backoff] = Backoff,
     ) -> None:
         self._port = port
@@ -79,6 +83,11 @@ class Coordinator:
         no newer start record of another owner, `fence_again`; else it is final."""
         return isinstance(self._state, Disputed)
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """EndTxn(commit) may have left, and nobody has said yet what became of it."""
+        return isinstance(self._state, Committing | InDoubt | Judging)
+
     def fence(self, deadline: Deadline) -> Identity:
         """Takes the transactional id from whoever held it, and ends what he left open. Once."""
         self._run(Event.FENCE, deadline)
@@ -90,11 +99,12 @@ class Coordinator:
         self._run(Event.FENCE_AGAIN, deadline)
         return self.identity
 
-    def begin(self, deadline: Deadline) -> Identity:
-        """Opens an attempt. TV2 sends nothing; TV1 asks for an epoch if the last one is used."""
+    def begin(self, deadline: Deadline | None = None) -> Identity:
+        """Opens an attempt. TV2 sends nothing, so it needs no deadline; TV1 asks for an epoch if
+        the last one is used up."""
         if not isinstance(self._state, Ready):
-            self._run(Event.BEGIN, deadline)
-        self._run(Event.BEGIN, deadline)
+            self._run(Event.BEGIN, deadline or _NOW)
+        self._run(Event.BEGIN, deadline or _NOW)
         return self.identity
 
     def produce(
@@ -124,6 +134,14 @@ class Coordinator:
         self._run(Event.COMMIT, deadline)
         return Conclusion.IN_DOUBT if isinstance(self._state, InDoubt) else Conclusion.COMMITTED
 
+    def conclude(self, deadline: Deadline) -> None:
+        """`commit` for a caller who can't use a doubt: the next start reads the ledger."""
+        if self.commit(deadline) is Conclusion.IN_DOUBT:
+            raise UnavailableError(
+                f"EndTxn(commit) of {self.identity} had no conclusion: {self._error.message}",
+                hint="start again: the ledger then says whether it was committed",
+            )
+
     def settle(self, deadline: Deadline) -> None:
         """Closes an attempt in doubt. Only after it returns is the ledger's end final: read it,
         then call `settled`."""
@@ -131,13 +149,13 @@ class Coordinator:
 
     def settled(self, committed: bool) -> Conclusion:
         """The ledger's word on the attempt that was in doubt, after which the next may begin."""
-        self._run(Event.SETTLED, Deadline.after_ms(0))
+        self._run(Event.SETTLED, _NOW)
         return Conclusion.COMMITTED if committed else Conclusion.NOT_COMMITTED
 
     def fail(self, error: EosError) -> None:
         """The attempt must not commit, whatever the broker would say. `abort` comes next."""
         is_first = not isinstance(self._state, Failed)
-        self._run(Event.FAIL, Deadline.after_ms(0))
+        self._run(Event.FAIL, _NOW)
         if is_first:  # what follows from a failure must not hide it
             self._error = error
 
