@@ -120,15 +120,19 @@ class Requests:
     def _end(
         self, identity: Identity, commit: bool, deadline: Deadline
     ) -> tuple[Answered, EosError]:
-        def sent() -> None:
+        def reached(point: str) -> None:
             if commit:
-                self._reached("end_txn_sent:after")
+                self._reached(point)
 
-        if commit:
-            self._reached("end_txn_sent:before")
+        reached("end_txn_sent:before")
         answer = self._port.end_txn(
-            self._transactional_id, identity, commit, deadline, on_sent=sent
+            self._transactional_id,
+            identity,
+            commit,
+            deadline,
+            on_sent=lambda: reached("end_txn_sent:after"),
         )
+        reached("end_txn_answered:before")
         return self._judge(Api.END_TXN, [("", answer)], answer.identity)
 
     def _judge(

@@ -97,9 +97,15 @@ class Cluster:
         """Asks one certain broker something that only looks."""
         return self._ask(node_of, make, deadline, repeatable=True)
 
-    def tell(self, node_of: Callable[[], Node], make: Callable[[], Any], deadline: Deadline) -> Any:
+    def tell(
+        self,
+        node_of: Callable[[], Node],
+        make: Callable[[], Any],
+        deadline: Deadline,
+        on_sent: Callable[[], None] | None = None,
+    ) -> Any:
         """Tells one certain broker something that changes the cluster: at most once."""
-        return self._ask(node_of, make, deadline, repeatable=False)
+        return self._ask(node_of, make, deadline, repeatable=False, on_sent=on_sent)
 
     def _ask(
         self,
@@ -108,11 +114,14 @@ class Cluster:
         deadline: Deadline,
         *,
         repeatable: bool,
+        on_sent: Callable[[], None] | None = None,
     ) -> Any:
         error: NoAnswerError | None = None
         for _ in tries(deadline):
             try:
-                return self._connections.call(node_of(), make(), self.limited(deadline))
+                return self._connections.call(
+                    node_of(), make(), self.limited(deadline), on_sent=on_sent
+                )
             except NoAnswerError as lost:
                 error = lost
                 self.forget_leaders()

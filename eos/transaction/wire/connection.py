@@ -14,7 +14,7 @@ import ssl
 import struct
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from kafka import errors as kafka_errors
@@ -121,7 +121,12 @@ class Connections:
         self._manager.cluster.update_metadata(metadata_response)
 
     def submit(
-        self, node: Node, request: Any, deadline: Deadline, after: Pending | None = None
+        self,
+        node: Node,
+        request: Any,
+        deadline: Deadline,
+        after: Pending | None = None,
+        on_sent: Callable[[], None] | None = None,
     ) -> Pending:
         """Sends `request` to `node`, behind what was submitted for it before. Doesn't wait.
 
@@ -129,6 +134,7 @@ class Connections:
         the broker by a new connection while the one before it was lost with the old.
         """
         pending = Pending(node, request, deadline, after)
+        pending.on_sent = on_sent
         with self._lock:
             if self._closed or os.getpid() != self._pid:
                 raise RuntimeError("this Wire is closed, or belongs to the parent process")
@@ -143,8 +149,14 @@ class Connections:
             self._net.call_soon_threadsafe(pump)
         return pending
 
-    def call(self, node: Node, request: Any, deadline: Deadline) -> Any:
-        return self.submit(node, request, deadline).wait(deadline)
+    def call(
+        self,
+        node: Node,
+        request: Any,
+        deadline: Deadline,
+        on_sent: Callable[[], None] | None = None,
+    ) -> Any:
+        return self.submit(node, request, deadline, on_sent=on_sent).wait(deadline)
 
     def drop(self, node: Node) -> None:
         """Closes the connection to `node`. What is in flight on it fails."""
@@ -234,6 +246,8 @@ class Connections:
             # Not a matter of the network: the request could not be encoded.
             pending.fail(error)
             return
+        if pending.on_sent is not None:
+            pending.on_sent()
         future.add_callback(pending.succeed)
         future.add_errback(lambda error: pending.lose(_words(error)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -38,6 +39,7 @@ class Pending:
         "api",
         "deadline",
         "node",
+        "on_sent",
         "request",
     )
 
@@ -49,6 +51,7 @@ class Pending:
         self.api = str(request.name).removesuffix("Request")
         self.deadline = deadline
         self.after = after
+        self.on_sent: Callable[[], None] | None = None  # called on the IO thread
         self._state = _State.QUEUED
         self._lock = threading.Lock()
         self._event = threading.Event()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from eos.deadline import Deadline
@@ -192,11 +192,17 @@ class Wire:
         return answers
 
     def end_txn(
-        self, transactional_id: str, identity: Identity, commit: bool, deadline: Deadline
+        self,
+        transactional_id: str,
+        identity: Identity,
+        commit: bool,
+        deadline: Deadline,
+        *,
+        on_sent: Callable[[], None] | None = None,
     ) -> IdentityAnswer:
         request = requests.end_txn(self._versions.end_txn, transactional_id, identity, commit)
         try:
-            response = self._tell(Kind.TRANSACTION, transactional_id, request, deadline)
+            response = self._tell(Kind.TRANSACTION, transactional_id, request, deadline, on_sent)
         except NoCoordinatorError as error:
             return IdentityAnswer(error.error, message=error.message)
         return self._seen(requests.ended(response, identity))
@@ -208,9 +214,19 @@ class Wire:
     def _versions(self) -> Versions:
         return VERSIONS[self.profile]
 
-    def _tell(self, kind: Kind, key: str, request: Any, deadline: Deadline) -> Any:
+    def _tell(
+        self,
+        kind: Kind,
+        key: str,
+        request: Any,
+        deadline: Deadline,
+        on_sent: Callable[[], None] | None = None,
+    ) -> Any:
         return self._cluster.tell(
-            lambda: self._cluster.coordinator(kind, key, deadline), lambda: request, deadline
+            lambda: self._cluster.coordinator(kind, key, deadline),
+            lambda: request,
+            deadline,
+            on_sent,
         )
 
     def _seen(self, answer: _A) -> _A:
