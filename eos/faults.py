@@ -12,6 +12,7 @@ import contextlib
 import os
 import signal
 from dataclasses import dataclass
+from pathlib import Path
 
 from eos.errors import UsageError
 
@@ -61,7 +62,7 @@ class CrashPlan:
         if point != self.point:
             return
         if self.log:
-            with open(self.log, "a", encoding="utf-8") as log:
+            with Path(self.log).open("a", encoding="utf-8") as log:
                 log.write(f"{point} {os.getpid()}\n")
                 log.flush()
                 os.fsync(log.fileno())

@@ -133,9 +133,19 @@ def _results(response: Any) -> Iterable[tuple[TopicPartition, Any]]:
 
 
 def committed_offsets(
-    cluster: Cluster, group: str, deadline: Deadline
+    cluster: Cluster,
+    group: str,
+    partitions: Iterable[TopicPartition] | None,
+    deadline: Deadline,
 ) -> dict[TopicPartition, CommittedOffset]:
     request = OffsetFetchRequest.OffsetFetchRequestGroup
+    named = request.OffsetFetchRequestTopics
+    topics = None
+    if partitions is not None:
+        topics = [
+            named(name=name, partition_indexes=[tp.partition for tp in tps])
+            for name, tps in by_topic(partitions).items()
+        ]
     error = 0
     for _ in tries(deadline):
         try:
@@ -143,7 +153,7 @@ def committed_offsets(
                 lambda: cluster.coordinator(Kind.GROUP, group, deadline),
                 # Without require_stable a pending commit would read as the offset before it.
                 lambda: OffsetFetchRequest(
-                    version=8, groups=[request(group_id=group, topics=None)], require_stable=True
+                    version=8, groups=[request(group_id=group, topics=topics)], require_stable=True
                 ),
                 deadline,
             )

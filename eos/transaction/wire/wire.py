@@ -261,10 +261,17 @@ class Wire:
         return admin.list_offsets(self._cluster, partitions, at, committed, deadline)
 
     def committed_offsets(
-        self, group: str, deadline: Deadline
+        self,
+        group: str,
+        deadline: Deadline,
+        partitions: Iterable[TopicPartition] | None = None,
     ) -> Mapping[TopicPartition, CommittedOffset]:
-        """All of the group's, once no transaction with offsets of it is open."""
-        return admin.committed_offsets(self._cluster, group, deadline)
+        """Of these partitions, or all of the group's; waits for open transactions.
+
+        Asked for all, the broker leaves out a partition whose first offset is still pending. So
+        name the partitions, or end the transaction first.
+        """
+        return admin.committed_offsets(self._cluster, group, partitions, deadline)
 
     def describe_producers(
         self, partitions: Iterable[TopicPartition], deadline: Deadline

@@ -1,0 +1,30 @@
+"""The names that a pipeline goes by in Kafka and on disk: one place, one prefix for all of them.
+
+Two teams that choose the same pipeline name must not fence each other or share a ledger, so
+everything that is shared between processes carries the profile's prefix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Made from the profile's `names.prefix` and the pipeline's name."""
+
+    pipeline: str
+    transactional_id: str
+    group: str
+    ledger: str
+    checkpoints: str
+
+    @classmethod
+    def of(cls, prefix: str, pipeline: str, state_root: str) -> Names:
+        return cls(
+            pipeline=pipeline,
+            transactional_id=f"{prefix}.{pipeline}",
+            group=f"{prefix}.{pipeline}",
+            ledger=f"{prefix}.ledger.{pipeline}",
+            checkpoints=f"{state_root}/checkpoints/{prefix}.{pipeline}",
+        )

@@ -1,0 +1,95 @@
+"""What will run: a pipeline file and a profile, resolved to values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from eos.encode.codec import Codec
+from eos.encode.partition import Partitioner
+from eos.encode.stage import SinkSpec
+from eos.plan.names import Names
+
+if TYPE_CHECKING:
+    from eos.config.model import KafkaSink, KafkaSource, PipelineFile, Profile, PythonStep
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """How a target topic is created where it is absent."""
+
+    partitions: int
+    replication: int
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One pipeline on one profile."""
+
+    names: Names
+    bootstrap: tuple[str, ...]
+    source: KafkaSource
+    transforms: Sequence[PythonStep]
+    sinks: tuple[SinkSpec, ...]
+    created_topics: Mapping[str, NewTopic]
+    trigger_every_ms: int | None  # None: everything that is there, then the end
+    transaction_timeout_ms: int
+    deployment: str
+    parallelism: int = 1
+    message_bytes_max: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def source_topics(self) -> tuple[str, ...]:
+        return self.source.topic_names
+
+    @property
+    def sink_topics(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(sink.topic for sink in self.sinks if sink.topic))
+
+    @property
+    def sink_columns(self) -> tuple[str, ...]:
+        """Columns that the sinks name beyond key, value and headers."""
+        named = [
+            column
+            for sink in self.sinks
+            for column in (sink.topic_column, sink.partition_column, sink.timestamp_column)
+            if column
+        ]
+        return tuple(dict.fromkeys(named))
+
+    def writers(self, targets: int) -> int:
+        """One writer for each target partition, but no more than run at the same time."""
+        return max(1, min(targets, self.parallelism))
+
+
+def plan(pipeline: PipelineFile, profile: Profile, bootstrap: tuple[str, ...]) -> Plan:
+    """Pure: asks neither Kafka nor Spark."""
+    return Plan(
+        names=Names.of(profile.names.prefix, pipeline.name, str(profile.state.root)),
+        bootstrap=bootstrap,
+        source=pipeline.source.kafka,
+        transforms=pipeline.transform,
+        sinks=tuple(_sink(sink) for sink in pipeline.sink.kafka),
+        created_topics={
+            sink.topic: NewTopic(
+                sink.create.partitions, sink.create.replication, dict(sink.create.config)
+            )
+            for sink in pipeline.sink.kafka
+            if sink.create is not None
+        },
+        trigger_every_ms=pipeline.trigger.every_ms,
+        transaction_timeout_ms=pipeline.transaction.timeout_ms,
+        deployment=profile.deployment_name,
+    )
+
+
+def _sink(sink: KafkaSink) -> SinkSpec:
+    return SinkSpec(
+        topic=sink.topic,
+        codec=Codec[sink.compression.upper()],
+        partitioner=Partitioner[sink.partitioner.upper()],
+        partition_column=sink.partition,
+        timestamp_column=sink.timestamp,
+    )

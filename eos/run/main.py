@@ -1,0 +1,44 @@
+"""The driver: from the command line of `jobs/run.py` to the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from eos.errors import EosError, Recovery, UnavailableError
+from eos.launch.process import announce, die_with_parent
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one pipeline until it is drained, stopped or broken."""
+    announce()
+    die_with_parent()
+    options = _options(argv)
+    try:
+        # Late: a wrong command line is answered before Spark is loaded.
+        from eos.run.pipeline import run
+
+        run(Path(options.pipeline), options.profile, options.bootstrap)
+    except EosError as error:
+        return report(error)
+    return 0
+
+
+def report(error: EosError) -> int:
+    """Says on stderr what happened and what to do; returns the exit code for a supervisor."""
+    hint = f"  hint: {error.hint}\n" if error.hint else ""
+    sys.stderr.write(f"eos: {error.message}\n{hint}")
+    # A micro-batch that was redone as often as allowed and failed each time: nothing is lost,
+    # and the cause may pass.
+    recovery = UnavailableError.recovery if error.recovery is Recovery.REDO else error.recovery
+    return recovery.value
+
+
+def _options(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="run", description="run one pipeline")
+    parser.add_argument("pipeline", help="path of a pipeline.yaml")
+    parser.add_argument("--profile", help="name in conf/ or path of a profile")
+    parser.add_argument("--bootstrap", help="Kafka addresses, instead of the profile's")
+    return parser.parse_args(argv)

@@ -1,0 +1,183 @@
+"""The only place where the stages meet: source, transform, encode, write, once per attempt."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from eos.deadline import Deadline
+from eos.encode.stage import SPARK_SCHEMA, EncodeStage
+from eos.encode.targets import Targets
+from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, TransformError, crossed
+from eos.faults import CrashPlan
+from eos.plan.plan import Plan
+from eos.read.offset_log import Checkpoint, Ranges
+from eos.run.tasks import EncodeAndWriteTask, EncodeTask, WriteStage, WriteTask
+from eos.transaction import receipt
+from eos.transaction.micro_batch import STEP_TIMEOUT_MS, MicroBatches, Step
+from eos.transaction.port import Identity
+from eos.transaction.receipt import Receipt
+from eos.transaction.wire import Wire
+from eos.transform.check import check_stateless
+from eos.transform.functions import apply
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# A micro-batch that its offsets bound to fewer records than this runs as one task, without a
+# shuffle: below it a second task costs more time than it saves.
+ONE_TASK_RECORDS_MAX = 50_000
+# What a writer may take of the transaction's time; the rest is for record, offsets and end.
+_WRITER_SHARE = 0.8
+
+
+class PipelineQuery:
+    """Called by Spark for each micro-batch. Keeps the first error, since Spark keeps its text."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        wire: Wire,
+        checkpoint: Checkpoint,
+        micro_batches: MicroBatches,
+        crash: CrashPlan,
+    ) -> None:
+        self._plan = plan
+        self._wire = wire
+        self._checkpoint = checkpoint
+        self._micro_batches = micro_batches
+        self._crash = crash
+        self._query_id = ""
+        self.error: Exception | None = None
+
+    def check(self, stream: DataFrame) -> None:
+        """Refuses, before anything runs, what Spark or this release would refuse as a stream."""
+        out = apply(stream, self._plan.transforms)
+        check_stateless(out)
+        self._columns(out)
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        try:
+            self._query_id = self._query_id or self._checkpoint.query_id()
+            ranges = self._checkpoint.ranges(batch_id)
+            step = Step(self._query_id, batch_id, ranges.starts, ranges.ends)
+            self._micro_batches.run(step, self._execution(frame, batch_id, ranges))
+        except Exception as error:
+            self.error = self.error or error
+            raise
+
+    def _execution(
+        self, frame: DataFrame, batch_id: int, ranges: Ranges
+    ) -> Callable[[Identity], Sequence[Receipt]]:
+        def execute(identity: Identity) -> Sequence[Receipt]:
+            targets = self._targets()
+            try:
+                out = apply(frame, self._plan.transforms)
+                job = self._job(self._columns(out), batch_id, ranges, targets, identity)
+                return receipt.check(job.collect(), targets)
+            except EosError:
+                raise
+            except Exception as error:
+                raise _task_error(error) from error
+
+        return execute
+
+    def _job(
+        self,
+        out: DataFrame,
+        batch_id: int,
+        ranges: Ranges,
+        targets: Targets,
+        identity: Identity,
+    ) -> DataFrame:
+        writers = self._plan.writers(len(targets.partitions))
+        encode = EncodeStage(
+            sinks=self._plan.sinks,
+            targets=targets,
+            n_writers=writers,
+            record_batch_bytes_max=self._wire.settings.max_request_bytes,
+            base_timestamp_ms=int(time.time() * 1000),
+            turn=batch_id,
+        )
+        write = WriteStage(
+            settings=self._wire.settings,
+            profile=self._wire.profile,
+            transactional_id=self._plan.names.transactional_id,
+            identity=identity,
+            targets=targets,
+            timeout_ms=int(self._plan.transaction_timeout_ms * _WRITER_SHARE),
+            crash=self._crash,
+        )
+        if ranges.records_max <= ONE_TASK_RECORDS_MAX:
+            both = EncodeAndWriteTask(encode, write)
+            return out.coalesce(1).mapInArrow(both, receipt.SCHEMA)
+        # repartitionById, since a hash would put two writers into one task and leave another
+        # idle. The manifests go to one id more: their task sums up what was planned.
+        encoded = out.mapInArrow(EncodeTask(encode), SPARK_SCHEMA)
+        shuffled = encoded.repartitionById(writers + 1, "writer")
+        ordered = shuffled.sortWithinPartitions("target", "source", "position")
+        return ordered.mapInArrow(WriteTask(write), receipt.SCHEMA)
+
+    def _columns(self, out: DataFrame) -> DataFrame:
+        """What the sinks need of the transforms' result, and the source coordinates it kept."""
+        from pyspark.sql.functions import col
+
+        present = {field.name: field.dataType.simpleString() for field in out.schema.fields}
+        if "value" not in present:
+            raise TransformError(
+                f"the last transform returns no column `value` (it has {', '.join(present)})",
+                hint="a Kafka sink writes the columns key, value and headers",
+            )
+        for name in ("key", "value"):
+            if present.get(name, "binary") not in ("binary", "string"):
+                raise TransformError(
+                    f"column `{name}` has type {present[name]}; a Kafka sink writes bytes",
+                    hint=f"cast it, for example with to_json(...) as {name}",
+                )
+        wanted: list[str] = [name for name in ("key", "value", "headers") if name in present]
+        for name in self._plan.sink_columns:
+            if name not in present:
+                raise TransformError(
+                    f"the sink wants column `{name}`, which the last transform does not return "
+                    f"(it has {', '.join(present)})"
+                )
+            wanted.append(name)
+        columns = [col(name) for name in dict.fromkeys(wanted)]
+        coordinates = {"topic": "string", "partition": "int", "offset": "bigint"}
+        if all(present.get(name) == kind for name, kind in coordinates.items()):
+            names = ["partition", "offset"]
+            names += ["topic"] if len(self._plan.source_topics) > 1 else []
+            columns += [col(name).alias(f"__{name}") for name in names]
+        return out.select(*columns)
+
+    def _targets(self) -> Targets:
+        """The target partitions as they are now, frozen for this attempt."""
+        deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
+        topics = self._wire.topics(frozenset(self._plan.sink_topics), deadline)
+        limits = self._plan.message_bytes_max
+        for name in self._plan.sink_topics:
+            if topics[name].error or not topics[name].partitions:
+                raise PromiseBrokenError(
+                    f"the target topic {name!r} does not exist any more",
+                    hint="somebody deleted it while the pipeline ran: create it again, and start",
+                )
+        return Targets.of(
+            {name: (topics[name].partitions, limits[name]) for name in self._plan.sink_topics}
+        )
+
+
+def _task_error(error: Exception) -> EosError:
+    """What a task raised, if it was one of ours; anything else is worth another attempt."""
+    found = crossed(str(error))
+    if found is not None:
+        return found
+    return AttemptFailedError(f"the Spark job failed: {_last_words(str(error))}")
+
+
+def _last_words(text: str) -> str:
+    """The line of a Python traceback (inside Spark's words) that names the cause."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    named = [line for line in lines if ("Error" in line or "Exception" in line) and ": " in line]
+    python = [line for line in named if not line.startswith(("at ", "File ", "org.", "Caused by"))]
+    return (python or named or lines or ["no message"])[-1][:500]

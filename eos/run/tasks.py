@@ -1,0 +1,120 @@
+"""What runs inside a Spark task: encode, write, or both in one.
+
+Imported by every Python worker, so nothing here loads pyspark.sql, YAML or the configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from eos.deadline import Deadline
+from eos.encode.stage import MANIFEST_TARGET, EncodeStage, read_manifest
+from eos.encode.targets import Targets
+from eos.errors import AttemptFailedError, EosError, crossing
+from eos.faults import CrashPlan
+from eos.transaction import receipt
+from eos.transaction.port import Identity, Profile
+from eos.transaction.settings import KafkaSettings
+from eos.transaction.wire import Wire
+from eos.transaction.writer import Writer
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStage:
+    """All that a writer needs to know of its attempt."""
+
+    settings: KafkaSettings
+    profile: Profile
+    transactional_id: str
+    identity: Identity
+    targets: Targets
+    timeout_ms: int
+    crash: CrashPlan
+
+    def write(self, batches: Iterator[pa.RecordBatch], task_attempt: int) -> pa.RecordBatch:
+        """Sends what the encode stage made, in the order it comes, and returns the receipts."""
+        # Rule R1. The broker compares sequence ranges, not bytes: a second attempt that sends
+        # other rows under the same identity would be acknowledged and thrown away. A first
+        # attempt may have sent anything up to its death, so a second one never sends.
+        if task_attempt > 0:
+            raise AttemptFailedError(
+                f"writer task attempt {task_attempt}: the one before may have sent already"
+            )
+        wire = Wire.shared(self.settings, self.profile)
+        writer = Writer(
+            wire,
+            self.transactional_id,
+            self.identity,
+            self.targets,
+            Deadline.after_ms(self.timeout_ms),
+            self.crash,
+        )
+        planned: dict[int, int] = {}
+        for batch in batches:
+            target, records, digest, blob = (
+                batch.column(batch.schema.get_field_index(name))
+                for name in ("target", "records", "digest", "blob")
+            )
+            for row, index in enumerate(target.to_pylist()):
+                if index == MANIFEST_TARGET:
+                    for each, count in read_manifest(blob[row].as_py()).items():
+                        planned[each] = planned.get(each, 0) + count
+                else:
+                    count, value = records[row].as_py(), digest[row].as_py()
+                    writer.add(index, blob[row].as_buffer(), count, value)
+            writer.advance()
+        return receipt.rows(writer.finish(), planned)
+
+
+def _task() -> tuple[int, int]:
+    """This task's partition and attempt number."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("not inside a Spark task")
+    return context.partitionId(), context.attemptNumber()
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeTask:
+    """The map side: rows in, record batches out."""
+
+    stage: EncodeStage
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self.stage.encode(batches, _task()[0])
+        except EosError as error:
+            raise crossing(error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTask:
+    """The reduce side: record batches in, receipts out."""
+
+    stage: WriteStage
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield self.stage.write(batches, _task()[1])
+        except EosError as error:
+            raise crossing(error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeAndWriteTask:
+    """Both sides in one task, without a shuffle: for micro-batches of few records."""
+
+    encode: EncodeStage
+    write: WriteStage
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task, attempt = _task()
+        try:
+            yield self.write.write(self.encode.encode(batches, task), attempt)
+        except EosError as error:
+            raise crossing(error) from error

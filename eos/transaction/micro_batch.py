@@ -1,0 +1,168 @@
+"""One micro-batch, one transaction: the control flow of the whole product, on one screen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from eos.deadline import Deadline
+from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, Recovery
+from eos.faults import CrashPlan
+from eos.observe import events
+from eos.observe.bus import Bus
+from eos.transaction.coordinator import Conclusion, Coordinator
+from eos.transaction.ledger import Attempt, Ledger, Position, advanced, stamped
+from eos.transaction.port import CommittedOffset, Identity, TopicPartition
+from eos.transaction.receipt import Receipt
+
+ATTEMPTS_MAX = 3
+# How long the driver's own requests of one step may take, retries included. The step that ends a
+# transaction repeats itself at the next start if it runs out (rule R7), so this bounds a wait.
+STEP_TIMEOUT_MS = 60_000
+
+Offsets = Mapping[TopicPartition, int]
+Execute = Callable[[Identity], Sequence[Receipt]]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What Spark hands over: its name for the micro-batch, and what it reads."""
+
+    query_id: str
+    batch_id: int
+    starts: Offsets
+    ends: Offsets
+
+
+@dataclass(slots=True)
+class MicroBatches:
+    """Runs micro-batches, one after the other, and knows how far the ledger has come."""
+
+    coordinator: Coordinator
+    ledger: Ledger
+    position: Position
+    bus: Bus
+    crash: CrashPlan
+    topic_ids: Callable[[], Mapping[str, str]]
+    is_stopping: bool = field(default=False)
+
+    def run(self, step: Step, execute: Execute) -> None:
+        """Returns once the micro-batch is committed, by this call or by one before it."""
+        self.crash.reached("commit_log:after")  # Spark calls again only after its commit log
+        if self._is_committed(step):
+            self.bus.emit(events.MicroBatchSkipped(batch_id=step.batch_id))
+            return
+        self._require_adjacent(step)
+        for number in range(1, ATTEMPTS_MAX + 1):
+            try:
+                self._attempt(number, step, execute)
+                self.crash.reached("commit_log:before")
+                return
+            except EosError as error:
+                if error.recovery is Recovery.FENCED or self.coordinator.is_in_doubt:
+                    raise  # in doubt: never abort what may be committed, the next start settles it
+                # Rule R3: whatever happened, and even if nothing seems to have been sent, this
+                # attempt's identity is over. A task of it that still runs is refused from here
+                # on, so it can't join the next attempt.
+                self.coordinator.abort(Deadline.after_ms(STEP_TIMEOUT_MS))
+                is_last = error.recovery is not Recovery.REDO or number == ATTEMPTS_MAX
+                self.bus.emit(
+                    events.AttemptFailed(
+                        batch_id=step.batch_id,
+                        attempt=number,
+                        reason=error.message,
+                        will_redo=not (is_last or self.is_stopping),
+                    )
+                )
+                if is_last or self.is_stopping:
+                    raise
+
+    def _attempt(self, number: int, step: Step, execute: Execute) -> None:
+        marks = [time.monotonic()]
+        reached = self.crash.reached
+        reached("begin:before")
+        identity = self.coordinator.begin(Deadline.after_ms(STEP_TIMEOUT_MS))
+        reached("begin:after")
+        receipts = execute(identity)  # checked: every planned record acknowledged exactly once
+        marks.append(time.monotonic())
+        reached("all_acked:before")
+        after = advanced(self.position, step.ends, step.query_id, step.batch_id, self.topic_ids())
+        reached("all_acked:after")
+
+        reached("ledger_record:before")
+        record = self.ledger.attempt_record(after, Attempt(number, identity, step.starts, receipts))
+        deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
+        self.coordinator.produce({self.ledger.partition: stamped(record, identity)}, deadline)
+        reached("ledger_record:after")
+        marks.append(time.monotonic())
+
+        reached("offsets:before")
+        self.coordinator.commit_offsets(
+            {tp: CommittedOffset(end) for tp, end in after.ends.items()}, deadline
+        )
+        reached("offsets:after")
+        marks.append(time.monotonic())
+
+        if self.coordinator.commit(Deadline.after_ms(STEP_TIMEOUT_MS)) is Conclusion.IN_DOUBT:
+            self._settle(step)
+        reached("end_txn_answered:after")
+        marks.append(time.monotonic())
+        self.position = after
+        self.bus.emit(_committed(number, step, receipts, marks))
+
+    def _settle(self, step: Step) -> None:
+        """EndTxn was sent and its outcome is unknown: the ledger knows (rules R4, R7).
+
+        Our init with (id, epoch) waits until the broker has finished whatever it had begun. After
+        that the ledger's end is final: no request of the attempt can still be on its way, since
+        its epoch is over.
+        """
+        deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
+        self.coordinator.settle(deadline)
+        found = self.ledger.read_last(deadline)
+        is_committed = found is not None and (found.query_id, found.batch_id) == (
+            step.query_id,
+            step.batch_id,
+        )
+        self.coordinator.settled(is_committed)
+        if not is_committed:
+            raise AttemptFailedError("the commit's answer was lost, and the ledger lacks it")
+
+    def _is_committed(self, step: Step) -> bool:
+        """Spark repeats a micro-batch if it died between our EndTxn and its own commit log."""
+        return self.position.query_id == step.query_id and self.position.batch_id >= step.batch_id
+
+    def _require_adjacent(self, step: Step) -> None:
+        """Each range must start where the ledger ends: anything else would lose or repeat."""
+        for tp, start in step.starts.items():
+            end = self.position.ends.get(tp)
+            if end is not None and end != start:
+                what = "repeat" if start < end else "lose"
+                raise PromiseBrokenError(
+                    f"micro-batch {step.batch_id} starts at offset {start} of {tp.topic}-"
+                    f"{tp.partition}, but the ledger says that {end} is next: running it would "
+                    f"{what} {abs(end - start)} offsets",
+                    hint="was the checkpoint restored from a copy, or does another deployment "
+                    "run this pipeline?",
+                )
+
+
+def _committed(
+    number: int, step: Step, receipts: Sequence[Receipt], marks: Sequence[float]
+) -> events.MicroBatchCommitted:
+    run_ms, ledger_ms, offsets_ms, end_ms = (
+        (after - before) * 1000 for before, after in pairwise(marks)
+    )
+    return events.MicroBatchCommitted(
+        batch_id=step.batch_id,
+        attempt=number,
+        records_in=sum(end - step.starts.get(tp, end) for tp, end in step.ends.items()),
+        records_out=sum(receipt.records for receipt in receipts),
+        bytes_out=sum(receipt.bytes for receipt in receipts),
+        run_ms=run_ms,
+        ledger_ms=ledger_ms,
+        offsets_ms=offsets_ms,
+        end_ms=end_ms,
+    )
