@@ -27,6 +27,7 @@ _LEADER_RETRIED = frozenset({3, 5, 6, 7, 9, 13, 56, 74, 75, 78})
 _GROUP_RETRIED = frozenset({7, 13, 14, 15, 16, 88})
 _CREATE_RETRIED = frozenset({5, 7, 13, 41, 89})
 _TOPIC_EXISTS = 36
+_UNSTABLE = 88
 _TOPIC, _BROKER = 2, 4  # resource types of DescribeConfigs
 
 
@@ -170,10 +171,11 @@ def committed_offsets(
             }
         if error not in _GROUP_RETRIED:
             raise refused("OffsetFetch", error, f"group {group}")
-        cluster.forget_coordinators()
+        if error != _UNSTABLE:
+            cluster.forget_coordinators()
     raise UnavailableError(
         f"OffsetFetch of group {group} answered {name_of(error)} until the deadline",
-        hint="88: a transaction with offsets of this group is still open" if error == 88 else "",
+        hint="88: a transaction with offsets of this group is still open" if error == _UNSTABLE else "",
         error=error,
     )
 

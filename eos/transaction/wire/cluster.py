@@ -26,6 +26,7 @@ from eos.transaction.wire.connection import Connections, Node
 # One that stays unknown for this long does not exist.
 _UNKNOWN_TOPIC_MS = 5_000
 _UNKNOWN_TOPIC = 3
+_LAST_MOMENTS_MS = 50
 _LEADER_RETRIED = frozenset({3, 5, 6, 9, 13, 72})
 _COORDINATOR_RETRIED = frozenset({7, 13, 14, 15, 16})
 
@@ -53,12 +54,17 @@ class NoCoordinatorError(Exception):
 
 
 def tries(deadline: Deadline) -> Iterator[None]:
-    """Once at least, then again after growing pauses until the deadline."""
+    """Once at least, then again after growing pauses until the deadline.
+
+    Not in its last moments: a try that has no time to be answered would close its connection, and
+    put "no time" in the place of the real cause.
+    """
     backoff = Backoff()
     yield
-    while not deadline.has_passed:
+    while deadline.left_ms > _LAST_MOMENTS_MS:
         backoff.sleep(deadline)
-        yield
+        if deadline.left_ms > _LAST_MOMENTS_MS:
+            yield
 
 
 class Cluster:

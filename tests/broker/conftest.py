@@ -1,0 +1,94 @@
+"""What the tests with a real broker share. Record batches come from kafka-python, not from eos."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kafka.record.default_records import DefaultRecordBatchBuilder
+
+from eos.deadline import Backoff, Deadline
+from eos.launch.embedded import EmbeddedKafka
+from eos.transaction.port import Identity, Profile
+from eos.transaction.settings import KafkaSettings
+from eos.transaction.wire import Wire
+
+# 3, 6: the partition is new; 19: its leader could not yet ask the coordinator to add it.
+BUSY = {3, 6, 14, 15, 16, 19, 51}
+
+
+@pytest.fixture
+def within() -> Callable[[int], Deadline]:
+    return lambda timeout_ms=20_000: Deadline.after_ms(timeout_ms)
+
+
+@pytest.fixture
+def wires(broker: EmbeddedKafka) -> Iterator[Callable[..., Wire]]:
+    """Makes a Wire, with a connection of its own, that the test need not close."""
+    made: list[Wire] = []
+
+    def make(profile: Profile | None = Profile.TV2, bootstrap: str = "") -> Wire:
+        made.append(Wire(KafkaSettings((bootstrap or broker.bootstrap,)), profile))
+        return made[-1]
+
+    yield make
+    for wire in made:
+        wire.close()
+
+
+@pytest.fixture
+def wire(wires: Callable[..., Wire]) -> Wire:
+    return wires()
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test uses: for topics, groups and transactional ids."""
+    return f"t-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def topic(wire: Wire, name: str) -> str:
+    """Three partitions."""
+    wire.create_topic(name, 3, 1, {}, Deadline.after_ms(30_000))
+    return name
+
+
+@pytest.fixture
+def settled() -> Callable[[Callable[[], Any]], Any]:
+    """The first answer of a request that is not "ask again": coordinators load on first use."""
+
+    def ask(request: Callable[[], Any]) -> Any:
+        deadline, backoff = Deadline.after_ms(30_000), Backoff()
+        answer = request()
+        while codes(answer) & BUSY and not deadline.has_passed:
+            backoff.sleep(deadline)
+            answer = request()
+        return answer
+
+    return ask
+
+
+def codes(answer: Any) -> set[int]:
+    return {one.error for one in answer.values()} if isinstance(answer, dict) else {answer.error}
+
+
+@pytest.fixture
+def make_batch() -> Callable[..., bytes]:
+    def make(identity: Identity, sequence: int, *values: bytes, padding: int = 0) -> bytes:
+        builder = DefaultRecordBatchBuilder(
+            magic=2,
+            compression_type=0,
+            is_transactional=True,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            base_sequence=sequence,
+            batch_size=1 << 24,
+        )
+        for number, value in enumerate(values):
+            builder.append(number, 1000 + number, b"key", value + b"." * padding, [("h", b"1")])
+        return bytes(builder.build())
+
+    return make

@@ -1,0 +1,137 @@
+"""What the wire sees of a real cluster: topics, offsets, producers, settings, stored records."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from eos.errors import KafkaRefusedError, UnavailableError
+from eos.transaction.port import NO_IDENTITY, CommittedOffset, ProducerState, TopicPartition
+from eos.transaction.wire import cluster
+
+
+@pytest.fixture
+def story(wire, topic, name, settled, within, make_batch):
+    """Partition 0: committed c0 c1, aborted a0 a1, committed c2; then one left open: o0."""
+    tp = TopicPartition(topic, 0)
+    identity = settled(lambda: wire.init_producer_id(name, 60_000, NO_IDENTITY, within())).identity
+    for values, commit in (((b"c0", b"c1"), True), ((b"a0", b"a1"), False), ((b"c2",), True)):
+        batch = {tp: make_batch(identity, 0, *values)}
+        assert settled(lambda batch=batch: wire.produce(name, batch, within()))[tp].error == 0
+        identity = settled(
+            lambda i=identity, c=commit: wire.end_txn(name, i, c, within())
+        ).identity
+    batch = {tp: make_batch(identity, 0, b"o0")}
+    assert settled(lambda: wire.produce(name, batch, within()))[tp].error == 0
+    return tp, identity
+
+
+def read(wire, tp, start, end, deadline, **how):
+    return [r.value for r in wire.read_records(tp, start, end, deadline=deadline, **how)]
+
+
+def test_reads_committed_records_only_or_all(wire, story, within):
+    tp, _ = story
+    stable = wire.list_offsets([tp], "latest", committed=True, deadline=within())[tp]
+    end = wire.list_offsets([tp], "latest", committed=False, deadline=within())[tp]
+    assert (stable, end) == (8, 9)  # three markers lie between
+    assert read(wire, tp, 0, stable, within(), committed=True) == [b"c0", b"c1", b"c2"]
+    everything = [b"c0", b"c1", b"a0", b"a1", b"c2", b"o0"]
+    assert read(wire, tp, 0, end, within(), committed=False) == everything
+
+
+def test_reads_exactly_the_asked_offsets(wire, story, within):
+    tp, identity = story
+    assert read(wire, tp, 1, 4, within(), committed=False) == [b"c1", b"a0"]
+    assert read(wire, tp, 4, 8, within(), committed=True) == [b"c2"]
+    assert read(wire, tp, 0, 8, within(), committed=True, records_max=2) == [b"c0", b"c1"]
+    assert read(wire, tp, 3, 3, within(), committed=True) == []
+    (record,) = wire.read_records(tp, 6, 7, committed=True, deadline=within())
+    assert (record.offset, record.timestamp_ms, record.key) == (6, 1000, b"key")
+    assert record.headers == (("h", b"1"),)
+    assert (record.producer_id, record.epoch) == (identity.producer_id, identity.epoch - 1)
+
+
+def test_committed_read_behind_an_open_transaction_ends_at_the_deadline(wire, story, within):
+    tp, _ = story
+    with pytest.raises(UnavailableError, match=r"from offset 8 to 9 in time") as caught:
+        read(wire, tp, 0, 9, within(1500), committed=True)
+    assert "still open" in caught.value.hint
+
+
+def test_reading_before_the_log_starts_is_refused(wire, story, within):
+    tp, _ = story
+    with pytest.raises(KafkaRefusedError, match="OFFSET_OUT_OF_RANGE"):
+        read(wire, tp, 500, 501, within(), committed=False)
+
+
+def test_describes_the_producers_of_a_partition(wire, story, within):
+    tp, identity = story
+    other = TopicPartition(tp.topic, 1)
+    states = wire.describe_producers([tp, other], within())
+    assert states == {tp: (ProducerState(identity, 0, 8),), other: ()}
+
+
+def test_lists_offsets_by_time(wire, story, within):
+    tp, _ = story
+    at = lambda when: wire.list_offsets([tp], when, committed=False, deadline=within())[tp]  # noqa: E731
+    assert (at("earliest"), at(1001)) == (0, 1)
+    # Above every record's own time, yet the markers carry the broker's clock: no record, -1.
+    assert at(10**14) == -1
+
+
+def test_pending_group_offsets_are_waited_for(wire, topic, name, settled, within):
+    tp, group = TopicPartition(topic, 0), f"{name}-group"
+    identity = settled(lambda: wire.init_producer_id(name, 60_000, NO_IDENTITY, within())).identity
+    offsets = {tp: CommittedOffset(5, "m")}
+    answer = settled(lambda: wire.commit_offsets(name, identity, group, offsets, within()))
+    assert answer[tp].error == 0
+    with pytest.raises(UnavailableError, match="UNSTABLE_OFFSET_COMMIT"):
+        wire.committed_offsets(group, within(1000), [tp])
+    assert wire.committed_offsets(group, within()) == {}  # the broker leaves it out
+    assert settled(lambda: wire.end_txn(name, identity, True, within())).error == 0
+    assert wire.committed_offsets(group, within(), [tp]) == offsets
+    assert wire.committed_offsets(group, within()) == offsets
+    assert wire.committed_offsets(f"{name}-nobody", within()) == {}
+
+
+def test_describes_topics_by_name_and_by_pattern(wire, topic, within):
+    found = wire.topics([topic, f"{topic}-none"], within())
+    assert (found[topic].partitions, found[topic].error) == (3, 0)
+    assert len(found[topic].topic_id) == 22
+    assert found[f"{topic}-none"].error == 3
+    assert set(wire.topics(re.compile(re.escape(topic[:-1]) + "."), within())) == {topic}
+    assert wire.topics(re.compile(topic[:-1]), within()) == {}
+
+
+def test_leaders_of_what_does_not_exist_are_refused_by_name(wire, topic, within, monkeypatch):
+    monkeypatch.setattr(cluster, "_UNKNOWN_TOPIC_MS", 100)
+    assert set(wire.leaders([TopicPartition(topic, 2)], within())) == {TopicPartition(topic, 2)}
+    with pytest.raises(KafkaRefusedError, match=f"{topic}-3 does not exist"):
+        wire.leaders([TopicPartition(topic, 3)], within())
+    with pytest.raises(KafkaRefusedError, match="INVALID_TOPIC_EXCEPTION"):
+        wire.leaders([TopicPartition("no/topic", 0)], within())
+
+
+def test_creates_a_topic_once_and_says_what_the_broker_minds(wire, name, within):
+    assert wire.create_topic(name, 2, 1, {"retention.ms": "-1"}, within()) is True
+    assert wire.create_topic(name, 2, 1, {"retention.ms": "-1"}, within()) is False
+    assert wire.topic_config(name, "retention.ms", within()) == "-1"
+    with pytest.raises(KafkaRefusedError, match=r"INVALID_CONFIG.*nonsense"):
+        wire.create_topic(f"{name}-b", 1, 1, {"nonsense": "1"}, within())
+    with pytest.raises(KafkaRefusedError, match="INVALID_REPLICATION_FACTOR"):
+        wire.create_topic(f"{name}-b", 1, 9, {}, within())
+
+
+def test_reads_settings_of_topics_and_brokers(wire, topic, within):
+    assert wire.broker_config("transaction.max.timeout.ms", within()) == "900000"
+    with pytest.raises(KafkaRefusedError, match="has no setting nonsense"):
+        wire.topic_config(topic, "nonsense", within())
+    with pytest.raises(KafkaRefusedError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        wire.topic_config(f"{topic}-none", "retention.ms", within())
+
+
+def test_the_embedded_broker_is_supported(wire, within):
+    assert wire.transaction_version(within()) == 2
+    wire.require_supported(within())
