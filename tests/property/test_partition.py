@@ -82,7 +82,7 @@ def test_runs_take_the_partitions_in_turn_and_leave_none_out(sizes, count, bytes
 @given(rows=st.integers(0, 500), count=st.integers(1, 50), first=st.integers(0, 50))
 def test_round_robin_is_even_to_the_record(rows: int, count: int, first: int) -> None:
     turn = Turn(first)
-    load = Counter({partition: 0 for partition in range(count)})
+    load = Counter(dict.fromkeys(range(count), 0))
     for part in (rows // 3, rows - rows // 3):  # two chunks: the turn goes on
         load.update(in_turn(part, count, turn).tolist())
     assert max(load.values()) - min(load.values()) <= 1

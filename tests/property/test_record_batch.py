@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
+import warnings
 from dataclasses import dataclass
 from types import SimpleNamespace
 
-import kafka.codec
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafka.record import MemoryRecords
 
 from eos.encode.codec import Codec
 from eos.encode.columns import Columns
@@ -19,6 +19,11 @@ from eos.encode.layout import layout
 from eos.encode.record_batch import HEADER_BYTES, Span, encode, encode_spans, record_count, stamp
 from eos.encode.split import record_sizes, split
 from eos.transaction.port import Identity
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # the library reads its schemas by a deprecated call
+    import kafka.codec
+    from kafka.record import MemoryRecords
 
 BASE_MS = 1_700_000_000_000
 HEADER_LIST = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -102,9 +107,7 @@ def read(blob: bytes):
     batch = stored.next_batch()
     assert batch.validate_crc()
     assert stored.next_batch() is None
-    records = [
-        Record(r.key, r.value, [tuple(h) for h in r.headers], r.timestamp) for r in batch
-    ]
+    records = [Record(r.key, r.value, [tuple(h) for h in r.headers], r.timestamp) for r in batch]
     return batch, records
 
 
@@ -166,7 +169,7 @@ def test_the_digest_is_that_of_the_decoded_records(table, codecs: list[Codec]) -
 def test_many_record_batches_at_once_are_the_same_as_one_by_one(table, cuts, codec) -> None:
     _, columns = table
     edges = [0, *sorted(cut for cut in cuts if cut < len(columns)), len(columns)]
-    spans = [Span(start, end) for start, end in zip(edges, edges[1:], strict=False)]
+    spans = [Span(start, end) for start, end in itertools.pairwise(edges)]
     together = encode_spans(layout(columns, BASE_MS), spans, codec)
     alone = [encode(columns.slice(start, end), codec, BASE_MS) for start, end, _ in spans]
     assert together == alone
