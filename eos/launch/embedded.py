@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -24,6 +25,32 @@ START_MS_MAX = 60_000
 STOP_MS_MAX = 30_000
 _POLL_S = 0.05
 _TRIES = 3  # ports that were free may be taken before the broker binds them
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What can be seen of a cluster from outside, without using it."""
+
+    root: Path
+    nodes: int
+    bootstrap: str  # empty if not all of it runs
+    is_kept: bool
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self.bootstrap)
+
+
+def status_of(root: Path) -> Status:
+    root = root.resolve()
+    try:
+        ports = [Ports(*pair) for pair in json.loads((root / "cluster.json").read_text())["ports"]]
+    except FileNotFoundError:
+        ports = []
+    nodes = [Node(number, root, pair) for number, pair in enumerate(ports, 1)]
+    runs = bool(nodes) and all(node.is_running for node in nodes)
+    bootstrap = ",".join(f"{HOST}:{node.ports.client}" for node in nodes) if runs else ""
+    return Status(root, len(nodes), bootstrap, (root / "keep").exists())
 
 
 class EmbeddedKafka:

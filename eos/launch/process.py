@@ -10,7 +10,10 @@ import threading
 import time
 from pathlib import Path
 
+from eos.launch.locks import is_held
+
 DRIVER_PID_FILE = "EOS_DRIVER_PID_FILE"
+LAUNCHER_LOCK = "EOS_LAUNCHER_LOCK"  # a file that the launcher holds locked while it lives
 EXIT_PARENT_DIED = 5  # errors.Recovery.RESTART: broken surroundings, a supervisor may start again
 
 _PR_SET_PDEATHSIG = 1
@@ -42,18 +45,27 @@ def announce() -> None:
 
 
 def die_with_parent() -> None:
-    """End this process at once (exit 5) when its parent, the JVM of spark-submit, is gone.
+    """End this process at once (exit 5) when its parent, the JVM of spark-submit, is gone,
+    or the launcher above it.
 
     A driver without a JVM can neither commit nor abort; what is open expires or is fenced by the
     next start. It polls, because the kernel's own signal follows the JVM's *thread* that forked
     us, and would come when that thread ends although the JVM lives.
     """
-    parent = os.getppid()
+    parent, lock = os.getppid(), os.environ.get(LAUNCHER_LOCK, "")
 
     def watch() -> None:
-        while os.getppid() == parent:
+        while os.getppid() == parent and not (lock and _is_free(Path(lock))):
             time.sleep(_POLL_S)
-        os.write(2, b"eos: the JVM of this driver died; the driver ends too\n")
+        who = "launcher" if os.getppid() == parent else "JVM"
+        os.write(2, f"eos: the {who} of this driver died; the driver ends too\n".encode())
         os._exit(EXIT_PARENT_DIED)
 
     threading.Thread(target=watch, name="eos-parent-watch", daemon=True).start()
+
+
+def _is_free(lock: Path) -> bool:
+    try:
+        return not is_held(lock)
+    except OSError:
+        return False  # nothing can be told from a failing file system

@@ -1,0 +1,88 @@
+"""`eos broker`: the embedded Kafka broker, for people who want it to stay."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eos.config.load import load_profile
+from eos.errors import UsageError
+from eos.launch.embedded import EmbeddedKafka, Status, status_of
+
+app = typer.Typer(
+    help="The embedded Kafka broker: start it to stay, stop it, or see whether it runs.",
+    no_args_is_help=True,
+)
+
+_Profile = Annotated[
+    str | None, typer.Option("--profile", help="Whose state root holds the broker's data.")
+]
+_Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+
+
+@app.command()
+def start(
+    profile: _Profile = None,
+    port: Annotated[int | None, typer.Option(help="The port to listen on.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """Start it, or keep the one that runs; pipelines of this profile then use it."""
+    kafka = EmbeddedKafka(_root(profile), port=port)
+    kafka.start()
+    kafka.keep()
+    kafka.stop()  # lets go only: it was told to stay
+    _print(status_of(kafka.root), as_json)
+
+
+@app.command()
+def stop(profile: _Profile = None, as_json: _Json = False) -> None:
+    """Stop it; its data stays. If a pipeline uses it, it stops when that has ended."""
+    root = _root(profile)
+    before = status_of(root)
+    if before.is_running:
+        kafka = EmbeddedKafka(root, nodes=before.nodes)
+        kafka.start()
+        kafka.forget()
+        kafka.stop()
+    _print(status_of(root), as_json)
+
+
+@app.command()
+def status(profile: _Profile = None, as_json: _Json = False) -> None:
+    """Where it listens, or that it is stopped (exit code 1)."""
+    found = status_of(_root(profile))
+    _print(found, as_json)
+    if not found.is_running:
+        raise typer.Exit(1)
+
+
+def _root(profile: str | None) -> Path:
+    found = load_profile(profile, Path.cwd())
+    if found.kafka.bootstrap is not None:
+        raise UsageError(
+            f"profile {found.name!r} names a Kafka cluster of its own",
+            hint="`eos broker` is for profiles without kafka.bootstrap, like `local`",
+        )
+    return found.state.root / "broker"
+
+
+def _print(found: Status, as_json: bool) -> None:
+    if as_json:
+        print(
+            json.dumps(
+                {
+                    "running": found.is_running,
+                    "bootstrap": found.bootstrap,
+                    "kept": found.is_kept,
+                    "folder": str(found.root),
+                }
+            )
+        )
+    elif found.is_running:
+        why = "to stay" if found.is_kept else "for a pipeline, and stops with it"
+        print(f"running at {found.bootstrap}, {why}; data in {found.root}")
+    else:
+        print(f"stopped; data in {found.root}")

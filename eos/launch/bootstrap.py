@@ -1,0 +1,88 @@
+"""Makes the checkout's `.venv`: `python bootstrap.py CHECKOUT EXTRA STAMP_TEXT`.
+
+It runs before anything is installed, under any Python from 3.10: standard library only, nothing of
+eos. The stamp is written last, so an installation that was interrupted is taken up again. One
+process installs at a time; the others wait for it and find its stamp.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+# What an extra contains of another one: with the tests' tools the runtime's are there too.
+CONTAINS = {"embedded": ("embedded",), "test": ("test", "embedded")}
+_FIT = "import pip, sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))"
+
+
+def main(arguments: list[str]) -> int:
+    checkout, extra, wanted = Path(arguments[0]), arguments[1], arguments[2]
+    venv = checkout / ".venv"
+    (checkout / ".eos").mkdir(exist_ok=True)
+    with (checkout / ".eos" / "venv.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # bounded by pip's own timeouts in the other process
+        if _stamp(venv, extra) == wanted:
+            return 0
+        started = time.monotonic()
+        _say(f"preparing {venv} (once for each version of pyproject.toml)")
+        try:
+            _make(venv)
+            _install(venv, checkout, extra)
+        except subprocess.CalledProcessError as error:
+            _say(f"that failed: {' '.join(map(str, error.cmd))}")
+            _say("  hint: the lines above say why; the same command again goes on from here")
+            return 5
+        for each in CONTAINS[extra]:
+            _stamp_path(venv, each).write_text(wanted, encoding="utf-8")
+        _say(f"prepared in {time.monotonic() - started:.0f} s")
+    return 0
+
+
+def _make(venv: Path) -> None:
+    python = venv / "bin" / "python"
+    if python.exists() and _works([python, "-c", _FIT]):
+        return
+    if venv.exists():
+        _say("an unfinished or foreign environment is there: making it anew")
+        shutil.rmtree(venv)
+    _run([sys.executable, "-m", "venv", str(venv)])
+
+
+def _works(command: list[str | Path]) -> bool:
+    try:
+        done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def _install(venv: Path, checkout: Path, extra: str) -> None:
+    options = ["--disable-pip-version-check", "--quiet", "--editable", f"{checkout}[{extra}]"]
+    _run([venv / "bin" / "python", "-m", "pip", "install", *options])
+
+
+def _run(command: list[str | Path]) -> None:
+    subprocess.run(command, stdout=sys.stderr, check=True)
+
+
+def _stamp(venv: Path, extra: str) -> str:
+    try:
+        return _stamp_path(venv, extra).read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def _stamp_path(venv: Path, extra: str) -> Path:
+    return venv / f"eos-{extra}.stamp"
+
+
+def _say(text: str) -> None:
+    print(f"eos: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,30 @@
+# shellcheck shell=bash
+# Shared by spark-submit.sh and tests/run: `eos_bootstrap CHECKOUT embedded|test` makes or updates
+# the checkout's .venv. When nothing changed it costs two small file reads.
+
+eos_bootstrap() {
+  local checkout=$1 extra=$2 stamp wanted python
+  stamp=$checkout/.venv/eos-$extra.stamp
+  # The path counts: an environment that was moved or copied does not work.
+  wanted="$(cksum <"$checkout/pyproject.toml") $checkout"
+  if [ -f "$stamp" ] && [ "$(<"$stamp")" = "$wanted" ]; then
+    return 0
+  fi
+  python=$(eos_python) || return
+  "$python" "$checkout/eos/launch/bootstrap.py" "$checkout" "$extra" "$wanted"
+}
+
+# A Python that the environment can be made of: 3.10 to 3.13.
+eos_python() {
+  local candidate
+  for candidate in "${PYTHON:-python3}" python3 python3.13 python3.12 python3.11 python3.10; do
+    if "$candidate" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' \
+      >/dev/null 2>&1; then
+      echo "$candidate"
+      return 0
+    fi
+  done
+  echo "eos: no Python 3.10 to 3.13 was found (tried python3 and python3.10 to python3.13)" >&2
+  echo "  hint: install one, or name it: PYTHON=/path/to/python3 $0" >&2
+  return 2
+}

@@ -1,0 +1,75 @@
+"""A pipeline folder may bring `demo.py`: it loads sample records and checks what came out.
+
+    demo.py load --bootstrap B                                  -> {"loaded": n, "present": n}
+    demo.py report --bootstrap B --seconds S --already N [--json]   exit 1: something is wrong
+
+It is a program of its own, since its reader must share no code with what it checks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from eos.errors import UnavailableError
+
+_LOAD_S_MAX = 300
+_REPORT_S_MAX = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """`loaded` now, `present` with what earlier runs loaded."""
+
+    loaded: int
+    present: int
+
+    @property
+    def already(self) -> int:
+        return self.present - self.loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    script: Path
+    bootstrap: str
+
+    def load(self) -> Loaded:
+        done = self._run("load", stdout=subprocess.PIPE, timeout_s=_LOAD_S_MAX)
+        try:
+            answer = json.loads(done.stdout)
+            return Loaded(int(answer["loaded"]), int(answer["present"]))
+        except (ValueError, KeyError, TypeError):
+            raise UnavailableError(
+                f"`{self.script} load` did not load its records (exit {done.returncode})",
+                hint="its own words are above",
+            ) from None
+
+    def report(self, seconds: float, already: int, as_json: bool) -> int:
+        words = ["--seconds", f"{seconds:.1f}", "--already", str(already)]
+        words += ["--json"] if as_json else []
+        sys.stdout.flush()
+        return self._run("report", *words, stdout=None, timeout_s=_REPORT_S_MAX).returncode
+
+    def _run(
+        self, verb: str, *words: str, stdout: int | None, timeout_s: float
+    ) -> subprocess.CompletedProcess[bytes]:
+        command = [sys.executable, str(self.script), verb, "--bootstrap", self.bootstrap, *words]
+        try:
+            return subprocess.run(
+                command, stdout=stdout, check=False, timeout=timeout_s, env=dict(os.environ)
+            )
+        except subprocess.TimeoutExpired:
+            raise UnavailableError(
+                f"`{self.script} {verb}` took more than {timeout_s:.0f} s",
+                hint="does the broker answer? `eos broker status` tells",
+            ) from None
+
+
+def find_demo(pipeline: Path, bootstrap: str) -> Demo | None:
+    script = pipeline.parent / "demo.py"
+    return Demo(script, bootstrap) if script.exists() else None

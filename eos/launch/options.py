@@ -1,0 +1,72 @@
+"""The words after `./spark-submit.sh`: ours are few, all others are spark-submit's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from eos.errors import UsageError
+
+HELP = """\
+usage: ./spark-submit.sh PIPELINE.yaml [options] [spark-submit's options]
+
+Runs the pipeline. Data goes to stdout, everything else to stderr.
+
+  --profile NAME|PATH  where it runs: conf/NAME.yaml (default: $EOS_PROFILE, then `local`, which
+                       starts an embedded Kafka broker)
+  --json               a pipeline with a demo prints its result as one JSON object
+  --demo-crash         kill the driver in the middle of a transaction, then start it again
+  -h, --help           this text
+
+Exit codes: 0 fine, 1 findings, 2 usage, 3 fenced (do not restart), 4 stopped on a broken promise
+(a person must act), 5 transient (restart).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    pipeline: Path
+    profile: str | None
+    as_json: bool
+    demo_crash: bool
+    spark: tuple[str, ...]
+
+
+def parse(words: Sequence[str]) -> Options:
+    """The pipeline comes first: after it, only spark-submit knows which option has a value."""
+    if not words or words[0].startswith("-"):
+        raise UsageError("the pipeline's file is missing", hint="./spark-submit.sh PIPELINE.yaml")
+    profile, spark, flags = None, [], set()
+    rest = iter(words[1:])
+    for word in rest:
+        if word in {"--json", "--demo-crash"}:
+            flags.add(word)
+        elif word == "--profile" or word.startswith("--profile="):
+            profile = word.partition("=")[2] or next(rest, "")
+            if not profile:
+                raise UsageError("--profile has no value", hint="--profile NAME or --profile PATH")
+        else:
+            spark.append(word)
+    return Options(
+        _pipeline(words[0]), profile, "--json" in flags, "--demo-crash" in flags, (*spark,)
+    )
+
+
+def _pipeline(word: str) -> Path:
+    path = Path(word)
+    if (path / "pipeline.yaml").is_file():
+        path /= "pipeline.yaml"
+    if not path.is_file():
+        raise UsageError(
+            f"there is no pipeline file `{word}`", hint="is the path right?", path=word
+        )
+    return path.resolve()
+
+
+def project_of(pipeline: Path) -> Path:
+    """The repository that the pipeline belongs to: where `pipelines/` (and `conf/`) are."""
+    for folder in pipeline.parents:
+        if (folder / "pipelines").is_dir():
+            return folder
+    return pipeline.parent

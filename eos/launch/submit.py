@@ -1,0 +1,143 @@
+"""`./spark-submit.sh`, once the environment is there: what a pipeline needs, then its driver."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eos.errors import EosError
+from eos.launch import driver, spark
+from eos.launch.demo import Demo, Loaded, find_demo
+from eos.launch.embedded import EmbeddedKafka
+from eos.launch.jars import BROKER, SPARK, ensure
+from eos.launch.options import HELP, Options, parse, project_of
+from eos.launch.provide import provide_java
+
+if TYPE_CHECKING:
+    from eos.config.model import ProfileFile
+
+# In the middle of a transaction: record batches are at the broker, nothing is committed.
+CRASH_POINT = "first_produce:after:both"
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """One pipeline with its place: `run` starts a driver for it, as often as it is asked."""
+
+    words: tuple[str, ...]
+    environment: dict[str, str]
+    logs: Path
+
+    def run(self, **extra: str) -> int:
+        return driver.run(self.words, {**self.environment, **extra}, self.logs / "jvm.log")
+
+
+def main(arguments: Sequence[str]) -> int:
+    if not {"-h", "--help"}.isdisjoint(arguments):
+        print(HELP, end="")
+        return 0
+    try:
+        return _submit(parse(arguments))
+    except EosError as error:
+        say(error.message)
+        if error.hint:
+            say(f"  hint: {error.hint}")
+        return int(error.recovery.value)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _submit(options: Options) -> int:
+    from eos.config.load import load_profile
+
+    project = project_of(options.pipeline)
+    profile = load_profile(options.profile, project)
+    java = provide_java()
+    with contextlib.ExitStack() as stack:
+        bootstrap = None
+        if profile.kafka.bootstrap is None:
+            ensure(SPARK, BROKER)  # side by side, not one after the other
+            bootstrap = stack.enter_context(_broker(profile)).bootstrap
+        app = _application(options, profile, project, java.home, bootstrap)
+        demo = find_demo(options.pipeline, bootstrap) if bootstrap else None
+        loaded = demo.load() if demo else None
+        _timing("handing over to spark-submit")
+        started = time.monotonic()
+        code = _run_with_crash(app) if options.demo_crash else app.run()
+        seconds = time.monotonic() - started
+        if code == 0 and demo and loaded:
+            return _report(demo, loaded, seconds, options)
+        if code:
+            say(f"the driver ended with exit code {code}; Spark's logs are in {app.logs}")
+        return code
+
+
+def _broker(profile: ProfileFile) -> EmbeddedKafka:
+    kafka = EmbeddedKafka(profile.state.root / "broker")
+    say(f"embedded Kafka broker, data in {kafka.root}")
+    return kafka
+
+
+def _application(
+    options: Options, profile: ProfileFile, project: Path, java_home: Path, bootstrap: str | None
+) -> Application:
+    job = [str(options.pipeline)]
+    if options.profile:
+        job += ["--profile", options.profile]
+    if bootstrap:
+        job += ["--bootstrap", bootstrap]
+    found = spark.find_spark()
+    logs = profile.state.root / "logs" / options.pipeline.parent.name
+    logs.mkdir(parents=True, exist_ok=True)
+    words = spark.command(
+        found,
+        job,
+        profile.spark.master,
+        profile.spark.conf,
+        options.spark,
+        profile.state.root / "ship",
+        project,
+    )
+    master = spark.master_of(options.spark) or profile.spark.master
+    environment = spark.environment(found, java_home, master, logs, project)
+    return Application(tuple(words), environment, logs)
+
+
+def _run_with_crash(app: Application) -> int:
+    log = app.logs / "crash.log"
+    log.unlink(missing_ok=True)
+    code = app.run(EOS_CRASH_AT=CRASH_POINT, EOS_CRASH_LOG=str(log))
+    if not log.exists():
+        say("nothing was written, so there was no transaction to crash in: it is all done already")
+        return code
+    say(f"the driver was killed by SIGKILL in the middle of a transaction (exit code {code})")
+    say("starting it again")
+    return app.run()
+
+
+def _report(demo: Demo, loaded: Loaded, seconds: float, options: Options) -> int:
+    if not loaded.loaded:
+        say(f"nothing new: all {loaded.present} records had been loaded before")
+    return demo.report(seconds, loaded.already, options.as_json)
+
+
+def _timing(what: str) -> None:
+    """EOS_TIMING=1: what this parent costs before spark-submit begins."""
+    if os.environ.get("EOS_TIMING"):
+        say(f"timing: {what} after {time.clock_gettime(time.CLOCK_MONOTONIC) - _STARTED:.2f} s")
+
+
+def say(text: str) -> None:
+    print(f"eos: {text}", file=sys.stderr, flush=True)
+
+
+_STARTED = time.clock_gettime(time.CLOCK_MONOTONIC)
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,8 @@
+"""What spark-submit is given: runs one pipeline. `./spark-submit.sh` is the way to call it."""
+
+import sys
+
+from eos.run.main import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

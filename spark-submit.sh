@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Runs a pipeline: ./spark-submit.sh PIPELINE.yaml [--profile NAME|PATH] [spark-submit's options]
+# On a fresh machine it first makes the environment: .venv here, jars in the user's cache.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=eos/launch/bootstrap.sh
+. "$here/eos/launch/bootstrap.sh"
+eos_bootstrap "$here" embedded
+exec "$here/.venv/bin/python" -m eos.launch.submit "$@"
