@@ -1,0 +1,200 @@
+"""A user's transforms: found by `module:function`, checked against `with:`, applied in order."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from eos.errors import EosError, TransformError
+from eos.transform.guard import guarded
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+_NOT_THE_USERS = ("site-packages", "pyspark", "py4j")
+
+
+class Step(Protocol):
+    """What a pipeline file says of a transform."""
+
+    @property
+    def python(self) -> str: ...
+
+    @property
+    def arguments(self) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A transform that was found and fits its arguments."""
+
+    python: str  # module:function
+    arguments: Mapping[str, Any]
+    call: Callable[..., Any]
+    modules: tuple[str, ...]  # the user's own modules: executors get them with the function
+
+
+def load(steps: Iterable[Step], project_root: Path, folder: Path) -> tuple[Function, ...]:
+    """Imports the functions. The two folders stay on `sys.path`.
+
+    `project_root` goes first, so that `pipelines.NAME.transform` is the user's. The pipeline's own
+    folder goes last: a `types.py` in it must not stand before Python's.
+    """
+    root, own = str(project_root), str(folder)
+    if root not in sys.path:
+        sys.path.insert(0, root)
+    if own not in sys.path:
+        sys.path.append(own)
+    importlib.invalidate_caches()
+    within = (project_root / "pipelines", folder)
+    return tuple(_load(step.python, step.arguments, within) for step in steps)
+
+
+def apply(frame: DataFrame, functions: Iterable[Function]) -> DataFrame:
+    """The frame after all functions. Builds a plan and runs nothing."""
+    for function in functions:
+        frame = _apply(frame, function)
+    return frame
+
+
+def _load(reference: str, arguments: Mapping[str, Any], within: Sequence[Path]) -> Function:
+    module_name, _, name = reference.partition(":")
+    module = _module(reference, module_name)
+    call = getattr(module, name, None)
+    if call is None:
+        known = [key for key, value in vars(module).items() if inspect.isfunction(value)]
+        raise TransformError(
+            f"transform `{reference}`: {module.__file__} has no function `{name}`"
+            + _did_you_mean(name, known),
+            hint="transforms are named as `module:function`",
+        )
+    if not callable(call):
+        kind = type(call).__name__
+        raise TransformError(f"transform `{reference}` is no function, it is of type {kind}")
+    _check_arguments(reference, call, arguments)
+    return Function(reference, dict(arguments), call, _own_modules(within))
+
+
+def _module(reference: str, name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise TransformError(
+                f"transform `{reference}`: there is no module `{error.name}`",
+                hint="modules are looked up in the folder that contains pipelines/ and in the "
+                "pipeline's own",
+            ) from error
+        raise _failed(reference, "can't be imported", error) from error
+    except Exception as error:
+        raise _failed(reference, "can't be imported", error) from error
+
+
+def _check_arguments(
+    reference: str, call: Callable[..., Any], arguments: Mapping[str, Any]
+) -> None:
+    """What `with:` gives must be what the function takes after the DataFrame."""
+    parameters = list(inspect.signature(call).parameters.values())
+    by_position = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.VAR_POSITIONAL,
+    )
+    if not parameters or parameters[0].kind not in by_position:
+        raise TransformError(
+            f"transform `{reference}` takes no DataFrame",
+            hint="write it as `def function(frame: DataFrame, ...) -> DataFrame`",
+        )
+    named = [each for each in parameters[1:] if each.kind is not each.VAR_POSITIONAL]
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in named)
+    named = [each for each in named if each.kind is not each.VAR_KEYWORD]
+    known = [each.name for each in named]
+    unknown = [key for key in arguments if key not in known and not takes_any]
+    if parameters[0].name in arguments and parameters[0].name not in unknown:
+        unknown.append(parameters[0].name)
+    missing = [
+        each.name for each in named if each.default is each.empty and each.name not in arguments
+    ]
+    told = [f"has no argument `{key}`{_did_you_mean(key, known)}" for key in unknown]
+    told += [f"needs the argument `{name}`" for name in missing]
+    if told:
+        signature = f"{reference.partition(':')[2]}{inspect.signature(call)}"
+        raise TransformError(
+            f"transform `{reference}` {' and '.join(told)}",
+            hint=f"`with:` gives arguments by name to `{signature}`",
+        )
+
+
+def _own_modules(within: Sequence[Path]) -> tuple[str, ...]:
+    """The modules imported so far that lie in the user's folders."""
+    found = []
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and name != "__main__" and any(Path(file).is_relative_to(f) for f in within):
+            found.append(name)
+    return tuple(found)
+
+
+def _apply(frame: DataFrame, function: Function) -> DataFrame:
+    from pyspark.sql import DataFrame
+
+    _travel_by_value(function.modules)
+    try:
+        with guarded(function.python):
+            result = function.call(frame, **function.arguments)
+    except EosError:
+        raise
+    except Exception as error:
+        raise _failed(function.python, "failed", error) from error
+    if not isinstance(result, DataFrame):
+        what = "nothing" if result is None else f"a {type(result).__name__}"
+        raise TransformError(
+            f"transform `{function.python}` returned {what}; it has to return a DataFrame",
+            hint="is a `return` missing?" if result is None else "",
+        )
+    return result
+
+
+def _travel_by_value(modules: Iterable[str]) -> None:
+    """Functions of the user's modules are sent to executors whole, not as names to import there.
+
+    Executors have neither the project's folder nor its `sys.path`.
+    """
+    from pyspark import cloudpickle
+
+    register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
+    for name in modules:
+        if name in sys.modules:
+            register(sys.modules[name])
+
+
+def _failed(reference: str, how: str, error: Exception) -> TransformError:
+    """The error with the user's own line, without the frames of Spark below it."""
+    ours, stdlib = str(Path(__file__).parent), sysconfig.get_paths()["stdlib"]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((ours, "<frozen", stdlib))
+        and not any(part in frame.filename for part in _NOT_THE_USERS)
+    ]
+    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    words = str(error).split("\n\nJVM stacktrace")[0].split(";\n")[0].strip()[:1000]
+    return TransformError(
+        f"transform `{reference}` {how}{where}: {type(error).__name__}: {words}",
+        reference=reference,
+    )
+
+
+def _did_you_mean(wrong: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(wrong, known, n=1)
+    return f" (did you mean `{close[0]}`?)" if close else ""

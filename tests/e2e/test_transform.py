@@ -1,0 +1,293 @@
+"""Transforms on a real Spark: what is applied, what is refused, and in which words."""
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pandas as pd
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from eos.errors import TransformError
+from eos.transform.check import check_stateless
+from eos.transform.functions import Function, apply, load
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    environment = pytest.MonkeyPatch()
+    environment.setenv("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master("local[1]").appName("transforms")
+    for key, value in {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "1",
+    }.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+    environment.undo()
+
+
+@pytest.fixture
+def stream(spark: SparkSession) -> DataFrame:
+    return spark.readStream.format("rate").load()
+
+
+@pytest.fixture
+def table(spark: SparkSession) -> DataFrame:
+    return spark.range(3).select(f.col("id").alias("value"))
+
+
+def function(call: Callable[..., Any], **arguments: Any) -> Function:
+    return Function(f"tests:{call.__name__}", arguments, call, ())
+
+
+def refused(frame: DataFrame, call: Callable[..., Any]) -> TransformError:
+    with pytest.raises(TransformError) as caught:
+        apply(frame, [function(call)])
+    return caught.value
+
+
+STATELESS: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "select": lambda s: s.select("value", (f.col("value") * 2).alias("twice")),
+    "where": lambda s: s.where("value % 2 = 0").filter(f.col("value") > 5),
+    "withColumn": lambda s: s.withColumn("a", f.lit(1)).drop("timestamp"),
+    "explode": lambda s: s.select(f.explode(f.array("value", "value"))),
+    "union": lambda s: s.where("value > 1").union(s.where("value < 1")),
+    "repartition": lambda s: s.repartition(4, "value").coalesce(2),
+    "watermark": lambda s: s.withWatermark("timestamp", "1 minute"),
+    "python udf": lambda s: s.select(f.udf(lambda x: x + 1, "long")("value")),
+    "pandas udf": lambda s: s.select(f.pandas_udf(add_one, "long")("value")),
+    "mapInArrow": lambda s: s.mapInArrow(lambda batches: batches, s.schema),
+    "mapInPandas": lambda s: s.mapInPandas(lambda frames: frames, s.schema),
+    "hint": lambda s: s.hint("rebalance"),
+    "alias": lambda s: s.alias("x").select("x.value"),
+    "observe": lambda s: s.observe("seen", f.count(f.lit(1))),
+    "sql": lambda s: s.sparkSession.sql("SELECT value FROM {rows} WHERE value > 1", rows=s),
+    "sql with": lambda s: s.sparkSession.sql(
+        "-- first\n(WITH x AS (SELECT * FROM {rows}) SELECT value FROM x)", rows=s
+    ),
+}
+
+
+def add_one(values: pd.Series) -> pd.Series:
+    return values + 1
+
+
+@pytest.mark.parametrize("name", STATELESS)
+def test_what_treats_each_row_by_itself_may_run(stream, name):
+    check_stateless(apply(stream, [function(STATELESS[name])]))
+
+
+def test_a_join_with_a_table_may_run_even_if_the_table_is_grouped(stream, table):
+    grouped = table.groupBy("value").count().orderBy("count").limit(2)
+    check_stateless(stream.join(f.broadcast(grouped), "value"))
+    check_stateless(stream.join(table, "value", "left"))
+
+
+STATEFUL: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
+    "groupBy with a watermark": (
+        lambda s: (
+            s.withWatermark("timestamp", "1 minute")
+            .groupBy(f.window("timestamp", "1 minute"))
+            .count()
+        ),
+        "Aggregate",
+    ),
+    "dropDuplicates": (lambda s: s.dropDuplicates(["value"]), "Deduplicate"),
+    "dropDuplicatesWithinWatermark": (
+        lambda s: s.withWatermark("timestamp", "1 minute").dropDuplicatesWithinWatermark(["value"]),
+        "DeduplicateWithinWatermark",
+    ),
+    "stream with stream": (lambda s: s.alias("a").join(s.alias("b"), "value"), "Join"),
+    "limit": (lambda s: s.limit(3), "GlobalLimit"),
+    "applyInPandas": (
+        lambda s: s.groupBy("value").applyInPandas(lambda frame: frame, s.schema),
+        "FlatMapGroupsInPandas",
+    ),
+    "applyInPandasWithState": (
+        lambda s: s.groupBy("value").applyInPandasWithState(
+            lambda _key, frames, _state: frames, s.schema, "n int", "append", "NoTimeout"
+        ),
+        "FlatMapGroupsInPandasWithState",
+    ),
+    "in a union": (
+        lambda s: s.select("value").union(s.select("value").dropDuplicates()),
+        "Deduplicate",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_what_keeps_state_is_refused_by_its_operators_name(stream, name):
+    build, operator = STATEFUL[name]
+    with pytest.raises(TransformError) as caught:
+        check_stateless(build(stream))
+    assert "stateful pipelines are not supported by this release" in str(caught.value)
+    assert f"Spark's operator {operator})" in str(caught.value)
+    assert caught.value.fields["operator"] == operator
+
+
+REFUSED_BY_SPARK: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
+    "groupBy": (lambda s: s.groupBy("value").count(), "append"),
+    "sort": (lambda s: s.orderBy("value"), "Sorting is not supported"),
+    "window function": (
+        lambda s: s.selectExpr("row_number() OVER (PARTITION BY value ORDER BY timestamp)"),
+        "NON_TIME_WINDOW_NOT_SUPPORTED_IN_STREAMING",
+    ),
+    "offset": (lambda s: s.offset(3), "Offset is not supported"),
+    "sample": (lambda s: s.sample(0.5, 1), "Sampling is not supported"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_BY_SPARK)
+def test_what_spark_refuses_as_a_stream_is_refused_in_its_words(stream, name):
+    build, words = REFUSED_BY_SPARK[name]
+    with pytest.raises(TransformError) as caught:
+        check_stateless(build(stream))
+    assert caught.value.message.startswith("Spark refuses the transforms as a stream: ")
+    assert words.lower() in caught.value.message.lower()
+    assert "JVM" not in caught.value.message
+    is_stateful = "stateful pipelines are not supported" in caught.value.hint
+    assert is_stateful == (name != "sample")
+
+
+def test_a_streams_operator_that_nobody_knows_is_refused(stream, monkeypatch):
+    known = frozenset({"StreamingRelationV2", "StreamingRelation"})
+    monkeypatch.setattr("eos.transform.check._STATELESS", known)
+    with pytest.raises(TransformError, match="operator Filter, which is not known"):
+        check_stateless(stream.where("value > 1"))
+
+
+def test_rows_from_elsewhere_are_refused(table):
+    with pytest.raises(TransformError, match="don't come from the pipeline's source"):
+        check_stateless(table)
+
+
+ACTIONS: dict[str, Callable[[DataFrame], Any]] = {
+    "DataFrame.count": lambda s: s.count(),
+    "DataFrame.collect": lambda s: s.collect(),
+    "DataFrame.toPandas": lambda s: s.toPandas(),
+    "DataFrame.toArrow": lambda s: s.toArrow(),
+    "DataFrame.toLocalIterator": lambda s: s.toLocalIterator(),
+    "DataFrame.show": lambda s: s.show(),
+    "DataFrame.first": lambda s: s.first(),
+    "DataFrame.take": lambda s: s.take(1),
+    "DataFrame.isEmpty": lambda s: s.isEmpty(),
+    "DataFrame.foreach": lambda s: s.foreach(print),
+    "DataFrame.foreachPartition": lambda s: s.foreachPartition(print),
+    "DataFrame.write": lambda s: s.write,
+    "DataFrame.writeTo": lambda s: s.writeTo("t"),
+    "DataFrame.writeStream": lambda s: s.writeStream.start(),
+    "DataFrame.cache": lambda s: s.cache(),
+    "DataFrame.checkpoint": lambda s: s.checkpoint(),
+    "DataFrame.approxQuantile": lambda s: s.approxQuantile("value", [0.5], 0.1),
+    "DataFrame.createOrReplaceTempView": lambda s: s.createOrReplaceTempView("v"),
+    "SparkSession.stop": lambda s: s.sparkSession.stop(),
+    "SparkSession.readStream": lambda s: s.sparkSession.readStream,
+    "SparkContext.stop": lambda s: s.sparkSession.sparkContext.stop(),
+    "RuntimeConfig.set": lambda s: s.sparkSession.conf.set("a", "b"),
+    "SparkSession.sql": lambda s: s.sparkSession.sql("/* x */ SET spark.sql.ansi.enabled=false"),
+    "Catalog.dropTempView": lambda s: s.sparkSession.catalog.dropTempView("v"),
+    "UDFRegistration.register": lambda s: s.sparkSession.udf.register("u", add_one),
+}
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_a_transform_that_runs_or_changes_something_is_refused(table, name):
+    error = refused(table, ACTIONS[name])
+    assert f"calls `{name}`" in error.message
+    assert error.hint
+
+
+def test_after_a_transform_everything_is_allowed_again(spark, table):
+    refused(table, ACTIONS["DataFrame.count"])
+    apply(table, [function(lambda s: s.where("value > 0"))])
+    assert table.count() == 3
+    assert table.write is not None
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    assert "refuse" not in DataFrame.count.__qualname__
+
+
+def test_another_thread_may_act_while_a_transform_runs(table):
+    seen = []
+
+    def asks_elsewhere(frame: DataFrame) -> DataFrame:
+        thread = threading.Thread(target=lambda: seen.append(table.count()))
+        thread.start()
+        thread.join(60)
+        return frame
+
+    apply(table, [function(asks_elsewhere)])
+    assert seen == [3]
+
+
+@pytest.mark.parametrize(
+    ("result", "what"), [(None, "returned nothing"), (3, "returned a int"), ([], "a list")]
+)
+def test_a_transform_has_to_return_a_dataframe(table, result, what):
+    error = refused(table, lambda _: result)
+    assert what in error.message
+    assert ("return" in error.hint) == (result is None)
+
+
+def test_a_transform_that_fails_is_told_with_its_own_line(table):
+    error = refused(table, lambda s: s.select("nothing_like_it"))
+    assert "UNRESOLVED_COLUMN" in error.message
+    assert "test_transform.py:" in error.message
+    assert "JVM" not in error.message
+
+
+def test_functions_are_applied_in_order_with_their_arguments(table):
+    def add(frame: DataFrame, number: int) -> DataFrame:
+        return frame.select((f.col("value") + number).alias("value"))
+
+    def times(frame: DataFrame, number: int) -> DataFrame:
+        return frame.select((f.col("value") * number).alias("value"))
+
+    result = apply(table, [function(add, number=1), function(times, number=10)])
+    assert [row.value for row in result.collect()] == [10, 20, 30]
+
+
+def test_a_users_module_reaches_the_executors_without_being_installed(table, tmp_path):
+    """The worker has no path to the module, so it must travel with the function."""
+    folder = tmp_path / "pipelines" / "travels"
+    folder.mkdir(parents=True)
+    (folder / "helper_t.py").write_text("def plus(x):\n    return x + 100\n")
+    (folder / "transform_t.py").write_text(
+        "import os\n"
+        "from pyspark.sql import functions as f\n"
+        "from helper_t import plus\n"
+        "def plus_here(x):\n"
+        "    return plus(x) if os.getpid() != PID else None\n"
+        "PID = os.getpid()\n"
+        "def enrich(frame):\n"
+        "    return frame.select(f.udf(plus_here, 'long')('value').alias('value'))\n"
+    )
+
+    class Step:
+        python = "transform_t:enrich"
+        arguments: dict[str, Any] = {}  # noqa: RUF012
+
+    functions = load([Step()], tmp_path, folder)
+    assert set(functions[0].modules) == {"transform_t", "helper_t"}
+    assert [row.value for row in apply(table, functions).collect()] == [100, 101, 102]
+    with pytest.raises(Exception, match="No module named 'transform_t'"):
+        not_by_value(functions[0], table)
+
+
+def not_by_value(loaded: Function, table: DataFrame) -> None:
+    """The same without its modules: shows that the test above tests something."""
+    from pyspark import cloudpickle
+
+    for name in loaded.modules:
+        cloudpickle.unregister_pickle_by_value(sys.modules[name])
+    bare = Function(loaded.python, loaded.arguments, loaded.call, ())
+    apply(table, [bare]).collect()

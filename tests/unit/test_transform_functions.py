@@ -1,0 +1,123 @@
+"""A transform is found and fits its arguments, or a sentence says why not. No Spark here."""
+
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from eos.errors import TransformError
+from eos.transform.functions import load
+
+
+class Step(NamedTuple):
+    python: str
+    arguments: dict[str, Any] = {}  # noqa: RUF012 - nobody changes it
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A user's repository with one pipeline; what it imports is forgotten after the test."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    folder = tmp_path / "pipelines" / "a"
+    folder.mkdir(parents=True)
+    yield folder
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pipelines"]:
+        del sys.modules[name]
+
+
+def found(folder: Path, source: str, reference: str = "mine_a:enrich", **arguments: Any):
+    (folder / "mine_a.py").write_text(source)
+    return load([Step(reference, arguments)], folder.parents[1], folder)
+
+
+def refused(folder: Path, source: str, reference: str = "mine_a:enrich", **arguments: Any) -> str:
+    with pytest.raises(TransformError) as caught:
+        found(folder, source, reference, **arguments)
+    return str(caught.value)
+
+
+def test_a_function_is_found_in_the_pipelines_folder(project):
+    (function,) = found(project, "def enrich(frame, rate): return (frame, rate)", rate=2)
+    assert function.call("f", **function.arguments) == ("f", 2)
+    assert function.modules == ("mine_a",)
+
+
+def test_a_function_is_found_below_pipelines(project):
+    (project / "helper.py").write_text("VALUE = 7")
+    reference = "pipelines.a.mine_a:enrich"
+    source = "from pipelines.a.helper import VALUE\ndef enrich(frame): return VALUE"
+    (function,) = found(project, source, reference)
+    assert function.call("f") == 7
+    assert set(function.modules) == {"pipelines.a.mine_a", "pipelines.a.helper"}
+
+
+def test_a_file_of_the_user_does_not_stand_before_pythons(project):
+    (project / "colorsys.py").write_text("raise RuntimeError")
+    found(project, "import colorsys\ndef enrich(frame): return frame")
+
+
+def test_a_missing_module_is_named_with_where_it_was_looked_for(project):
+    told = refused(project, "", "nowhere.transform:enrich")
+    assert "there is no module `nowhere`" in told
+    assert "the folder that contains pipelines/" in told
+
+
+def test_a_module_that_imports_a_missing_one_is_told_apart(project):
+    told = refused(project, "import not_installed")
+    assert "can't be imported" in told
+    assert "mine_a.py:1" in told
+    assert "No module named 'not_installed'" in told
+
+
+def test_a_module_that_fails_is_told_with_its_line(project):
+    told = refused(project, "x = 1\ny = x / 0\n")
+    assert "mine_a.py:2): ZeroDivisionError" in told
+
+
+def test_a_missing_function_suggests_the_nearest(project):
+    told = refused(project, "def enrich_orders(frame): pass", "mine_a:enrich_order")
+    assert "has no function `enrich_order` (did you mean `enrich_orders`?)" in told
+
+
+def test_what_is_no_function_is_refused(project):
+    assert "is no function, it is of type int" in refused(project, "enrich = 1")
+
+
+@pytest.mark.parametrize(
+    ("signature", "arguments", "message"),
+    [
+        ("frame, rate", {}, "needs the argument `rate`"),
+        ("frame, *, rate", {}, "needs the argument `rate`"),
+        ("frame, rate", {"rat": 1}, "has no argument `rat` (did you mean `rate`?) and needs"),
+        ("frame", {"rate": 1}, "has no argument `rate`"),
+        ("frame, rate=1", {"frame": 1}, "has no argument `frame`"),
+        ("", {}, "takes no DataFrame"),
+        ("*, frame", {}, "takes no DataFrame"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(project, signature, arguments, message):
+    (project / "mine_a.py").write_text(f"def enrich({signature}): pass")
+    with pytest.raises(TransformError) as caught:
+        load([Step("mine_a:enrich", arguments)], project.parents[1], project)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("signature", "arguments"),
+    [
+        ("frame", {}),
+        ("frame, rate=1", {}),
+        ("frame, rate=1", {"rate": 2}),
+        ("frame, **more", {"anything": 2}),
+        ("*frames", {}),
+    ],
+)
+def test_arguments_that_fit_are_taken(project, signature, arguments):
+    (project / "mine_a.py").write_text(f"def enrich({signature}): pass")
+    (function,) = load([Step("mine_a:enrich", arguments)], project.parents[1], project)
+    assert function.arguments == arguments
