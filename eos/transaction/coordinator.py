@@ -185,10 +185,10 @@ class Coordinator:
                 raise self._error
             if effect is Effect.REFRESH:
                 self._port.forget_coordinators()
-            elif effect is Effect.WAIT and deadline.has_passed:
-                todo = deque(self._take(Event.GAVE_UP))
             elif effect is Effect.WAIT:
                 backoff.sleep(deadline)
+                if deadline.has_passed:  # asked again, it would say "too late" and hide the cause
+                    todo = deque(self._take(Event.GAVE_UP))
             else:
                 answered, self._error = self._requests.send(effect, self.identity, deadline, work)
                 todo.extendleft(reversed(self._take(answered)))

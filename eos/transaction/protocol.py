@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from eos.errors import EosError
 from eos.transaction.outcomes import Outcome
-from eos.transaction.port import NO_IDENTITY, Api, Profile
+from eos.transaction.port import NO_IDENTITY, Api, Identity, Profile
 from eos.transaction.states import (
     API_OF,
     COMMANDS,
@@ -45,6 +45,8 @@ from eos.transaction.states import (
     Stopped,
     Unfenced,
 )
+
+EPOCH_LAST: Final = 32_766  # the highest that a client is given; then a new producer id begins
 
 
 class TransitionError(EosError):
@@ -186,10 +188,9 @@ def step(
         return row.state(state.identity), row.effects
     outcome, identity = event.outcome, state.identity
     if outcome is Outcome.OK and _gives_identity(profile, event.api):
-        # Ids rotate, so both halves come from the answer; one that brings nothing new proves
-        # nothing, and an attempt under it would share its epoch with the last one.
-        is_new = event.identity not in (NO_IDENTITY, identity)
-        outcome, identity = (outcome, event.identity) if is_new else (Outcome.UNKNOWN, identity)
+        before = NO_IDENTITY if isinstance(state, Unfenced | Disputed) else identity
+        is_next = _follows(before, event.identity)
+        outcome, identity = (outcome, event.identity) if is_next else (Outcome.UNKNOWN, identity)
     row = TABLES[profile].get((type(state), (event.api, outcome)))
     if row is None:  # an answer to a question that was not asked: trust nothing from here on
         row = Row(InDoubt if isinstance(state, Committing | InDoubt) else Stopped, (Effect.RAISE,))
@@ -198,3 +199,14 @@ def step(
 
 def _gives_identity(profile: Profile, api: Api) -> bool:
     return api is Api.INIT_PRODUCER_ID or (api is Api.END_TXN and profile is Profile.TV2)
+
+
+def _follows(before: Identity, after: Identity) -> bool:
+    """Ids rotate, so both halves come from the answer. But one that is not new would let two
+    attempts share an epoch; and a new producer id while ours has epochs left means that the
+    transactional id expired, and with it all memory of who owned it since."""
+    if before == NO_IDENTITY:
+        return after.producer_id >= 0
+    if after.producer_id == before.producer_id:
+        return after.epoch > before.epoch
+    return after.producer_id >= 0 and before.epoch >= EPOCH_LAST

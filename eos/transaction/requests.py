@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from eos.deadline import Deadline
-from eos.errors import EosError, KafkaRefusedError, NoAnswerError, UnavailableError
+from eos.errors import EosError, NoAnswerError, UnavailableError
 from eos.transaction.outcomes import Outcome, describe, outcome_of, worst
 from eos.transaction.port import (
     NO_IDENTITY,
@@ -144,7 +144,11 @@ class Requests:
         deciding = {outcome_of(api, answer.error): (where, answer) for where, answer in answers}
         outcome = worst(deciding)
         if outcome is Outcome.OK:
-            odd = KafkaRefusedError(f"Kafka granted {api.value}, with nothing new in its answer")
+            odd = UnavailableError(
+                f"Kafka granted {api.value}, but {identity} does not follow the identity before:"
+                f" {self._transactional_id!r} expired while nothing used it",
+                hint="start again; transactional.id.expiration.ms must exceed the longest pause",
+            )
             return Answered(api, outcome, identity), odd
         where, answer = deciding[outcome]
         where = where or self._transactional_id
