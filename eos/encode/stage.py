@@ -74,7 +74,7 @@ class EncodeStage:
         bounds = self.chunk_bytes_max, self.chunk_rows_max
         for chunk in chunks(batches, needed, welcome, *bounds):
             for index in range(len(self.sinks)):
-                yield from task.encode(index, chunk)
+                yield task.encode(index, chunk)
         yield task.manifest()
 
 
@@ -88,7 +88,7 @@ class _Task:
     records: dict[int, int] = field(default_factory=dict)  # target -> records
     turns: dict[int, dict[str, Turn]] = field(default_factory=dict)  # sink -> topic -> turn
 
-    def encode(self, index: int, chunk: pa.Table) -> Iterator[pa.RecordBatch]:
+    def encode(self, index: int, chunk: pa.Table) -> pa.RecordBatch:
         """One sink's record batches of a chunk."""
         stage, sink = self.stage, self.stage.sinks[index]
         columns = sink.read(chunk)
@@ -112,7 +112,8 @@ class _Task:
             if len(batch.blob) > span.bytes_max:
                 row = span.start if order is None else int(order[span.start])
                 self._refuse(refusal, row, target, len(batch.blob))
-        yield from self._rows(span_targets, encoded)
+        # One Arrow batch: a chunk is bounded, and what it becomes is hardly ever larger.
+        return self._record_batches(span_targets, encoded)
 
     def _refuse(self, refusal: Refusal, row: int, target: int, size: int) -> None:
         of_topic = self.stage.targets.record_batch_bytes_max[target]
@@ -123,18 +124,7 @@ class _Task:
         limit = min(of_topic, self.stage.record_batch_bytes_max)
         refusal.too_large(row, partition, self.task_id, size, limit, setting)
 
-    def _rows(self, targets: list[int], encoded: list[EncodedBatch]) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of about `chunk_bytes_max` at most."""
-        start = size = 0
-        for index, batch in enumerate(encoded):
-            if index > start and size + len(batch.blob) > self.stage.chunk_bytes_max:
-                yield self._arrow(targets[start:index], encoded[start:index])
-                start, size = index, 0
-            size += len(batch.blob)
-        if start < len(encoded):
-            yield self._arrow(targets[start:], encoded[start:])
-
-    def _arrow(self, targets: list[int], encoded: list[EncodedBatch]) -> pa.RecordBatch:
+    def _record_batches(self, targets: list[int], encoded: list[EncodedBatch]) -> pa.RecordBatch:
         for target, batch in zip(targets, encoded, strict=True):
             self.records[target] = self.records.get(target, 0) + batch.records
         writers = [target % self.stage.n_writers for target in targets]

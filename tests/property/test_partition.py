@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import numpy as np
@@ -42,6 +43,13 @@ def test_a_column_of_keys_hashes_as_key_by_key(keys: list[bytes | None], before:
     column = blobs(pa.array([b"abc"] * before + keys, pa.binary()).slice(before), "key")
     found = murmur2(column.data, column.offsets[:-1], np.diff(column.offsets))
     assert found.tolist() == [reference(key or b"") for key in keys]
+
+
+def test_a_key_of_many_thousand_bytes_hashes_like_any_other() -> None:
+    key = random.Random(5).randbytes(300_003)
+    column = blobs(pa.array([b"short", key, b""], pa.binary()), "key")
+    found = murmur2(column.data, column.offsets[:-1], np.diff(column.offsets))
+    assert found.tolist() == [reference(b"short"), reference(key), reference(b"")]
 
 
 @settings(max_examples=100, deadline=None)

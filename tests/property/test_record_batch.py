@@ -176,10 +176,13 @@ def test_many_record_batches_at_once_are_the_same_as_one_by_one(table, cuts, cod
 
 
 @settings(max_examples=300, deadline=None)
-@given(table=tables(), bytes_max=st.integers(HEADER_BYTES, 3000))
-def test_splitting_fills_each_record_batch_and_overfills_none(table, bytes_max: int) -> None:
+@given(table=tables(), data=st.data())
+def test_splitting_fills_each_record_batch_and_overfills_none(table, data: st.DataObject) -> None:
     _, columns = table
     rows = layout(columns, BASE_MS)
+    all_of_it = HEADER_BYTES + int(record_sizes(rows, 0, len(rows)).sum())
+    near = st.integers(-3, 3).map(lambda more: all_of_it + more)
+    bytes_max = data.draw(st.one_of(st.integers(HEADER_BYTES, 3000), near))
     spans = list(split(rows, 0, len(rows), bytes_max))
     assert [span.start for span in spans] == [0, *(span.end for span in spans[:-1])]
     assert spans[-1].end == len(rows)

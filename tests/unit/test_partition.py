@@ -67,10 +67,10 @@ def test_one_long_key_among_short_ones_costs_its_own_bytes_only() -> None:
 
     short = [b"%d" % i for i in range(100_000, 150_000)]
     long = b"x" * 1_000_000
-    apart = min(seconds(short) + seconds([long]) for _ in range(3))
+    alone = min(seconds(short) for _ in range(3))
     together = min(seconds([*short, long]) for _ in range(3))
-    # A round of numpy for every four bytes of the long key would make this a hundred times more.
-    assert together < 10 * apart
+    # Measured: 10 times. A round of numpy for every four bytes of the long key makes it 500.
+    assert together < 100 * alone
 
 
 def test_a_small_keyless_chunk_stays_in_one_run_and_the_next_moves_on() -> None:
