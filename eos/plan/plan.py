@@ -12,7 +12,8 @@ from eos.encode.stage import SinkSpec
 from eos.plan.names import Names
 
 if TYPE_CHECKING:
-    from eos.config.model import KafkaSink, KafkaSource, PipelineFile, Profile, PythonStep
+    from eos.config.model import KafkaSink, KafkaSource, PipelineFile, Profile
+    from eos.transform.functions import Function
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Plan:
     names: Names
     bootstrap: tuple[str, ...]
     source: KafkaSource
-    transforms: Sequence[PythonStep]
+    transforms: Sequence[Function]
     sinks: tuple[SinkSpec, ...]
     created_topics: Mapping[str, NewTopic]
     trigger_every_ms: int | None  # None: everything that is there, then the end
@@ -64,13 +65,18 @@ class Plan:
         return max(1, min(targets, self.parallelism))
 
 
-def plan(pipeline: PipelineFile, profile: Profile, bootstrap: tuple[str, ...]) -> Plan:
+def plan(
+    pipeline: PipelineFile,
+    profile: Profile,
+    bootstrap: tuple[str, ...],
+    transforms: Sequence[Function],
+) -> Plan:
     """Pure: asks neither Kafka nor Spark."""
     return Plan(
         names=Names.of(profile.names.prefix, pipeline.name, str(profile.state.root)),
         bootstrap=bootstrap,
         source=pipeline.source.kafka,
-        transforms=pipeline.transform,
+        transforms=transforms,
         sinks=tuple(_sink(sink) for sink in pipeline.sink.kafka),
         created_topics={
             sink.topic: NewTopic(

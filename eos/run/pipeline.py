@@ -33,6 +33,7 @@ from eos.transaction.port import Profile as TransactionProfile
 from eos.transaction.port import TopicPartition
 from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire
+from eos.transform.functions import load
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +52,8 @@ def run(pipeline_path: Path, profile_name: str | None, bootstrap: str | None) ->
             f"profile {profile.name!r} names no kafka.bootstrap",
             hint="./spark-submit.sh starts an embedded broker for such a profile",
         )
-    planned = plan(pipeline, profile, addresses)
+    functions = load(pipeline.transform, pipeline.project_root, pipeline.folder)
+    planned = plan(pipeline, profile, addresses, functions)
     crash = CrashPlan.from_environment()
     spark = open_session(planned.names.pipeline)
     bus = Bus()

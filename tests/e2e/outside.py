@@ -1,0 +1,189 @@
+"""What a stranger sees: topics filled and read by librdkafka, logs dumped by Kafka's own tool.
+
+Shares no code with `eos`, so that it can't share a mistake with it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from eos.launch.embedded import EmbeddedKafka  # the broker under test, not the code under test
+
+
+@dataclass(frozen=True)
+class Row:
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+def create_topics(bootstrap: str, partitions: int, *names: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic(n, partitions, 1) for n in names]).values():
+        future.result(30)
+
+
+def fill(bootstrap: str, topic: str, numbers: Iterable[int], keys: int = 97) -> int:
+    """One record a number: value is the number, key is number modulo `keys`."""
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20}
+    )
+    count = 0
+    for number in numbers:
+        producer.produce(topic, key=b"k%d" % (number % keys), value=b"%d" % number)
+        count += 1
+        if count % 10_000 == 0:
+            producer.poll(0)
+    assert producer.flush(60) == 0
+    return count
+
+
+def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[Row]:
+    """Everything up to the end of each partition as it is now, in partition and offset order."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "outside",
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        known = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, number, 0) for number in known])
+        rows, open_partitions = [], set(known)
+        while open_partitions:
+            messages = consumer.consume(10_000, timeout=30)
+            assert messages, f"{topic}: no end of {sorted(open_partitions)} in 30 s"
+            for message in messages:
+                if message.error() is None:
+                    rows.append(
+                        Row(message.partition(), message.offset(), message.key(), message.value())
+                    )
+                elif message.error().code() == -191:  # _PARTITION_EOF
+                    open_partitions.discard(message.partition())
+                else:
+                    raise AssertionError(message.error())
+        return sorted(rows, key=lambda row: (row.partition, row.offset))
+    finally:
+        consumer.close()
+
+
+@dataclass(frozen=True)
+class LoggedBatch:
+    """A record batch as it lies in the log. `control` is COMMIT, ABORT or empty."""
+
+    topic: str
+    partition: int
+    offset: int
+    producer_id: int
+    epoch: int
+    sequence_first: int
+    sequence_last: int
+    count: int
+    transactional: bool
+    control: str
+
+
+_FIELD = re.compile(r"(\w+): (\S+)")
+
+
+def dump(broker: EmbeddedKafka, topic: str) -> list[LoggedBatch]:
+    """DumpLogSegments over every segment of the topic on the broker's first node."""
+    root = broker.nodes[0].data
+    files = sorted(path for path in root.glob(f"{topic}-[0-9]*/*.log") if path.stat().st_size)
+    assert files, f"no log of {topic} under {root}"
+    done = broker.tool(
+        "org.apache.kafka.tools.DumpLogSegments", "--files", ",".join(map(str, files))
+    )
+    assert done.returncode == 0, done.stderr
+    output = done.stdout
+    batches: list[LoggedBatch] = []
+    partition = -1
+    for line in output.splitlines():
+        if line.startswith("Dumping "):
+            partition = int(Path(line.removeprefix("Dumping ")).parent.name.rpartition("-")[2])
+        elif line.startswith("baseOffset:"):
+            field = dict(_FIELD.findall(line))
+            assert field["isvalid"] == "true", line
+            batches.append(
+                LoggedBatch(
+                    topic, partition, int(field["baseOffset"]), int(field["producerId"]),
+                    int(field["producerEpoch"]), int(field["baseSequence"]),
+                    int(field["lastSequence"]), int(field["count"]),
+                    field["isTransactional"] == "true",
+                    "?" if field["isControl"] == "true" else "",
+                )
+            )
+        elif "endTxnMarker:" in line:
+            marker = line.split("endTxnMarker: ")[1].split()[0]
+            last = batches.pop()
+            batches.append(LoggedBatch(**{**last.__dict__, "control": marker}))
+    return batches
+
+
+def check_log(batches: Sequence[LoggedBatch]) -> dict[str, int]:
+    """Each (partition, producer id, epoch) holds sequences from 0 without a gap, then one marker.
+
+    Under TV2 the marker carries the next epoch (KIP-890); a producer id that runs out of epochs
+    rotates, which these tests don't reach. Returns how many markers of each kind there are.
+    """
+    markers: dict[str, int] = defaultdict(int)
+    open_epoch: dict[tuple[str, int, int], tuple[int, int]] = {}
+    ended: dict[tuple[str, int, int], int] = {}
+    for batch in batches:
+        key = (batch.topic, batch.partition, batch.producer_id)
+        if batch.control:
+            epoch, _ = open_epoch.pop(key, (None, 0))
+            assert epoch is not None, f"a marker without records: {batch}"
+            assert batch.epoch == epoch + 1, f"marker of another epoch: {batch}, data {epoch}"
+            ended[key] = epoch
+            markers[batch.control] += 1
+            continue
+        assert batch.transactional, f"not transactional: {batch}"
+        epoch, expected = open_epoch.get(key, (batch.epoch, 0))
+        assert batch.epoch == epoch, f"epoch {epoch} has no marker before {batch}"
+        assert batch.epoch > ended.get(key, -1), f"after its epoch's marker: {batch}"
+        assert batch.sequence_first == expected, f"expected sequence {expected}: {batch}"
+        assert batch.sequence_last == expected + batch.count - 1, batch
+        open_epoch[key] = (epoch, batch.sequence_last + 1)
+    assert not open_epoch, f"transactions without an end: {open_epoch}"
+    return dict(markers)
+
+
+def committed_attempts(bootstrap: str, ledger: str) -> int:
+    """The ledger's committed attempt records."""
+    return sum(
+        json.loads(row.value or b"{}")["kind"] == "attempt" for row in read(bootstrap, ledger)
+    )
+
+
+def group_offsets(bootstrap: str, group: str, topic: str) -> dict[int, int]:
+    """What any lag tool would show for the group."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    found = asked[group].result(30).topic_partitions
+    return {tp.partition: tp.offset for tp in found if tp.topic == topic}
+
+
+def ends(bootstrap: str, topic: str) -> dict[int, int]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "outside"})
+    try:
+        known = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        return {
+            number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)[1]
+            for number in known
+        }
+    finally:
+        consumer.close()

@@ -1,0 +1,83 @@
+"""SIGKILL at every step of a micro-batch, for every victim: each record comes out exactly once.
+
+One pipeline a victim. Each run of it dies at the next point, the last one drains the source.
+What a stranger then finds must be what went in, whatever happened between.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import outside
+import pytest
+from conftest import Project
+
+from eos.faults import MOMENTS, POINTS
+
+# Small micro-batches run as one task, large ones with a shuffle: both ways must survive.
+SIZES = {"python": 500, "jvm": 500, "both": 60_000}
+PARTITIONS = 4
+
+
+def filled(project: Project, records: int) -> None:
+    project.declare(records, PARTITIONS)
+    outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
+    # Enough for a micro-batch or two for every run that dies after its commit.
+    outside.fill(project.broker.bootstrap, project.source, range(records * 12))
+
+
+@pytest.mark.parametrize("victim", ["python", "jvm", "both"])
+def test_every_record_once_in_order_whatever_dies_when(
+    project: Project, victim: str, tmp_path: Path
+) -> None:
+    filled(project, SIZES[victim])
+    for point in POINTS:
+        for moment in MOMENTS:
+            log = tmp_path / f"{point}.{moment}"
+            died = project.run(EOS_CRASH_AT=f"{point}:{moment}:{victim}", EOS_CRASH_LOG=str(log))
+            assert died.returncode != 0, died.stderr
+            assert log.exists(), f"{point}:{moment} was not reached:\n{died.stderr}"
+    last = project.run()
+    assert last.returncode == 0, last.stderr
+    check_exactly_once(project)
+    check_logs(project)
+    check_group_offsets(project)
+
+
+def check_exactly_once(project: Project) -> None:
+    bootstrap = project.broker.bootstrap
+    went_in = outside.read(bootstrap, project.source)
+    came_out = outside.read(bootstrap, project.target)
+    assert Counter((row.key, row.value) for row in came_out) == Counter(
+        (row.key, row.value) for row in went_in
+    )
+    # The numbers of a key were written in ascending order, and a key keeps its partition.
+    newest: dict[bytes | None, int] = {}
+    home: dict[bytes | None, int] = {}
+    for row in came_out:
+        number = int(row.value or b"-1")
+        assert newest.get(row.key, -1) < number, f"key {row.key!r}: {number} after a later one"
+        assert home.setdefault(row.key, row.partition) == row.partition
+        newest[row.key] = number
+    attempted = outside.read(bootstrap, project.target, "read_uncommitted")
+    assert len(attempted) > len(came_out), "no crash left a half-written transaction behind"
+
+
+def check_logs(project: Project) -> None:
+    target = outside.dump(project.broker, project.target)
+    markers = outside.check_log(target)
+    assert markers["COMMIT"] > 0
+    assert markers["ABORT"] > 0
+    ledger = outside.check_log(outside.dump(project.broker, project.ledger))
+    # One record and one marker for each committed attempt, beside the start record.
+    assert ledger["COMMIT"] == 1 + outside.committed_attempts(
+        project.broker.bootstrap, project.ledger
+    )
+
+
+def check_group_offsets(project: Project) -> None:
+    bootstrap = project.broker.bootstrap
+    assert outside.group_offsets(bootstrap, project.group, project.source) == outside.ends(
+        bootstrap, project.source
+    )
