@@ -42,20 +42,23 @@ def _varint(number: int) -> bytes:
 
 
 class Tries(Deadline):
-    """A deadline that passes after it was asked `count` times: no clock, so runs repeat exactly."""
+    """A deadline that passes with the `count`-th wait: no clock, so runs repeat exactly."""
 
-    __slots__ = ("_asked",)
+    __slots__ = ("_waits",)
 
     def __init__(self, count: int) -> None:
         super().__init__(float(count))
-        object.__setattr__(self, "_asked", [0])
+        object.__setattr__(self, "_waits", [0])
 
     @property
     def left_ms(self) -> int:
-        return 0  # waits take no time
+        """Asked by who is about to wait. Waits take no time."""
+        self._count()[0] += 1
+        return 0
 
     @property
     def has_passed(self) -> bool:
-        asked: list[int] = getattr(self, "_asked")  # noqa: B009 - slots of a frozen class
-        asked[0] += 1
-        return asked[0] > self.at
+        return self._count()[0] >= self.at
+
+    def _count(self) -> list[int]:
+        return getattr(self, "_waits")  # type: ignore[no-any-return]  # noqa: B009 - frozen, slotted
