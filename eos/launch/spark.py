@@ -93,7 +93,7 @@ def environment(
 def master_of(options: Sequence[str]) -> str | None:
     """The master that the user named, in either way that spark-submit knows."""
     found = None
-    for word, following in zip(options, [*options[1:], ""], strict=True):
+    for word, following in zip(options, [*options, ""][1:], strict=True):
         if word == "--master":
             found = following
         elif word.startswith("--master="):
