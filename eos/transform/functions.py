@@ -51,7 +51,7 @@ def load(steps: Iterable[Step], project_root: Path, folder: Path) -> tuple[Funct
     folder goes last: a `types.py` in it must not stand before Python's.
     """
     root, own = str(project_root), str(folder)
-    if root not in sys.path:
+    if sys.path[:1] != [root]:  # further back it may stand already, behind another `pipelines`
         sys.path.insert(0, root)
     if own not in sys.path:
         sys.path.append(own)
