@@ -107,6 +107,7 @@ class EmbeddedKafka:
             try:
                 self._start(deadline)
             except BaseException:
+                self._stop_nodes(Deadline.after_ms(STOP_MS_MAX))
                 use.close()
                 raise
             self._use = use
@@ -124,6 +125,10 @@ class EmbeddedKafka:
                 self._stop_nodes(deadline or Deadline.after_ms(STOP_MS_MAX))
         finally:
             last.close()
+        for minder in self._minders.values():
+            if minder.poll() is None:
+                minder.returncode = 0  # it works on for others: not our child to wait for any more
+        self._minders.clear()
 
     def keep(self) -> None:
         """Let the cluster outlive its users, until `forget`."""

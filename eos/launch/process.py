@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -58,7 +59,9 @@ def die_with_parent() -> None:
         while os.getppid() == parent and not (lock and _is_free(Path(lock))):
             time.sleep(_POLL_S)
         who = "launcher" if os.getppid() == parent else "JVM"
-        os.write(2, f"eos: the {who} of this driver died; the driver ends too\n".encode())
+        # Our stderr may be a pipe to the very process that died: then nobody is left to be told.
+        with contextlib.suppress(OSError):
+            os.write(2, f"eos: the {who} of this driver died; the driver ends too\n".encode())
         os._exit(EXIT_PARENT_DIED)
 
     threading.Thread(target=watch, name="eos-parent-watch", daemon=True).start()

@@ -1,0 +1,171 @@
+"""The embedded cluster: shared while it is used, gone with its last user, and a number of nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from eos.errors import UnavailableError, UsageError
+from eos.launch import embedded, node
+from eos.launch.embedded import EmbeddedKafka, status_of
+from eos.launch.locks import is_held
+from eos.launch.probe import live_brokers
+
+USER = """\
+import sys, time
+from pathlib import Path
+from eos.launch.embedded import EmbeddedKafka
+kafka = EmbeddedKafka(Path(sys.argv[1]))
+kafka.start()
+print(kafka.bootstrap, flush=True)
+time.sleep(300)
+"""
+
+
+def until(is_so: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
+
+
+def pids(kafka: EmbeddedKafka) -> list[int]:
+    return [pid for one in kafka.nodes for pid in one.pids().values()]
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture
+def other_user(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Another process that started the cluster in `tmp_path`, and its bootstrap."""
+    command = [sys.executable, "-c", USER, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process, process.stdout.readline().strip()
+        process.kill()
+    until(lambda: not is_held(tmp_path / "node-1" / "lock"), "the cluster outlived its last user")
+
+
+def test_data_persists_and_the_address_stays(tmp_path: Path) -> None:
+    with EmbeddedKafka(tmp_path) as first:
+        address = first.bootstrap
+        arguments = ("--bootstrap-server", address, "--topic", "kept", "--partitions", "3")
+        made = first.tool("org.apache.kafka.tools.TopicCommand", "--create", *arguments)
+        assert made.returncode == 0, made.stderr
+    assert not any(map(runs, pids(first)))
+    with EmbeddedKafka(tmp_path) as second:
+        assert second.bootstrap == address
+        listed = second.tool(
+            "org.apache.kafka.tools.TopicCommand", "--list", "--bootstrap-server", address
+        )
+        assert listed.stdout.split() == ["kept"]
+
+
+def test_a_second_user_shares_the_cluster_and_outlives_the_first(
+    tmp_path: Path, other_user: tuple[subprocess.Popen[str], str]
+) -> None:
+    process, bootstrap = other_user
+    with EmbeddedKafka(tmp_path) as mine:
+        assert mine.bootstrap == bootstrap
+        process.kill()
+        process.wait()
+        # A minder looks for users ten times a second; give it time to be wrong.
+        time.sleep(1)
+        assert live_brokers(mine.nodes[0].ports.client) == {1}
+    assert not mine.nodes[0].is_running
+
+
+def test_the_cluster_ends_with_a_user_that_is_killed(
+    tmp_path: Path, other_user: tuple[subprocess.Popen[str], str]
+) -> None:
+    state = json.loads((tmp_path / "node-1" / "state.json").read_text())
+    process, _ = other_user
+    process.kill()
+    until(lambda: not any(map(runs, state.values())), f"orphans: {state}")
+
+
+def test_the_jvm_ends_with_a_minder_that_is_killed(tmp_path: Path) -> None:
+    with EmbeddedKafka(tmp_path) as kafka:
+        found = kafka.nodes[0].pids()
+        os.kill(found["minder_pid"], signal.SIGKILL)
+        until(lambda: not runs(found["broker_pid"]), "the JVM outlived its minder")
+
+
+def test_a_kept_cluster_needs_no_user_until_it_is_forgotten(tmp_path: Path) -> None:
+    kafka = EmbeddedKafka(tmp_path)
+    kafka.start()
+    kafka.keep()
+    kafka.stop()
+    assert status_of(tmp_path).is_running
+    with EmbeddedKafka(tmp_path) as again:
+        again.forget()
+    assert not status_of(tmp_path).is_running
+
+
+def test_a_port_that_was_taken_meanwhile_is_chosen_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as taken:
+        taken.bind((node.HOST, 0))
+        taken.listen()
+        answers = iter([[taken.getsockname()[1], *node.free_ports(1)]])
+        monkeypatch.setattr(
+            embedded, "free_ports", lambda count: next(answers, None) or node.free_ports(count)
+        )
+        with EmbeddedKafka(tmp_path) as kafka:
+            assert kafka.nodes[0].ports.client != taken.getsockname()[1]
+            assert next(answers, None) is None, "the taken port was never tried"
+
+
+def test_a_port_that_the_caller_named_and_somebody_has_is_refused(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind((node.HOST, 0))
+        taken.listen()
+        with pytest.raises(UsageError, match="is taken"):
+            EmbeddedKafka(tmp_path, port=taken.getsockname()[1]).start()
+
+
+def test_another_number_of_nodes_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").write_text(json.dumps({"id": "x", "ports": [[1, 2]]}))
+    with pytest.raises(UsageError, match="1 nodes, 3 were asked"):
+        EmbeddedKafka(tmp_path, nodes=3).start()
+
+
+def test_a_broker_that_can_not_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+    kafka = EmbeddedKafka(tmp_path, config={"log.segment.bytes": "a-lot"})
+    with pytest.raises(UnavailableError, match="a-lot"):
+        kafka.start()
+    assert not any(one.is_running for one in kafka.nodes)
+
+
+def test_three_nodes_survive_the_kill_of_one(tmp_path: Path) -> None:
+    with EmbeddedKafka(tmp_path, nodes=3) as kafka:
+        everyone = [one.ports.client for one in kafka.nodes]
+        kafka.kill(2)
+        until(lambda: live_brokers(everyone[0]) == {1, 3}, "node 2 is still counted")
+        kafka.restart(2)
+        assert all(live_brokers(port) == {1, 2, 3} for port in everyone)
+        found = pids(kafka)
+    assert not any(map(runs, found))
+
+
+def test_dump_log_segments_runs_on_the_pinned_jars(broker: EmbeddedKafka, tmp_path: Path) -> None:
+    segment = tmp_path / "00000000000000000000.log"
+    segment.touch()
+    done = broker.tool("org.apache.kafka.tools.DumpLogSegments", "--files", str(segment))
+    assert done.returncode == 0, done.stderr
+    assert "Log starting offset: 0" in done.stdout

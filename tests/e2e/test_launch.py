@@ -1,0 +1,180 @@
+"""The parent of a Spark application: signals, exit codes, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from eos.launch.java import find_java, wrap
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+
+# A driver that is no pipeline: it needs neither Kafka nor the stages.
+JOB = """\
+import os, signal, sys, time
+from eos.launch.process import announce, die_with_parent
+announce()
+die_with_parent()
+def leave(number, frame):
+    print("asked by", signal.Signals(number).name, flush=True)
+    sys.exit(42)
+signal.signal(signal.SIGTERM, leave)
+signal.signal(signal.SIGINT, leave)
+if sys.argv[3] == "session":
+    from pyspark.sql import SparkSession
+    assert SparkSession.builder.getOrCreate().range(100).count() == 100
+print("pids", os.getpid(), os.getppid(), flush=True)
+time.sleep(float(sys.argv[1]))
+sys.exit(int(sys.argv[2]))
+"""
+LAUNCH = """\
+import sys
+from pathlib import Path
+from eos.launch import driver, java, spark
+folder, root = Path(sys.argv[1]), Path(sys.argv[2])
+found = spark.find_spark()
+environment = spark.environment(found, java.find_java().home, "local[1]", folder, root)
+words = [str(found.submit), "--master", "local[1]", "--conf", "spark.ui.enabled=false"]
+words += [str(folder / "job.py"), *sys.argv[3:]]
+sys.exit(driver.run(words, environment, folder / "jvm.log"))
+"""
+
+
+@dataclass
+class Launched:
+    process: subprocess.Popen[str]
+    said: list[str]
+    driver: int = 0
+    jvm: int = 0
+
+    def until_ready(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said.append(line)
+            if line.startswith("pids"):
+                self.driver, self.jvm = map(int, line.split()[1:3])
+                return
+        pytest.fail("the driver never came up:\n" + "".join(self.said))
+
+    def end(self) -> int:
+        """The exit code, once it has ended and everything it said is read."""
+        if self.process.stderr is not None and not self.process.stderr.closed:
+            with self.process.stderr as stream:
+                self.said += stream.readlines()
+        return self.process.wait(60)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "job.py").write_text(JOB)
+    return tmp_path
+
+
+@pytest.fixture
+def launched(folder: Path, request: pytest.FixtureRequest) -> Iterator[Launched]:
+    """A driver that would sleep for minutes, ready."""
+    one = launch(folder, "300", "0", getattr(request, "param", "bare"))
+    one.until_ready()
+    yield one
+    for pid in (one.process.pid, one.jvm, one.driver):
+        if lives(pid):
+            os.kill(pid, signal.SIGKILL)
+    one.end()
+
+
+def launch(folder: Path, *arguments: str, **environment: str) -> Launched:
+    command = [sys.executable, "-c", LAUNCH, str(folder), str(ROOT), *arguments]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}, cwd=ROOT
+    )
+    return Launched(process, [])
+
+
+def lives(pid: int) -> bool:
+    """Alive and no zombie: a container's first process may reap slowly."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def until_gone(*pids: int) -> None:
+    end = time.monotonic() + 30
+    while any(map(lives, pids)):
+        assert time.monotonic() < end, f"still alive: {[pid for pid in pids if lives(pid)]}"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_reaches_the_driver_alone_and_its_exit_code_comes_back(
+    launched: Launched, number: signal.Signals
+) -> None:
+    launched.process.send_signal(number)
+    assert launched.end() == 42
+    assert f"asked by {number.name}\n" in launched.said
+    until_gone(launched.driver, launched.jvm)
+
+
+# With a session, since its threads are what could keep a JVM alive.
+@pytest.mark.parametrize("launched", ["session"], indirect=True)
+def test_when_python_dies_its_jvm_ends_and_the_code_says_killed(launched: Launched) -> None:
+    os.kill(launched.driver, signal.SIGKILL)
+    assert launched.end() == 137
+    until_gone(launched.jvm)
+
+
+def test_when_the_jvm_dies_its_python_ends_and_the_code_says_restart(launched: Launched) -> None:
+    os.kill(launched.jvm, signal.SIGKILL)
+    assert launched.end() == 5
+    until_gone(launched.driver)
+
+
+def test_when_the_launcher_is_killed_nothing_stays(launched: Launched) -> None:
+    launched.process.kill()
+    until_gone(launched.driver, launched.jvm)
+
+
+def test_a_signal_that_comes_before_the_driver_is_kept_for_it(folder: Path) -> None:
+    (folder / "job.py").write_text(
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(43))\n"
+        "from eos.launch.process import announce\n"
+        "announce()\n"
+        "time.sleep(300)\n"
+    )
+    one = launch(folder)
+    jvm_log = folder / "jvm.log"  # made just before the JVM is started
+    end = time.monotonic() + 30
+    while not jvm_log.exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    one.process.send_signal(signal.SIGTERM)
+    assert one.end() == 43
+
+
+def test_spark_runs_on_a_java_that_lacks_the_incubator_module(folder: Path) -> None:
+    """The JRE wheel's wrapper, before a Java that refuses the module as the wheel's does."""
+    refusing = folder / "real" / "bin" / "java"
+    refusing.parent.mkdir(parents=True)
+    refusing.write_text(
+        "#!/bin/sh\n"
+        'for a do [ "$a" != "--add-modules=jdk.incubator.vector" ] || exit 1; done\n'
+        f'exec "{find_java().binary}" "$@"\n'
+    )
+    refusing.chmod(0o755)
+    home = wrap(folder / "real", folder / "wrapped")
+    (home / "release").write_text('JAVA_VERSION="17.0.1"\n')
+    one = launch(folder, "0", "7", "session", JAVA_HOME=str(home))
+    assert one.end() == 7, "".join(one.said)
+    (folder / "real" / "release").write_text('JAVA_VERSION="17.0.1"\n')
+    assert launch(folder, "0", "7", "session", JAVA_HOME=str(folder / "real")).end() != 7
