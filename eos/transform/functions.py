@@ -55,9 +55,21 @@ def load(steps: Iterable[Step], project_root: Path, folder: Path) -> tuple[Funct
         sys.path.insert(0, root)
     if own not in sys.path:
         sys.path.append(own)
+    _claim_pipelines(project_root / "pipelines")
     importlib.invalidate_caches()
     within = (project_root / "pipelines", folder)
     return tuple(_load(step.python, step.arguments, within) for step in steps)
+
+
+def _claim_pipelines(folder: Path) -> None:
+    """Makes `pipelines` the project's own, whatever else is on the path.
+
+    A folder without `__init__.py` would lose against a package of that name further back, such as
+    this framework's own checkout.
+    """
+    if folder.is_dir() and not (folder / "__init__.py").exists():
+        package = sys.modules.setdefault("pipelines", ModuleType("pipelines"))
+        package.__path__ = [str(folder)]
 
 
 def apply(frame: DataFrame, functions: Iterable[Function]) -> DataFrame:
