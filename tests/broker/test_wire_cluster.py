@@ -19,9 +19,7 @@ def story(wire, topic, name, settled, within, make_batch):
     for values, commit in (((b"c0", b"c1"), True), ((b"a0", b"a1"), False), ((b"c2",), True)):
         batch = {tp: make_batch(identity, 0, *values)}
         assert settled(lambda batch=batch: wire.produce(name, batch, within()))[tp].error == 0
-        identity = settled(
-            lambda i=identity, c=commit: wire.end_txn(name, i, c, within())
-        ).identity
+        identity = settled(lambda i=identity, c=commit: wire.end_txn(name, i, c, within())).identity
     batch = {tp: make_batch(identity, 0, b"o0")}
     assert settled(lambda: wire.produce(name, batch, within()))[tp].error == 0
     return tp, identity

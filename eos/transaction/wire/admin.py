@@ -175,7 +175,9 @@ def committed_offsets(
             cluster.forget_coordinators()
     raise UnavailableError(
         f"OffsetFetch of group {group} answered {name_of(error)} until the deadline",
-        hint="88: a transaction with offsets of this group is still open" if error == _UNSTABLE else "",
+        hint="88: a transaction with offsets of this group is still open"
+        if error == _UNSTABLE
+        else "",
         error=error,
     )
 

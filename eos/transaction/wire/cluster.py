@@ -67,6 +67,10 @@ def tries(deadline: Deadline) -> Iterator[None]:
             yield
 
 
+def not_sent(api: str, cause: str) -> NoAnswerError:
+    return NoAnswerError(f"{api} could not be sent: {cause}", api=api, node=None, sent=False)
+
+
 class Cluster:
     def __init__(self, connections: Connections, settings: KafkaSettings) -> None:
         self._connections = connections
@@ -134,6 +138,11 @@ class Cluster:
                 self.forget_coordinators()
                 if lost.fields["sent"] and not repeatable:
                     break
+            except UnavailableError as nobody:  # not even to say which broker to ask
+                if repeatable:
+                    raise
+                error = error or not_sent(str(make().name).removesuffix("Request"), nobody.message)
+                break
         assert error is not None  # tries() gives one at least
         raise error
 

@@ -18,14 +18,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kafka import errors as kafka_errors
-from kafka.net.inet import KafkaNetSocket
-from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
 from eos.deadline import Deadline
 from eos.errors import EosError, KafkaRefusedError, UnsupportedBrokerError
 from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import shared
+from eos.transaction.wire.manager import DIRECT, Manager
 from eos.transaction.wire.options import security_options
 from eos.transaction.wire.pending import Pending
 
@@ -36,35 +35,23 @@ _CLOSE_MS = 5_000
 _PAUSE_STEP_S = 0.01
 _RESPONSE_BYTES_MAX = 128 * 1024 * 1024
 
+# The peer hung up, or the time was up: another try may do.
+_TLS_UNFINISHED = (ssl.SSLEOFError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
 _numbers = itertools.count(1)
-
-
-class _ClosingSocket(KafkaNetSocket):  # type: ignore[misc]
-    """Connects without a proxy, as the base does, and closes the socket of a failed try.
-
-    The base leaves that to the garbage collector: a file descriptor for each refused connection.
-    """
-
-    SCHEMES = ("direct",)
-
-    async def sock_connect(self, net: Any, sock: Any, *args: Any, **options: Any) -> Any:
-        try:
-            return await super().sock_connect(net, sock, *args, **options)
-        except BaseException:
-            sock.close()
-            raise
 
 
 class _Lane:
     """The requests for one broker, and its connection."""
 
-    __slots__ = ("connection", "node", "pumping", "queue")
+    __slots__ = ("connection", "failure", "node", "pumping", "queue")
 
     def __init__(self, node: Node) -> None:
         self.node = node
         self.queue: deque[Pending] = deque()
         self.pumping = False
         self.connection: Any = None
+        self.failure = ""  # why the last try to connect failed
 
 
 class Connections:
@@ -74,9 +61,10 @@ class Connections:
 
     def __init__(self, settings: KafkaSettings) -> None:
         _be_quiet()
+        security = security_options(settings)  # may refuse: before anything is open
         name = f"{settings.client_id}-{next(_numbers)}"
         self._net = NetworkSelector(client_id=name, slow_task_threshold_secs=0)
-        self._manager = KafkaConnectionManager(
+        self._manager = Manager(
             self._net,
             bootstrap_servers=list(settings.bootstrap),
             client_id=settings.client_id,
@@ -87,8 +75,8 @@ class Connections:
             # Five is the limit of record batches a partition, and the writer's business. Here a
             # limit would turn the next request into an error.
             max_in_flight_requests_per_connection=100_000,
-            proxy_url="direct://",
-            **security_options(settings),
+            proxy_url=DIRECT,
+            **security,
         )
         self._lanes: dict[Node, _Lane] = {}
         self._lock = threading.Lock()
@@ -254,16 +242,19 @@ class Connections:
     async def _ready(self, lane: _Lane, deadline: Deadline) -> Any:
         """The lane's connection, once requests can leave on it. None: paused until the deadline."""
         if lane.connection is None or lane.connection.closed:
-            lane.connection = await self._connect(lane.node, deadline)
+            lane.connection = await self._connect(lane, deadline)
         while lane.connection.paused and not deadline.has_passed:
             # Throttled by a quota: the broker reads nothing from us until then anyway.
             await self._net.sleep(_PAUSE_STEP_S)
         return None if lane.connection.paused else lane.connection
 
-    async def _connect(self, node: Node, deadline: Deadline) -> Any:
+    async def _connect(self, lane: _Lane, deadline: Deadline) -> Any:
+        node = lane.node
         delay_s = self._manager.connection_delay(node)
         if delay_s > 0:  # refused a moment ago
-            await self._net.sleep(min(delay_s, deadline.left_ms / 1000))
+            if delay_s * 1000 >= deadline.left_ms:
+                raise kafka_errors.KafkaConnectionError(lane.failure)
+            await self._net.sleep(delay_s)
         timeout_ms = deadline.at_most_ms(_CONNECT_MS)
         connection = self._manager.get_connection(
             node, timeout_ms=timeout_ms, refresh_metadata_on_err=False
@@ -273,12 +264,11 @@ class Connections:
         except Exception as error:
             connection.close(error)
             self._manager.update_backoff(node)
+            lane.failure = _words(error)
             refusal = _refusal(error, self.address(node))
             if refusal is not None:
                 raise refusal from error
-            if isinstance(error, kafka_errors.KafkaError):
-                raise
-            raise kafka_errors.KafkaConnectionError(repr(error)) from error
+            raise kafka_errors.KafkaConnectionError(lane.failure) from error
         return connection
 
     async def _close_all(self) -> None:
@@ -308,7 +298,8 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _words(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    words = " ".join(str(error).split()) or type(error).__name__
+    return words.removeprefix("KafkaConnectionError: ")
 
 
 def _refusal(error: BaseException, address: str) -> EosError | None:
@@ -320,7 +311,7 @@ def _refusal(error: BaseException, address: str) -> EosError | None:
                 hint="is ssl_cafile the authority that signed it, and the host name in it?",
                 address=address,
             )
-        if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError):
+        if isinstance(cause, ssl.SSLError) and not isinstance(cause, _TLS_UNFINISHED):
             return KafkaRefusedError(
                 f"no TLS session with {address}: {cause.reason or cause}",
                 hint="is this the broker's TLS port, and does it ask for a client certificate?",

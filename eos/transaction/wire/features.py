@@ -28,18 +28,16 @@ def require_supported(cluster: Cluster, deadline: Deadline) -> None:
             f"the broker is too old: it lacks {', '.join(lacking)}",
             hint="brokers from 4.0 are supported",
         )
-    finalized, supported = _finalized(response), _supported(response)
+    finalized = _finalized(response)
     if finalized < _NEEDED:
+        # The brokers themselves are new enough: they offer EndTxn 5. Not every node may be.
         raise UnsupportedBrokerError(
             f"the cluster's finalized {_FEATURE} is {finalized}, and {_NEEDED} is needed",
             hint=(
-                f"once all brokers are upgraded: kafka-features.sh --bootstrap-server ... upgrade "
+                "once all brokers are upgraded: kafka-features.sh --bootstrap-server ... upgrade "
                 f"--feature {_FEATURE}={_NEEDED}"
-                if supported >= _NEEDED
-                else f"these brokers know {_FEATURE} up to {supported}: upgrade them to 4.0 first"
             ),
             finalized=finalized,
-            supported=supported,
         )
 
 
@@ -58,13 +56,6 @@ def _finalized(response: Any) -> int:
     for feature in response.finalized_features or ():
         if feature.name == _FEATURE:
             return int(feature.max_version_level)
-    return 0
-
-
-def _supported(response: Any) -> int:
-    for feature in response.supported_features or ():
-        if feature.name == _FEATURE:
-            return int(feature.max_version)
     return 0
 
 

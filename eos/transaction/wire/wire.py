@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from eos.deadline import Deadline
-from eos.errors import UsageError
+from eos.errors import UnavailableError, UsageError
 from eos.transaction.port import (
     Answer,
     CommittedOffset,
@@ -21,7 +21,7 @@ from eos.transaction.port import (
 from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import admin, features, records, requests
 from eos.transaction.wire.admin import At
-from eos.transaction.wire.cluster import Cluster, Kind, NoCoordinatorError, TopicInfo
+from eos.transaction.wire.cluster import Cluster, Kind, NoCoordinatorError, TopicInfo, not_sent
 from eos.transaction.wire.connection import Connections
 from eos.transaction.wire.pending import Pending
 from eos.transaction.wire.records import StoredRecord
@@ -135,7 +135,10 @@ class Wire:
         record_batches: Mapping[TopicPartition, Blob],
         deadline: Deadline,
     ) -> Mapping[TopicPartition, ProduceAnswer]:
-        leaders = self.leaders(frozenset(record_batches), deadline)
+        try:
+            leaders = self.leaders(frozenset(record_batches), deadline)
+        except UnavailableError as nobody:
+            raise not_sent("Produce", nobody.message) from nobody
         timeout_ms = deadline.at_most_ms(self.settings.request_timeout_ms)
         sent = [
             self.send_produce(

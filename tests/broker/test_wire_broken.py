@@ -1,0 +1,143 @@
+"""A broker that dies, a cluster that is too old, a process that forks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from eos.deadline import Backoff
+from eos.errors import NoAnswerError, UnsupportedBrokerError
+from eos.launch.embedded import EmbeddedKafka
+from eos.transaction.port import NO_IDENTITY, Identity, Profile, TopicPartition
+from eos.transaction.settings import KafkaSettings
+from eos.transaction.wire import Wire
+
+
+@pytest.fixture(scope="module")
+def own_broker(tmp_path_factory):
+    """One that these tests may kill and change."""
+    with EmbeddedKafka(tmp_path_factory.mktemp("own")) as kafka:
+        yield kafka
+
+
+def test_killed_broker_leaves_an_unknown_outcome_and_the_same_bytes_settle_it(
+    own_broker, wires, name, settled, within, make_batch
+):
+    wire, tp = wires(bootstrap=own_broker.bootstrap), TopicPartition(name, 0)
+    wire.create_topic(name, 1, 1, {}, within())
+    identity = settled(lambda: wire.init_producer_id(name, 60_000, NO_IDENTITY, within())).identity
+    first = {tp: make_batch(identity, 0, b"a")}
+    assert settled(lambda: wire.produce(name, first, within()))[tp].error == 0
+    second = {tp: make_batch(identity, 1, b"b")}
+    leader = wire.leaders([tp], within())[tp]
+    pid = own_broker.nodes[0].pids()["broker_pid"]
+    os.kill(pid, signal.SIGSTOP)  # it takes the bytes and doesn't answer
+    in_doubt = wire.send_produce(leader, name, second, 60_000)
+    behind = wire.send_produce(leader, name, second, 60_000, after=in_doubt)
+    with pytest.raises(NoAnswerError) as still_waiting:
+        wire.send_produce(leader, name, second, 60_000).wait(within(100))
+    assert still_waiting.value.fields["sent"] is True
+    assert not in_doubt.done
+    own_broker.kill(1)
+    with pytest.raises(NoAnswerError) as lost:
+        in_doubt.wait(within())
+    assert lost.value.fields == {"api": "Produce", "node": leader, "sent": True}
+    with pytest.raises(NoAnswerError):
+        behind.wait(within())
+    # Nobody listens now: what is tried meanwhile certainly never leaves.
+    with pytest.raises(NoAnswerError) as unsent:
+        wire.send_produce(leader, name, second, 2000).wait(within())
+    assert unsent.value.fields["sent"] is False
+    with pytest.raises(NoAnswerError) as unsent:
+        wire.end_txn(name, identity, True, within(500))
+    assert unsent.value.fields["sent"] is False
+
+    with pytest.raises(NoAnswerError) as unsent:
+        wire.produce(name, second, within(500))
+    assert unsent.value.fields["sent"] is False
+
+    own_broker.restart(1)
+    assert settled(lambda: wire.produce(name, second, within(60_000)))[tp].error == 0
+    ended = settled(lambda: wire.end_txn(name, identity, True, within()))
+    assert ended.identity == Identity(identity.producer_id, identity.epoch + 1)
+    end = wire.list_offsets([tp], "latest", committed=False, deadline=within())[tp]
+    read = wire.read_records(tp, 0, end, committed=True, deadline=within())
+    assert [record.value for record in read] == [b"a", b"b"]
+
+
+def test_cluster_without_transaction_version_2_is_refused_with_the_remedy(
+    own_broker, wires, within
+):
+    wire = wires(bootstrap=own_broker.bootstrap)
+    feature = ["--feature", "transaction.version=1"]
+    tool = ["org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", own_broker.bootstrap]
+    changed = own_broker.tool(*tool, "downgrade", *feature)
+    assert changed.returncode == 0, changed.stdout + changed.stderr
+    deadline, backoff = within(20_000), Backoff()
+    while wire.transaction_version(deadline) != 1:
+        assert not deadline.has_passed
+        backoff.sleep(deadline)
+    with pytest.raises(UnsupportedBrokerError, match=r"transaction\.version is 1") as caught:
+        wire.require_supported(within())
+    assert "upgrade --feature transaction.version=2" in caught.value.hint
+
+
+def test_closing_leaves_neither_thread_nor_file_descriptor(broker, topic, within):
+    def held():
+        return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
+
+    before = held()
+    wire = Wire(KafkaSettings((broker.bootstrap,)), Profile.TV2)
+    wire.list_offsets([TopicPartition(topic, 0)], "latest", committed=True, deadline=within())
+    assert held() > before
+    wire.close()
+    assert held() == before
+
+
+FORK = """
+import gc, os, sys
+from eos.deadline import Deadline
+from eos.transaction.port import Profile
+from eos.transaction.settings import KafkaSettings
+from eos.transaction.wire import Wire
+
+def ask(wire):
+    return wire.broker_config("transaction.max.timeout.ms", Deadline.after_ms(20_000))
+
+settings = KafkaSettings((sys.argv[1],))
+parents = Wire.shared(settings, Profile.TV2)
+own = Wire(settings)
+ask(parents), ask(own)
+child = os.fork()
+if not child:
+    childs = Wire.shared(settings, Profile.TV2)
+    fresh = childs is not parents and ask(childs) == "900000"
+    try:
+        ask(parents)
+        refused = False
+    except RuntimeError:
+        refused = True
+    parents.close()
+    del parents, own
+    gc.collect()
+    childs.close()
+    os._exit(0 if fresh and refused else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+# The child touched neither the parent's sockets nor its epoll set.
+assert Wire.shared(settings, Profile.TV2) is parents
+for wire in (parents, own):
+    assert ask(wire) == "900000"
+print("fine")
+"""
+
+
+def test_forked_child_gets_a_wire_of_its_own_and_leaves_the_parents_alone(broker):
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORK, broker.bootstrap]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.stdout, ran.stderr) == ("fine\n", "")

@@ -1,0 +1,168 @@
+"""Addresses where no broker is, or none that answers; real sockets, no JVM."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from eos.deadline import Deadline
+from eos.errors import KafkaRefusedError, NoAnswerError, UnavailableError, UsageError
+from eos.transaction.port import NO_IDENTITY, Profile, TopicPartition
+from eos.transaction.settings import KafkaSettings
+from eos.transaction.wire import Wire
+
+TLS = (("security_protocol", "SSL"), ("ssl_check_hostname", "false"))
+
+
+@contextmanager
+def server(answer: bytes | None):
+    """Accepts connections, then says `answer` (None: nothing at all) and holds the line."""
+    held = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                held.append(connection)
+                if answer is not None:
+                    connection.recv(1024)
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    for connection in held:
+        connection.close()
+
+
+@contextmanager
+def wire_to(*bootstrap, security=()):
+    wire = Wire(KafkaSettings(bootstrap, security=security), Profile.TV2)
+    try:
+        yield wire
+    finally:
+        wire.close()
+
+
+def no_answer_from(address):
+    return pytest.raises(UnavailableError, match=f"no broker of {address} answers")
+
+
+@pytest.fixture
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def test_refused_connection_is_one_sentence_with_the_address_and_the_likely_cause(free_port):
+    with wire_to(f"127.0.0.1:{free_port}") as wire, pytest.raises(UnavailableError) as caught:
+        wire.require_supported(Deadline.after_ms(600))
+    assert f"no broker of 127.0.0.1:{free_port} answers" in caught.value.message
+    assert "ECONNREFUSED" in caught.value.message
+    assert "nothing listens there" in caught.value.hint
+    assert "\n" not in caught.value.message
+
+
+def test_unknown_host_is_named():
+    no_broker = pytest.raises(UnavailableError, match=r"no broker of no-such-host\.invalid:9092")
+    with wire_to("no-such-host.invalid:9092") as wire, no_broker as caught:
+        wire.transaction_version(Deadline.after_ms(600))
+    assert "not known here" in caught.value.hint
+
+
+def test_a_broker_that_never_answers_costs_the_deadline_and_no_more():
+    with server(None) as address, wire_to(address) as wire, no_answer_from(address):
+        wire.topics(["t"], Deadline.after_ms(400))
+
+
+def test_a_tls_handshake_that_never_ends_costs_the_deadline_and_no_more():
+    with server(None) as address, wire_to(address, security=TLS) as wire, no_answer_from(address):
+        wire.topics(["t"], Deadline.after_ms(400))
+
+
+def test_tls_to_a_port_without_tls_is_refused_at_once():
+    with server(b"\0\0\0\x04nope") as address, wire_to(address, security=TLS) as wire:
+        deadline = Deadline.after_ms(60_000)
+        with pytest.raises(KafkaRefusedError, match=f"no TLS session with {address}"):
+            wire.topics(["t"], deadline)
+        assert not deadline.has_passed
+
+
+def test_no_tls_to_a_port_with_tls_hints_at_it():
+    alert = bytes.fromhex("15030300020246")  # what a TLS server says to plain text
+    with server(alert) as address, wire_to(address) as wire, no_answer_from(address) as caught:
+        wire.topics(["t"], Deadline.after_ms(600))
+    assert "frame length" in caught.value.message
+    assert "TLS" in caught.value.hint
+
+
+def test_certificate_file_that_is_missing_is_named(tmp_path: Path):
+    missing = str(tmp_path / "ca.pem")
+    security = (*TLS, ("ssl_cafile", missing))
+    refused = pytest.raises(KafkaRefusedError, match="security settings")
+    with server(None) as address, wire_to(address, security=security) as wire, refused:
+        wire.topics(["t"], Deadline.after_ms(60_000))
+
+
+def test_a_produce_request_that_never_left_says_so(free_port):
+    with wire_to(f"127.0.0.1:{free_port}") as wire:
+        pending = wire.send_produce("bootstrap-0", "t", {TopicPartition("t", 0): b"x"}, 500)
+        with pytest.raises(NoAnswerError, match="could not be sent") as caught:
+            pending.wait(Deadline.after_ms(5000))
+        assert pending.done
+        assert caught.value.fields == {"api": "Produce", "node": "bootstrap-0", "sent": False}
+        behind = wire.send_produce(
+            "bootstrap-0", "t", {TopicPartition("t", 0): b"x"}, 500, after=pending
+        )
+        with pytest.raises(NoAnswerError):
+            behind.wait(Deadline.after_ms(5000))
+
+
+def test_unknown_security_option_is_refused_before_anything_connects():
+    with pytest.raises(UsageError, match="ssl_calfile is no security option"):
+        Wire(KafkaSettings(("a:1",), security=(("ssl_calfile", "x"),)))
+    with pytest.raises(UsageError, match="say true or false"):
+        Wire(KafkaSettings(("a:1",), security=(("ssl_check_hostname", "maybe"),)))
+    with pytest.raises(UsageError, match="can't be loaded"):
+        Wire(KafkaSettings(("a:1",), security=(("sasl_oauth_token_provider", "no.such:Thing"),)))
+
+
+def test_a_wire_without_profile_only_looks(free_port):
+    wire = Wire(KafkaSettings((f"127.0.0.1:{free_port}",)))
+    try:
+        with pytest.raises(UsageError, match="only looks"):
+            wire.init_producer_id("t", 1000, NO_IDENTITY, Deadline.after_ms(100))
+    finally:
+        wire.close()
+
+
+def test_closing_leaves_neither_thread_nor_file_descriptor(free_port):
+    def held():
+        return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
+
+    before = held()
+    with server(None) as silent, wire_to(silent, f"127.0.0.1:{free_port}") as wire:
+        with pytest.raises(UnavailableError):
+            wire.topics(["t"], Deadline.after_ms(1500))
+        wire.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            wire.topics(["t"], Deadline.after_ms(100))
+    assert held() == before
+
+
+def test_closing_ends_the_wait_of_another_thread():
+    with server(None) as address:
+        wire = Wire(KafkaSettings((address,)), Profile.TV2)
+        pending = wire.send_produce("bootstrap-0", "t", {TopicPartition("t", 0): b"x"}, 60_000)
+        wire.close()
+        with pytest.raises(NoAnswerError):
+            pending.wait(Deadline.after_ms(60_000))

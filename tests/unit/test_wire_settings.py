@@ -1,0 +1,58 @@
+"""The settings travel and keep their secrets; equal settings share one Wire in a process."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+from eos.transaction.port import Profile
+from eos.transaction.settings import KafkaSettings
+from eos.transaction.wire import Wire, shared
+
+SETTINGS = KafkaSettings(
+    ("a:1", "b:2"),
+    client_id="me",
+    security=(("security_protocol", "SASL_SSL"), ("sasl_plain_password", "hunter2")),
+)
+
+
+def test_settings_pickle_and_never_show_a_secret():
+    assert pickle.loads(pickle.dumps(SETTINGS)) == SETTINGS
+    for text in (repr(SETTINGS), str(SETTINGS), f"{SETTINGS}"):
+        assert "hunter2" not in text
+        assert "sasl_plain_password=***" in text
+        assert "security_protocol=SASL_SSL" in text
+
+
+def test_equal_settings_share_a_wire_until_it_is_closed():
+    settings = KafkaSettings(("127.0.0.1:1",))
+    first = Wire.shared(settings, Profile.TV2)
+    try:
+        assert Wire.shared(KafkaSettings(("127.0.0.1:1",)), Profile.TV2) is first
+        looking = Wire.shared(settings)
+        assert looking is not first
+        looking.close()
+    finally:
+        first.close()
+    again = Wire.shared(settings, Profile.TV2)
+    assert again is not first
+    again.close()
+
+
+def test_the_number_of_shared_wires_is_bounded():
+    wires = [Wire.shared(KafkaSettings((f"127.0.0.1:{n}",))) for n in range(1, 12)]
+    assert [wire.closed for wire in wires[:3]] == [True, True, True]
+    assert not wires[-1].closed
+    assert len(shared._kept) <= 8
+    for wire in wires:
+        wire.close()
+
+
+def test_importing_the_settings_loads_nothing_heavy():
+    code = (
+        "import sys, eos.transaction.settings, eos.transaction.port;"
+        "print(sorted({'kafka', 'pyspark', 'yaml', 'pydantic', 'numpy'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
