@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import outside
 import pytest
-from conftest import Project
+from support import outside
+from support.project import Project
 
 from eos.faults import MOMENTS, POINTS
 
@@ -27,6 +27,7 @@ def filled(project: Project, records: int) -> None:
     outside.fill(project.broker.bootstrap, project.source, range(records * 12))
 
 
+@pytest.mark.timeout(1200)  # seventeen runs of spark-submit
 @pytest.mark.parametrize("victim", ["python", "jvm", "both"])
 def test_every_record_once_in_order_whatever_dies_when(
     project: Project, victim: str, tmp_path: Path
