@@ -103,6 +103,12 @@ def test_describes_topics_by_name_and_by_pattern(wire, topic, within):
     assert wire.topics(re.compile(topic[:-1]), within()) == {}
 
 
+def test_a_pattern_finds_no_topics_of_the_brokers_own(wire, name, within):
+    wire.committed_offsets(name, within())  # makes sure that __consumer_offsets is there
+    assert wire.topics(["__consumer_offsets"], within())["__consumer_offsets"].error == 0
+    assert wire.topics(re.compile("__consumer_offsets"), within()) == {}
+
+
 def test_leaders_of_what_does_not_exist_are_refused_by_name(wire, topic, within, monkeypatch):
     monkeypatch.setattr(cluster, "_UNKNOWN_TOPIC_MS", 100)
     assert set(wire.leaders([TopicPartition(topic, 2)], within())) == {TopicPartition(topic, 2)}

@@ -13,7 +13,8 @@ from eos.deadline import Deadline
 from eos.errors import KafkaRefusedError, NoAnswerError, UnavailableError, UsageError
 from eos.transaction.port import NO_IDENTITY, Profile, TopicPartition
 from eos.transaction.settings import KafkaSettings
-from eos.transaction.wire import Wire
+from eos.transaction.wire import Wire, requests
+from eos.transaction.wire.pending import Pending
 
 TLS = (("security_protocol", "SSL"), ("ssl_check_hostname", "false"))
 
@@ -87,6 +88,30 @@ def test_a_broker_that_never_answers_costs_the_deadline_and_no_more():
 def test_a_tls_handshake_that_never_ends_costs_the_deadline_and_no_more():
     with server(None) as address, wire_to(address, security=TLS) as wire, no_answer_from(address):
         wire.topics(["t"], Deadline.after_ms(400))
+
+
+def test_a_tls_handshake_that_never_ends_is_hung_up_at_the_deadline():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with wire_to(address, security=TLS) as wire:
+            with no_answer_from(address):
+                wire.topics(["t"], Deadline.after_ms(400))
+            connection, _ = listener.accept()
+            with connection:
+                connection.settimeout(30)
+                while connection.recv(4096):  # its hello, then the end: the wire is still open
+                    pass
+
+
+def test_a_request_that_its_caller_gave_up_never_leaves():
+    pending = Pending(1, requests.end_txn(5, "t", NO_IDENTITY, True), Deadline.after_ms(60_000))
+    with pytest.raises(NoAnswerError) as caught:
+        pending.wait(Deadline.after_ms(0))
+    assert caught.value.fields == {"api": "EndTxn", "node": 1, "sent": False}
+    assert pending.begin() is False
+    pending.succeed("too late")
+    with pytest.raises(NoAnswerError):
+        pending.wait(Deadline.after_ms(0))
 
 
 def test_tls_to_a_port_without_tls_is_refused_at_once():
