@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import struct
-import warnings
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+import kafka.codec
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kafka.record import MemoryRecords
 
 from eos.encode.codec import Codec
 from eos.encode.columns import Columns
@@ -19,11 +20,6 @@ from eos.encode.layout import layout
 from eos.encode.record_batch import HEADER_BYTES, Span, encode, encode_spans, record_count, stamp
 from eos.encode.split import record_sizes, split
 from eos.transaction.port import Identity
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # the library reads its schemas by a deprecated call
-    import kafka.codec
-    from kafka.record import MemoryRecords
 
 BASE_MS = 1_700_000_000_000
 HEADER_LIST = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

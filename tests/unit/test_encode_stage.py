@@ -7,12 +7,12 @@ import pickle
 import random
 import subprocess
 import sys
-import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from kafka.record import MemoryRecords
 
 from eos.encode.codec import Codec
 from eos.encode.partition import Partitioner
@@ -21,10 +21,6 @@ from eos.encode.stage import SCHEMA, SPARK_SCHEMA, EncodeStage, SinkSpec, read_m
 from eos.encode.targets import Targets
 from eos.errors import RecordRefusedError, UsageError
 from eos.transaction.port import Identity, TopicPartition
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # the library reads its schemas by a deprecated call
-    from kafka.record import MemoryRecords
 
 TARGETS = Targets.of({"orders": (4, 1 << 20), "big": (3, 1 << 20)})
 
