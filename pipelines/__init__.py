@@ -1,0 +1,1 @@
+"""Declared pipelines, a folder each. Never installed: found from the folder above."""

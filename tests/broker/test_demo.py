@@ -1,0 +1,108 @@
+"""The quickstart's loader and check on a real broker; a plain transactional producer plays eos."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+SCRIPT = Path(__file__).parents[2] / "pipelines" / "quickstart" / "demo.py"
+SOURCE, TARGET, LEDGER = "quickstart.orders", "quickstart.orders.out", "eos.ledger.quickstart"
+
+
+def demo(verb: str, bootstrap: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), verb, "--bootstrap", bootstrap, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+
+def numbers(bootstrap: str) -> tuple[int, dict[str, float]]:
+    done = demo("report", bootstrap, "--json", "--seconds", "1.5")
+    return done.returncode, json.loads(done.stdout)
+
+
+def copied(bootstrap: str) -> list[bytes]:
+    """What a correct pipeline would write: each source record with its coordinates."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    client = Consumer({"bootstrap.servers": bootstrap, "group.id": "x"})
+    client.assign([TopicPartition(SOURCE, n, OFFSET_BEGINNING) for n in range(4)])
+    found, deadline = [], time.monotonic() + 60
+    while len(found) < 100_000 and time.monotonic() < deadline:
+        for message in client.consume(10_000, timeout=0.5):
+            assert message.error() is None
+            value = json.loads(message.value())
+            value["origin"] = {"partition": message.partition(), "offset": message.offset()}
+            found.append(json.dumps(value).encode())
+    client.close()
+    return found
+
+
+def test_the_demo_loads_completes_and_checks(broker):
+    bootstrap = broker.bootstrap
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    partial = Producer({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic(SOURCE, 4), NewTopic(LEDGER, 1)]).values():
+        future.result(30)
+    # An earlier load that ended after seven records of one partition.
+    sys.path.insert(0, str(SCRIPT.parent))
+    try:
+        import demo as script
+    finally:
+        sys.path.remove(str(SCRIPT.parent))
+    of_one = (order for order in script.orders() if order.partition == 2)
+    for _, order in zip(range(7), of_one, strict=False):
+        partial.produce(SOURCE, order.value, order.key, partition=2)
+    assert partial.flush(30) == 0
+
+    assert json.loads(demo("load", bootstrap).stdout) == {"loaded": 99_993, "present": 100_000}
+    assert json.loads(demo("load", bootstrap).stdout) == {"loaded": 0, "present": 100_000}
+
+    code, found = numbers(bootstrap)
+    assert (code, found["records_out"], found["lost"]) == (1, 0, 100_000)
+
+    values = copied(bootstrap)
+    assert len(values) == 100_000
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "plays-eos"})
+    producer.init_transactions(30)
+
+    def transaction(records: list[bytes], epoch: int, *, commit: bool) -> None:
+        producer.begin_transaction()
+        for value in records:
+            producer.produce(TARGET, value)
+            producer.poll(0)
+        entry = {"kind": "attempt", "at_ms": int(time.time() * 1000)}
+        entry["attempt"] = {"producer_id": 1, "epoch": epoch}
+        producer.produce(LEDGER, json.dumps(entry).encode())
+        producer.flush(30)  # an abort would forget what has not left yet
+        producer.commit_transaction(30) if commit else producer.abort_transaction(30)
+
+    transaction(values[:50_000], 1, commit=True)
+    transaction(values[50_000:], 2, commit=False)
+    code, found = numbers(bootstrap)
+    assert (code, found["lost"], found["transactions"]) == (1, 50_000, 1)
+
+    transaction(values[50_000:], 3, commit=True)
+    code, found = numbers(bootstrap)
+    assert code == 0
+    assert found == {
+        "records_in": 100_000,
+        "records_out": 100_000,
+        "transactions": 2,
+        "duplicates": 0,
+        "lost": 0,
+        "seconds": 1.5,
+    }
+    again = demo("report", bootstrap, "--seconds", "0", "--already", "100000")
+    assert again.returncode == 0
+    assert "nothing new: all 100,000 orders were already committed" in again.stderr
+    ran = demo("report", bootstrap, "--seconds", "60", "--already", "100000")
+    assert "nothing new" not in ran.stderr  # loaded earlier, but committed by this run
+
+    transaction(values[:3], 4, commit=True)
+    code, found = numbers(bootstrap)
+    assert (code, found["duplicates"], found["lost"]) == (1, 3, 0)
+    transaction([b"stranger"], 5, commit=True)
+    assert "1 records of quickstart.orders.out are no orders" in demo("report", bootstrap).stderr

@@ -1,0 +1,144 @@
+"""The quickstart's check finds what is missing, twice or strange. No broker here."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eos.config.load import load_pipeline
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "pipelines" / "quickstart" / "demo.py"
+
+
+def imported():
+    spec = importlib.util.spec_from_file_location("quickstart_demo", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+demo = imported()
+
+
+def source(partition: int, offset: int, number: int):
+    return demo.Read(partition, offset, json.dumps({"order": number}).encode())
+
+
+def target(partition: int, offset: int, number: int, at: int = 0):
+    value = {"order": number, "origin": {"partition": partition, "offset": offset}}
+    return demo.Read(0, at, json.dumps(value).encode())
+
+
+def tally(sources, targets):
+    found = demo.Tally()
+    for record in sources:
+        found.add_source(record)
+    for record in targets:
+        found.add_target(record)
+    return found.records_in, found.records_out, found.duplicates, found.lost, found.strangers
+
+
+SOURCES = [source(0, 0, 1), source(0, 1, 2), source(1, 5, 3)]
+TARGETS = [target(0, 0, 1), target(0, 1, 2), target(1, 5, 3)]
+
+
+def test_each_order_once_is_neither_lost_nor_twice():
+    assert tally(SOURCES, TARGETS) == (3, 3, 0, 0, 0)
+    assert tally(SOURCES, reversed(TARGETS)) == (3, 3, 0, 0, 0)
+
+
+def test_a_missing_order_is_lost():
+    assert tally(SOURCES, TARGETS[1:]) == (3, 2, 0, 1, 0)
+    assert tally(SOURCES, []) == (3, 0, 0, 3, 0)
+
+
+def test_an_order_that_came_twice_is_a_duplicate_and_hides_no_loss():
+    assert tally(SOURCES, [TARGETS[0], TARGETS[0], TARGETS[2]]) == (3, 3, 1, 1, 0)
+    assert tally(SOURCES, [*TARGETS, *TARGETS]) == (3, 6, 3, 0, 0)
+    assert tally(SOURCES, TARGETS + [TARGETS[0]] * 300) == (3, 303, 254, 0, 0)
+
+
+def test_an_order_number_in_two_source_records_is_a_duplicate():
+    sources = [source(0, 0, 1), source(1, 0, 1)]
+    assert tally(sources, [target(0, 0, 1), target(1, 0, 1)]) == (2, 2, 1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        target(0, 0, 7),  # another order's coordinates
+        target(0, 9, 1),
+        target(0, -1, 2),
+        target(7, 0, 1),
+        target(1, 0, -1),  # a gap of the source
+        demo.Read(0, 0, b"no json"),
+        demo.Read(0, 0, None),
+        demo.Read(0, 0, b"[]"),
+        demo.Read(0, 0, b'{"order": 1}'),
+    ],
+)
+def test_a_record_that_no_order_explains_is_a_stranger(record):
+    assert tally(SOURCES, [*TARGETS, record]) == (3, 4, 0, 0, 1)
+
+
+def test_the_orders_are_the_same_each_time_and_unique():
+    first, second = list(demo.orders(1000)), list(demo.orders(1000))
+    assert first == second
+    assert [order.number for order in first] == list(range(1000))
+    assert {order.partition for order in first} == set(range(demo.PARTITIONS))
+    by_key = {}
+    for order in first:
+        assert by_key.setdefault(order.key, order.partition) == order.partition
+        assert json.loads(order.value)["order"] == order.number
+
+
+def test_a_load_that_ended_in_the_middle_is_completed():
+    wanted = list(demo.orders(1000))
+    columns = [[o for o in wanted if o.partition == n] for n in range(demo.PARTITIONS)]
+    present = [0, 1, 100, len(columns[3])]
+    rest = list(demo.missing(present, iter(wanted)))
+    for number, column in enumerate(columns):
+        assert [o for o in rest if o.partition == number] == column[present[number] :]
+    assert list(demo.missing([len(c) for c in columns], iter(wanted))) == []
+
+
+def entry(kind: str, epoch: int, at_ms: int):
+    value = {"kind": kind, "at_ms": at_ms}
+    if kind == "attempt":
+        value["attempt"] = {"producer_id": 4, "epoch": epoch}
+    return demo.Read(0, 0, json.dumps(value).encode())
+
+
+def test_transactions_are_counted_by_identity_and_recent_ones_by_time():
+    ledger = [entry("start", 0, 1), entry("attempt", 1, 5), entry("attempt", 2, 10)]
+    assert demo.attempts(ledger, since_ms=6) == (2, 1)
+    assert demo.attempts([*ledger, ledger[-1]], since_ms=100) == (2, 0)
+
+
+def test_the_report_has_the_six_numbers():
+    found = demo.Report(100_000, 100_000, 5, 0, 0, 12.3)
+    lines = demo.table(found).splitlines()
+    assert [line.split()[-1] for line in lines] == ["100,000", "100,000", "5", "0", "0", "12.3"]
+    assert len({len(line) for line in lines}) == 1
+
+
+def test_the_check_shares_no_code_with_eos():
+    code = f"import runpy, sys; runpy.run_path({str(SCRIPT)!r}); print('eos' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_the_quickstarts_file_fits_the_demo():
+    found = load_pipeline(SCRIPT.parent, {})
+    assert found.project_root == ROOT
+    assert found.source.kafka.topic_names == (demo.SOURCE,)
+    assert [sink.topic for sink in found.sink.kafka] == [demo.TARGET]
+    assert found.sink.kafka[0].create.partitions == demo.PARTITIONS
+    assert found.trigger.available_now
+    assert 5 * found.source.kafka.max_records <= demo.ORDERS
+    assert f"eos.ledger.{found.name}" == demo.LEDGER
