@@ -65,7 +65,7 @@ def commit(
     wire: Wire, settled: Callable, topic: str, codec: Codec, some: list[Record]
 ) -> dict[int, list[tuple[int, int]]]:
     """One transaction: partition -> (records, digest) of each record batch, in order."""
-    targets = Targets.of({topic: (PARTITIONS, 20_000)})
+    targets = Targets.of({topic: (PARTITIONS, 200_000)})  # several of a codec's blocks
     sink = SinkSpec(topic, codec=codec, timestamp_column="at")
     stage = EncodeStage((sink,), targets, n_writers=1, base_timestamp_ms=BASE_MS)
     batch = pa.RecordBatch.from_pydict(
