@@ -65,9 +65,10 @@ def _claim_pipelines(folder: Path) -> None:
     """Makes `pipelines` the project's own, whatever else is on the path.
 
     A folder without `__init__.py` would lose against a package of that name further back, such as
-    this framework's own checkout.
+    this framework's own checkout. One that another project's load imported would stay.
     """
-    if folder.is_dir() and not (folder / "__init__.py").exists():
+    is_import_enough = (folder / "__init__.py").exists() and "pipelines" not in sys.modules
+    if folder.is_dir() and not is_import_enough:
         package = sys.modules.setdefault("pipelines", ModuleType("pipelines"))
         package.__path__ = [str(folder)]
 

@@ -1,8 +1,10 @@
 """Transforms on a real Spark: what is applied, what is refused, and in which words."""
 
+import json
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -10,6 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from eos.config.load import load_pipeline
 from eos.errors import TransformError
 from eos.transform.check import check_stateless
 from eos.transform.functions import Function, apply, load
@@ -291,3 +294,36 @@ def not_by_value(loaded: Function, table: DataFrame) -> None:
         cloudpickle.unregister_pickle_by_value(sys.modules[name])
     bare = Function(loaded.python, loaded.arguments, loaded.call, ())
     apply(table, [bare]).collect()
+
+
+def test_the_quickstarts_transform_keeps_orders_and_tells_their_origin(spark, stream):
+    root = Path(__file__).parents[2]
+    pipeline = load_pipeline(root / "pipelines" / "quickstart", {})
+    functions = load(pipeline.transform, root, pipeline.folder)
+    value = (
+        b'{"order": 7, "customer": "c1", "product": "figs", "quantity": 3, "amount": 10.1,'
+        b' "unknown": 1}'
+    )
+    columns = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT"
+    frame = spark.createDataFrame([(b"c1", value, "t", 2, 11)], columns)
+    (row,) = apply(frame, functions).collect()
+    assert bytes(row.key) == b"c1"
+    assert (row.topic, row.partition, row.offset) == ("t", 2, 11)
+    assert json.loads(row.value) == {
+        "order": 7,
+        "customer": "c1",
+        "product": "figs",
+        "quantity": 3,
+        "amount": 10.1,
+        "gross": 12.02,
+        "origin": {"partition": 2, "offset": 11},
+    }
+    assert apply(frame, functions).collect() == [row]
+    as_kafka = stream.selectExpr(
+        "CAST(CAST(value AS STRING) AS BINARY) AS key",
+        "CAST(CAST(value AS STRING) AS BINARY) AS value",
+        "'t' AS topic",
+        "0 AS partition",
+        "value AS offset",
+    )
+    check_stateless(apply(as_kafka, functions))

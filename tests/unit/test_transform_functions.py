@@ -121,3 +121,18 @@ def test_arguments_that_fit_are_taken(project, signature, arguments):
     (project / "mine_a.py").write_text(f"def enrich({signature}): pass")
     (function,) = load([Step("mine_a:enrich", arguments)], project.parents[1], project)
     assert function.arguments == arguments
+
+
+@pytest.mark.parametrize("marks", [(), ("one",), ("two",), ("one", "two")])
+def test_a_second_project_has_its_own_pipelines(project, marks):
+    found_in = []
+    for name in ("one", "two"):
+        root = project.parents[1] / name
+        folder = root / "pipelines" / name
+        folder.mkdir(parents=True)
+        if name in marks:
+            (root / "pipelines" / "__init__.py").write_text("")
+        (folder / "mine.py").write_text(f"def enrich(frame): return {name!r}")
+        (function,) = load([Step(f"pipelines.{name}.mine:enrich")], root, folder)
+        found_in.append(function.call("f"))
+    assert found_in == ["one", "two"]
