@@ -1,0 +1,61 @@
+"""The checks that a reviewer would run by hand: they run with the tests, so nobody forgets one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+
+# What Python workers load. Each is imported alone, in a fresh interpreter.
+ON_EXECUTORS = (
+    "eos.encode.stage",
+    "eos.transaction.writer",
+    "eos.transaction.wire",
+    "eos.transaction.receipt",
+)
+KEPT_OFF_EXECUTORS = ("yaml", "pydantic", "eos.config", "eos.plan", "eos.cli", "typer", "rich")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["ruff", "check", "."], ["mypy"], ["lint-imports", "--no-cache"]],
+    ids=lambda command: command[0],
+)
+def test_check_has_nothing_to_say(command: list[str]) -> None:
+    done = subprocess.run(
+        [str(BIN / command[0]), *command[1:]],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "NO_COLOR": "1"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("module", ON_EXECUTORS)
+def test_what_executors_import_loads_no_settings_and_no_spark_sql(module: str) -> None:
+    names = (*KEPT_OFF_EXECUTORS, "pyspark.sql")
+    program = f"import sys, {module}\nprint([name for name in {names!r} if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_launcher_starts_without_libraries() -> None:
+    """It stands before every start of a pipeline: what it imports, everybody waits for."""
+    heavy = ("pyspark", "numpy", "pandas", "pyarrow", "kafka", "pydantic", "yaml")
+    program = (
+        f"import sys, eos.launch.submit\nprint([name for name in {heavy!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
