@@ -33,9 +33,9 @@ def load_pipeline(path: Path | str, environ: Mapping[str, str] | None = None) ->
     given = Path(path)
     if given.is_dir() and (given / "pipeline.yaml").is_file():
         given = given / "pipeline.yaml"
-    pipeline = _load(PipelineFile, given, "the pipeline file", environ)
+    pipeline, places = _load(PipelineFile, given, "the pipeline file", environ)
     resolved = given.resolve()
-    return pipeline.found_at(resolved, _project_root(resolved.parent))
+    return pipeline.found_at(resolved, _project_root(resolved.parent), places)
 
 
 def load_profile(
@@ -54,7 +54,7 @@ def load_profile(
         return _rooted(ProfileFile(), project_root).named(name)
     if not is_path and not path.is_file():
         raise _no_profile(name, path)
-    profile = _load(ProfileFile, path, f"profile {name!r}", env)
+    profile, _ = _load(ProfileFile, path, f"profile {name!r}", env)
     folder = path.resolve().parent
     return _rooted(profile, folder.parent if folder.name == "conf" else folder).named(name)
 
@@ -80,7 +80,9 @@ def _project_root(folder: Path) -> Path:
     return folder
 
 
-def _load(kind: type[Parsed], path: Path, what: str, environ: Mapping[str, str] | None) -> Parsed:
+def _load(
+    kind: type[Parsed], path: Path, what: str, environ: Mapping[str, str] | None
+) -> tuple[Parsed, Places]:
     text = _text(path, what)
     reader = _Reader(str(path), os.environ if environ is None else environ)
     value = reader.read(text)
@@ -98,7 +100,7 @@ def _load(kind: type[Parsed], path: Path, what: str, environ: Mapping[str, str] 
             reader.problems += [each for each in more if (each.line, each.column) not in told]
     if found is None or reader.problems:
         raise refuse(f"{what} {path}", reader.problems)
-    return found
+    return found, places
 
 
 def _text(path: Path, what: str) -> str:

@@ -7,7 +7,7 @@ cluster, which Spark, where state lies. Attribute names carry their unit; files 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -22,6 +22,9 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from eos.config.words import DURATION_PATTERN, duration_ms
+
+if TYPE_CHECKING:
+    from eos.config.problems import Places
 
 NAME_PATTERN = r"^[a-z][a-z0-9_.-]*$"
 TOPIC_PATTERN = r"^[a-zA-Z0-9._-]{1,249}$"
@@ -198,6 +201,7 @@ class PipelineFile(Strict):
 
     _path: Path = PrivateAttr(default=Path("pipeline.yaml"))
     _project_root: Path = PrivateAttr(default=Path())
+    _places: Any = PrivateAttr(default=None)  # Places
 
     @model_validator(mode="after")
     def _has_no_loop(self) -> PipelineFile:
@@ -222,8 +226,15 @@ class PipelineFile(Strict):
         """The folder that contains `pipelines/`."""
         return self._project_root
 
-    def found_at(self, path: Path, project_root: Path) -> PipelineFile:
-        self._path, self._project_root = path, project_root
+    @property
+    def places(self) -> Places:
+        """Where its keys and values stand, for what is found wrong with them later."""
+        found: Places | None = self._places
+        assert found is not None, "only a pipeline that was loaded from a file has places"
+        return found
+
+    def found_at(self, path: Path, project_root: Path, places: Places) -> PipelineFile:
+        self._path, self._project_root, self._places = path, project_root, places
         return self
 
 

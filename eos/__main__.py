@@ -1,0 +1,6 @@
+"""`python -m eos`."""
+
+from eos.cli.main import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""`eos lint`: what is wrong with pipeline files, found without Kafka, Spark's JVM or a network."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from eos.config.load import load_pipeline
+from eos.config.problems import Problem
+from eos.errors import TransformError, UsageError
+from eos.transform.functions import load
+
+
+def lint(paths: Sequence[Path], *, as_json: bool) -> int:
+    """Prints all problems of all files. 1 if there is one; a file that is no file is an error."""
+    problems = [problem for path in paths for problem in find(path)]
+    if as_json:
+        print(json.dumps({"problems": [problem._asdict() for problem in problems]}))
+    else:
+        for problem in problems:
+            print(problem)
+        if not problems:
+            print(f"{_counted(len(paths), 'pipeline')} without problems", file=sys.stderr)
+    return 1 if problems else 0
+
+
+def find(path: Path) -> Iterable[Problem]:
+    """All problems of one file: first of its words, and if there is none of its transforms."""
+    try:
+        pipeline = load_pipeline(path)
+    except UsageError as error:
+        if "problems" not in error.fields:
+            raise
+        yield from error.fields["problems"]
+        return
+    for number, step in enumerate(pipeline.transform):
+        try:
+            # A user's module may print when it is imported; stdout is for the findings.
+            with contextlib.redirect_stdout(sys.stderr):
+                load([step], pipeline.project_root, pipeline.folder)
+        except TransformError as error:
+            yield pipeline.places.problem(("transform", number, "python"), error.message)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,124 @@
+"""`eos`: the command line. Data goes to stdout, everything else to stderr.
+
+Nothing heavy is imported before its verb is known: `eos --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import eos
+from eos.errors import EosError
+
+# Verbs that hand their words on: what they mean is known further down.
+_HANDED_ON = {
+    "allow_extra_args": True,
+    "ignore_unknown_options": True,
+    "help_option_names": [],
+}
+
+_PLAIN: dict[str, Any] = {
+    "add_completion": False,
+    "no_args_is_help": True,
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": None,  # plain text, and rich stays unloaded
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+
+app = typer.Typer(
+    **_PLAIN,
+    help="One Kafka transaction for each Spark micro-batch, across the whole cluster.",
+    epilog="Exit codes: 0 fine, 1 findings, 2 usage, 3 fenced (do not restart), 4 stopped on a "
+    "broken promise (a person must act), 5 transient (restart).",
+)
+
+
+class File(str, Enum):
+    """What has a JSON Schema."""
+
+    pipeline = "pipeline"
+    profile = "profile"
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"eos {eos.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _show: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="The version, and end."),
+    ] = False,
+) -> None:
+    """What is said before the verb."""
+
+
+@app.command(context_settings=_HANDED_ON, add_help_option=False)
+def run(context: typer.Context) -> None:
+    """Run a pipeline: the same words as ./spark-submit.sh."""
+    from eos.cli.run import run as become
+
+    become(context.args)
+
+
+@app.command()
+def lint(
+    pipelines: Annotated[list[Path], typer.Argument(help="Pipeline files, or their folders.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Check pipeline files offline; tells line and column."""
+    from eos.cli.lint import lint as check
+
+    raise typer.Exit(check(pipelines, as_json=as_json))
+
+
+@app.command()
+def schema(
+    of: Annotated[File, typer.Argument(help="Which file's.")] = File.pipeline,
+) -> None:
+    """Print the JSON Schema of a file, for editors."""
+    from eos.config.model import PipelineFile, ProfileFile
+
+    model = PipelineFile if of is File.pipeline else ProfileFile
+    found = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | model.model_json_schema()
+    print(json.dumps(found, indent=2))
+
+
+@app.command(context_settings=_HANDED_ON, add_help_option=False)
+def broker(context: typer.Context) -> None:
+    """The embedded Kafka broker: start, stop, status."""
+    from eos.cli.broker import app as broker_app
+
+    plain = typer.Typer(**_PLAIN)
+    plain.add_typer(broker_app, name="broker")
+    plain(["broker", *context.args], prog_name="eos")
+
+
+def main() -> None:
+    """The console script. An error of ours is two lines and an exit code, never a stack trace."""
+    try:
+        app(prog_name="eos")
+    except EosError as error:
+        sys.exit(report(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def report(error: EosError) -> int:
+    print(f"eos: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"  hint: {error.hint}", file=sys.stderr)
+    return error.recovery.value
+
+
+if __name__ == "__main__":
+    main()
