@@ -16,7 +16,9 @@ _XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024  # snappy-java's default, which Kafka's own producer uses
 
 # Levels are chosen for throughput: a pipeline's records are compressed once and read soon.
+# For lz4, blocks of 256 KiB win back more size than the quicker search (below 0) loses.
 _GZIP_LEVEL = 1
+_LZ4_LEVEL = -3
 _ZSTD_LEVEL = 1
 
 
@@ -42,7 +44,13 @@ def compress(codec: Codec, records: Any) -> Any:
     if codec is Codec.LZ4:
         # Independent blocks: Kafka's reader refuses linked ones with UNKNOWN_SERVER_ERROR, and
         # Arrow's own lz4 codec links them.
-        return lz4.frame.compress(records, block_linked=False, store_size=False)
+        return lz4.frame.compress(
+            records,
+            compression_level=_LZ4_LEVEL,
+            block_size=lz4.frame.BLOCKSIZE_MAX256KB,
+            block_linked=False,
+            store_size=False,
+        )
     if codec is Codec.ZSTD:
         return _arrow_codec("zstd", _ZSTD_LEVEL).compress(records)
     if codec is Codec.GZIP:

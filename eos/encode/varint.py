@@ -13,6 +13,8 @@ Ints: TypeAlias = npt.NDArray[Any]
 
 def zigzag(values: Ints) -> Ints:
     """Small magnitudes become small unsigned numbers: 0, -1, 1, -2 ... -> 0, 1, 2, 3 ..."""
+    if values.dtype == np.int32:
+        return ((values << 1) ^ (values >> 31)).view(np.uint32)
     wide = values.astype(np.int64, copy=False)
     return ((wide << 1) ^ (wide >> 63)).view(np.uint64)
 
@@ -24,7 +26,7 @@ def sizes(unsigned: Ints) -> Ints:
     for bits in range(7, 64, 7):
         if most < 1 << bits:
             break
-        counts += unsigned >= np.uint64(1 << bits)
+        counts += unsigned >= unsigned.dtype.type(1 << bits)
     return counts
 
 
@@ -55,7 +57,7 @@ class Rows:
             return
         shortest, longest = int(counts.min()), int(counts.max())
         if longest <= 4:
-            unsigned = unsigned.astype(np.uint32)  # half the memory traffic
+            unsigned = unsigned.astype(np.uint32, copy=False)  # half the memory traffic
         for column in range(longest):
             byte: Ints = (unsigned >> (7 * column)).astype(np.uint8)
             if column < shortest - 1:
