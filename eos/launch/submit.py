@@ -63,7 +63,9 @@ def _submit(options: Options) -> int:
         bootstrap = None
         if profile.kafka.bootstrap is None:
             ensure(SPARK, BROKER)  # side by side, not one after the other
+            _timing("starting the broker")
             bootstrap = stack.enter_context(_broker(profile)).bootstrap
+            _timing("the broker serves")
         app = _application(options, profile, project, java.home, bootstrap)
         demo = find_demo(options.pipeline, bootstrap) if bootstrap else None
         loaded = demo.load() if demo else None
@@ -122,8 +124,6 @@ def _run_with_crash(app: Application) -> int:
 
 
 def _report(demo: Demo, loaded: Loaded, seconds: float, options: Options) -> int:
-    if not loaded.loaded:
-        say(f"nothing new: all {loaded.present} records had been loaded before")
     return demo.report(seconds, loaded.already, options.as_json)
 
 

@@ -1,0 +1,97 @@
+"""The bootstrap: what costs nothing, what is taken up again, what is said."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eos.launch import bootstrap
+
+SCRIPT = Path(bootstrap.__file__).with_name("bootstrap.sh")
+
+
+def shell(text: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", f". '{SCRIPT}'; {text}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    (tmp_path / "eos" / "launch").mkdir(parents=True)
+    # Stands in for the installation: says that it was asked.
+    (tmp_path / "eos" / "launch" / "bootstrap.py").write_text(
+        "import sys, pathlib\n"
+        "root = pathlib.Path(sys.argv[1]) / '.venv'\n"
+        "root.mkdir(exist_ok=True)\n"
+        "(root / f'eos-{sys.argv[2]}.stamp').write_text(sys.argv[3])\n"
+        "print('installs')\n"
+    )
+    return tmp_path
+
+
+def test_it_installs_once_for_each_version_of_pyproject(checkout: Path) -> None:
+    call, other = (f"eos_bootstrap '{checkout}' {extra}" for extra in ("test", "embedded"))
+    assert shell(call).stdout == "installs\n"
+    assert shell(call).stdout == ""
+    (checkout / "pyproject.toml").write_text("[project]\nname = 'other'\n")
+    assert shell(call).stdout == "installs\n"
+    assert shell(other).stdout == "installs\n"
+
+
+def test_without_a_python_it_says_so() -> None:
+    done = shell("PATH=/nowhere; eos_python", PYTHON="no-such-python")
+    assert done.returncode == 2
+    assert "no Python 3.10 to 3.13" in done.stderr
+
+
+def test_a_python_that_was_named_is_taken() -> None:
+    assert shell("eos_python", PYTHON=sys.executable).stdout.strip() == sys.executable
+
+
+def test_a_stamp_that_another_process_wrote_meanwhile_is_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "eos-test.stamp").write_text("wanted")
+    monkeypatch.setattr(bootstrap, "_make", lambda _: pytest.fail("it installed again"))
+    assert bootstrap.main([str(tmp_path), "test", "wanted"]) == 0
+
+
+def test_a_failed_installation_leaves_no_stamp_and_says_what_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bootstrap, "_make", lambda venv: venv.mkdir())
+    monkeypatch.setattr(bootstrap, "_install", lambda *_: bootstrap._run(["false"]))
+    assert bootstrap.main([str(tmp_path), "test", "wanted"]) == 5
+    assert "that failed: false" in capfd.readouterr().err
+    assert not list((tmp_path / ".venv").iterdir())
+
+
+def test_with_the_tests_tools_the_runtime_is_there_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bootstrap, "_make", lambda venv: venv.mkdir())
+    monkeypatch.setattr(bootstrap, "_install", lambda *_: None)
+    assert bootstrap.main([str(tmp_path), "test", "wanted"]) == 0
+    stamps = sorted(path.name for path in (tmp_path / ".venv").iterdir())
+    assert stamps == ["eos-embedded.stamp", "eos-test.stamp"]
+
+
+def test_an_unfinished_environment_is_made_anew(tmp_path: Path) -> None:
+    """As a kill in the middle of `python -m venv` leaves it: a Python without pip."""
+    venv = tmp_path / ".venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "python").write_text("#!/bin/sh\nexit 1\n")
+    (venv / "bin" / "python").chmod(0o755)
+    bootstrap._make(venv)
+    assert bootstrap._works([venv / "bin" / "python", "-c", "import pip"])
