@@ -16,7 +16,7 @@ from support.project import Project
 from eos.faults import MOMENTS, POINTS
 
 # Small micro-batches run as one task, large ones with a shuffle: both ways must survive.
-SIZES = {"python": 500, "jvm": 500, "both": 60_000}
+SIZES = {"python": 500, "jvm": 500, "both": 51_000}
 PARTITIONS = 4
 
 
@@ -24,7 +24,7 @@ def filled(project: Project, records: int) -> None:
     project.declare(records, PARTITIONS)
     outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
     # Enough for a micro-batch or two for every run that dies after its commit.
-    outside.fill(project.broker.bootstrap, project.source, range(records * 12))
+    outside.fill(project.broker.bootstrap, project.source, range(records * 9))
 
 
 @pytest.mark.timeout(1200)  # seventeen runs of spark-submit

@@ -23,6 +23,8 @@ spark:
     spark.driver.host: 127.0.0.1
     spark.driver.bindAddress: 127.0.0.1
     spark.ui.enabled: false
+    # A short life: half of it would go into optimising code that runs once.
+    spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """
 
 PIPELINE = """
