@@ -238,6 +238,12 @@ def test_variables_are_filled_in_and_stay_texts(tmp_path):
     assert found.transform[0].arguments == {"price": "$5", "both": "${X}", "word": "yes: {no}"}
 
 
+def test_a_variable_that_is_set_but_empty_is_empty_unless_it_has_a_default(tmp_path):
+    step = "transform: [{python: 'a:b', with: {a: '${X}', b: '${X:-y}', c: '${Z:-}'}}]\n"
+    found = pipeline(tmp_path, SMALLEST + step, X="")
+    assert found.transform[0].arguments == {"a": "", "b": "y", "c": ""}
+
+
 def test_an_unset_variable_is_a_problem_at_its_place(tmp_path):
     found = problems(tmp_path, SMALLEST.replace("orders.out", "'${TOPIC}'"))
     assert found[0][:2] == (6, 18)
