@@ -35,7 +35,12 @@ def create_topics(bootstrap: str, partitions: int, *names: str) -> None:
 def fill(bootstrap: str, topic: str, numbers: Iterable[int], keys: int = 97) -> int:
     """One record a number: value is the number, key is number modulo `keys`."""
     producer = Producer(
-        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20, "log_level": 3}
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": 20,
+            "log_level": 3,
+        }
     )
     count = 0
     for number in numbers:
@@ -122,9 +127,14 @@ def dump(broker: EmbeddedKafka, topic: str) -> list[LoggedBatch]:
             assert field["isvalid"] == "true", line
             batches.append(
                 LoggedBatch(
-                    topic, partition, int(field["baseOffset"]), int(field["producerId"]),
-                    int(field["producerEpoch"]), int(field["baseSequence"]),
-                    int(field["lastSequence"]), int(field["count"]),
+                    topic,
+                    partition,
+                    int(field["baseOffset"]),
+                    int(field["producerId"]),
+                    int(field["producerEpoch"]),
+                    int(field["baseSequence"]),
+                    int(field["lastSequence"]),
+                    int(field["count"]),
                     field["isTransactional"] == "true",
                     "?" if field["isControl"] == "true" else "",
                 )
