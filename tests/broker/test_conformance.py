@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError
@@ -28,12 +29,13 @@ from eos.transaction.port import (
     TopicPartition,
     TransactionPort,
 )
+from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire
 
 AGAIN = {14, 15, 16, 19, 51}
 BOTH = tuple(Profile)
-TARGETS, SOURCE, GONE = "target", "source", "gone"
-Records = dict[int, list[tuple[int, bytes]]]  # partition -> (offset, value)
+TARGETS, SOURCE, GONE = "conformance-target", "conformance-source", "conformance-gone"
+Records = dict[TopicPartition, list[tuple[int, bytes]]]  # (offset, value) of each record
 
 
 class World:
@@ -42,8 +44,10 @@ class World:
     def __init__(self, port: TransactionPort) -> None:
         self.port = port
         self.run = uuid.uuid4().hex[:8]
+        self.first = 0  # of the three target partitions that are this script's own
 
     def name(self, short: str) -> str:
+        """A transactional id or group that only this run uses."""
         return f"{short}-{self.run}" if short else ""
 
     def read(self, partitions: list[TopicPartition], *, committed: bool) -> Records:
@@ -59,17 +63,15 @@ class World:
 
 class SimulatedWorld(World):
     def __init__(self, profile: Profile) -> None:
-        self.run = "simulated"
-        self.broker = SimulatedBroker({self.name(TARGETS): 3, self.name(SOURCE): 2})
+        self.broker = SimulatedBroker({TARGETS: 3, SOURCE: 2})
         super().__init__(SimulatedPort(self.broker, profile))
-        self.run = "simulated"
 
     def read(self, partitions, *, committed):
         seen = {}
         for at in partitions:
             log = self.broker.logs[at]
             entries = log.read_committed() if committed else log.read_uncommitted()
-            seen[at.partition] = [
+            seen[at] = [
                 (entry.offset + number, value)
                 for entry in entries
                 for number, value in enumerate(_values(entry.blob, entry.records))
@@ -86,24 +88,39 @@ class SimulatedWorld(World):
 
 
 class Readers:
-    """librdkafka, which shares nothing with the code under test. Made once: it starts slowly."""
+    """The topics, and librdkafka, which shares nothing with the code under test, to read them.
 
-    def __init__(self, bootstrap: str) -> None:
+    Made once, since consumers start slowly and look up a new topic slowly: each script has three
+    partitions of its own instead of a topic.
+    """
+
+    def __init__(self, wire: Wire, scripts: int) -> None:
+        # The kit's records are of 2023: retention would delete them under a script's feet.
+        kept, deadline = {"retention.ms": "-1"}, Deadline.after_ms(60_000)
+        for topic, partitions in ((TARGETS, 3 * scripts), (SOURCE, 2)):
+            wire.create_topic(topic, partitions, 1, kept, deadline)
+        self._first = iter(range(0, 3 * scripts, 3))
+        self.bootstrap = wire.settings.bootstrap[0]
         self._consumers = {
             committed: Consumer(
                 {
-                    "bootstrap.servers": bootstrap,
+                    "bootstrap.servers": self.bootstrap,
                     "group.id": "reader",
                     "enable.auto.commit": False,
                     "isolation.level": "read_committed" if committed else "read_uncommitted",
                     "enable.partition.eof": True,
                     "fetch.wait.max.ms": 5,
+                    "fetch.error.backoff.ms": 20,
+                    "topic.metadata.refresh.fast.interval.ms": 20,
                     "auto.offset.reset": "earliest",
                 }
             )
             for committed in (False, True)
         }
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._admin = AdminClient({"bootstrap.servers": self.bootstrap})
+
+    def first_unused(self) -> int:
+        return next(self._first)
 
     def close(self) -> None:
         for consumer in self._consumers.values():
@@ -111,7 +128,7 @@ class Readers:
 
     def read(self, partitions: list[TopicPartition], *, committed: bool) -> Records:
         consumer = self._consumers[committed]
-        seen: Records = {at.partition: [] for at in partitions}
+        seen: Records = {at: [] for at in partitions}
         ends = set(partitions)
         deadline = Deadline.after_ms(20_000)
         consumer.assign([Position(at.topic, at.partition, 0) for at in partitions])
@@ -122,7 +139,7 @@ class Readers:
             if at not in partitions:  # nothing, or a late word on what was assigned before
                 continue
             if message.error() is None:
-                seen[at.partition].append((message.offset(), message.value()))
+                seen[at].append((message.offset(), message.value()))
             elif message.error().code() == KafkaError._PARTITION_EOF:
                 ends.discard(at)
         return seen
@@ -140,10 +157,7 @@ class RealWorld(World):
         self.wire = wire
         self.readers = readers
         self.read, self.offset = readers.read, readers.offset
-        for short, partitions in ((TARGETS, 3), (SOURCE, 2)):
-            # the kit's records are of 2023: retention would delete them under a script's feet
-            kept = {"retention.ms": "-1"}
-            wire.create_topic(self.name(short), partitions, 1, kept, Deadline.after_ms(30_000))
+        self.first = readers.first_unused()
 
     def closed(self, at, after_ms=0):
         deadline, backoff = Deadline.after_ms(30_000 + after_ms), Backoff()
@@ -179,13 +193,13 @@ class Script:
         return self.world.port.profile
 
     def target(self, partition: int = 0) -> TopicPartition:
-        return TopicPartition(self.world.name(TARGETS), partition)
+        return TopicPartition(TARGETS, self.world.first + partition)
 
     def source(self, partition: int = 0) -> TopicPartition:
-        return TopicPartition(self.world.name(SOURCE), partition)
+        return TopicPartition(SOURCE, partition)
 
     def gone(self) -> TopicPartition:
-        return TopicPartition(self.world.name(GONE), 0)
+        return TopicPartition(GONE, 0)
 
     def init(self, identity=NO_IDENTITY, name="id", timeout_ms=60_000) -> Identity:
         answer = self._ask(
@@ -249,7 +263,8 @@ class Script:
         for at in partitions:
             self.closed(at)
         for committed in (False, True):
-            self.trace.append(("read", committed, self.world.read(partitions, committed=committed)))
+            seen = self.world.read(partitions, committed=committed)
+            self.trace.append(("read", committed, [seen[at] for at in partitions]))
         group = self.world.name(group)
         self.trace.append(("offset", self.world.offset(group, self.source())))
 
@@ -680,11 +695,19 @@ def answers(world: World, function: Callable[[Script], None]) -> list[tuple]:
     return run.trace
 
 
-@pytest.fixture(scope="module")
-def readers(broker: EmbeddedKafka) -> Iterator[Readers]:
-    made = Readers(broker.bootstrap)
+@contextmanager
+def reading(bootstrap: str, scripts: int) -> Iterator[Readers]:
+    wire = Wire(KafkaSettings((bootstrap,)))
+    made = Readers(wire, scripts)
     yield made
     made.close()
+    wire.close()
+
+
+@pytest.fixture(scope="module")
+def readers(broker: EmbeddedKafka) -> Iterator[Readers]:
+    with reading(broker.bootstrap, len(SCRIPTS)) as made:
+        yield made
 
 
 @pytest.mark.parametrize(
@@ -701,23 +724,20 @@ def test_the_simulated_broker_answers_as_the_real_one(
 
 
 @pytest.fixture(scope="module")
-def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Readers]:
     """A broker that looks for timed-out transactions five times a second, not every ten."""
     looks = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
-    with EmbeddedKafka(tmp_path_factory.mktemp("impatient"), config=looks) as kafka:
-        yield kafka
+    root = tmp_path_factory.mktemp("impatient")
+    with EmbeddedKafka(root, config=looks) as kafka, reading(kafka.bootstrap, 2) as made:
+        yield made
 
 
 @pytest.mark.parametrize("profile", Profile)
 def test_a_timeout_ends_a_transaction_as_it_does_for_real(
-    wires: Callable[..., Wire], impatient: EmbeddedKafka, profile: Profile
+    wires: Callable[..., Wire], impatient: Readers, profile: Profile
 ) -> None:
-    readers = Readers(impatient.bootstrap)
-    try:
-        world = RealWorld(wires(profile, impatient.bootstrap), readers)
-        real = answers(world, a_timed_out_transaction)
-    finally:
-        readers.close()
+    world = RealWorld(wires(profile, impatient.bootstrap), impatient)
+    real = answers(world, a_timed_out_transaction)
     assert answers(SimulatedWorld(profile), a_timed_out_transaction) == real
 
 

@@ -65,7 +65,7 @@ class Transaction:
     started_ms: int = -1
 
     def enter(self, phase: Phase) -> None:
-        assert self.phase in PREDECESSORS[phase], f"{self.phase} -> {phase}"
+        assert self.phase in PREDECESSORS[phase], f"{self.phase.value} -> {phase.value}"
         self.phase = phase
 
     @property
