@@ -169,3 +169,22 @@ def test_dump_log_segments_runs_on_the_pinned_jars(broker: EmbeddedKafka, tmp_pa
     done = broker.tool("org.apache.kafka.tools.DumpLogSegments", "--files", str(segment))
     assert done.returncode == 0, done.stderr
     assert "Log starting offset: 0" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("org.apache.kafka.tools.TransactionsCommand", "list"),
+        ("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--list"),
+        ("org.apache.kafka.tools.FeatureCommand", "describe"),
+        ("org.apache.kafka.tools.GetOffsetShell",),
+    ],
+    ids=lambda words: words[0].rpartition(".")[2],
+)
+def test_the_console_tools_run_on_the_pinned_jars(
+    broker: EmbeddedKafka, words: tuple[str, ...]
+) -> None:
+    name, *rest = words
+    done = broker.tool(name, "--bootstrap-server", broker.bootstrap, *rest)
+    assert done.returncode == 0, done.stderr
+    assert "NoClassDefFound" not in done.stdout + done.stderr
