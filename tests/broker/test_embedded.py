@@ -177,7 +177,7 @@ def test_dump_log_segments_runs_on_the_pinned_jars(broker: EmbeddedKafka, tmp_pa
         ("org.apache.kafka.tools.TransactionsCommand", "list"),
         ("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--list"),
         ("org.apache.kafka.tools.FeatureCommand", "describe"),
-        ("org.apache.kafka.tools.GetOffsetShell",),
+        ("org.apache.kafka.tools.LogDirsCommand", "--describe"),
     ],
     ids=lambda words: words[0].rpartition(".")[2],
 )
