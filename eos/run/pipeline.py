@@ -8,7 +8,6 @@ import socket
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -23,14 +22,20 @@ from eos.observe.bus import Bus
 from eos.observe.console import Console
 from eos.plan.plan import Plan, plan
 from eos.read.kafka_source import KafkaSource
-from eos.read.offset_log import Checkpoint, newest_with_offsets
+from eos.read.offset_log import Checkpoint
 from eos.run.query import PipelineQuery
 from eos.run.session import open_session
-from eos.transaction.coordinator import Conclusion, Coordinator
-from eos.transaction.ledger import Ledger, Position, stamped
+from eos.run.start import (
+    choose_checkpoint,
+    source_topic_ids,
+    starting_offsets,
+    where_to_go_on,
+    with_targets,
+)
+from eos.transaction.coordinator import Coordinator
+from eos.transaction.ledger import Ledger
 from eos.transaction.micro_batch import MicroBatches
 from eos.transaction.port import Profile as TransactionProfile
-from eos.transaction.port import TopicPartition
 from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire
 from eos.transform.functions import load
@@ -69,7 +74,7 @@ def run(pipeline_path: Path, profile_name: str | None, bootstrap: str | None) ->
 def _run(spark: SparkSession, wire: Wire, planned: Plan, bus: Bus, crash: CrashPlan) -> None:
     deadline = Deadline.after_ms(START_TIMEOUT_MS)
     wire.require_supported(deadline)
-    planned = _prepared(planned, wire, spark.sparkContext.defaultParallelism, deadline)
+    planned = with_targets(planned, wire, spark.sparkContext.defaultParallelism, deadline)
     names = planned.names
     ledger = Ledger(wire, names.ledger, names.pipeline, _owner(planned))
     ledger.ensure_topic(_replication(wire, deadline), deadline)
@@ -81,14 +86,10 @@ def _run(spark: SparkSession, wire: Wire, planned: Plan, bus: Bus, crash: CrashP
         reached=crash.reached,
     )
     coordinator.fence(deadline)
-    # From here on no older copy of this pipeline can commit: what the ledger says now is final.
-    position = ledger.read_last(deadline)
-    if position is None:
-        position = _first_position(planned, wire, deadline)
-        _write_start(coordinator, ledger, position, deadline)
-    location = _checkpoint(spark, names.checkpoints, position)
+    position = where_to_go_on(planned, wire, ledger, coordinator, deadline)
+    location = choose_checkpoint(spark, names.checkpoints, position)
     batches = MicroBatches(
-        coordinator, ledger, position, bus, crash, lambda: _topic_ids(planned, wire)
+        coordinator, ledger, position, bus, crash, lambda: source_topic_ids(planned, wire)
     )
     query = PipelineQuery(planned, wire, Checkpoint(spark, location), batches, crash)
     source = KafkaSource(
@@ -96,78 +97,11 @@ def _run(spark: SparkSession, wire: Wire, planned: Plan, bus: Bus, crash: CrashP
         topics=planned.source_topics,
         records_max=planned.source.max_records,
         partitions_min=planned.source.min_partitions,
-        starts=position.ends,
+        starts=starting_offsets(planned, wire, position, deadline),
     )
     stream = source.stream(spark)
     query.check(stream)
     _start_and_wait(stream, query, batches, planned, location, bus)
-
-
-def _prepared(planned: Plan, wire: Wire, parallelism: int, deadline: Deadline) -> Plan:
-    """Creates the target topics that the pipeline declares, and looks up their limits."""
-    for topic, new in planned.created_topics.items():
-        wire.create_topic(topic, new.partitions, new.replication, new.config, deadline)
-    found = wire.topics(frozenset(planned.sink_topics), deadline)
-    missing = sorted(name for name in planned.sink_topics if found[name].error)
-    if missing:
-        raise UsageError(
-            f"the target topic {missing[0]!r} does not exist",
-            hint="create it, or say `create: {partitions: N}` in the sink",
-        )
-    limits = {
-        name: int(wire.topic_config(name, "max.message.bytes", deadline))
-        for name in planned.sink_topics
-    }
-    return replace(planned, parallelism=parallelism, message_bytes_max=limits)
-
-
-def _first_position(planned: Plan, wire: Wire, deadline: Deadline) -> Position:
-    """`start:` resolved to numbers, before the first record is read."""
-    found = wire.topics(frozenset(planned.source_topics), deadline)
-    missing = sorted(name for name in planned.source_topics if found[name].error)
-    if missing:
-        raise UsageError(
-            f"the source topic {missing[0]!r} does not exist",
-            hint="is its name right, and the profile the one of its cluster?",
-        )
-    partitions = frozenset(
-        TopicPartition(name, number)
-        for name in planned.source_topics
-        for number in range(found[name].partitions)
-    )
-    ends = wire.list_offsets(partitions, planned.source.start, committed=True, deadline=deadline)
-    return Position(ends=ends, topic_ids={name: found[name].topic_id for name in found})
-
-
-def _write_start(
-    coordinator: Coordinator, ledger: Ledger, position: Position, deadline: Deadline
-) -> None:
-    identity = coordinator.begin(deadline)
-    record = stamped(ledger.start_record(position), identity)
-    coordinator.produce({ledger.partition: record}, deadline)
-    if coordinator.commit(deadline) is Conclusion.IN_DOUBT:
-        raise UnavailableError(
-            "the commit of the start record had no answer",
-            hint="start again: the next start reads the ledger and goes on from what it says",
-        )
-
-
-def _checkpoint(spark: SparkSession, root: str, position: Position) -> str:
-    """The checkpoint to go on with, or a fresh one that begins at the ledger's ends."""
-    current, fresh = newest_with_offsets(spark, root)
-    if current is None:
-        return fresh
-    if position.batch_id < 0 and Checkpoint(spark, current).has_commits():
-        raise PromiseBrokenError(
-            f"the checkpoint {current} has committed micro-batches, but the ledger has none",
-            hint="was the ledger topic deleted, or is this another cluster?",
-        )
-    return current
-
-
-def _topic_ids(planned: Plan, wire: Wire) -> Mapping[str, str]:
-    topics = wire.topics(frozenset(planned.source_topics), Deadline.after_ms(START_TIMEOUT_MS))
-    return {name: info.topic_id for name, info in topics.items()}
 
 
 def _start_and_wait(
