@@ -34,7 +34,7 @@ from eos.transaction.states import (
     Unfenced,
 )
 
-_NOW = Deadline(0.0)  # has passed: for events that send nothing, or once
+_NOW = Deadline(0.0)  # has passed: for events that send nothing
 
 
 class Conclusion(Enum):
@@ -46,8 +46,9 @@ class Conclusion(Enum):
 class Coordinator:
     """One transactional id, one owner, one attempt at a time.
 
-    `reached` is told `end_txn_sent:before` and `end_txn_sent:after` around the bytes of
-    EndTxn(commit), each time they leave: the points around which a crash must be harmless.
+    `reached` is told of the points around EndTxn(commit) at which a crash must be harmless, each
+    time one is sent: `end_txn_sent:before`, `end_txn_sent:after` (its bytes have left, no answer
+    yet) and `end_txn_answered:before` (the answer is here, nobody knows it).
     """
 
     def __init__(
@@ -99,12 +100,11 @@ class Coordinator:
         self._run(Event.FENCE_AGAIN, deadline)
         return self.identity
 
-    def begin(self, deadline: Deadline | None = None) -> Identity:
-        """Opens an attempt. TV2 sends nothing, so it needs no deadline; TV1 asks for an epoch if
-        the last one is used up."""
+    def begin(self, deadline: Deadline) -> Identity:
+        """Opens an attempt. TV2 sends nothing; TV1 asks for an epoch if the last one is used."""
         if not isinstance(self._state, Ready):
-            self._run(Event.BEGIN, deadline or _NOW)
-        self._run(Event.BEGIN, deadline or _NOW)
+            self._run(Event.BEGIN, deadline)
+        self._run(Event.BEGIN, deadline)
         return self.identity
 
     def produce(
@@ -133,14 +133,6 @@ class Coordinator:
         in doubt until `settle` and the ledger say more."""
         self._run(Event.COMMIT, deadline)
         return Conclusion.IN_DOUBT if isinstance(self._state, InDoubt) else Conclusion.COMMITTED
-
-    def conclude(self, deadline: Deadline) -> None:
-        """`commit` for a caller who can't use a doubt: the next start reads the ledger."""
-        if self.commit(deadline) is Conclusion.IN_DOUBT:
-            raise UnavailableError(
-                f"EndTxn(commit) of {self.identity} had no conclusion: {self._error.message}",
-                hint="start again: the ledger then says whether it was committed",
-            )
 
     def settle(self, deadline: Deadline) -> None:
         """Closes an attempt in doubt. Only after it returns is the ledger's end final: read it,

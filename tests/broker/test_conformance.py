@@ -654,6 +654,8 @@ def sequences_wrap(s: Script):
     s.write(identity, 2**31 - 2, "z", "a", "b")
     s.write(identity, 1, "b?")
     s.write(identity, 2, "c")
+    s.write(identity, 2**31 - 2, "y", "z", at=s.target(1))
+    s.write(identity, 0, "a", at=s.target(1))
     s.end(identity, commit=True)
     s.init(identity)
     s.look()

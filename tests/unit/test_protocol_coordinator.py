@@ -24,7 +24,6 @@ from eos.transaction.states import (
     Disputed,
     Failed,
     Fenced,
-    InDoubt,
     Judging,
     Open,
     Ready,
@@ -258,18 +257,6 @@ def test_a_commit_that_arrives_after_it_was_settled_changes_nothing(profile):
 
 
 @BOTH
-def test_a_doubt_that_nobody_can_settle_is_said(profile):
-    broker = cluster()
-    coordinator = owner(broker, profile)
-    coordinator.fence(some())
-    attempt(coordinator)
-    broker.arm(Fault(Api.END_TXN, Strike.LOSE_REQUEST, times=99))
-    with pytest.raises(UnavailableError, match="no conclusion"):
-        coordinator.conclude(Tries(3))
-    assert isinstance(coordinator.state, InDoubt)
-
-
-@BOTH
 def test_the_crash_points_stand_around_the_bytes_of_the_commit(profile):
     broker = cluster()
     seen = []
@@ -307,6 +294,31 @@ def test_only_the_offsets_that_failed_are_sent_again(profile):
     with pytest.raises(KafkaRefusedError, match="gone-0"):
         coordinator.commit_offsets({SOURCE: CommittedOffset(1), gone: CommittedOffset(1)}, Tries(2))
     assert sent == [{SOURCE, gone}, {gone}]
+    assert isinstance(coordinator.state, Failed)
+
+
+@BOTH
+@pytest.mark.parametrize("request_name", ["produce", "commit_offsets"])
+def test_a_partition_left_out_of_an_answer_did_not_succeed(profile, request_name):
+    broker = cluster()
+    coordinator = owner(broker, profile)
+    coordinator.fence(some())
+    coordinator.begin(some())
+    real = getattr(broker, request_name)
+
+    def silent_about_one(*request):
+        answers = real(*request)
+        answers.pop(next(iter(answers)))
+        return answers
+
+    setattr(broker, request_name, silent_about_one)
+
+    def rest_of_the_attempt():
+        record(coordinator)
+        coordinator.commit_offsets({SOURCE: CommittedOffset(1)}, some())
+
+    with pytest.raises(AttemptFailedError, match="missing from the answer"):
+        rest_of_the_attempt()
     assert isinstance(coordinator.state, Failed)
 
 
