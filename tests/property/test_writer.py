@@ -1,0 +1,338 @@
+"""A writer on a cluster that refuses, loses, delays and moves: the log holds what was added, once.
+
+The oracle reads the simulated broker's log and shares nothing with the writer.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cache
+
+import google_crc32c
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+from support.simulated_wire import Break, Move, NoPause, Patience, Refuse, SimulatedWire
+
+from eos.encode.codec import Codec
+from eos.encode.record_batch import Columns, EncodedBatch, encode
+from eos.encode.targets import Targets
+from eos.errors import (
+    AttemptFailedError,
+    EosError,
+    KafkaRefusedError,
+    RecordRefusedError,
+    UnavailableError,
+)
+from eos.faults import CrashPlan
+from eos.run.tasks import WriteStage
+from eos.testing.broker import SimulatedBroker
+from eos.testing.broker.log import parse
+from eos.transaction import writer as writer_module
+from eos.transaction.port import NO_IDENTITY, Identity, Profile, TopicPartition
+from eos.transaction.settings import KafkaSettings
+from eos.transaction.writer import Writer
+
+TARGETS = Targets.of({"a": (3, 1_000), "b": (1, 1_000)})
+HEADER_BYTES = 61
+RETRIED = (19, 51, 7, 20, 6, 3, 5)
+FATAL = (-1, 45, 47, 48, 120, 10)
+AFTER_APPEND = (7, 20)
+A0, A1 = TARGETS.partitions[0], TARGETS.partitions[1]
+
+
+@cache
+def make(number: int, records: int) -> EncodedBatch:
+    values = pa.array([b"%d.%d" % (number, each) for each in range(records)], pa.binary())
+    return encode(Columns(key=values, value=values), Codec.NONE)
+
+
+class Run:
+    """One attempt: a writer, what was added to it, and what the log then says."""
+
+    def __init__(self, *script: object, eager=(), pauses_max: int = 500, profile=Profile.TV2):
+        self.broker = SimulatedBroker({"a": 3, "b": 1}, profile)
+        self.identity: Identity = self.broker.transactions.init("id", 60_000, NO_IDENTITY).identity
+        self.wire = SimulatedWire(self.broker, iter(script), iter(eager))
+        self.writer = Writer(
+            self.wire,
+            "id",
+            self.identity,
+            TARGETS,
+            Patience(pauses_max),
+            CrashPlan(),
+            backoff=NoPause,
+        )
+        self.added: dict[TopicPartition, list[EncodedBatch]] = defaultdict(list)
+
+    def add(self, target: int, records: int = 1) -> None:
+        at = TARGETS.partitions[target]
+        batch = make(len(self.added[at]), records)
+        self.added[at].append(batch)
+        self.writer.add(target, batch.blob, batch.records, batch.digest)
+        kept = sum(len(item.blob) for lane in self.writer._lanes.values() for item in lane.items)
+        assert self.writer._buffered == kept <= writer_module.BUFFER_BYTES_MAX
+
+    def check_log(self) -> int:
+        """What was appended is a prefix of what was added, in order, once. Returns its length."""
+        found = 0
+        for at, log in self.broker.logs.items():
+            sequence = 0
+            for entry, batch in zip(log.read_uncommitted(), self.added[at], strict=False):
+                header = parse(entry.blob)
+                assert header == (self.identity, sequence, batch.records)
+                assert entry.blob[HEADER_BYTES:] == batch.blob[HEADER_BYTES:]
+                sequence += batch.records
+            assert len(log.read_uncommitted()) <= len(self.added[at])
+            found += len(log.read_uncommitted())
+        return found
+
+    def check_receipts(self, receipts) -> None:
+        assert self.check_log() == sum(map(len, self.added.values()))
+        assert {TARGETS.partitions[target] for target in receipts} == {
+            at for at, batches in self.added.items() if batches
+        }
+        for target, receipt in receipts.items():
+            at = TARGETS.partitions[target]
+            entries, digest = self.broker.logs[at].read_uncommitted(), 0
+            for batch in self.added[at]:
+                digest = google_crc32c.extend(digest, batch.digest.to_bytes(4, "big"))
+            assert (receipt.topic, receipt.partition) == at
+            assert receipt.records == sum(entry.records for entry in entries)
+            assert receipt.bytes == sum(len(entry.blob) for entry in entries)
+            assert receipt.offset_first == entries[0].offset
+            assert receipt.offset_last == entries[-1].offset + entries[-1].records - 1
+            assert receipt.digest == digest
+
+
+happenings = st.one_of(
+    st.none(),
+    st.builds(
+        Refuse,
+        st.sampled_from(RETRIED),
+        st.integers(1, 15),
+    ),
+    st.builds(Refuse, st.sampled_from(AFTER_APPEND), st.integers(1, 15), st.just(value=True)),
+    st.builds(Break, st.integers(0, 5), st.booleans()),
+    st.builds(Move, st.integers(0, 3)),
+)
+work = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3), st.booleans()), max_size=40)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(work, st.lists(happenings, max_size=25), st.lists(st.integers(0, 3), max_size=20))
+def test_what_was_added_is_in_the_log_once_whatever_passes(work, script, eager):
+    run = Run(*script, eager=eager)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writer_module, "BUFFER_BYTES_MAX", 1_500)
+        for target, records, advances in work:
+            run.add(target, records)
+            if advances:
+                run.writer.advance()
+        receipts = run.writer.finish()
+    event(f"unanswered: {run.wire.unanswered_most}")
+    run.check_receipts(receipts)
+    run.wire.deliver_late()
+    run.check_receipts(receipts)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    work,
+    st.lists(happenings, max_size=8),
+    st.builds(Refuse, st.sampled_from(FATAL), st.integers(1, 15), st.booleans()),
+    st.lists(st.integers(0, 3), max_size=20),
+)
+def test_what_can_not_pass_raises_and_receipts_nothing(work, script, fatal, eager):
+    run = Run(*script, fatal, eager=eager)
+    receipts = None
+    try:
+        for target, records, advances in work:
+            run.add(target, records)
+            if advances:
+                run.writer.advance()
+        receipts = run.writer.finish()
+    except EosError as error:
+        event(type(error).__name__)
+        assert fatal in run.wire.happened
+    run.wire.deliver_late()
+    run.check_log()
+    if receipts is not None:  # nothing was answered so, or 45 came behind a failure
+        assert fatal.code == 45 or fatal.code not in run.wire.codes
+        run.check_receipts(receipts)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        *((code, AttemptFailedError) for code in (45, -1, 47)),
+        (10, RecordRefusedError),
+        (29, KafkaRefusedError),
+    ],
+)
+def test_alone_it_raises(code, kind):
+    run = Run(Refuse(code))
+    run.add(0)
+    with pytest.raises(kind, match=rf"\({code}\) to Produce for a-0"):
+        run.writer.finish()
+
+
+def test_45_behind_a_failed_one_is_sent_again_in_order():
+    run = Run(Refuse(19))  # the four behind it are then out of order
+    for _ in range(5):
+        run.add(0)
+    run.check_receipts(run.writer.finish())
+    assert run.wire.unanswered_most == 5
+    assert len(run.wire.sent) == 10
+
+
+def test_45_again_although_the_one_before_was_acknowledged_raises():
+    run = Run(Refuse(19), Refuse(45), None, Refuse(45))
+    run.add(0)
+    run.add(0)
+    with pytest.raises(AttemptFailedError, match="45"):
+        run.writer.finish()
+
+
+def test_the_leader_remembers_five_so_no_sixth_is_sent_before_the_first_is_acknowledged():
+    # 7: appended and not yet replicated, so the four behind it are acknowledged before it
+    run = Run(Refuse(7, is_appended=True))
+    for _ in range(12):
+        run.add(0)
+    run.writer.advance()
+    run.wire.sent[0].wait(run.writer._deadline)
+    for asked in run.wire.sent[1:5]:
+        asked.wait(run.writer._deadline)
+    run.writer.advance()
+    newest = max(parse(asked.record_batches[A0]).sequence for asked in run.wire.sent)
+    assert newest == 4
+    run.check_receipts(run.writer.finish())
+
+
+def test_a_lane_turns_to_the_new_leader_only_when_the_old_one_has_answered_all():
+    run = Run(Move(), None, None)
+    for _ in range(3):
+        run.add(0)
+    run.writer.advance()
+    run.wire.serve(0)  # the first is refused, two are on their way to the old leader
+    run.writer.advance()
+    assert {asked.leader for asked in run.wire.sent} == {0}
+    run.check_receipts(run.writer.finish())
+    assert [asked.leader for asked in run.wire.sent] == [0, 0, 0, 1, 1, 1]
+
+
+def test_a_busy_neighbour_does_not_keep_a_lane_from_looking_its_leader_up():
+    run = Run(Refuse(6, partitions=1))  # a-0 and a-2 have the same leader; a-0 moves
+    run.wire.leaders_now[A0] = 0
+    run.add(0)
+    run.writer.advance()
+    run.wire.leaders_now[A0] = 1
+    run.wire.serve(0)
+    for _ in range(3):
+        run.add(2)
+        run.writer.advance()
+    run.check_receipts(run.writer.finish())
+    assert [one.leader for one in run.wire.sent if A0 in one.record_batches] == [0, 1]
+
+
+def test_partitions_that_failed_together_are_sent_again_together():
+    run = Run(Refuse(19))
+    run.add(0)
+    run.add(2)
+    run.check_receipts(run.writer.finish())
+    assert [len(asked.record_batches) for asked in run.wire.sent] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("happens", "kind", "words"),
+    [
+        (Refuse(19), UnavailableError, r"NOT_ENOUGH_REPLICAS \(19\) to Produce for a-0"),
+        (Refuse(3), KafkaRefusedError, r"UNKNOWN_TOPIC_OR_PARTITION \(3\) to Produce for a-0"),
+        (Break(), UnavailableError, "a-0: the connection broke"),
+    ],
+)
+def test_what_does_not_pass_until_the_deadline_is_named(happens, kind, words):
+    run = Run(*[happens] * 20, pauses_max=5)
+    run.add(0)
+    run.add(3)
+    with pytest.raises(kind, match=words):
+        run.writer.finish()
+
+
+def test_the_pause_grows_although_a_neighbour_is_acknowledged():
+    made = []
+
+    class Counted(NoPause):
+        def __init__(self):
+            made.append(self)
+            super().__init__()
+
+    run = Run(*[Refuse(19, partitions=1)] * 6)
+    run.writer._backoff = Counted
+    run.add(0)
+    for _ in range(6):  # each request holds both
+        run.add(2)
+        run.writer.advance()
+        run.wire.serve(0)
+    run.check_receipts(run.writer.finish())
+    assert len(made) == 1
+
+
+def test_acknowledged_in_the_last_moment_is_acknowledged():
+    run = Run()
+    run.add(0)
+    run.writer.advance()
+    run.wire.serve(0)
+    run.writer._deadline.pauses.extend([1] * 500)
+    run.check_receipts(run.writer.finish())
+
+
+def test_a_partition_that_this_identity_already_wrote_to_stops_the_writer_before_it_sends():
+    run = Run()
+    run.add(1)
+    run.check_receipts(run.writer.finish())
+    again = Run()
+    again.broker, again.identity = run.broker, run.identity
+    again.wire.broker, again.writer._identity = run.broker, run.identity
+    again.add(1, records=2)
+    with pytest.raises(AttemptFailedError, match="a-1: a task of this attempt already wrote up"):
+        again.writer.finish()
+    assert again.wire.sent == []
+
+
+def test_another_identity_on_the_partition_and_the_marker_of_the_last_attempt_are_no_obstacle():
+    run = Run()
+    run.add(1)
+    run.writer.finish()
+    ended = run.broker.transactions.end("id", run.identity, commit=False, profile=Profile.TV2)
+    again = Run()
+    again.broker = again.wire.broker = run.broker
+    again.identity = again.writer._identity = ended.identity
+    again.add(1)
+    again.writer.finish()
+    assert [entry.identity for entry in run.broker.read_uncommitted(A1)] == [
+        run.identity,
+        ended.identity,
+    ]
+
+
+def test_the_second_attempt_of_a_task_is_refused_before_there_is_a_connection():
+    stage = WriteStage(
+        settings=KafkaSettings(("nowhere.invalid:1",)),
+        profile=Profile.TV2,
+        transactional_id="id",
+        identity=Identity(1, 0),
+        targets=TARGETS,
+        timeout_ms=1,
+        crash=CrashPlan(),
+    )
+    with pytest.raises(AttemptFailedError, match="writer task attempt 1"):
+        stage.write(iter(()), task_attempt=1)
+
+
+def test_nothing_to_write_is_no_receipt_and_no_request():
+    run = Run()
+    run.writer.advance()
+    assert run.writer.finish() == {}
+    assert run.wire.sent == []
