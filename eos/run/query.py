@@ -146,9 +146,7 @@ class PipelineQuery:
         columns = [col(name) for name in dict.fromkeys(wanted)]
         coordinates = {"topic": "string", "partition": "int", "offset": "bigint"}
         if all(present.get(name) == kind for name, kind in coordinates.items()):
-            names = ["partition", "offset"]
-            names += ["topic"] if len(self._plan.source_topics) > 1 else []
-            columns += [col(name).alias(f"__{name}") for name in names]
+            columns += [col(name).alias(f"__{name}") for name in coordinates]
         return out.select(*columns)
 
     def _targets(self) -> Targets:

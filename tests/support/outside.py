@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from eos.launch.embedded import EmbeddedKafka  # the broker under test, not the code under test
+
+READ_S_MAX = 60
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,10 @@ def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[
         known = consumer.list_topics(topic, timeout=30).topics[topic].partitions
         consumer.assign([TopicPartition(topic, number, 0) for number in known])
         rows, open_partitions = [], set(known)
+        give_up_at = time.monotonic() + READ_S_MAX
         while open_partitions:
-            messages = consumer.consume(10_000, timeout=30)
-            assert messages, f"{topic}: no end of {sorted(open_partitions)} in 30 s"
+            assert time.monotonic() < give_up_at, f"{topic}: no end of {sorted(open_partitions)}"
+            messages = consumer.consume(10_000, timeout=0.1)  # waits for all 10,000 otherwise
             for message in messages:
                 if message.error() is None:
                     rows.append(

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from eos.deadline import Backoff, Deadline
-from eos.errors import NoAnswerError
+from eos.errors import NoAnswerError, UnavailableError
 from eos.testing.broker import SimulatedBroker
 from eos.testing.broker.log import parse
 from eos.transaction.port import ProduceAnswer, ProducerState, Profile, TopicPartition
@@ -69,9 +69,15 @@ class Patience(Deadline):
 
 
 class NoPause(Backoff):
+    pause_s = 0.0
+
     def next_s(self, deadline: Patience) -> float:
         deadline.pauses.append(1)
-        return 0.0
+        return self.pause_s
+
+
+class ShortPause(NoPause):
+    pause_s = 0.0005
 
 
 class Asked:
@@ -132,7 +138,9 @@ class SimulatedWire:
         """As last heard."""
         return {at: self.leaders_heard.setdefault(at, self.leaders_now[at]) for at in partitions}
 
-    def refresh_metadata(self, topics: Iterable[str], _deadline: Deadline) -> None:
+    def refresh_metadata(self, topics: Iterable[str], deadline: Deadline) -> None:
+        if deadline.has_passed:
+            raise UnavailableError("no broker answers: the time was up")
         for at, leader in self.leaders_now.items():
             if at.topic in topics:
                 self.leaders_heard[at] = leader
@@ -214,6 +222,8 @@ class SimulatedWire:
         return answers
 
     def _check(self, asked: Asked) -> None:
+        open_here = [one for one in self.sent if not one.done and one.leader == asked.leader]
+        assert len(open_here) <= UNANSWERED_MAX
         size = sum(map(len, asked.record_batches.values()))
         assert len(asked.record_batches) == 1 or size <= self.max_request_bytes
         for at, blob in asked.record_batches.items():

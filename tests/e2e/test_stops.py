@@ -1,0 +1,180 @@
+"""The ways a run ends before its source does: exit code, words, and what is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from support import outside
+from support.project import PIPELINE, Project
+
+FOREVER = PIPELINE.replace("available_now: true", "every: 100 ms")
+WAIT_S_MAX = 120
+
+pytestmark = pytest.mark.timeout(600)  # several runs of spark-submit each
+
+FAILS_ONCE = '''
+from pathlib import Path
+import pandas as pd
+from pyspark.sql.functions import pandas_udf
+
+def passed_on(frame):
+    """Its first evaluation fails in a task, after other tasks may have written."""
+    flag = Path({flag!r})
+
+    @pandas_udf("binary")
+    def fragile(values: pd.Series) -> pd.Series:
+        if not flag.exists():
+            flag.touch()
+            raise ValueError("the first evaluation fails")
+        return values
+
+    return frame.withColumn("value", fragile("value"))
+'''
+
+
+def filled(project: Project, records: int, count: int, text: str = PIPELINE) -> None:
+    project.declare(records, text=text)
+    outside.create_topics(project.broker.bootstrap, 4, project.source)
+    outside.fill(project.broker.bootstrap, project.source, range(count))
+
+
+def same(project: Project) -> bool:
+    bootstrap = project.broker.bootstrap
+    out = Counter(row.value for row in outside.read(bootstrap, project.target))
+    return out == Counter(row.value for row in outside.read(bootstrap, project.source))
+
+
+def until_committed(project: Project, process: subprocess.Popen[str], records: int) -> None:
+    deadline = time.monotonic() + WAIT_S_MAX
+    while outside.committed_attempts(project.broker.bootstrap, project.ledger) < records:
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline, "nothing was committed"
+        time.sleep(0.2)
+
+
+def started(project: Project, log: Path) -> subprocess.Popen[str]:
+    with log.open("w") as stderr:
+        return subprocess.Popen(
+            project.command(),
+            env=project.environment(),
+            cwd=project.folder,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            text=True,
+        )
+
+
+def has_no_trace(text: str) -> bool:
+    return not any(word in text for word in ("Traceback", "\tat ", "Py4JJavaError"))
+
+
+def test_a_transform_that_fails_once_is_redone_under_a_new_epoch(project: Project) -> None:
+    filled(project, 60_000, 70_000)  # with a shuffle, then without
+    transform = project.folder / "pipelines" / project.name / "transform.py"
+    flag = project.folder / "failed.once"
+    transform.write_text(FAILS_ONCE.format(flag=str(flag)))
+    done = project.run()
+    assert done.returncode == 0, done.stderr
+    assert flag.exists()
+    assert "attempt 1 failed" in done.stderr
+    assert "ValueError: the first evaluation fails" in done.stderr
+    assert has_no_trace(done.stderr), done.stderr
+    assert same(project)
+    outside.check_log(outside.dump(project.broker, project.target))
+
+
+def test_a_record_too_large_stops_with_its_coordinates_and_loses_nothing(
+    project: Project,
+) -> None:
+    filled(project, 1000, 100)
+    bootstrap = project.broker.bootstrap
+    producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 900_000})
+    producer.produce(project.source, key=b"large", value=os.urandom(50_000), partition=2)
+    assert producer.flush(30) == 0
+    outside.create_topics(bootstrap, 4, project.target)
+    limit(project, 10_000)
+    stopped = project.run()
+    assert stopped.returncode == 4, stopped.stderr
+    where = outside.ends(bootstrap, project.source)[2] - 1
+    for words in (f"{project.source}-2 at offset {where}", project.target, "10000"):
+        assert words in stopped.stderr, f"{words!r} is missing:\n{stopped.stderr}"
+    assert has_no_trace(stopped.stderr), stopped.stderr
+    assert outside.read(bootstrap, project.target) == []
+    limit(project, 1_000_000)
+    assert project.run().returncode == 0
+    assert same(project)
+
+
+def limit(project: Project, message_bytes_max: int) -> None:
+    admin = AdminClient({"bootstrap.servers": project.broker.bootstrap})
+    entry = ConfigEntry(
+        "max.message.bytes",
+        str(message_bytes_max),
+        incremental_operation=AlterConfigOpType.SET,
+    )
+    topic = ConfigResource("topic", project.target, incremental_configs=[entry])
+    for future in admin.incremental_alter_configs([topic]).values():
+        future.result(30)
+
+
+def test_a_missing_source_topic_is_a_sentence(project: Project) -> None:
+    project.declare(1000)
+    stopped = project.run()
+    assert stopped.returncode == 2, stopped.stderr
+    assert f"the source topic '{project.source}' does not exist" in stopped.stderr
+    assert has_no_trace(stopped.stderr), stopped.stderr
+
+
+def test_sigterm_ends_the_run_cleanly_and_the_next_goes_on(project: Project) -> None:
+    filled(project, 500, 5_000, FOREVER)
+    log = project.folder / "first.log"
+    first = started(project, log)
+    until_committed(project, first, 2)
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(WAIT_S_MAX) == 0, log.read_text()
+    assert has_no_trace(log.read_text()), log.read_text()
+    left = outside.check_log(outside.dump(project.broker, project.target))  # nothing stays open
+    assert left["COMMIT"] > 0
+    project.declare(5_000)
+    last = project.run()
+    assert last.returncode == 0, last.stderr
+    assert same(project)
+
+
+def test_a_second_copy_fences_the_first_which_says_so_and_stays_down(project: Project) -> None:
+    filled(project, 500, 1_000, FOREVER)
+    first_log, second_log = project.folder / "first.log", project.folder / "second.log"
+    first = started(project, first_log)
+    until_committed(project, first, 1)
+    # Its own checkpoints, as another machine would have.
+    profile = project.folder / "conf" / "test.yaml"
+    profile.write_text(profile.read_text().replace("/state", "/elsewhere"))
+    second = started(project, second_log)
+    try:
+        outside.fill(project.broker.bootstrap, project.source, range(1_000, 3_000))
+        deadline = time.monotonic() + WAIT_S_MAX
+        number = 3_000
+        while first.poll() is None:  # it learns of its end when it has something to commit
+            assert time.monotonic() < deadline, "the first copy was not fenced"
+            outside.fill(project.broker.bootstrap, project.source, range(number, number + 10))
+            number += 10
+            time.sleep(0.5)
+        assert first.returncode == 3, first_log.read_text()
+        assert has_no_trace(first_log.read_text()), first_log.read_text()
+        deadline = time.monotonic() + WAIT_S_MAX
+        while not same(project):
+            assert second.poll() is None, second_log.read_text()
+            assert time.monotonic() < deadline, "the second copy does not go on"
+            time.sleep(0.5)
+    finally:
+        second.send_signal(signal.SIGTERM)
+        assert second.wait(WAIT_S_MAX) == 0, second_log.read_text()
+    outside.check_log(outside.dump(project.broker, project.target))
