@@ -89,10 +89,13 @@ class Lane:
         """What to send next. The leader remembers five record batches, so five may be unanswered
         at once; one acknowledged behind a failed one (7: appended, not yet replicated) still
         counts until its turn comes, hence the look at the first five places only.
+
+        The very first goes alone: it opens the partition's part of the transaction, is refused
+        with 19 as a matter of course, and under TV1 the second might be taken without it.
         """
         if self.failure is not None:
             return None
-        for item in islice(self.items, IN_FLIGHT_MAX):
+        for item in islice(self.items, IN_FLIGHT_MAX if self._records else 1):
             if item.state is _State.WAITING:
                 return item
         return None

@@ -13,7 +13,15 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from support.simulated_wire import Break, Move, NoPause, Patience, Refuse, SimulatedWire
+from support.simulated_wire import (
+    Break,
+    Move,
+    NoPause,
+    Patience,
+    Refuse,
+    ShortPause,
+    SimulatedWire,
+)
 
 from eos.encode.codec import Codec
 from eos.encode.record_batch import Columns, EncodedBatch, encode
@@ -28,6 +36,7 @@ from eos.errors import (
 from eos.faults import CrashPlan
 from eos.run.tasks import WriteStage
 from eos.testing.broker import SimulatedBroker
+from eos.testing.broker.kit import record_batch
 from eos.testing.broker.log import parse
 from eos.transaction import writer as writer_module
 from eos.transaction.port import NO_IDENTITY, Identity, Profile, TopicPartition
@@ -51,10 +60,21 @@ def make(number: int, records: int) -> EncodedBatch:
 class Run:
     """One attempt: a writer, what was added to it, and what the log then says."""
 
-    def __init__(self, *script: object, eager=(), pauses_max: int = 500, profile=Profile.TV2):
+    def __init__(
+        self,
+        *script: object,
+        eager=(),
+        pauses_max: int = 500,
+        profile=Profile.TV2,
+        max_request_bytes=1_000,
+    ):
         self.broker = SimulatedBroker({"a": 3, "b": 1}, profile)
         self.identity: Identity = self.broker.transactions.init("id", 60_000, NO_IDENTITY).identity
-        self.wire = SimulatedWire(self.broker, iter(script), iter(eager))
+        if profile is Profile.TV1:
+            self.broker.add_partitions("id", self.identity, frozenset(TARGETS.partitions))
+        self.wire = SimulatedWire(
+            self.broker, iter(script), iter(eager), profile, max_request_bytes
+        )
         self.writer = Writer(
             self.wire,
             "id",
@@ -73,6 +93,16 @@ class Run:
         self.writer.add(target, batch.blob, batch.records, batch.digest)
         kept = sum(len(item.blob) for lane in self.writer._lanes.values() for item in lane.items)
         assert self.writer._buffered == kept <= writer_module.BUFFER_BYTES_MAX
+
+    def begin(self, *targets: int) -> None:
+        """The first record batch of a partition goes alone; the rest of a test is about later."""
+        script, self.wire.script = self.wire.script, iter(())
+        for target in targets:
+            self.add(target)
+        self.writer.finish()
+        self.wire.script = script
+        self.wire.sent.clear()
+        self.wire.unanswered_most = 0
 
     def check_log(self) -> int:
         """What was appended is a prefix of what was added, in order, once. Returns its length."""
@@ -121,9 +151,17 @@ work = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3), st.booleans()), 
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(work, st.lists(happenings, max_size=25), st.lists(st.integers(0, 3), max_size=20))
-def test_what_was_added_is_in_the_log_once_whatever_passes(work, script, eager):
-    run = Run(*script, eager=eager)
+@given(
+    work,
+    st.lists(happenings, max_size=25),
+    st.lists(st.integers(0, 3), max_size=20),
+    st.sampled_from(Profile),
+    st.sampled_from((100, 250, 1_000)),
+)
+def test_what_was_added_is_in_the_log_once_whatever_passes(
+    work, script, eager, profile, max_request_bytes
+):
+    run = Run(*script, eager=eager, profile=profile, max_request_bytes=max_request_bytes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer_module, "BUFFER_BYTES_MAX", 1_500)
         for target, records, advances in work:
@@ -178,8 +216,18 @@ def test_alone_it_raises(code, kind):
         run.writer.finish()
 
 
+def test_the_first_record_batch_of_a_partition_goes_alone():
+    run = Run(Refuse(19))
+    for _ in range(3):
+        run.add(0)
+    run.check_receipts(run.writer.finish())
+    sequences = [parse(asked.record_batches[A0]).sequence for asked in run.wire.sent]
+    assert sequences == [0, 0, 1, 2]
+
+
 def test_45_behind_a_failed_one_is_sent_again_in_order():
     run = Run(Refuse(19))  # the four behind it are then out of order
+    run.begin(0)
     for _ in range(5):
         run.add(0)
     run.check_receipts(run.writer.finish())
@@ -189,6 +237,7 @@ def test_45_behind_a_failed_one_is_sent_again_in_order():
 
 def test_45_again_although_the_one_before_was_acknowledged_raises():
     run = Run(Refuse(19), Refuse(45), None, Refuse(45))
+    run.begin(0)
     run.add(0)
     run.add(0)
     with pytest.raises(AttemptFailedError, match="45"):
@@ -198,6 +247,7 @@ def test_45_again_although_the_one_before_was_acknowledged_raises():
 def test_the_leader_remembers_five_so_no_sixth_is_sent_before_the_first_is_acknowledged():
     # 7: appended and not yet replicated, so the four behind it are acknowledged before it
     run = Run(Refuse(7, is_appended=True))
+    run.begin(0)
     for _ in range(12):
         run.add(0)
     run.writer.advance()
@@ -206,12 +256,14 @@ def test_the_leader_remembers_five_so_no_sixth_is_sent_before_the_first_is_ackno
         asked.wait(run.writer._deadline)
     run.writer.advance()
     newest = max(parse(asked.record_batches[A0]).sequence for asked in run.wire.sent)
-    assert newest == 4
+    assert newest == 5
     run.check_receipts(run.writer.finish())
+    assert len(run.wire.sent) == 12 + 1  # only the first of them twice
 
 
 def test_a_lane_turns_to_the_new_leader_only_when_the_old_one_has_answered_all():
     run = Run(Move(), None, None)
+    run.begin(0)
     for _ in range(3):
         run.add(0)
     run.writer.advance()
@@ -220,6 +272,25 @@ def test_a_lane_turns_to_the_new_leader_only_when_the_old_one_has_answered_all()
     assert {asked.leader for asked in run.wire.sent} == {0}
     run.check_receipts(run.writer.finish())
     assert [asked.leader for asked in run.wire.sent] == [0, 0, 0, 1, 1, 1]
+
+
+def test_a_leader_that_is_gone_is_looked_up_before_the_next_try():
+    run = Run(Break())
+    run.add(0)
+    run.writer.advance()
+    run.wire.leaders_now[A0] = 1
+    run.check_receipts(run.writer.finish())
+    assert [asked.leader for asked in run.wire.sent] == [0, 1]
+
+
+def test_a_request_behind_a_lost_one_does_not_leave_by_the_next_connection():
+    # TV1: a leader that knows nothing of the producer takes any first sequence
+    run = Run(Break(), eager=[0, 1], profile=Profile.TV1)
+    run.begin(0)
+    run.broker.logs[A0]._producers.clear()
+    run.add(0)
+    run.add(0)
+    run.check_receipts(run.writer.finish())
 
 
 def test_a_busy_neighbour_does_not_keep_a_lane_from_looking_its_leader_up():
@@ -245,19 +316,71 @@ def test_partitions_that_failed_together_are_sent_again_together():
 
 
 @pytest.mark.parametrize(
-    ("happens", "kind", "words"),
+    ("script", "kind", "words"),
     [
-        (Refuse(19), UnavailableError, r"NOT_ENOUGH_REPLICAS \(19\) to Produce for a-0"),
-        (Refuse(3), KafkaRefusedError, r"UNKNOWN_TOPIC_OR_PARTITION \(3\) to Produce for a-0"),
-        (Break(), UnavailableError, "a-0: the connection broke"),
+        # the two behind the first are out of order, then acknowledged before it, then lost too
+        ([Refuse(19), None, None] * 9, UnavailableError, r"NOT_ENOUGH_REPLICAS \(19\) to Produce"),
+        (
+            [Refuse(7, is_appended=True), None, None, *[Refuse(7)] * 9],
+            UnavailableError,
+            r"REQUEST_TIMED_OUT \(7\) to Produce for a-0",
+        ),
+        ([Break()] * 9, UnavailableError, "a-0: the connection broke"),
+        (
+            [Refuse(3)] * 9,
+            KafkaRefusedError,
+            r"UNKNOWN_TOPIC_OR_PARTITION \(3\) to Produce for a-0",
+        ),
     ],
 )
-def test_what_does_not_pass_until_the_deadline_is_named(happens, kind, words):
-    run = Run(*[happens] * 20, pauses_max=5)
-    run.add(0)
-    run.add(3)
+@pytest.mark.parametrize("pauses_max", [1, 3])
+def test_what_does_not_pass_until_the_deadline_is_named(script, kind, words, pauses_max):
+    run = Run(*script, pauses_max=pauses_max)
+    run.writer._backoff = ShortPause
+    run.begin(0)
+    for _ in range(3):
+        run.add(0)
     with pytest.raises(kind, match=words):
         run.writer.finish()
+
+
+def test_nothing_leaves_after_the_deadline():
+    run = Run(Break())
+    run.add(0)
+    run.writer.advance()
+    run.wire.serve(0)
+    run.writer._deadline.pauses.extend([1] * 500)
+    run.writer.advance()
+    with pytest.raises(UnavailableError, match="the connection broke"):
+        run.writer.finish()
+    assert len(run.wire.sent) == 1
+
+
+def test_what_was_mended_is_not_named_at_the_deadline():
+    run = Run(Refuse(19))
+    run.add(0)
+    run.writer.finish()
+    run.add(0)
+    run.writer.advance()
+    run.writer._deadline.pauses.extend([1] * 500)
+    with pytest.raises(UnavailableError, match="a-0: 1 record batches were not acknowledged"):
+        run.writer.finish()
+
+
+def test_the_pause_is_short_again_after_an_acknowledgement():
+    made = []
+
+    class Counted(NoPause):
+        def __init__(self):
+            made.append(self)
+            super().__init__()
+
+    run = Run(Refuse(19), None, Refuse(19))
+    run.writer._backoff = Counted
+    for _ in range(2):
+        run.add(0)
+        run.writer.finish()
+    assert len(made) == 2
 
 
 def test_the_pause_grows_although_a_neighbour_is_acknowledged():
@@ -303,6 +426,8 @@ def test_a_partition_that_this_identity_already_wrote_to_stops_the_writer_before
 
 def test_another_identity_on_the_partition_and_the_marker_of_the_last_attempt_are_no_obstacle():
     run = Run()
+    other = run.broker.transactions.init("other", 60_000, NO_IDENTITY).identity
+    run.broker.produce(Profile.TV2, "other", {A1: record_batch(other, 0, [b"theirs"])})
     run.add(1)
     run.writer.finish()
     ended = run.broker.transactions.end("id", run.identity, commit=False, profile=Profile.TV2)
@@ -312,6 +437,7 @@ def test_another_identity_on_the_partition_and_the_marker_of_the_last_attempt_ar
     again.add(1)
     again.writer.finish()
     assert [entry.identity for entry in run.broker.read_uncommitted(A1)] == [
+        other,
         run.identity,
         ended.identity,
     ]
