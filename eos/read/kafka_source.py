@@ -37,6 +37,9 @@ class KafkaSource:
             .option("includeHeaders", "true")
             # Records of open and aborted transactions are not input.
             .option("kafka.isolation.level", "read_committed")
+            # A consumer that comes to the end of a partition asks for more before it returns what
+            # it has, and waits for that answer: half a second for each partition by default.
+            .option("kafka.fetch.max.wait.ms", "20")
             # Deleted before it was read: stop, never skip.
             .option("failOnDataLoss", "true")
         )
