@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -26,7 +26,10 @@ from eos.transaction.receipt import Receipt
 from eos.transaction.wire import Wire
 
 FORMAT = 1
-_LOOK_BACK_FIRST = 256
+# How far `read_last` looks back, in offsets: at first, and at most at a time. Each record may hold
+# many receipts, so a window's records must fit into memory.
+_LOOK_BACK_FIRST, _LOOK_BACK_MAX = 256, 4096
+_LAST_MOMENTS_MS = 200
 _MESSAGE_BYTES_MAX = 8 * 1024 * 1024
 CONFIG = {
     "cleanup.policy": "delete",
@@ -74,7 +77,7 @@ class Ledger:
         """Creates the topic, or refuses one that could forget."""
         topic = self.partition.topic
         self._wire.create_topic(topic, 1, replication, CONFIG, deadline)
-        for name in ("cleanup.policy", "retention.ms"):
+        for name in ("cleanup.policy", "retention.ms", "retention.bytes"):
             value = self._wire.topic_config(topic, name, deadline)
             if value != CONFIG[name]:
                 raise PromiseBrokenError(
@@ -90,42 +93,43 @@ class Ledger:
         and what it left open is aborted. The two ends differ only while that abort's marker is on
         its way, or if a transaction of someone else is open here.
         """
-        first, last = self._settled_range(deadline)
+        first, end = self._settled_range(deadline)
         look_back = _LOOK_BACK_FIRST
-        while True:
-            start = max(first, last - look_back)
+        while end > first:  # past aborted attempts and markers: bounded by the topic's size
+            start = max(first, end - look_back)
             records = self._wire.read_records(
-                self.partition, start, last, committed=True, deadline=deadline
+                self.partition, start, end, committed=True, deadline=deadline
             )
             if records:
-                return _decode(records[-1].value, self.partition.topic)
-            if start == first:
-                return None
-            look_back *= 8  # aborted attempts and markers only: bounded by the topic's size
+                return self._decode(records[-1].value)
+            end, look_back = start, min(_LOOK_BACK_MAX, look_back * 4)
+        return None
 
     def _settled_range(self, deadline: Deadline) -> tuple[int, int]:
-        wanted = frozenset([self.partition])
         backoff = Backoff()
         while True:
-            committed = self._wire.list_offsets(
-                wanted, "latest", committed=True, deadline=deadline
-            )[self.partition]
-            written = self._wire.list_offsets(wanted, "latest", committed=False, deadline=deadline)[
-                self.partition
-            ]
+            committed = self._offset("latest", committed=True, deadline=deadline)
+            written = self._offset("latest", committed=False, deadline=deadline)
             if committed == written:
-                first = self._wire.list_offsets(
-                    wanted, "earliest", committed=False, deadline=deadline
-                )
-                return first[self.partition], written
-            if deadline.has_passed:
+                return self._offset("earliest", committed=False, deadline=deadline), written
+            backoff.sleep(deadline)
+            # Not in its last moments: a question that has no time to be answered would put "no
+            # answer" in the place of what is known.
+            if deadline.left_ms <= _LAST_MOMENTS_MS:
                 raise PromiseBrokenError(
                     f"a transaction is open on the ledger {self.partition.topic!r} from offset "
                     f"{committed} on, after this pipeline fenced its own",
                     hint="somebody else writes to this topic: find the producer with "
                     "kafka-transactions.sh find-hanging",
                 )
-            backoff.sleep(deadline)
+
+    def _offset(
+        self, at: Literal["earliest", "latest"], *, committed: bool, deadline: Deadline
+    ) -> int:
+        found = self._wire.list_offsets(
+            [self.partition], at, committed=committed, deadline=deadline
+        )
+        return found[self.partition]
 
     def start_record(self, position: Position) -> bytes:
         """Where a pipeline without history begins, as numbers."""
@@ -162,6 +166,28 @@ class Ledger:
         )
         return encode(columns, Codec.NONE, now_ms).blob
 
+    def _decode(self, value: bytes | None) -> Position:
+        try:
+            body = json.loads(value or b"")
+            if (body["format"], body["pipeline"]) != (FORMAT, self._pipeline):
+                raise ValueError(f"format {body['format']}, pipeline {body['pipeline']!r}")
+            return Position(
+                ends={
+                    TopicPartition(name, int(partition)): int(end)
+                    for name, partitions in body["ends"].items()
+                    for partition, end in partitions.items()
+                },
+                topic_ids=dict(body["topic_ids"]),
+                query_id=str(body["query_id"]),
+                batch_id=int(body["batch_id"]),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise PromiseBrokenError(
+                f"the last record of the ledger {self.partition.topic!r} is not one that this "
+                f"release wrote for {self._pipeline!r} ({type(error).__name__}: {error})",
+                hint="does something else write to this topic, or a newer release?",
+            ) from error
+
 
 def stamped(blob: bytes, identity: Identity) -> bytes:
     """The ledger gets one record an attempt, so its sequence is always 0."""
@@ -190,26 +216,3 @@ def _nested(offsets: Ends) -> dict[str, dict[str, int]]:
     for (topic, partition), offset in sorted(offsets.items()):
         nested.setdefault(topic, {})[str(partition)] = offset
     return nested
-
-
-def _decode(value: bytes | None, topic: str) -> Position:
-    try:
-        body = json.loads(value or b"")
-        if body["format"] != FORMAT:
-            raise ValueError(f"format {body['format']}")
-        return Position(
-            ends={
-                TopicPartition(name, int(partition)): end
-                for name, partitions in body["ends"].items()
-                for partition, end in partitions.items()
-            },
-            topic_ids=body["topic_ids"],
-            query_id=body["query_id"],
-            batch_id=body["batch_id"],
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise PromiseBrokenError(
-            f"the last record of the ledger {topic!r} is not one that this release wrote "
-            f"({type(error).__name__}: {error})",
-            hint="does something else write to this topic, or a newer release?",
-        ) from error

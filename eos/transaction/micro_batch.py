@@ -47,37 +47,73 @@ class MicroBatches:
     crash: CrashPlan
     topic_ids: Callable[[], Mapping[str, str]]
     is_stopping: bool = field(default=False)
+    _is_left_open: bool = field(default=False, init=False)
 
     def run(self, step: Step, execute: Execute) -> None:
         """Returns once the micro-batch is committed, by this call or by one before it."""
         self.crash.reached("commit_log:after")  # Spark calls again only after its commit log
+        if self._is_left_open:
+            self._catch_up()
         if self._is_committed(step):
             self.bus.emit(events.MicroBatchSkipped(batch_id=step.batch_id))
             return
         self._require_adjacent(step)
+        self._is_left_open = True  # until it is certain that nothing is
         for number in range(1, ATTEMPTS_MAX + 1):
             try:
                 self._attempt(number, step, execute)
+            except Exception as error:
+                if not self._is_worth_another(number, step, error):
+                    raise
+            else:
+                self._is_left_open = False
                 self.crash.reached("commit_log:before")
                 return
-            except EosError as error:
-                if error.recovery is Recovery.FENCED or self.coordinator.is_in_doubt:
-                    raise  # in doubt: never abort what may be committed, the next start settles it
-                # Rule R3: whatever happened, and even if nothing seems to have been sent, this
-                # attempt's identity is over. A task of it that still runs is refused from here
-                # on, so it can't join the next attempt.
-                self.coordinator.abort(Deadline.after_ms(STEP_TIMEOUT_MS))
-                is_last = error.recovery is not Recovery.REDO or number == ATTEMPTS_MAX
-                self.bus.emit(
-                    events.AttemptFailed(
-                        batch_id=step.batch_id,
-                        attempt=number,
-                        reason=error.message,
-                        will_redo=not (is_last or self.is_stopping),
-                    )
-                )
-                if is_last or self.is_stopping:
-                    raise
+
+    def _is_worth_another(self, number: int, step: Step, error: Exception) -> bool:
+        """Ends the failed attempt and says whether the micro-batch is redone.
+
+        Rule R3: whatever happened, and even if nothing seems to have been sent, this attempt's
+        identity is over. A task of it that still runs is refused from here on, so it can't join
+        the next attempt. An abort that fails must not hide why there was one.
+        """
+        recovery = error.recovery if isinstance(error, EosError) else Recovery.STOP
+        if recovery is Recovery.FENCED or self.coordinator.is_in_doubt:
+            return False  # in doubt: never abort what may be committed, the ledger will tell
+        if self._is_committed(step):
+            return False  # whatever failed came after the end
+        unended: Exception | None = None
+        try:
+            self.coordinator.abort(Deadline.after_ms(STEP_TIMEOUT_MS))
+        except Exception as failed:  # noqa: BLE001 - any of them would hide `error`
+            unended = failed
+        will_redo = (
+            recovery is Recovery.REDO
+            and number < ATTEMPTS_MAX
+            and unended is None
+            and not self.is_stopping
+        )
+        self.bus.emit(events.AttemptFailed(step.batch_id, number, _reason(error), will_redo))
+        if unended is not None:
+            if isinstance(unended, EosError) and unended.recovery is Recovery.FENCED:
+                raise unended from error  # that is why it failed
+            self.bus.emit(events.Warned(f"the attempt could not be aborted: {_reason(unended)}"))
+        return will_redo
+
+    def _catch_up(self) -> None:
+        """The call before this one raised, at a point that nobody knows: its attempt may be open,
+        in doubt, or committed without our having noted it. Ends it, and asks the ledger.
+        """
+        deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
+        is_in_doubt = self.coordinator.is_in_doubt
+        if is_in_doubt:
+            self.coordinator.settle(deadline)
+        else:
+            self.coordinator.abort(deadline)
+        before, self.position = self.position, self._last(deadline)
+        if is_in_doubt:
+            self.coordinator.settled(committed=self.position != before)
+        self._is_left_open = False
 
     def _attempt(self, number: int, step: Step, execute: Execute) -> None:
         marks = [time.monotonic()]
@@ -107,9 +143,9 @@ class MicroBatches:
 
         if self.coordinator.commit(Deadline.after_ms(STEP_TIMEOUT_MS)) is Conclusion.IN_DOUBT:
             self._settle(step)
+        self.position = after  # first of all: what fails from here on must not redo it
         reached("end_txn_answered:after")
         marks.append(time.monotonic())
-        self.position = after
         self.bus.emit(_committed(number, step, receipts, marks))
 
     def _settle(self, step: Step) -> None:
@@ -121,14 +157,21 @@ class MicroBatches:
         """
         deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
         self.coordinator.settle(deadline)
-        found = self.ledger.read_last(deadline)
-        is_committed = found is not None and (found.query_id, found.batch_id) == (
-            step.query_id,
-            step.batch_id,
-        )
+        found = self._last(deadline)
+        is_committed = (found.query_id, found.batch_id) == (step.query_id, step.batch_id)
         self.coordinator.settled(is_committed)
         if not is_committed:
             raise AttemptFailedError("the commit's answer was lost, and the ledger lacks it")
+
+    def _last(self, deadline: Deadline) -> Position:
+        found = self.ledger.read_last(deadline)
+        if found is None:
+            raise PromiseBrokenError(
+                f"the ledger {self.ledger.partition.topic!r} is empty, although this pipeline "
+                "wrote to it",
+                hint="somebody deleted its records or the topic, while the pipeline ran",
+            )
+        return found
 
     def _is_committed(self, step: Step) -> bool:
         """Spark repeats a micro-batch if it died between our EndTxn and its own commit log."""
@@ -147,6 +190,16 @@ class MicroBatches:
                     hint="was the checkpoint restored from a copy, or does another deployment "
                     "run this pipeline?",
                 )
+        for tp in sorted((step.ends.keys() - step.starts.keys()) & self.position.ends.keys()):
+            raise PromiseBrokenError(
+                f"micro-batch {step.batch_id} reads {tp.topic}-{tp.partition} from its beginning, "
+                f"as a new partition, but the ledger says that {self.position.ends[tp]} is next",
+                hint="was the checkpoint restored from a copy, or was the topic recreated?",
+            )
+
+
+def _reason(error: Exception) -> str:
+    return error.message if isinstance(error, EosError) else f"{type(error).__name__}: {error}"
 
 
 def _committed(

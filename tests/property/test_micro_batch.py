@@ -1,0 +1,442 @@
+"""Micro-batches on a broker that loses what is said, in a process that is interrupted anywhere.
+
+The oracle reads the log: whatever happened, each micro-batch's record is visible once, in order,
+and a call that returned had its micro-batch in the log by then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+from support.simulated_ledger import LedgerWire, stored
+
+from eos.deadline import Backoff
+from eos.errors import (
+    AttemptFailedError,
+    EosError,
+    FencedError,
+    NoAnswerError,
+    PromiseBrokenError,
+    RecordRefusedError,
+    UnavailableError,
+)
+from eos.faults import MOMENTS, POINTS
+from eos.observe import events
+from eos.testing.broker import Fault, Phase, SimulatedBroker, SimulatedPort, Strike
+from eos.testing.broker.kit import Tries, record_batch
+from eos.transaction import micro_batch as module
+from eos.transaction.coordinator import Conclusion, Coordinator
+from eos.transaction.ledger import Ledger, Position, stamped
+from eos.transaction.micro_batch import ATTEMPTS_MAX, MicroBatches, Step
+from eos.transaction.port import Api, CommittedOffset, Identity, Profile, TopicPartition
+from eos.transaction.receipt import Receipt
+
+LEDGER, SOURCE, TARGET = (TopicPartition(name, 0) for name in ("ledger", "source", "target"))
+SIZE = 10  # records of a micro-batch
+TRIES = 4
+
+
+class NoWait(Backoff):
+    def sleep(self, deadline):
+        assert deadline.left_ms == 0
+
+
+class FewTries:
+    """In the place of `Deadline`: no clock."""
+
+    @staticmethod
+    def after_ms(_timeout_ms: float) -> Tries:
+        return Tries(TRIES)
+
+
+@pytest.fixture(autouse=True)
+def _no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "Deadline", FewTries)
+
+
+class Interrupt:
+    """In the place of `CrashPlan`: raises at the planned point, once, instead of killing."""
+
+    def __init__(self, point: str = "", error: type[BaseException] = KeyboardInterrupt) -> None:
+        self.point = point
+        self.error = error
+
+    def reached(self, point: str) -> None:
+        if point == self.point:
+            self.point = ""
+            raise self.error(f"at {point}")
+
+
+class Emitted(list):
+    emit = list.append
+
+
+def step(number: int, query: str = "q") -> Step:
+    return Step(query, number, {SOURCE: number * SIZE}, {SOURCE: (number + 1) * SIZE})
+
+
+class World:
+    """One pipeline: started as a process starts, run as Spark runs it."""
+
+    def __init__(self) -> None:
+        self.broker = SimulatedBroker({"ledger": 1, "source": 1, "target": 1})
+        self.identities: list[Identity] = []
+        self.crash = Interrupt()
+        self.start()
+
+    def start(self) -> None:
+        """A new process: fence, then read how far the ledger has come."""
+        self.port = SimulatedPort(self.broker, Profile.TV2)
+        self.coordinator = Coordinator(
+            self.port,
+            "id",
+            "group",
+            60_000,
+            self.reached,
+            backoff=NoWait,
+        )
+        self.ledger_wire = LedgerWire(self.broker)
+        self.ledger = Ledger(self.ledger_wire, "ledger", "p", {"host": "here"})
+        self.coordinator.fence(Tries(9))
+        position = self.ledger.read_last(Tries(9))
+        if position is None:
+            position = Position({SOURCE: 0}, {"source": "topic-id"})
+            identity = self.coordinator.begin(Tries(9))
+            record = stamped(self.ledger.start_record(position), identity)
+            self.coordinator.produce({LEDGER: record}, Tries(9))
+            assert self.coordinator.commit(Tries(9)) is Conclusion.COMMITTED
+        self.emitted = Emitted()
+        self.batches = MicroBatches(
+            self.coordinator,
+            self.ledger,
+            position,
+            self.emitted,
+            self.crash,
+            lambda: {"source": "topic-id"},
+        )
+
+    def reached(self, point: str) -> None:
+        self.crash.reached(point)
+
+    def run(self, number: int, execute: Callable[[Identity], Sequence[Receipt]] | None = None):
+        self.batches.crash = self.crash
+        self.batches.run(step(number), execute or self.writes(number))
+
+    def writes(self, number: int, *errors: BaseException | None):
+        """A job: writes its record, then raises the next of the errors, if one is left."""
+        left = list(errors)
+
+        def execute(identity: Identity) -> Sequence[Receipt]:
+            assert identity not in self.identities, "one epoch, one attempt"
+            self.identities.append(identity)
+            blob = record_batch(identity, 0, [b"%d" % number])
+            for _ in range(TRIES):
+                try:
+                    answer = self.port.produce("id", {TARGET: blob}, Tries(1))[TARGET]
+                except NoAnswerError:
+                    continue
+                break
+            else:
+                raise UnavailableError("the leader does not answer")
+            if answer.error:
+                raise AttemptFailedError(f"answered {answer.error}")
+            error = left.pop(0) if left else None
+            if error is not None:
+                raise error
+            return [Receipt("target", 0, 1, answer.offset, answer.offset, len(blob), 7)]
+
+        return execute
+
+    def visible(self) -> list[int]:
+        entries = self.broker.read_committed(TARGET)
+        return [int(record.value) for entry in entries for record in stored(entry)]
+
+    def ledger_body(self) -> dict:
+        return json.loads(stored(self.broker.read_committed(LEDGER)[-1])[0].value)
+
+    def check(self, count: int) -> None:
+        assert self.visible() == list(range(count))
+        body = self.ledger_body()
+        assert (body["batch_id"], body["ends"]) == (count - 1, {"source": {"0": count * SIZE}})
+        committed = self.broker.committed_offsets("group")[SOURCE]
+        assert committed == CommittedOffset(count * SIZE)
+
+    def of_kind(self, kind: type) -> list:
+        return [event for event in self.emitted if isinstance(event, kind)]
+
+
+# --- whatever happens ---------------------------------------------------------------------------
+
+ERRORS = (AttemptFailedError, UnavailableError, RecordRefusedError, ValueError, KeyboardInterrupt)
+ALL_POINTS = [f"{point}:{moment}" for point in POINTS for moment in MOMENTS]
+faults = st.builds(
+    Fault,
+    st.sampled_from([Api.PRODUCE, Api.TXN_OFFSET_COMMIT, Api.INIT_PRODUCER_ID, *[Api.END_TXN] * 3]),
+    st.sampled_from(list(Strike)),
+    nth=st.integers(1, 4),
+    code=st.sampled_from((-1, 7, 14, 15, 16, 19, 47, 48, 51, 120)),
+    times=st.integers(1, 6),
+)
+# What befalls one call of a micro-batch; and whether Spark calls again in the same process.
+trouble = st.tuples(
+    st.lists(faults, max_size=2),
+    st.sampled_from(["", "", *ALL_POINTS]),
+    st.sampled_from(ERRORS),
+    st.lists(st.sampled_from([None, *ERRORS]), max_size=2),
+    st.booleans(),
+)
+
+
+@settings(
+    max_examples=250,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(st.lists(trouble, max_size=6))
+def test_each_micro_batch_is_visible_once_whatever_happens(troubles):
+    world = World()
+    number = 0
+    for faults, point, kind, job_errors, is_same_process in troubles:
+        for fault in faults:
+            world.broker.arm(fault)
+        world.crash = Interrupt(point, kind)
+        errors = [error and error("the job") for error in job_errors]
+        try:
+            world.run(number, world.writes(number, *errors))
+        except (EosError, ValueError, KeyboardInterrupt) as error:
+            event(type(error).__name__)
+        else:
+            assert world.visible() == list(range(number + 1)), "returned: it is committed"
+            number += 1
+        world.broker.faults.disarm()
+        world.crash = Interrupt()
+        if world.broker.late and not is_same_process:
+            world.broker.deliver_late()
+        world.broker.late.clear()
+        if not is_same_process:
+            world.start()
+    if world.coordinator.state.__class__.__name__ in {"Fenced", "Stopped"}:
+        world.start()
+    for _ in range(3):
+        world.run(number)
+        number += 1
+    world.check(number)
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, AttemptFailedError])
+@pytest.mark.parametrize("point", ALL_POINTS)
+def test_interrupted_at_a_point_the_next_call_goes_on_from_what_is_true(point, kind):
+    world = World()
+    world.run(0)
+    world.crash = Interrupt(point, kind)
+    with suppress(kind):
+        world.run(1)
+    assert world.crash.point in {"", "first_produce:before", "first_produce:after"}
+    world.run(1)
+    world.run(2)
+    world.check(3)
+
+
+# --- one thing at a time ------------------------------------------------------------------------
+
+
+def test_a_micro_batch_is_one_transaction_with_ledger_and_offsets():
+    world = World()
+    world.run(0)
+    world.check(1)
+    body = world.ledger_body()
+    assert body["attempt"]["starts"] == {"source": {"0": 0}}
+    assert body["attempt"]["receipts"][0]["sequence_last"] == 0
+    assert (body["query_id"], body["topic_ids"]) == ("q", {"source": "topic-id"})
+    (told,) = world.of_kind(events.MicroBatchCommitted)
+    assert (told.batch_id, told.attempt, told.records_in, told.records_out) == (0, 1, SIZE, 1)
+
+
+@pytest.mark.parametrize("strike", [Strike.LOSE_ANSWER, Strike.LOSE_REQUEST])
+def test_a_commit_in_doubt_is_settled_by_the_ledger(strike):
+    world = World()
+    is_committed = strike is Strike.LOSE_ANSWER
+    world.broker.arm(Fault(Api.END_TXN, strike, times=TRIES))
+    world.run(0)
+    world.check(1)
+    assert len(world.identities) == (1 if is_committed else 2)
+    assert [e.will_redo for e in world.of_kind(events.AttemptFailed)] == [True] * (not is_committed)
+
+
+def test_a_doubt_that_nobody_settles_is_never_aborted_and_settled_by_the_next_call():
+    world = World()
+    world.broker.arm(Fault(Api.END_TXN, Strike.LOSE_ANSWER, times=TRIES))
+    world.broker.arm(Fault(Api.INIT_PRODUCER_ID, Strike.LOSE_REQUEST, times=TRIES))
+    with pytest.raises(UnavailableError):
+        world.run(0)
+    assert world.coordinator.is_in_doubt
+    assert world.of_kind(events.AttemptFailed) == []
+    assert world.broker.phase("id") is Phase.COMPLETE_COMMIT
+    world.run(0)
+    assert len(world.of_kind(events.MicroBatchSkipped)) == 1
+    world.run(1)
+    world.check(2)
+
+
+def test_a_doubt_whose_ledger_can_not_be_read_is_settled_by_the_next_call(monkeypatch):
+    world = World()
+    world.broker.arm(Fault(Api.END_TXN, Strike.LOSE_REQUEST, times=TRIES))
+
+    def fails(*_args, **_kwargs):
+        raise UnavailableError("ListOffsets had no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.ledger_wire, "list_offsets", fails)
+        with pytest.raises(UnavailableError, match="ListOffsets"):
+            world.run(0)
+    assert world.coordinator.is_in_doubt
+    world.run(0)
+    world.check(1)
+
+
+def test_a_failed_attempt_is_redone_under_a_new_epoch_at_most_three_times():
+    world = World()
+    world.run(0, world.writes(0, AttemptFailedError("once"), AttemptFailedError("twice")))
+    world.check(1)
+    assert len(set(world.identities)) == ATTEMPTS_MAX == 3
+    last = AttemptFailedError("the last")
+    with pytest.raises(AttemptFailedError) as caught:
+        world.run(1, world.writes(1, AttemptFailedError("1"), AttemptFailedError("2"), last))
+    assert caught.value is last
+    assert len(set(world.identities)) == 6
+    assert [e.will_redo for e in world.of_kind(events.AttemptFailed)] == [True] * 4 + [False]
+    assert world.broker.phase("id") is Phase.COMPLETE_ABORT
+    assert world.visible() == [0]
+
+
+def test_a_straggler_of_a_failed_attempt_is_refused():
+    world = World()
+    world.run(0, world.writes(0, AttemptFailedError("once")))
+    blob = record_batch(world.identities[0], 1, [b"99"])
+    assert world.port.produce("id", {TARGET: blob}, Tries(1))[TARGET].error == 47
+    world.check(1)
+
+
+@pytest.mark.parametrize(
+    "error", [RecordRefusedError("too large"), UnavailableError("gone"), ValueError("a mistake")]
+)
+def test_what_a_redo_does_not_mend_raises_at_once_and_leaves_nothing_open(error):
+    world = World()
+    with pytest.raises(type(error)) as caught:
+        world.run(0, world.writes(0, error))
+    assert caught.value is error
+    assert len(world.identities) == 1
+    assert world.broker.phase("id") is Phase.COMPLETE_ABORT
+    (told,) = world.of_kind(events.AttemptFailed)
+    assert str(error) in told.reason
+    assert not told.will_redo
+
+
+def test_an_abort_that_fails_hides_nothing_and_is_made_up_for():
+    world = World()
+    world.broker.arm(Fault(Api.END_TXN, Strike.LOSE_REQUEST, times=TRIES))
+    error = AttemptFailedError("the cause")
+    with pytest.raises(AttemptFailedError) as caught:
+        world.run(0, world.writes(0, error))
+    assert caught.value is error
+    assert not world.of_kind(events.AttemptFailed)[0].will_redo
+    (told,) = world.of_kind(events.Warned)
+    assert "could not be aborted: EndTxn had no answer" in told.message
+    assert world.broker.phase("id") is Phase.ONGOING
+    world.run(0)  # the attempt before is ended first, under its own epoch
+    world.check(1)
+
+
+def test_fenced_raises_at_once_with_its_cause_and_never_aborts():
+    world = World()
+    taken = World.__new__(World)
+    taken.__dict__.update(world.__dict__)
+
+    def overtaken(identity: Identity) -> Sequence[Receipt]:
+        other = Coordinator(world.port, "id", "group", 60_000, backoff=NoWait)
+        other.fence(Tries(9))
+        return world.writes(0)(identity)
+
+    with pytest.raises(FencedError) as caught:
+        world.run(0, overtaken)
+    assert isinstance(caught.value.__cause__, AttemptFailedError)
+    assert len(world.identities) == 1
+    sent = len(world.broker.faults.hit)
+    with pytest.raises(FencedError):
+        world.run(0)
+    assert (len(world.broker.faults.hit), world.visible()) == (sent, [])
+
+
+def test_no_redo_while_stopping():
+    world = World()
+
+    def stopped(identity: Identity) -> Sequence[Receipt]:
+        world.batches.is_stopping = True
+        return world.writes(0, AttemptFailedError("cancelled"))(identity)
+
+    with pytest.raises(AttemptFailedError, match="cancelled"):
+        world.run(0, stopped)
+    assert len(world.identities) == 1
+    assert world.broker.phase("id") is Phase.COMPLETE_ABORT
+
+
+def test_a_committed_micro_batch_is_skipped_after_a_restart():
+    world = World()
+    world.run(0)
+    world.run(1)
+    world.start()
+    world.run(1)  # Spark died before its own commit log
+    assert [e.batch_id for e in world.of_kind(events.MicroBatchSkipped)] == [1]
+    world.run(2)
+    world.check(3)
+
+
+def test_the_same_number_of_another_query_is_another_micro_batch():
+    world = World()
+    world.run(0)
+    world.start()
+    fresh = Step("another", 0, {SOURCE: SIZE}, {SOURCE: 2 * SIZE})
+    world.batches.run(fresh, world.writes(1))
+    assert world.visible() == [0, 1]
+    assert world.ledger_body()["query_id"] == "another"
+
+
+@pytest.mark.parametrize(("start", "word"), [(SIZE - 3, "repeat 3"), (SIZE + 4, "lose 4")])
+def test_a_range_that_does_not_start_where_the_ledger_ends_stops(start, word):
+    world = World()
+    world.run(0)
+    with pytest.raises(PromiseBrokenError) as caught:
+        world.batches.run(Step("q", 1, {SOURCE: start}, {SOURCE: 20}), world.writes(1))
+    assert f"offset {start} of source-0" in caught.value.message
+    assert f"that {SIZE} is next" in caught.value.message
+    assert word in caught.value.message
+    assert len(world.identities) == 1
+
+
+def test_a_partition_that_spark_takes_for_new_but_the_ledger_knows_stops():
+    world = World()
+    world.run(0)
+    with pytest.raises(PromiseBrokenError, match=r"source-0 from its beginning.*10 is next"):
+        world.batches.run(Step("q", 1, {}, {SOURCE: 20}), world.writes(1))
+
+
+def test_a_partition_that_neither_knows_is_new_and_kept_from_then_on():
+    world = World()
+    world.broker.logs[TopicPartition("source", 1)] = world.broker.logs[TARGET].__class__()
+    ends = {SOURCE: SIZE, TopicPartition("source", 1): 5}
+    world.batches.run(Step("q", 0, {SOURCE: 0}, ends), world.writes(0))
+    world.run(1)  # touches partition 0 only
+    assert world.ledger_body()["ends"] == {"source": {"0": 2 * SIZE, "1": 5}}
+
+
+def test_an_emptied_ledger_stops_a_doubt():
+    world = World()
+    world.broker.arm(Fault(Api.END_TXN, Strike.LOSE_REQUEST, times=TRIES))
+    world.ledger_wire.read_records = lambda *_args, **_kwargs: []
+    with pytest.raises(PromiseBrokenError, match="the ledger 'ledger' is empty"):
+        world.run(0)
