@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
+from support.worlds import Readers, reading
 
 from eos.deadline import Backoff, Deadline
 from eos.launch.embedded import EmbeddedKafka
@@ -73,6 +74,14 @@ def settled() -> Callable[[Callable[[], Any]], Any]:
 
 def codes(answer: Any) -> set[int]:
     return {one.error for one in answer.values()} if isinstance(answer, dict) else {answer.error}
+
+
+@pytest.fixture(scope="session")
+def readers(broker: EmbeddedKafka, request: pytest.FixtureRequest) -> Iterator[Readers]:
+    """What reads back the topics of conformance scripts; made for those that are to run."""
+    scripts = sum("readers" in item.fixturenames for item in request.session.items)
+    with reading(broker.bootstrap, scripts) as made:
+        yield made
 
 
 @pytest.fixture

@@ -1,0 +1,178 @@
+"""The simulated broker and the real one give the same answers, step by step.
+
+A script is a list of requests. It runs on both through the port that the product uses; every
+answer is written down with producer ids numbered by their first appearance. Answers that only ask
+to come again (markers are still being written, a coordinator loads) are repeated on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from eos.deadline import Backoff, Deadline
+from eos.testing.broker.kit import record_batch
+from eos.transaction.port import (
+    NO_IDENTITY,
+    Api,
+    CommittedOffset,
+    Identity,
+    Profile,
+    TopicPartition,
+)
+from support.worlds import SOURCE, TARGETS, World
+
+AGAIN = {14, 15, 16, 19, 51}
+BOTH = tuple(Profile)
+GONE = "conformance-gone"
+
+
+class Script:
+    """What scripts are written with. `trace` holds the answers in the order of the requests."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.trace: list[tuple] = []
+        self._ids: dict[int, int] = {-1: -1}
+
+    @property
+    def profile(self) -> Profile:
+        return self.world.port.profile
+
+    def target(self, partition: int = 0) -> TopicPartition:
+        return TopicPartition(TARGETS, self.world.first + partition)
+
+    def source(self, partition: int = 0) -> TopicPartition:
+        return TopicPartition(SOURCE, partition)
+
+    def gone(self) -> TopicPartition:
+        return TopicPartition(GONE, 0)
+
+    def init(self, identity=NO_IDENTITY, name="id", timeout_ms=60_000) -> Identity:
+        answer = self._ask(
+            lambda until: self.world.port.init_producer_id(
+                self.world.name(name), timeout_ms, identity, until
+            )
+        )
+        return self._note(Api.INIT_PRODUCER_ID, answer)
+
+    def add(self, identity, *partitions, name="id"):
+        answers = self._ask(
+            lambda until: self.world.port.add_partitions(
+                self.world.name(name), identity, frozenset(partitions), until
+            )
+        )
+        self.trace.append((Api.ADD_PARTITIONS, [answers[at].error for at in partitions]))
+
+    def write(self, identity, sequence, *values, at=None, name="id", adds=None, damaged=False):
+        """A record batch; TV1 adds the partition before it, unless told not to."""
+        at = at or self.target()
+        if self.profile is Profile.TV1 if adds is None else adds:
+            self.add(identity, at, name=name)
+        blob = record_batch(identity, sequence, [value.encode() for value in values])
+        blob = blob[:-1] + b"!" if damaged else blob
+        answer = self._ask(
+            lambda until: self.world.port.produce(self.world.name(name), {at: blob}, until)
+        )[at]
+        self.trace.append((Api.PRODUCE, answer.error, answer.offset if not answer.error else -1))
+
+    def add_offsets(self, identity, name="id", group="group"):
+        answer = self._ask(
+            lambda until: self.world.port.add_offsets(
+                self.world.name(name), identity, self.world.name(group), until
+            )
+        )
+        self.trace.append((Api.ADD_OFFSETS, answer.error))
+
+    def offsets(self, identity, offsets, name="id", group="group", adds=None):
+        if self.profile is Profile.TV1 if adds is None else adds:
+            self.add_offsets(identity, name, group)
+        offsets = {
+            at: offset if isinstance(offset, CommittedOffset) else CommittedOffset(offset)
+            for at, offset in offsets.items()
+        }
+        answers = self._ask(
+            lambda until: self.world.port.commit_offsets(
+                self.world.name(name), identity, self.world.name(group), offsets, until
+            )
+        )
+        self.trace.append((Api.TXN_OFFSET_COMMIT, [answers[at].error for at in offsets]))
+
+    def end(self, identity, *, commit, name="id") -> Identity:
+        answer = self._ask(
+            lambda until: self.world.port.end_txn(self.world.name(name), identity, commit, until)
+        )
+        return self._note(Api.END_TXN, answer)
+
+    def look(self, group="group"):
+        """Reads everything back, once the markers are written."""
+        partitions = [self.target(number) for number in range(3)]
+        for at in partitions:
+            self.closed(at)
+        for committed in (False, True):
+            seen = self.world.read(partitions, committed=committed)
+            self.trace.append(("read", committed, [seen[at] for at in partitions]))
+        group = self.world.name(group)
+        self.trace.append(("offset", self.world.offset(group, self.source())))
+
+    def closed(self, at=None, after_ms=0):
+        """Until its marker is written a partition takes late record batches as part of the
+        transaction that was ended, on the real broker: a race that a script must not run into."""
+        self.world.closed(at or self.target(), after_ms)
+
+    def next(self, identity) -> Identity:
+        """The next attempt's identity: TV1 has to ask for it."""
+        return self.init(identity) if self.profile is Profile.TV1 else identity
+
+    def _note(self, api, answer) -> Identity:
+        if answer.error:
+            self.trace.append((api, answer.error))
+            return NO_IDENTITY
+        number = self._ids.setdefault(answer.identity.producer_id, len(self._ids))
+        self.trace.append((api, 0, number, answer.identity.epoch))
+        return answer.identity
+
+    def _ask(self, request: Callable[[Deadline], object]):
+        deadline, backoff = Deadline.after_ms(20_000), Backoff()
+        answer = request(deadline)
+        while _codes(answer) & AGAIN and not deadline.has_passed:
+            backoff.sleep(deadline)
+            answer = request(deadline)
+        return answer
+
+
+def _codes(answer) -> set[int]:
+    if isinstance(answer, Mapping):
+        return {one.error for one in answer.values()}
+    return {answer.error}
+
+
+class Scripts:
+    """The scripts of one test file, each with the profiles that it runs under."""
+
+    def __init__(self) -> None:
+        self._cases: list[tuple[Callable[[Script], None], Profile]] = []
+
+    def __call__(self, *profiles: Profile):
+        def register(function):
+            self._cases.extend((function, profile) for profile in profiles)
+            return function
+
+        return register
+
+    @property
+    def each(self) -> pytest.MarkDecorator:
+        """Parametrizes a test; what is registered after it runs too, since the list is shared."""
+        return pytest.mark.parametrize(("function", "profile"), self._cases, ids=_name)
+
+
+def _name(of: Callable[[Script], None] | Profile) -> str:
+    return of.name if isinstance(of, Profile) else of.__name__
+
+
+def answers(world: World, function: Callable[[Script], None]) -> list[tuple]:
+    run = Script(world)
+    function(run)
+    assert run.trace
+    return run.trace

@@ -1,0 +1,153 @@
+"""Who owns the transactional id: fencing, being fenced, and what only looks like it."""
+
+import pytest
+from support.coordination import BOTH, TIMEOUT_MS, attempt, cluster, owner, record, some, values
+
+from eos.errors import AttemptFailedError, FencedError, KafkaRefusedError, UnavailableError
+from eos.testing.broker import Fault, Phase, SimulatedPort, Strike
+from eos.transaction.coordinator import Conclusion, Coordinator
+from eos.transaction.port import Api, Profile
+from eos.transaction.states import Disputed, Failed, Fenced, Judging, Stopped
+
+
+@BOTH
+def test_fencing_ends_what_a_former_owner_left_open(profile):
+    broker = cluster()
+    former = owner(broker, profile)
+    former.fence(some())
+    attempt(former)
+    coordinator = owner(broker, profile)
+    coordinator.fence(some())
+    assert values(broker) == []
+    assert broker.phase("id") is Phase.EMPTY
+    attempt(coordinator, b"second")
+    coordinator.commit(some())
+    assert len(values(broker)) == 1
+
+
+@BOTH
+def test_an_owner_that_was_replaced_is_fenced_for_good(profile):
+    broker = cluster()
+    former, newer = owner(broker, profile), owner(broker, profile)
+    former.fence(some())
+    attempt(former)
+    newer.fence(some())
+    assert former.commit(some()) is Conclusion.IN_DOUBT
+    with pytest.raises(FencedError):
+        former.settle(some())
+    assert former.is_disputed == (profile is Profile.TV1)
+    with pytest.raises(FencedError):
+        former.begin(some())
+    attempt(newer)
+    assert newer.commit(some()) is Conclusion.COMMITTED
+    assert len(values(broker)) == 1
+
+
+@BOTH
+def test_a_replaced_owner_learns_it_from_its_abort(profile):
+    broker = cluster()
+    former, newer = owner(broker, profile), owner(broker, profile)
+    former.fence(some())
+    former.begin(some())
+    newer.fence(some())
+    with pytest.raises(AttemptFailedError):
+        record(former)
+    assert isinstance(former.state, Failed)
+    with pytest.raises(FencedError, match="PRODUCER_FENCED"):
+        former.abort(some())
+
+
+@BOTH
+def test_our_own_timeout_is_no_fence_and_the_micro_batch_is_redone(profile):
+    broker = cluster()
+    coordinator = owner(broker, profile)
+    coordinator.fence(some())
+    before = attempt(coordinator)
+    broker.advance(TIMEOUT_MS)
+    assert coordinator.commit(some()) is Conclusion.IN_DOUBT
+    coordinator.settle(some())
+    assert values(broker) == []
+    assert coordinator.settled(committed=False) is Conclusion.NOT_COMMITTED
+    assert coordinator.identity > before
+    attempt(coordinator)
+    assert coordinator.commit(some()) is Conclusion.COMMITTED
+
+
+def test_on_a_tv1_cluster_a_timeout_looks_like_a_fence_until_the_ledger_is_read():
+    broker = cluster(server=Profile.TV1)
+    coordinator = owner(broker, Profile.TV1)
+    coordinator.fence(some())
+    attempt(coordinator)
+    broker.advance(TIMEOUT_MS)
+    assert coordinator.commit(some()) is Conclusion.IN_DOUBT
+    with pytest.raises(FencedError):
+        coordinator.settle(some())
+    assert coordinator.is_disputed
+    coordinator.fence_again(some())
+    assert isinstance(coordinator.state, Judging)
+    coordinator.settled(committed=False)
+    attempt(coordinator)
+    assert coordinator.commit(some()) is Conclusion.COMMITTED
+
+
+def test_the_second_chance_on_tv1_can_still_be_refused():
+    broker = cluster(server=Profile.TV1)
+    coordinator = owner(broker, Profile.TV1)
+    coordinator.fence(some())
+    attempt(coordinator)
+    broker.advance(TIMEOUT_MS)
+    with pytest.raises(FencedError):
+        coordinator.abort(some())
+    assert isinstance(coordinator.state, Disputed)
+    broker.arm(Fault(Api.INIT_PRODUCER_ID, Strike.ANSWER, code=90))
+    with pytest.raises(FencedError):
+        coordinator.fence_again(some())
+    assert isinstance(coordinator.state, Fenced)
+
+
+@BOTH
+def test_a_refused_fence_stops(profile):
+    broker = cluster()
+    coordinator = Coordinator(SimulatedPort(broker, profile), "id", "group", 10**9)
+    with pytest.raises(KafkaRefusedError, match="INVALID_TRANSACTION_TIMEOUT") as refused:
+        coordinator.fence(some())
+    assert "transaction.max.timeout.ms" in refused.value.hint
+    assert isinstance(coordinator.state, Stopped)
+    with pytest.raises(KafkaRefusedError, match="INVALID_TRANSACTION_TIMEOUT"):
+        coordinator.begin(some())
+
+
+@BOTH
+def test_an_unfinished_transaction_is_waited_for_and_named(profile):
+    broker = cluster()
+    former = owner(broker, profile)
+    former.fence(some())
+    attempt(former)
+    broker.hold_markers()
+    former.commit(some())
+    newer = owner(broker, profile)
+    with pytest.raises(UnavailableError, match="CONCURRENT_TRANSACTIONS"):
+        newer.fence(some())
+    broker.release_markers()
+    newer.fence(some())
+    assert len(values(broker)) == 1
+
+
+@BOTH
+def test_a_forgotten_transactional_id_is_not_taken_for_a_new_epoch(profile):
+    """Whoever owned it while it was forgotten may have committed what we are about to redo."""
+    broker = cluster()
+    coordinator = owner(broker, profile)
+    coordinator.fence(some())
+    broker.expire("id")
+    other = owner(broker, profile)
+    other.fence(some())
+    attempt(other)
+    other.commit(some())
+    broker.expire("id")
+    coordinator.begin(some())
+    with pytest.raises(AttemptFailedError, match="INVALID_PRODUCER_ID_MAPPING"):
+        record(coordinator)
+    with pytest.raises(UnavailableError, match="expired"):
+        coordinator.abort(some())
+    assert isinstance(coordinator.state, Stopped)
