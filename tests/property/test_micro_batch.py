@@ -352,24 +352,49 @@ def test_an_abort_that_fails_hides_nothing_and_is_made_up_for():
     world.check(1)
 
 
-def test_fenced_raises_at_once_with_its_cause_and_never_aborts():
+def overtake(world: World) -> None:
+    """A second copy of the pipeline starts."""
+    Coordinator(world.port, "id", "group", 60_000, backoff=NoWait).fence(Tries(9))
+
+
+def check_silent(world: World) -> None:
+    """Called once more it raises again, and sends nothing."""
+    for api in Api:
+        world.broker.arm(Fault(api, Strike.LOSE_REQUEST))
+    with pytest.raises(FencedError):
+        world.run(0)
+    assert world.broker.faults.hit == []
+
+
+def test_fenced_raises_at_once_with_its_cause_and_sends_nothing_more():
     world = World()
-    taken = World.__new__(World)
-    taken.__dict__.update(world.__dict__)
 
     def overtaken(identity: Identity) -> Sequence[Receipt]:
-        other = Coordinator(world.port, "id", "group", 60_000, backoff=NoWait)
-        other.fence(Tries(9))
+        overtake(world)
         return world.writes(0)(identity)
 
     with pytest.raises(FencedError) as caught:
         world.run(0, overtaken)
     assert isinstance(caught.value.__cause__, AttemptFailedError)
     assert len(world.identities) == 1
-    sent = len(world.broker.faults.hit)
-    with pytest.raises(FencedError):
-        world.run(0)
-    assert (len(world.broker.faults.hit), world.visible()) == (sent, [])
+    assert world.visible() == []
+    check_silent(world)
+
+
+def test_fenced_while_in_doubt_raises_at_once_and_ends_nothing(monkeypatch):
+    world = World()
+    commit = world.coordinator.commit
+
+    def overtaken(deadline):
+        overtake(world)
+        return commit(deadline)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.coordinator, "commit", overtaken)
+        with pytest.raises(FencedError):
+            world.run(0)
+    assert (len(world.identities), world.visible(), list(world.emitted)) == (1, [], [])
+    check_silent(world)
 
 
 def test_no_redo_while_stopping():
