@@ -39,7 +39,10 @@ class KafkaSource:
             .option("kafka.isolation.level", "read_committed")
             # A consumer that comes to the end of a partition asks for more before it returns what
             # it has, and waits for that answer: half a second for each partition by default.
-            .option("kafka.fetch.max.wait.ms", "20")
+            # And after each poll Spark asks the broker for both ends of the partition, on the same
+            # connection: so few polls, and a short wait. Nobody polls an idle stream.
+            .option("kafka.fetch.max.wait.ms", "10")
+            .option("kafka.max.poll.records", "10000")
             # Deleted before it was read: stop, never skip.
             .option("failOnDataLoss", "true")
         )

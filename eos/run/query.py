@@ -23,7 +23,7 @@ from eos.transform.check import check_stateless
 from eos.transform.functions import apply
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 # A micro-batch that its offsets bound to fewer records than this runs as one task, without a
 # shuffle: below it a second task costs more time than it saves.
@@ -143,7 +143,10 @@ class PipelineQuery:
                     f"(it has {', '.join(present)})"
                 )
             wanted.append(name)
-        columns = [col(name) for name in dict.fromkeys(wanted)]
+        columns = [
+            _never_null(out, name) if name == "headers" else col(name)
+            for name in dict.fromkeys(wanted)
+        ]
         coordinates = {"topic": "string", "partition": "int", "offset": "bigint"}
         if all(present.get(name) == kind for name, kind in coordinates.items()):
             columns += [col(name).alias(f"__{name}") for name in coordinates]
@@ -163,6 +166,22 @@ class PipelineQuery:
         return Targets.of(
             {name: (topics[name].partitions, limits[name]) for name in self._plan.sink_topics}
         )
+
+
+def _never_null(out: DataFrame, name: str) -> Column:
+    """An empty list instead of a null one, which mean the same headers: none.
+
+    Spark asks for the size of the Arrow batch at every row, and Arrow then goes again over all the
+    null lists since the last one that was not: without this, each row costs as much as there are
+    rows before it.
+    """
+    from pyspark.sql.functions import array, coalesce, col
+    from pyspark.sql.types import ArrayType
+
+    kind = out.schema[name].dataType
+    if not isinstance(kind, ArrayType):
+        return col(name)
+    return coalesce(col(name), array().cast(kind)).alias(name)
 
 
 def _task_error(error: Exception) -> EosError:
