@@ -135,14 +135,16 @@ def crossing(error: EosError) -> CrossingError:
 
 def crossed(text: str) -> EosError | None:
     """The error that a task raised, found in what Spark says about its failure."""
-    found = _MARK.search(text)
-    if found is None:
-        return None
-    name, message, hint, fields = json.loads(base64.b64decode(found.group(1)))
-    kind = globals().get(name)
-    if not (isinstance(kind, type) and issubclass(kind, EosError)):
-        kind = EosError  # a class of a newer or older release: the words still tell
-    return kind(message, hint=hint, **fields)
+    for mark in _MARK.finditer(text):
+        try:
+            name, message, hint, fields = json.loads(base64.b64decode(mark.group(1)))
+            kind = globals().get(name)
+            if not (isinstance(kind, type) and issubclass(kind, EosError)):
+                kind = EosError  # a class of a newer or older release: the words still tell
+            return kind(message, hint=hint, **fields)
+        except (ValueError, TypeError):  # words of a record that look like a mark, or a cut one
+            continue
+    return None
 
 
 def _is_plain(value: Any) -> bool:

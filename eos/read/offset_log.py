@@ -45,25 +45,24 @@ class Checkpoint:
         self._files = _HadoopFiles(spark)
 
     def query_id(self) -> str:
-        return str(json.loads(self._text("metadata"))["id"])
+        return parse_query_id(*self._text("metadata"))
 
     def has_commits(self) -> bool:
-        return bool(self._files.names(f"{self.location}/commits"))
+        return any(name.isdigit() for name in self._files.names(f"{self.location}/commits"))
 
     def ranges(self, batch_id: int) -> Ranges:
-        ends = _source_offsets(self._text(f"offsets/{batch_id}"), f"offsets/{batch_id}")
+        ends = parse_ends(*self._text(f"offsets/{batch_id}"))
         if batch_id == 0:
-            # Spark writes a zero byte first, for readers older than 2.1.
-            starts = _parse(self._text("sources/0/0").lstrip("\0").split("\n", 1)[1])
+            starts = parse_starts(*self._text("sources/0/0"))
         else:
-            before = f"offsets/{batch_id - 1}"
-            starts = _source_offsets(self._text(before), before)
+            starts = parse_ends(*self._text(f"offsets/{batch_id - 1}"))
         return Ranges({tp: offset for tp, offset in starts.items() if tp in ends}, ends)
 
-    def _text(self, name: str) -> str:
+    def _text(self, name: str) -> tuple[str, str]:
+        """What is in the file, and its path."""
         path = f"{self.location}/{name}"
         try:
-            return self._files.read(path)
+            return self._files.read(path), path
         except Exception as error:  # Py4J raises its own for whatever Hadoop throws
             raise PromiseBrokenError(
                 f"the checkpoint file {path} can't be read ({_reason(error)})",
@@ -87,23 +86,50 @@ def newest_with_offsets(spark: SparkSession, root: str) -> tuple[str | None, str
     return None, fresh
 
 
-def _source_offsets(text: str, name: str) -> dict[TopicPartition, int]:
-    """Line 1 is the version, line 2 the batch's metadata, then one line for each source."""
-    lines = text.split("\n")
-    if len(lines) < 3 or not lines[0].startswith("v1"):
-        raise PromiseBrokenError(
-            f"the checkpoint file {name} has a form that this release does not know",
-            hint="was it written by another Spark version, or truncated?",
-        )
-    return _parse(lines[2])
+def parse_query_id(text: str, path: str) -> str:
+    """`metadata`: one JSON object."""
+    try:
+        return str(json.loads(text)["id"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise _unknown(path, error) from error
 
 
-def _parse(text: str) -> dict[TopicPartition, int]:
-    return {
-        TopicPartition(topic, int(partition)): offset
-        for topic, partitions in json.loads(text).items()
-        for partition, offset in partitions.items()
-    }
+def parse_ends(text: str, path: str) -> Offsets:
+    """`offsets/<N>`: the version, the micro-batch's own metadata, then a line for each source."""
+    return _parse(text, path, lines_expected=3)
+
+
+def parse_starts(text: str, path: str) -> Offsets:
+    """`sources/0/0`: the version and the offsets, after a zero byte that keeps releases of Spark
+    before 2.1 from reading it."""
+    return _parse(text.lstrip("\0"), path, lines_expected=2)
+
+
+def _parse(text: str, path: str, lines_expected: int) -> Offsets:
+    """Another version, another number of sources, half a file: whatever is not exactly as this
+    release knows it could mean other offsets than it seems to."""
+    try:
+        lines = text.rstrip("\n").split("\n")
+        if lines[0] != "v1" or len(lines) != lines_expected:
+            raise ValueError(f"{len(lines)} lines, version {lines[0][:20]!r}")
+        found = {
+            TopicPartition(topic, int(partition)): int(offset)
+            for topic, partitions in json.loads(lines[-1]).items()
+            for partition, offset in partitions.items()
+        }
+        if min(found.values(), default=0) < 0:
+            raise ValueError("an offset below zero")
+        return found
+    except (ValueError, TypeError, AttributeError) as error:
+        raise _unknown(path, error) from error
+
+
+def _unknown(path: str, error: Exception) -> PromiseBrokenError:
+    return PromiseBrokenError(
+        f"the checkpoint file {path} has a form that this release does not know ({error})",
+        hint="was it written by another Spark version, or truncated?",
+        path=path,
+    )
 
 
 def _reason(error: Exception) -> str:

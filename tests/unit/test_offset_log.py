@@ -1,0 +1,75 @@
+"""Spark's checkpoint files, as Spark writes them; whatever is not exactly so stops the pipeline."""
+
+import pytest
+
+from eos.errors import PromiseBrokenError
+from eos.read.offset_log import Ranges, parse_ends, parse_query_id, parse_starts
+from eos.transaction.port import TopicPartition
+
+METADATA = (
+    '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,'
+    '"conf":{"spark.sql.shuffle.partitions":"200"}}'
+)
+OFFSETS = '{"orders":{"1":9,"0":12},"pay-ments.v1":{"0":0}}'
+PARSED = {
+    TopicPartition("orders", 0): 12,
+    TopicPartition("orders", 1): 9,
+    TopicPartition("pay-ments.v1", 0): 0,
+}
+
+
+def test_the_ends_of_a_micro_batch():
+    assert parse_ends(f"v1\n{METADATA}\n{OFFSETS}", "p/offsets/3") == PARSED
+
+
+def test_where_the_first_micro_batch_starts_behind_a_zero_byte():
+    assert parse_starts(f"\0v1\n{OFFSETS}", "p/sources/0/0") == PARSED
+
+
+def test_the_query_id():
+    assert parse_query_id('{"id":"0b1c-22"}', "p/metadata") == "0b1c-22"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "v1",
+        f"v1\n{METADATA}",
+        f"v1\n{METADATA}\n",
+        f"v1\n{METADATA}\n{OFFSETS[:-5]}",  # cut
+        f"v1\n{METADATA}\n-",  # Spark's word for a source that has no offset yet
+        f"v1\n{METADATA}\n{OFFSETS}\n{OFFSETS}",  # two sources
+        f"v2\n{METADATA}\n{OFFSETS}",
+        f"v10\n{METADATA}\n{OFFSETS}",
+        f"{METADATA}\n{OFFSETS}",
+        f"v1\n{METADATA}\n[1,2]",
+        f"v1\n{METADATA}\n12",
+        f'v1\n{METADATA}\n{{"orders":12}}',
+        f'v1\n{METADATA}\n{{"orders":{{"0":null}}}}',
+        f'v1\n{METADATA}\n{{"orders":{{"zero":1}}}}',
+        f'v1\n{METADATA}\n{{"orders":{{"0":-2}}}}',  # a word for a place, not a place
+    ],
+)
+def test_an_unknown_form_of_ends_stops_with_the_path(text):
+    with pytest.raises(PromiseBrokenError, match=r"p/offsets/3 has a form .* not know") as caught:
+        parse_ends(text, "p/offsets/3")
+    assert caught.value.fields["path"] == "p/offsets/3"
+    assert "truncated" in caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["", "\0", "\0v1", "\0v1\n", f"\0v2\n{OFFSETS}", f"\0{OFFSETS}"])
+def test_an_unknown_form_of_starts_stops_with_the_path(text):
+    with pytest.raises(PromiseBrokenError, match="p/sources/0/0 has a form"):
+        parse_starts(text, "p/sources/0/0")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '"x"', '{"id":"0b1'])
+def test_an_unknown_form_of_metadata_stops_with_the_path(text):
+    with pytest.raises(PromiseBrokenError, match="p/metadata has a form"):
+        parse_query_id(text, "p/metadata")
+
+
+def test_a_bound_of_the_records_counts_a_partition_without_a_start_from_zero():
+    first, second = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    assert Ranges({first: 5}, {first: 12, second: 3}).records_max == 7 + 3
