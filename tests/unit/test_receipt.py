@@ -19,7 +19,7 @@ def collected(*batches: pa.RecordBatch) -> list[tuple]:
 
 
 def test_receipts_that_match_the_manifests_come_back_in_the_order_of_the_targets():
-    rows = collected(receipt.rows({2: B0}, {}), receipt.rows({0: A0}, {0: 3, 2: 5}))
+    rows = collected(receipt.rows({0: A0}, {0: 3, 2: 5}), receipt.rows({2: B0}, {}))
     assert check(rows, TARGETS) == (A0, B0)
 
 

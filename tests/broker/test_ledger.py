@@ -1,0 +1,163 @@
+"""The ledger on a real broker: what it remembers, what it steps over, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+
+import pytest
+
+from eos.deadline import Deadline
+from eos.errors import PromiseBrokenError
+from eos.transaction.coordinator import Conclusion, Coordinator
+from eos.transaction.ledger import Attempt, Ledger, Position, advanced, stamped
+from eos.transaction.port import Identity, TopicPartition
+from eos.transaction.receipt import Receipt
+from eos.transaction.wire import Wire
+
+OWNER = {"deployment": "here", "host": "h", "process": 1, "version": "0"}
+START = Position(
+    ends={TopicPartition("orders", 0): 5, TopicPartition("orders", 11): 7},
+    topic_ids={"orders": "an-id"},
+)
+RECEIPT = Receipt("target", 0, records=3, offset_first=1, offset_last=3, bytes=90, digest=2**32 - 1)
+
+
+def soon() -> Deadline:
+    return Deadline.after_ms(30_000)
+
+
+@pytest.fixture
+def ledger(wire: Wire, name: str) -> Ledger:
+    made = Ledger(wire, f"{name}.ledger", "orders", OWNER)
+    made.ensure_topic(1, soon())
+    return made
+
+
+@pytest.fixture
+def owner(wire: Wire, name: str) -> Coordinator:
+    """Fenced: it may write to the ledger."""
+    made = Coordinator(wire, name, name, 60_000)
+    made.fence(soon())
+    return made
+
+
+def commit(owner: Coordinator, ledger: Ledger, make: Callable[[Identity], bytes]) -> None:
+    identity = owner.begin(soon())
+    owner.produce({ledger.partition: stamped(make(identity), identity)}, soon())
+    assert owner.commit(soon()) is Conclusion.COMMITTED
+
+
+def abort(owner: Coordinator, ledger: Ledger, record: bytes) -> None:
+    identity = owner.begin(soon())
+    owner.produce({ledger.partition: stamped(record, identity)}, soon())
+    owner.abort(soon())
+
+
+def attempt(ledger: Ledger, position: Position, number: int = 1) -> Callable[[Identity], bytes]:
+    return lambda identity: ledger.attempt_record(
+        position, Attempt(number, identity, START.ends, [RECEIPT])
+    )
+
+
+def test_what_was_committed_is_read_back(ledger, owner, wire):
+    assert ledger.read_last(soon()) is None
+    commit(owner, ledger, lambda _: ledger.start_record(START))
+    assert ledger.read_last(soon()) == START
+    ends = {TopicPartition("orders", 11): 9, TopicPartition("orders", 12): 4}
+    after = advanced(START, ends, "query", 3, {"orders": "an-id"})
+    assert after.ends == {TopicPartition("orders", 0): 5, **ends}
+    commit(owner, ledger, attempt(ledger, after, number=2))
+    assert ledger.read_last(soon()) == after
+
+    _, last = wire.read_records(ledger.partition, 0, 4, committed=True, deadline=soon())
+    body = json.loads(last.value)
+    assert last.key == b"orders"
+    assert (body["kind"], body["owner"], body["attempt"]["number"]) == ("attempt", OWNER, 2)
+    assert (body["attempt"]["producer_id"], body["attempt"]["epoch"]) == (
+        last.producer_id,
+        last.epoch,
+    )
+    assert body["attempt"]["starts"] == {"orders": {"0": 5, "11": 7}}
+    assert body["attempt"]["receipts"] == [RECEIPT.as_json()]
+
+
+def test_the_topic_is_created_so_that_it_never_forgets_and_found_again(ledger, wire, name):
+    for setting in ("retention.ms", "retention.bytes"):
+        assert wire.topic_config(f"{name}.ledger", setting, soon()) == "-1"
+    ledger.ensure_topic(1, soon())
+
+
+def test_aborted_attempts_are_stepped_over(ledger, owner):
+    commit(owner, ledger, lambda _: ledger.start_record(START))
+    other = advanced(START, {TopicPartition("orders", 0): 99}, "query", 0, {})
+    for _ in range(3):
+        abort(owner, ledger, ledger.start_record(other))
+    assert ledger.read_last(soon()) == START
+
+
+def test_it_looks_back_as_far_as_it_takes(ledger, owner, wire):
+    commit(owner, ledger, lambda _: ledger.start_record(START))
+    after = advanced(START, {}, "query", 0, {})
+    commit(owner, ledger, attempt(ledger, after))
+    record = ledger.start_record(START)
+    for _ in range(160):  # a record and a marker each
+        abort(owner, ledger, record)
+    end = wire.list_offsets([ledger.partition], "latest", committed=True, deadline=soon())
+    assert end[ledger.partition] == 2 * 162
+    assert ledger.read_last(soon()) == after
+
+
+def test_a_ledger_of_aborted_attempts_only_is_empty(ledger, owner):
+    for _ in range(130):
+        abort(owner, ledger, ledger.start_record(START))
+    assert ledger.read_last(soon()) is None
+
+
+def test_an_open_transaction_of_somebody_else_is_waited_for_and_then_named(ledger, owner, wires):
+    commit(owner, ledger, lambda _: ledger.start_record(START))
+    stranger = f"stranger-{uuid.uuid4().hex}"
+    other = Coordinator(wires(), stranger, stranger, 60_000)
+    identity = other.fence(soon())
+    assert identity == other.begin(soon())
+    other.produce({ledger.partition: stamped(ledger.start_record(START), identity)}, soon())
+    with pytest.raises(PromiseBrokenError, match=r"open on the ledger '.*' from offset 2 on"):
+        ledger.read_last(Deadline.after_ms(1_500))
+    other.abort(soon())
+    assert ledger.read_last(soon()) == START
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("retention.ms", "604800000"),
+        ("retention.bytes", "1000000"),
+        ("cleanup.policy", "compact"),
+        ("cleanup.policy", "compact,delete"),
+    ],
+)
+def test_a_topic_that_would_forget_is_refused(wire, name, setting, value):
+    wire.create_topic(name, 1, 1, {"retention.ms": "-1", setting: value}, soon())
+    with pytest.raises(PromiseBrokenError) as caught:
+        Ledger(wire, name, "orders", OWNER).ensure_topic(1, soon())
+    assert f"{setting}={value}" in caught.value.message
+    assert f"set {setting}=" in caught.value.hint
+
+
+def test_a_record_of_something_else_is_refused(ledger, wire, name, make_batch):
+    owner = Coordinator(wire, name, name, 60_000)
+    owner.fence(soon())
+    for value in (b"", b"hello", b"[1]", b'{"format": 99, "pipeline": "orders"}', b"\xff"):
+        identity = owner.begin(soon())
+        owner.produce({ledger.partition: make_batch(identity, 0, value)}, soon())
+        assert owner.commit(soon()) is Conclusion.COMMITTED
+        with pytest.raises(PromiseBrokenError, match="not one that this release wrote"):
+            ledger.read_last(soon())
+
+
+def test_the_ledger_of_another_pipeline_is_refused(ledger, owner, wire):
+    other = Ledger(wire, ledger.partition.topic, "customers", OWNER)
+    commit(owner, ledger, lambda _: ledger.start_record(START))
+    with pytest.raises(PromiseBrokenError, match=r"for 'customers' .*pipeline 'orders'"):
+        other.read_last(soon())

@@ -1,0 +1,129 @@
+"""A writer on a real broker: what it hands back is what lies in the log."""
+
+from __future__ import annotations
+
+import google_crc32c
+import pyarrow as pa
+import pytest
+
+from eos.deadline import Deadline
+from eos.encode.codec import Codec
+from eos.encode.record_batch import Columns, encode
+from eos.encode.targets import Targets
+from eos.errors import AttemptFailedError, RecordRefusedError
+from eos.faults import CrashPlan
+from eos.transaction.coordinator import Conclusion, Coordinator
+from eos.transaction.port import Identity, TopicPartition
+from eos.transaction.wire import Wire
+from eos.transaction.writer import Writer
+
+PARTITIONS, RECORD_BATCHES, RECORDS = 4, 20, 50
+
+
+def soon() -> Deadline:
+    return Deadline.after_ms(30_000)
+
+
+@pytest.fixture
+def targets(wire: Wire, name: str) -> Targets:
+    wire.create_topic(f"{name}-a", 3, 1, {}, soon())
+    wire.create_topic(f"{name}-b", 1, 1, {}, soon())
+    return Targets.of({f"{name}-a": (3, 1_000_000), f"{name}-b": (1, 1_000_000)})
+
+
+@pytest.fixture
+def owner(wire: Wire, name: str) -> Coordinator:
+    made = Coordinator(wire, name, name, 60_000)
+    made.fence(soon())
+    return made
+
+
+def a_writer(wire: Wire, name: str, identity: Identity, targets: Targets) -> Writer:
+    return Writer(wire, name, identity, targets, soon(), CrashPlan())
+
+
+def values(target: int, number: int) -> list[bytes]:
+    return [b"%d.%d.%d" % (target, number, each) + b"." * 1_000 for each in range(RECORDS)]
+
+
+def encoded(target: int, number: int):
+    array = pa.array(values(target, number), pa.binary())
+    return encode(Columns(key=array, value=array), Codec.LZ4, 1_700_000_000_000)
+
+
+def record(wire: Wire, name: str, owner: Coordinator, make_batch) -> None:
+    """The ledger's part, without which nothing can be committed."""
+    wire.create_topic(f"{name}-l", 1, 1, {}, soon())
+    batch = make_batch(owner.identity, 0, b"ledger")
+    owner.produce({TopicPartition(f"{name}-l", 0): batch}, soon())
+
+
+def test_receipts_are_what_lies_in_the_log(wire, wires, name, targets, owner, make_batch):
+    identity = owner.begin(soon())
+    writer = a_writer(wires(), name, identity, targets)
+    digests = [0] * PARTITIONS
+    for number in range(RECORD_BATCHES):
+        for target in range(PARTITIONS):
+            batch = encoded(target, number)
+            digests[target] = google_crc32c.extend(digests[target], batch.digest.to_bytes(4, "big"))
+            writer.add(target, batch.blob, batch.records, batch.digest)
+        writer.advance()
+    receipts = writer.finish()
+    states = wire.describe_producers(targets.partitions, soon())
+    record(wire, name, owner, make_batch)
+    assert owner.commit(soon()) is Conclusion.COMMITTED
+
+    for target, at in enumerate(targets.partitions):
+        receipt = receipts[target]
+        records = wire.read_records(at, 0, receipt.offset_last + 1, committed=True, deadline=soon())
+        expected = [v for number in range(RECORD_BATCHES) for v in values(target, number)]
+        assert [one.value for one in records] == expected
+        assert {(one.producer_id, one.epoch) for one in records} == {identity}
+        assert [one.offset for one in records] == list(range(len(expected)))
+        assert (receipt.topic, receipt.partition) == at
+        assert (receipt.offset_first, receipt.offset_last) == (0, len(expected) - 1)
+        assert (receipt.records, receipt.digest) == (len(expected), digests[target])
+        (state,) = states[at]
+        assert state.sequence_last == receipt.sequence_last
+
+
+def test_a_second_writer_of_the_same_identity_is_refused_before_it_sends(
+    wire, wires, name, targets, owner
+):
+    identity = owner.begin(soon())
+    first = a_writer(wire, name, identity, targets)
+    batch = encoded(2, 0)
+    first.add(2, batch.blob, batch.records, batch.digest)
+    first.finish()
+    second = a_writer(wires(), name, identity, targets)
+    other = encoded(2, 1)
+    second.add(2, other.blob, other.records, other.digest)
+    with pytest.raises(AttemptFailedError, match=f"-a-2: a task .* sequence {RECORDS - 1}"):
+        second.finish()
+    owner.abort(soon())
+    # the next attempt's identity is on the partition too by now, in the abort's marker
+    third = a_writer(wire, name, owner.begin(soon()), targets)
+    third.add(2, other.blob, other.records, other.digest)
+    assert third.finish()[2].records == RECORDS
+    owner.abort(soon())
+
+
+def test_a_writer_of_an_ended_attempt_is_refused(wire, wires, name, targets, owner):
+    identity = owner.begin(soon())
+    owner.abort(soon())
+    straggler = a_writer(wires(), name, identity, targets)
+    batch = encoded(0, 0)
+    straggler.add(0, batch.blob, batch.records, batch.digest)
+    with pytest.raises(AttemptFailedError, match=r"-a-0"):
+        straggler.finish()
+    assert wire.read_records(targets.partitions[0], 0, 0, committed=False, deadline=soon()) == []
+
+
+def test_a_record_batch_that_is_too_large_is_named(wire, name, targets, owner):
+    big = pa.array([b"x" * 2_000_000], pa.binary())
+    batch = encode(Columns(key=big, value=big), Codec.NONE)
+    writer = a_writer(wire, name, owner.begin(soon()), targets)
+    writer.add(1, batch.blob, batch.records, batch.digest)
+    with pytest.raises(RecordRefusedError, match=r"MESSAGE_TOO_LARGE \(10\) to Produce for .*-a-1"):
+        writer.finish()
+    owner.abort(soon())
