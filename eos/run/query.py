@@ -13,6 +13,7 @@ from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, Transfo
 from eos.faults import CrashPlan
 from eos.plan.plan import Plan
 from eos.read.offset_log import Checkpoint, Ranges
+from eos.run.session import ARROW_BYTES_MAX
 from eos.run.tasks import EncodeAndWriteTask, EncodeTask, WriteStage, WriteTask
 from eos.transaction import receipt
 from eos.transaction.micro_batch import STEP_TIMEOUT_MS, MicroBatches, Step
@@ -99,6 +100,9 @@ class PipelineQuery:
             record_batch_bytes_max=self._wire.settings.max_request_bytes,
             base_timestamp_ms=int(time.time() * 1000),
             turn=batch_id,
+            # A little more than Spark's Arrow batches, which may exceed their limit by a row: one
+            # of them is a chunk then, and not two halves.
+            chunk_bytes_max=ARROW_BYTES_MAX * 5 // 4,
         )
         write = WriteStage(
             settings=self._wire.settings,
