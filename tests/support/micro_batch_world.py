@@ -1,0 +1,145 @@
+"""One pipeline on the simulated broker, started as a process starts and run as Spark runs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from eos.deadline import Backoff
+from eos.errors import AttemptFailedError, NoAnswerError, UnavailableError
+from eos.testing.broker import SimulatedBroker, SimulatedPort
+from eos.testing.broker.kit import Tries, record_batch
+from eos.transaction.coordinator import Conclusion, Coordinator
+from eos.transaction.ledger import Ledger, Position, stamped
+from eos.transaction.micro_batch import MicroBatches, Step
+from eos.transaction.port import CommittedOffset, Identity, Profile, TopicPartition
+from eos.transaction.receipt import Receipt
+from support.simulated_ledger import LedgerWire, stored
+
+LEDGER, SOURCE, TARGET = (TopicPartition(name, 0) for name in ("ledger", "source", "target"))
+SIZE = 10  # records of a micro-batch
+TRIES = 4
+
+
+class NoWait(Backoff):
+    def sleep(self, deadline):
+        assert deadline.left_ms == 0
+
+
+class FewTries:
+    """In the place of `Deadline`: no clock."""
+
+    @staticmethod
+    def after_ms(_timeout_ms: float) -> Tries:
+        return Tries(TRIES)
+
+
+class Interrupt:
+    """In the place of `CrashPlan`: raises at the planned point, once, instead of killing."""
+
+    def __init__(self, point: str = "", error: type[BaseException] = KeyboardInterrupt) -> None:
+        self.point = point
+        self.error = error
+
+    def reached(self, point: str) -> None:
+        if point == self.point:
+            self.point = ""
+            raise self.error(f"at {point}")
+
+
+class Emitted(list):
+    emit = list.append
+
+
+def step(number: int, query: str = "q") -> Step:
+    return Step(query, number, {SOURCE: number * SIZE}, {SOURCE: (number + 1) * SIZE})
+
+
+class World:
+    """One pipeline: started as a process starts, run as Spark runs it."""
+
+    def __init__(self) -> None:
+        self.broker = SimulatedBroker({"ledger": 1, "source": 1, "target": 1})
+        self.identities: list[Identity] = []
+        self.crash = Interrupt()
+        self.start()
+
+    def start(self) -> None:
+        """A new process: fence, then read how far the ledger has come."""
+        self.port = SimulatedPort(self.broker, Profile.TV2)
+        self.coordinator = Coordinator(
+            self.port,
+            "id",
+            "group",
+            60_000,
+            self.reached,
+            backoff=NoWait,
+        )
+        self.ledger_wire = LedgerWire(self.broker)
+        self.ledger = Ledger(self.ledger_wire, "ledger", "p", {"host": "here"})
+        self.coordinator.fence(Tries(9))
+        position = self.ledger.read_last(Tries(9))
+        if position is None:
+            position = Position({SOURCE: 0}, {"source": "topic-id"})
+            identity = self.coordinator.begin(Tries(9))
+            record = stamped(self.ledger.start_record(position), identity)
+            self.coordinator.produce({LEDGER: record}, Tries(9))
+            assert self.coordinator.commit(Tries(9)) is Conclusion.COMMITTED
+        self.emitted = Emitted()
+        self.batches = MicroBatches(
+            self.coordinator,
+            self.ledger,
+            position,
+            self.emitted,
+            self.crash,
+            lambda: {"source": "topic-id"},
+        )
+
+    def reached(self, point: str) -> None:
+        self.crash.reached(point)
+
+    def run(self, number: int, execute: Callable[[Identity], Sequence[Receipt]] | None = None):
+        self.batches.crash = self.crash
+        self.batches.run(step(number), execute or self.writes(number))
+
+    def writes(self, number: int, *errors: BaseException | None):
+        """A job: writes its record, then raises the next of the errors, if one is left."""
+        left = list(errors)
+
+        def execute(identity: Identity) -> Sequence[Receipt]:
+            assert identity not in self.identities, "one epoch, one attempt"
+            self.identities.append(identity)
+            blob = record_batch(identity, 0, [b"%d" % number])
+            for _ in range(TRIES):
+                try:
+                    answer = self.port.produce("id", {TARGET: blob}, Tries(1))[TARGET]
+                except NoAnswerError:
+                    continue
+                break
+            else:
+                raise UnavailableError("the leader does not answer")
+            if answer.error:
+                raise AttemptFailedError(f"answered {answer.error}")
+            error = left.pop(0) if left else None
+            if error is not None:
+                raise error
+            return [Receipt("target", 0, 1, answer.offset, answer.offset, len(blob), 7)]
+
+        return execute
+
+    def visible(self) -> list[int]:
+        entries = self.broker.read_committed(TARGET)
+        return [int(record.value) for entry in entries for record in stored(entry)]
+
+    def ledger_body(self) -> dict:
+        return json.loads(stored(self.broker.read_committed(LEDGER)[-1])[0].value)
+
+    def check(self, count: int) -> None:
+        assert self.visible() == list(range(count))
+        body = self.ledger_body()
+        assert (body["batch_id"], body["ends"]) == (count - 1, {"source": {"0": count * SIZE}})
+        committed = self.broker.committed_offsets("group")[SOURCE]
+        assert committed == CommittedOffset(count * SIZE)
+
+    def of_kind(self, kind: type) -> list:
+        return [event for event in self.emitted if isinstance(event, kind)]
