@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eos.arrow import array_of, scalar_of, values_of
 from eos.encode.varint import Ints
 from eos.errors import RecordRefusedError
 
@@ -30,8 +31,9 @@ class Columns:
     def __len__(self) -> int:
         return len(self.value)
 
-    def take(self, rows: Any) -> Columns:
-        return Columns(*(None if each is None else each.take(rows) for each in self._all()))
+    def take(self, rows: Ints) -> Columns:
+        order = array_of(rows, pa.int64())
+        return Columns(*(None if each is None else each.take(order) for each in self._all()))
 
     def slice(self, start: int, end: int) -> Columns:
         return Columns(
@@ -63,9 +65,9 @@ def blobs(array: Any, name: str) -> Blobs:
     offsets, data = bytes_of(binary)
     lengths = np.diff(offsets)
     if binary.null_count:
-        null = ~binary.is_valid().to_numpy(zero_copy_only=False)
+        null = values_of(binary.is_null())
         if lengths[null].any():  # Arrow allows bytes beneath a null
-            binary = pc.fill_null(binary, b"")
+            binary = pc.fill_null(binary, scalar_of(b"", pa.binary()))
             offsets, data = bytes_of(binary)
             lengths = np.diff(offsets)
         lengths = np.where(null, np.int32(-1), lengths)

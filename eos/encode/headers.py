@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eos.arrow import scalar_of, values_of
 from eos.encode import varint
 from eos.encode.columns import Blobs, blobs, bytes_of, sliced
 from eos.encode.varint import Ints
@@ -36,7 +37,7 @@ def headers(lists: Any) -> Headers | None:
     if lists is None or pa.types.is_null(lists.type):
         return None
     _check_type(lists.type)
-    counts = pc.fill_null(pc.list_value_length(lists), 0).cast(pa.int32()).to_numpy()
+    counts = values_of(pc.list_value_length(lists).cast(pa.int32()))
     first = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=first[1:])
     if not first[-1]:
@@ -54,7 +55,7 @@ def headers(lists: Any) -> Headers | None:
 
 def _encode(keys: Blobs, values: Blobs, first: Ints) -> Any:
     key_prefix, value_prefix = _length_prefixes(keys), _length_prefixes(values)
-    empty = pa.scalar(b"", pa.binary())
+    empty = scalar_of(b"", pa.binary())
     each = pc.binary_join_element_wise(key_prefix, keys.array, value_prefix, values.array, empty)
     offsets, data = bytes_of(each)
     # A record's headers lie next to each other already: only the offsets get fewer.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow.compute as pc
 
+from eos.arrow import values_of
 from eos.encode import varint
 from eos.encode.columns import Blobs, Columns, blobs
 from eos.encode.headers import Headers, headers
@@ -52,8 +52,7 @@ def layout(columns: Columns, base_timestamp_ms: int) -> Layout:
         sizes += header_count_sizes + listed.byte_counts
     timestamps = None
     if columns.timestamp is not None:
-        filled = pc.fill_null(columns.timestamp, base_timestamp_ms)
-        timestamps = filled.to_numpy(zero_copy_only=False)
+        timestamps = values_of(columns.timestamp, null=base_timestamp_ms)
     return Layout(
         keys=keys,
         values=values,

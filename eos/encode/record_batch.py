@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eos.arrow import scalar_of
 from eos.encode import varint
 from eos.encode.codec import Codec, compress
 from eos.encode.columns import Columns, bytes_of
@@ -128,12 +129,12 @@ def _records(rows: Layout, starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
     middle.varint(rows.value_length, rows.value_length_sizes)
     parts = [head.column(), rows.keys.array, middle.column(), rows.values.array]
     if rows.headers is None:
-        parts.append(pa.scalar(b"\0", pa.binary()))
+        parts.append(scalar_of(b"\0", pa.binary()))
     else:
         header_count = varint.Rows(len(first))
         header_count.varint(rows.header_count, rows.header_count_sizes)
         parts += [header_count.column(), rows.headers.encoded]
-    return bytes_of(pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary())))
+    return bytes_of(pc.binary_join_element_wise(*parts, scalar_of(b"", pa.binary())))
 
 
 def _record_batch(

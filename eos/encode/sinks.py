@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eos.arrow import array_of, values_of
 from eos.encode.codec import Codec
 from eos.encode.columns import Columns, blobs
 from eos.encode.partition import Partitioner, Turn, partitions
@@ -90,7 +91,11 @@ def targets_of(
         count = targets.count(topic)
         turn = turns.setdefault(topic, Turn(first_turn % count))
         at: Any = slice(None) if where is None else where
-        some = keys if where is None else blobs(columns.key.take(pa.array(where)), sink.key_column)
+        some = (
+            keys
+            if where is None
+            else blobs(columns.key.take(array_of(where, pa.int64())), sink.key_column)
+        )
         limit = min(bytes_max, targets.record_batch_bytes_max[targets.first(topic)])
         chosen[at] = partitions(some, byte_counts[at], count, limit, sink.partitioner, turn)
         firsts[at] = targets.first(topic)
@@ -108,7 +113,7 @@ def _by_topic(
     assert sink.topic_column is not None
     names = _column(rows, sink.topic_column)
     encoded = names.dictionary_encode()
-    codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
+    codes = values_of(encoded.indices, null=-1)
     if (codes < 0).any():
         refusal.no_topic(int(np.argmax(codes < 0)), sink.topic_column)
     groups = []
@@ -127,8 +132,8 @@ def _put_explicit(wanted: Any, chosen: Ints, counts: Ints, refusal: Refusal) -> 
             f"the partition column has the type {wanted.type}",
             hint="a partition is an integer, or null where the partitioner is to choose",
         )
-    given = wanted.is_valid().to_numpy(zero_copy_only=False)
-    numbers = pc.fill_null(wanted.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    given = values_of(wanted.is_valid())
+    numbers = values_of(wanted.cast(pa.int64()))
     wrong = given & ((numbers < 0) | (numbers >= counts))
     if wrong.any():
         row = int(np.argmax(wrong))
@@ -147,10 +152,11 @@ def _milliseconds(rows: pa.Table, name: str) -> Any:
             f"the timestamp column {name} has the type {kind}",
             hint="a record's timestamp is a timestamp, or an integer of milliseconds since 1970",
         )
-    values = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    values = values_of(column.cast(pa.int64()))
     per_ms = {"us": 1000, "ns": 1_000_000}.get(kind.unit, 1)
     values = values * 1000 if kind.unit == "s" else values // per_ms
-    return pa.array(values, pa.int64(), mask=column.is_null().to_numpy(zero_copy_only=False))
+    null = pa.nulls(1, pa.int64())[0]
+    return pc.if_else(column.is_null(), null, array_of(values, pa.int64()))
 
 
 def _column(rows: pa.Table, name: str) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from eos.arrow import array_of, binaries
 from eos.encode.chunks import chunks
 from eos.encode.layout import layout
 from eos.encode.partition import Turn
@@ -147,10 +148,10 @@ class _Task:
             range(first, self.position),
             [row.records for row in rows],
             [row.digest for row in rows],
-            [row.blob for row in rows],
         ]
-        arrays = [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+        arrays = [array_of(c, SCHEMA.field(at).type) for at, c in enumerate(columns)]
+        blobs = binaries([row.blob for row in rows])
+        return pa.RecordBatch.from_arrays([*arrays, blobs], schema=SCHEMA)
 
 
 def read_manifest(blob: bytes) -> dict[int, int]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from eos.arrow import array_of
 from eos.encode.targets import Targets
 from eos.errors import AttemptFailedError
 
@@ -64,7 +65,7 @@ def rows(receipts: Mapping[int, Receipt], planned: Mapping[int, int]) -> pa.Reco
     ]
     lines += [(True, target, count, -1, -1, 0, 0) for target, count in planned.items()]
     columns = list(zip(*lines, strict=True)) if lines else [()] * len(_ARROW)
-    arrays = [pa.array(c, f.type) for c, f in zip(columns, _ARROW, strict=True)]
+    arrays = [array_of(c, f.type) for c, f in zip(columns, _ARROW, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
 
 

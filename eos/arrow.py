@@ -1,0 +1,48 @@
+"""Arrow columns out of numbers and bytes and back, for what runs in Python workers.
+
+`pyarrow.array`, `pyarrow.scalar` and `to_numpy` import pandas at their first call, whatever they
+are given: 40 MB of memory in every worker, and a large part of its first task's time. So neither
+this nor the stages call them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def array_of(values: Any, kind: Any) -> Any:
+    """Integers or booleans, none of them null. An array of numpy that fits is not copied."""
+    if kind == pa.bool_():
+        data = np.packbits(np.asarray(values, np.bool_), bitorder="little")
+    else:
+        data = np.ascontiguousarray(values, kind.to_pandas_dtype())  # the name misleads: numpy's
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(data)], null_count=0)
+
+
+def binaries(values: Sequence[bytes]) -> Any:
+    """Byte strings, 2 GB of them at most."""
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([len(value) for value in values], out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(values), buffers, null_count=0)
+
+
+def scalar_of(value: int | bytes, kind: Any) -> Any:
+    return (array_of([value], kind) if isinstance(value, int) else binaries([value]))[0]
+
+
+def values_of(array: Any, null: int = 0) -> Any:
+    """The numbers or booleans of an array, with `null` in the place of a null."""
+    if array.null_count:
+        array = pc.fill_null(array, scalar_of(null, array.type))
+    data = array.buffers()[1] or b""
+    if array.type == pa.bool_():
+        every = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little").astype(np.bool_)
+    else:
+        every = np.frombuffer(data, array.type.to_pandas_dtype())
+    return every[array.offset : array.offset + len(array)]
