@@ -17,14 +17,17 @@ from eos.faults import MOMENTS, POINTS
 
 # Small micro-batches run as one task, large ones with a shuffle: both ways must survive.
 SIZES = {"python": 500, "jvm": 500, "both": 51_000}
+# Enough micro-batches for every run that dies after its commit. A driver whose JVM alone dies goes
+# on until it notices, and may commit at any point.
+COUNTS = {"python": 10, "jvm": 18, "both": 9}
 PARTITIONS = 4
 
 
-def filled(project: Project, records: int) -> None:
+def filled(project: Project, victim: str) -> None:
+    records = SIZES[victim]
     project.declare(records, PARTITIONS)
     outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
-    # Enough for a micro-batch or two for every run that dies after its commit.
-    outside.fill(project.broker.bootstrap, project.source, range(records * 9))
+    outside.fill(project.broker.bootstrap, project.source, range(records * COUNTS[victim]))
 
 
 @pytest.mark.timeout(1200)  # seventeen runs of spark-submit
@@ -32,7 +35,7 @@ def filled(project: Project, records: int) -> None:
 def test_every_record_once_in_order_whatever_dies_when(
     project: Project, victim: str, tmp_path: Path
 ) -> None:
-    filled(project, SIZES[victim])
+    filled(project, victim)
     for point in POINTS:
         for moment in MOMENTS:
             log = tmp_path / f"{point}.{moment}"
