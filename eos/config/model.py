@@ -239,10 +239,9 @@ class PipelineFile(Strict):
 
 
 class KafkaProfile(Strict):
-    """No `bootstrap`: an embedded broker is started. `security` has Kafka's own property names."""
+    """No `bootstrap`: an embedded broker is started."""
 
     bootstrap: Addresses | None = None
-    security: dict[str, SettingText] = Field(default_factory=dict, repr=False)
 
 
 class SparkProfile(Strict):

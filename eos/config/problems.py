@@ -158,9 +158,7 @@ def _expected(
 
 
 def _got(places: Places, location: Location) -> str:
-    """What is written there; nothing for a mapping or list, and for what may be a secret."""
-    if "security" in location:
-        return ""
+    """What is written there; nothing for a mapping or list."""
     written = places.written(location)
     return f", got {written}" if written.startswith("`") else ""
 

@@ -18,25 +18,32 @@ _SESSION = {
 }
 _REQUIRED = {
     # Rule R1: a second copy of a writing task would send under the identity of the first.
-    "spark.speculation": ("false", "false"),
+    "spark.speculation": "false",
     # A repeated stage starts its tasks at attempt 0 again, where a writer can't see it.
-    "spark.stage.maxConsecutiveAttempts": ("1", "4"),
+    "spark.stage.maxConsecutiveAttempts": "1",
+    # A writer's second attempt refuses to send anyway, and its refusal would hide why the first
+    # one failed. The whole micro-batch is redone instead.
+    "spark.task.maxFailures": "1",
 }
 
 
 def open_session(name: str) -> SparkSession:
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
+    # What spark-submit was told is known to the JVM only, and there before the context is.
+    SparkContext._ensure_initialized()  # noqa: SLF001 - PySpark has no public way
+    given = SparkConf()
     builder = SparkSession.builder.appName(name)
-    spark = builder.config("spark.stage.maxConsecutiveAttempts", "1").getOrCreate()
-    conf = spark.sparkContext.getConf()
-    for key, (wanted, default) in _REQUIRED.items():
-        value = str(conf.get(key, default))
+    for key, wanted in _REQUIRED.items():
+        value = given.get(key) or wanted
         if value != wanted:
             raise UsageError(
                 f"{key} is {value}; exactly-once needs {wanted}",
                 hint=f"set spark.conf {key}: {wanted} in the profile, or drop the option",
             )
+        builder = builder.config(key, wanted)
+    spark = builder.getOrCreate()
     for key, value in _SESSION.items():
         spark.conf.set(key, value)
     return spark

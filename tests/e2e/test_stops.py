@@ -133,6 +133,16 @@ def test_a_missing_source_topic_is_a_sentence(project: Project) -> None:
     assert has_no_trace(stopped.stderr), stopped.stderr
 
 
+def test_a_setting_that_breaks_the_promise_is_refused(project: Project) -> None:
+    project.declare(1000)
+    profile = project.folder / "conf" / "test.yaml"
+    profile.write_text(profile.read_text() + "    spark.speculation: true\n")
+    stopped = project.run()
+    assert stopped.returncode == 2, stopped.stderr
+    assert "spark.speculation is true; exactly-once needs false" in stopped.stderr
+    assert has_no_trace(stopped.stderr), stopped.stderr
+
+
 def test_sigterm_ends_the_run_cleanly_and_the_next_goes_on(project: Project) -> None:
     filled(project, 500, 5_000, FOREVER)
     log = project.folder / "first.log"

@@ -334,16 +334,6 @@ def test_settings_are_texts_however_yaml_reads_them(tmp_path):
     assert found.spark.conf == {"a": "false", "b": "4", "c": "1.5", "d": "x"}
 
 
-@pytest.mark.parametrize("security", ["hunter2", "{sasl.password: [hunter2]}"])
-def test_a_secret_never_shows(tmp_path, security):
-    conf(tmp_path, "a", f"kafka: {{security: {security}}}")
-    with pytest.raises(UsageError) as caught:
-        load_profile("a", tmp_path, {})
-    assert "hunter2" not in str(caught.value)
-    conf(tmp_path, "b", "kafka: {security: {sasl.password: hunter2}}")
-    assert "hunter2" not in repr(load_profile("b", tmp_path, {}))
-
-
 @pytest.mark.parametrize("address", ["nohost", "a:", ":9", "a b:9", "http://a:9"])
 def test_an_address_needs_host_and_port(tmp_path, address):
     conf(tmp_path, "a", f"kafka: {{bootstrap: '{address}'}}")
