@@ -1,0 +1,69 @@
+"""Starts `arms_job.py` as a user starts a job, and reads what it measured."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from eos.launch import spark
+from eos.launch.embedded import EmbeddedKafka
+from eos.launch.jars import SPARK, ensure
+from eos.launch.java import find_java
+
+CHECKOUT = Path(__file__).parents[2]
+MASTER = "local[2]"
+CONF = {
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.stage.maxConsecutiveAttempts": "1",
+}
+
+
+def run_arms(
+    broker: EmbeddedKafka,
+    folder: Path,
+    source: str,
+    arms: Sequence[str],
+    records_a_micro_batch: int,
+    rounds: int,
+    timeout_s: float,
+) -> list[dict[str, Any]]:
+    """What each arm took in each round, without round 0, which only warms up."""
+    results = folder / "results"
+    settings = {
+        "bootstrap": broker.bootstrap,
+        "broker_pids": [node.pids()["broker_pid"] for node in broker.nodes],
+        "source": source,
+        "partitions": 4,
+        "records_a_micro_batch": records_a_micro_batch,
+        "rounds": rounds,
+        "arms": list(arms),
+        "root": str(folder),
+        "results": str(results),
+    }
+    (folder / "settings.json").write_text(json.dumps(settings))
+    found = spark.find_spark()
+    words = [str(found.submit), "--master", MASTER]
+    words += ["--jars", ",".join(map(str, ensure(SPARK)[SPARK]))]
+    for key, value in CONF.items():
+        words += ["--conf", f"{key}={value}"]
+    words += [str(CHECKOUT / "tests" / "bench" / "arms_job.py"), str(folder / "settings.json")]
+    with (folder / "job.log").open("wb") as log:
+        done = subprocess.run(
+            words,
+            env=spark.environment(found, find_java().home, MASTER, folder, CHECKOUT),
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # its CPU time is that of its session
+            timeout=timeout_s,
+            check=False,
+        )
+    assert done.returncode == 0, (folder / "job.log").read_text()[-3000:]
+    runs = [json.loads(line) for line in results.read_text().splitlines()]
+    return [run for run in runs if run["round"]]

@@ -1,0 +1,57 @@
+"""What /proc says of the processes of a Spark application."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_SESSION, _USED, _USED_BY_ENDED = 3, slice(11, 13), slice(13, 15)  # after the state's index 0
+
+
+def cpu_seconds_of_session(session: int) -> float:
+    """CPU time of every process of a session: JVM, driver, workers, and those that ended."""
+    ticks = 0
+    for stat in filter(None, map(_stat, _processes())):
+        if int(stat[_SESSION]) == session:
+            ticks += sum(map(int, stat[_USED] + stat[_USED_BY_ENDED]))
+    return ticks / _TICKS
+
+
+def cpu_seconds_of(pid: int) -> float:
+    stat = _stat(Path(f"/proc/{pid}"))
+    return sum(map(int, stat[_USED])) / _TICKS
+
+
+def workers(variable: str) -> Iterator[Path]:
+    """Spark's Python workers that were started with this `NAME=value` in their environment."""
+    for process in _processes():
+        if b"pyspark.daemon" in _read(process / "cmdline") and (
+            variable.encode() in _read(process / "environ").split(b"\0")
+        ):
+            yield process
+
+
+def peak_mb(process: Path) -> float:
+    """The most memory that a process ever had resident; 0 if it has ended."""
+    for line in _read(process / "status").splitlines():
+        if line.startswith(b"VmHWM:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def _processes() -> Iterator[Path]:
+    return Path("/proc").glob("[0-9]*")
+
+
+def _stat(process: Path) -> list[str]:
+    """The fields from the state on; none if the process has ended."""
+    return _read(process / "stat").decode().rpartition(")")[2].split()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
