@@ -41,7 +41,7 @@ class KafkaSource:
             # it has, and waits for that answer: half a second for each partition by default.
             # And after each poll Spark asks the broker for both ends of the partition, on the same
             # connection: so few polls, and a short wait. Nobody polls an idle stream.
-            .option("kafka.fetch.max.wait.ms", "10")
+            .option("kafka.fetch.max.wait.ms", "1")
             .option("kafka.max.poll.records", "10000")
             # Deleted before it was read: stop, never skip.
             .option("failOnDataLoss", "true")
