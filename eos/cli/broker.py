@@ -26,7 +26,9 @@ _Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout."
 @app.command()
 def start(
     profile: _Profile = None,
-    port: Annotated[int | None, typer.Option(help="The port to listen on.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="The port to listen on.")
+    ] = None,
     as_json: _Json = False,
 ) -> None:
     """Start it, or keep the one that runs; pipelines of this profile then use it."""
@@ -47,6 +49,9 @@ def stop(profile: _Profile = None, as_json: _Json = False) -> None:
         kafka.start()
         kafka.forget()
         kafka.stop()
+    else:
+        # It may have died while it was to stay: the next pipeline's broker must not inherit that.
+        EmbeddedKafka(root).forget()
     _print(status_of(root), as_json)
 
 

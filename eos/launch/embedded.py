@@ -219,7 +219,8 @@ class EmbeddedKafka:
     def _choose(self, before: list[Ports]) -> list[Ports]:
         """The ports of the last start where they are free, so that an address stays good."""
         every = [port for pair in before for port in (pair.client, pair.controller)]
-        if not every or not all(map(is_free, every)):
+        # A port that was the controller's before, and is now asked for clients, serves one only.
+        if not every or self._port in every[1:] or not all(map(is_free, every)):
             every = free_ports(2 * self._count)
         if self._port is not None:
             if not is_free(self._port):

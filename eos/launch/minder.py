@@ -29,6 +29,7 @@ from types import FrameType
 
 EXIT_HELD = 75  # another minder has this node
 POLL_S = 0.1
+TAKE_TRIES, TAKE_PAUSE_S = 50, 0.02
 GRACE_S = 10.0
 
 _asked_to_stop = False
@@ -54,6 +55,30 @@ def _take(descriptor: int) -> bool:
     return True
 
 
+def _take_patiently(descriptor: int) -> bool:
+    """Who asks whether a node runs holds its lock for a moment: that is no other minder."""
+    for _ in range(TAKE_TRIES):
+        if _take(descriptor):
+            return True
+        time.sleep(TAKE_PAUSE_S)
+    return False
+
+
+def _is_forgotten(users: int, keep: Path) -> bool:
+    """Nobody uses the broker, and nobody told it to stay.
+
+    The look at `keep` that counts is the one with the lock in hand, because `keep` is written by a
+    user, before it lets go. With the first look only, this would stop a broker that is to stay:
+        minder: there is no `keep` -> user: writes it, lets go -> minder: takes the lock
+    """
+    if keep.exists() or not _take(users):
+        return False
+    if keep.exists():
+        fcntl.flock(users, fcntl.LOCK_UN)
+        return False
+    return True
+
+
 def _write_state(node: Path, broker_pid: int) -> None:
     unfinished = node / "state.json.new"
     unfinished.write_text(json.dumps({"minder_pid": os.getpid(), "broker_pid": broker_pid}))
@@ -74,7 +99,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, _on_signal)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     lock = os.open(node / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-    if not _take(lock):
+    if not _take_patiently(lock):
         return EXIT_HELD
     users = os.open(node.parent / "users", os.O_RDWR | os.O_CREAT, 0o644)
     keep = node.parent / "keep"
@@ -89,7 +114,7 @@ def main(arguments: list[str]) -> int:
         )
     _write_state(node, broker.pid)
     while broker.poll() is None:
-        if _asked_to_stop or (not keep.exists() and _take(users)):
+        if _asked_to_stop or _is_forgotten(users, keep):
             _stop(broker)
             return 0
         time.sleep(POLL_S)

@@ -1,0 +1,150 @@
+"""`eos broker` as a user calls it: a broker that stays, in a project folder of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from support.outside import create_topics
+
+from eos.launch.embedded import EmbeddedKafka
+from eos.launch.node import HOST, free_ports
+from eos.launch.probe import live_brokers
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Project:
+    folder: Path
+
+    @property
+    def root(self) -> Path:
+        return self.folder / "elsewhere" / "broker"
+
+    def eos(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Returns only if nothing that it leaves behind holds its output open."""
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("EOS_")}
+        return subprocess.run(
+            [sys.executable, "-m", "eos", "broker", *words],
+            env={**inherited, "PYTHONPATH": str(CHECKOUT)},
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+
+    def told(self, *words: str, code: int = 0) -> str:
+        """What it says on stdout, in one line."""
+        done = self.eos(*words)
+        assert (done.returncode, done.stderr) == (code, "")
+        return done.stdout.removesuffix("\n")
+
+    def running(self, port: int) -> str:
+        return f"running at {HOST}:{port}, to stay; data in {self.root}"
+
+    @property
+    def stopped(self) -> str:
+        return f"stopped; data in {self.root}"
+
+    def pids(self) -> dict[str, int]:
+        found: dict[str, int] = json.loads((self.root / "node-1" / "state.json").read_text())
+        return found
+
+    def processes(self) -> set[int]:
+        """Everything on this machine whose command line names the data folder."""
+        found = set()
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                command = (process / "cmdline").read_bytes()
+            except OSError:  # it ended meanwhile
+                continue
+            if str(self.root).encode() in command:
+                found.add(int(process.name))
+        return found
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "local.yaml").write_text('state: {root: "elsewhere"}\n')
+    made = Project(tmp_path.resolve())
+    yield made
+    made.eos("stop")
+    assert made.processes() == set()
+
+
+def test_from_start_to_stop_and_again(project: Project) -> None:
+    (port,) = free_ports(1)
+    assert project.told("status", code=1) == project.stopped
+
+    assert project.told("start", "--port", str(port)) == project.running(port)
+    assert live_brokers(port) == {1}
+    pids = project.pids()
+    assert project.processes() == set(pids.values())
+    assert project.told("status") == project.running(port)
+    create_topics(f"{HOST}:{port}", 2, "kept")
+
+    assert project.told("start") == project.running(port)
+    assert project.told("start", "--port", str(port)) == project.running(port)
+    other = project.eos("start", "--port", str(free_ports(1)[0]))
+    assert (other.returncode, other.stdout) == (2, "")
+    assert f"already runs on port {port}" in other.stderr
+    assert "`eos broker stop`" in other.stderr
+    assert project.pids() == pids
+    assert live_brokers(port) == {1}
+
+    assert project.told("stop") == project.stopped
+    assert project.processes() == set()
+    assert project.told("status", code=1) == project.stopped
+    assert project.told("stop") == project.stopped
+
+    # Of all free ports the one that would collide: its own controller's, as written down.
+    (known,) = json.loads((project.root / "cluster.json").read_text())["ports"]
+    assert known[0] == port
+    moved = known[1]
+    assert project.told("start", "--port", str(moved)) == project.running(moved)
+    assert live_brokers(moved) == {1}
+    admin = AdminClient({"bootstrap.servers": f"{HOST}:{moved}"})
+    assert len(admin.list_topics(timeout=30).topics["kept"].partitions) == 2
+
+
+def test_stop_waits_for_no_pipeline_and_ends_none(project: Project) -> None:
+    with EmbeddedKafka(project.root) as used:
+        port = used.nodes[0].ports.client
+        lent = f"running at {HOST}:{port}, for a pipeline, and stops with it; data in "
+        assert project.told("status").startswith(lent)
+        assert project.told("start") == project.running(port)
+        assert project.told("stop").startswith(lent)
+        assert live_brokers(port) == {1}
+    assert project.processes() == set()
+    assert json.loads(project.told("status", "--json", code=1)) == {
+        "running": False,
+        "bootstrap": "",
+        "kept": False,
+        "folder": str(project.root),
+    }
+
+
+def test_after_a_crash_stop_still_takes_back_that_it_was_to_stay(project: Project) -> None:
+    """Else the next pipeline's broker would stay for ever, against the user's last word."""
+    project.root.mkdir(parents=True)
+    (project.root / "keep").touch()  # what a `start` leaves when the machine goes down
+    assert project.told("stop") == project.stopped
+    assert not json.loads(project.told("status", "--json", code=1))["kept"]
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "-1", "http"])
+def test_a_port_that_is_none_is_refused(project: Project, port: str) -> None:
+    done = project.eos("start", "--port", port)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Invalid value for '--port'" in done.stderr
+    assert not project.root.exists()
