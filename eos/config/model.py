@@ -120,7 +120,7 @@ class CreateTopic(Strict):
     """How a target topic is created where it is absent. An existing topic is left as it is."""
 
     partitions: int = Field(default=1, ge=1)
-    replication: int = Field(default=1, ge=1, le=32_767)
+    replication: int | None = Field(default=None, ge=1, le=32_767)  # None: as the broker is set up
     config: dict[str, SettingText] = Field(default_factory=dict)
 
 

@@ -116,7 +116,8 @@ def _run_with_crash(app: Application) -> int:
     log.unlink(missing_ok=True)
     code = app.run(EOS_CRASH_AT=CRASH_POINT, EOS_CRASH_LOG=str(log))
     if not log.exists():
-        say("nothing was written, so there was no transaction to crash in: it is all done already")
+        if code == 0:
+            say("nothing was new, so there was no transaction to crash in")
         return code
     say(f"the driver was killed by SIGKILL in the middle of a transaction (exit code {code})")
     say("starting it again")

@@ -12,7 +12,7 @@ from typing import TextIO
 
 from eos.observe import events
 
-_RED, _YELLOW, _END = "\x1b[31m", "\x1b[33m", "\x1b[0m"
+_YELLOW, _END = "\x1b[33m", "\x1b[0m"
 
 
 class Console:
@@ -52,8 +52,6 @@ def line(event: events.Event) -> str | None:
                 f"warning: micro-batch {event.batch_id}, attempt {event.attempt} failed: "
                 f"{event.reason}; {then}"
             )
-        case events.Fenced():
-            return f"error: pipeline {event.pipeline} is fenced: {event.reason}"
         case events.Stopped():
             return f"pipeline {event.pipeline} stopped: {event.reason}"
         case events.Warned():
@@ -62,8 +60,6 @@ def line(event: events.Event) -> str | None:
 
 
 def _colour(event: events.Event) -> str:
-    if isinstance(event, events.Fenced):
-        return _RED
     return _YELLOW if isinstance(event, events.AttemptFailed | events.Warned) else ""
 
 

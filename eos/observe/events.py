@@ -17,12 +17,6 @@ class PipelineStarted(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class MicroBatchStarted(Event):
-    batch_id: int
-    records_in: int
-
-
-@dataclass(frozen=True, slots=True)
 class MicroBatchSkipped(Event):
     """The ledger says that an earlier process committed it already."""
 
@@ -56,12 +50,6 @@ class MicroBatchCommitted(Event):
     @property
     def total_ms(self) -> float:
         return self.run_ms + self.ledger_ms + self.offsets_ms + self.end_ms
-
-
-@dataclass(frozen=True, slots=True)
-class Fenced(Event):
-    pipeline: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)

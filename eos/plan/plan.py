@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from eos.transform.functions import Function
 
 
+BROKERS_CHOICE = -1  # of a topic's replication factor
+
+
 @dataclass(frozen=True, slots=True)
 class NewTopic:
     """How a target topic is created where it is absent."""
@@ -80,7 +83,9 @@ def plan(
         sinks=tuple(_sink(sink) for sink in pipeline.sink.kafka),
         created_topics={
             sink.topic: NewTopic(
-                sink.create.partitions, sink.create.replication, dict(sink.create.config)
+                sink.create.partitions,
+                sink.create.replication or BROKERS_CHOICE,
+                dict(sink.create.config),
             )
             for sink in pipeline.sink.kafka
             if sink.create is not None

@@ -1,4 +1,4 @@
-"""Spark's Kafka source, with the options that exactly-once needs and nothing else chosen for it."""
+"""Spark's Kafka source, with the options that exactly-once needs, and two that spare time."""
 
 from __future__ import annotations
 

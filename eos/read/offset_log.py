@@ -81,7 +81,7 @@ def newest_with_offsets(spark: SparkSession, root: str) -> tuple[str | None, str
     fresh = f"{root}/{(numbers[-1] if numbers else 0) + 1:04d}"
     for number in reversed(numbers):
         path = f"{root}/{number:04d}"
-        if files.exists(f"{path}/offsets/0"):
+        if any(name.isdigit() for name in files.names(f"{path}/offsets")):
             return path, fresh
     return None, fresh
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         run(Path(options.pipeline), options.profile, options.bootstrap)
     except EosError as error:
         return report(error)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if os.environ.get("EOS_TRACE"):
+            raise
+        words = str(error).strip().splitlines() or ["no message"]
+        return report(
+            UnavailableError(
+                f"{type(error).__name__}: {words[0][:500]}",
+                hint="EOS_TRACE=1 shows where; Spark's log may say more",
+            )
+        )
     return 0
 
 

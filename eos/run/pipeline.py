@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
-import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import eos
 from eos.config.load import load_pipeline, load_profile
 from eos.deadline import Deadline
-from eos.errors import EosError, PromiseBrokenError, UnavailableError, UsageError
+from eos.errors import EosError, FencedError, UnavailableError, UsageError
 from eos.faults import CrashPlan
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.observe.console import Console
-from eos.plan.plan import Plan, plan
+from eos.plan.plan import BROKERS_CHOICE, Plan, plan
 from eos.read.kafka_source import KafkaSource
 from eos.read.offset_log import Checkpoint
-from eos.run.query import PipelineQuery
+from eos.run.query import PipelineQuery, data_loss
 from eos.run.session import open_session
 from eos.run.start import (
     choose_checkpoint,
@@ -32,6 +28,7 @@ from eos.run.start import (
     where_to_go_on,
     with_targets,
 )
+from eos.run.stopping import Stopping
 from eos.transaction.coordinator import Coordinator
 from eos.transaction.ledger import Ledger
 from eos.transaction.micro_batch import MicroBatches
@@ -42,7 +39,6 @@ from eos.transform.functions import load
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 START_TIMEOUT_MS = 120_000
 
@@ -60,24 +56,35 @@ def run(pipeline_path: Path, profile_name: str | None, bootstrap: str | None) ->
     functions = load(pipeline.transform, pipeline.project_root, pipeline.folder)
     planned = plan(pipeline, profile, addresses, functions)
     crash = CrashPlan.from_environment()
+    stopping = Stopping()
     spark = open_session(planned.names.pipeline)
+    stopping.listen()
+    if stopping.is_asked:
+        return
     bus = Bus()
     bus.subscribe(Console())
     wire = Wire(KafkaSettings(addresses), TransactionProfile.TV2)
     try:
-        _run(spark, wire, planned, bus, crash)
+        _run(spark, wire, planned, bus, crash, stopping)
     finally:
         wire.close()
         bus.close()
 
 
-def _run(spark: SparkSession, wire: Wire, planned: Plan, bus: Bus, crash: CrashPlan) -> None:
+def _run(
+    spark: SparkSession,
+    wire: Wire,
+    planned: Plan,
+    bus: Bus,
+    crash: CrashPlan,
+    stopping: Stopping,
+) -> None:
     deadline = Deadline.after_ms(START_TIMEOUT_MS)
     wire.require_supported(deadline)
     planned = with_targets(planned, wire, spark.sparkContext.defaultParallelism, deadline)
     names = planned.names
     ledger = Ledger(wire, names.ledger, names.pipeline, _owner(planned))
-    ledger.ensure_topic(_replication(wire, deadline), deadline)
+    ledger.ensure_topic(BROKERS_CHOICE, deadline)
     coordinator = Coordinator(
         wire,
         names.transactional_id,
@@ -101,7 +108,8 @@ def _run(spark: SparkSession, wire: Wire, planned: Plan, bus: Bus, crash: CrashP
     )
     stream = source.stream(spark)
     query.check(stream)
-    _start_and_wait(stream, query, batches, planned, location, bus)
+    if not stopping.is_asked:
+        _start_and_wait(stream, query, batches, planned, location, bus, stopping)
 
 
 def _start_and_wait(
@@ -111,63 +119,45 @@ def _start_and_wait(
     planned: Plan,
     location: str,
     bus: Bus,
+    stopping: Stopping,
 ) -> None:
     trigger: dict[str, Any] = (
         {"availableNow": True}
         if planned.trigger_every_ms is None
         else {"processingTime": f"{planned.trigger_every_ms} milliseconds"}
     )
-    writer = stream.writeStream.queryName(planned.names.pipeline).foreachBatch(query)
-    running = writer.option("checkpointLocation", location).trigger(**trigger).start()
-    bus.emit(events.PipelineStarted(pipeline=planned.names.pipeline, checkpoint=location))
-    stopped = _stop_on_signal(running, batches)
+    name = planned.names.pipeline
+    writer = stream.writeStream.queryName(name).foreachBatch(query)
     try:
+        running = writer.option("checkpointLocation", location).trigger(**trigger).start()
+        bus.emit(events.PipelineStarted(pipeline=name, checkpoint=location))
+        stopping.attach(running, batches)
         running.awaitTermination()
     except Exception as error:
-        if stopped.is_set():
-            return
-        if isinstance(query.error, EosError):
+        if isinstance(query.error, FencedError):
             raise query.error from error
-        raise _spark_error(query.error or error) from error
-    bus.emit(events.Stopped(pipeline=planned.names.pipeline, reason="drained"))
+        if not stopping.is_asked:
+            raise _ended_by(query.error or error, batches) from error
+    reason = "asked to stop" if stopping.is_asked else "drained"
+    bus.emit(events.Stopped(pipeline=name, reason=reason))
 
 
-def _stop_on_signal(running: StreamingQuery, batches: MicroBatches) -> threading.Event:
-    """SIGTERM and SIGINT end the run cleanly: the open attempt is aborted and not redone.
+def _ended_by(error: Exception, batches: MicroBatches) -> EosError:
+    """Why the query ended, if it was not us who said so.
 
-    The handler runs in the main thread, which is inside a call to the JVM: the stop has to go
-    through a connection, hence a thread, of its own.
+    Another copy on the same checkpoint makes Spark stop before we meet a refusal of Kafka's: then
+    who owns the transactional id decides whether to start again.
     """
-    stopped = threading.Event()
-
-    def stop() -> None:
-        with suppress(Exception):  # it may have ended by itself meanwhile
-            running.stop()
-
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        if not stopped.is_set():
-            stopped.set()
-            batches.is_stopping = True
-            threading.Thread(target=stop, name="eos-stop", daemon=True).start()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, handle)
-    return stopped
-
-
-def _spark_error(error: Exception) -> EosError:
-    text = str(error)
-    lines = [line for line in text.splitlines() if line.strip()]
-    if "OffsetOutOfRange" in text or "failOnDataLoss" in text or "data loss" in text:
-        return PromiseBrokenError(
-            f"the source lost records before they were read: {lines[0][:500]}",
-            hint="retention was shorter than this pipeline's pause, or the topic was recreated",
-        )
-    return UnavailableError(f"the query ended: {lines[0][:500] if lines else type(error).__name__}")
-
-
-def _replication(wire: Wire, deadline: Deadline) -> int:
-    return int(wire.broker_config("default.replication.factor", deadline))
+    if isinstance(error, EosError):
+        return error
+    try:
+        batches.require_owner()
+    except FencedError as fenced:
+        return fenced
+    except EosError:
+        pass  # what ended the query tells more
+    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return data_loss(error) or UnavailableError(f"the query ended: {lines[0][:500]}")
 
 
 def _owner(planned: Plan) -> Mapping[str, Any]:

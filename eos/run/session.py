@@ -45,5 +45,5 @@ def open_session(name: str) -> SparkSession:
         builder = builder.config(key, wanted)
     spark = builder.getOrCreate()
     for key, value in _SESSION.items():
-        spark.conf.set(key, value)
+        spark.conf.set(key, given.get(key) or value)
     return spark

@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eos.deadline import Deadline
-from eos.errors import PromiseBrokenError, UnavailableError, UsageError
+from eos.errors import EosError, PromiseBrokenError, UnavailableError, UsageError
 from eos.plan.plan import Plan
 from eos.read.offset_log import Checkpoint, newest_with_offsets
+from eos.run.topics import existing_topics
 from eos.transaction.coordinator import Conclusion, Coordinator
-from eos.transaction.ledger import Ledger, Position, stamped
+from eos.transaction.ledger import Ledger, Position, require_same_topics, stamped
 from eos.transaction.port import TopicPartition
 from eos.transaction.wire import TopicInfo, Wire
 
@@ -26,13 +27,14 @@ def with_targets(planned: Plan, wire: Wire, parallelism: int, deadline: Deadline
     """Creates the target topics that the pipeline declares, and looks up their limits."""
     for topic, new in planned.created_topics.items():
         wire.create_topic(topic, new.partitions, new.replication, new.config, deadline)
-    found = wire.topics(frozenset(planned.sink_topics), deadline)
-    missing = sorted(name for name in planned.sink_topics if found[name].error)
-    if missing:
-        raise UsageError(
-            f"the target topic {missing[0]!r} does not exist",
-            hint="create it, or say `create: {partitions: N}` in the sink",
-        )
+    existing_topics(
+        wire,
+        planned.sink_topics,
+        deadline,
+        what="target",
+        missing=UsageError,
+        hint="create it, or say `create: {partitions: N}` in the sink",
+    )
     limits = {
         name: int(wire.topic_config(name, "max.message.bytes", deadline))
         for name in planned.sink_topics
@@ -56,14 +58,7 @@ def where_to_go_on(
         )
         position = Position(ends=ends, topic_ids=_ids(found))
         _write_start(coordinator, ledger, position, deadline)
-    for name, info in found.items():
-        recorded = position.topic_ids.get(name, info.topic_id)
-        if recorded != info.topic_id:
-            raise PromiseBrokenError(
-                f"the source topic {name!r} was deleted and created again: its id is "
-                f"{info.topic_id}, the ledger knows {recorded}",
-                hint="its offsets mean other records now; start the pipeline under a new name",
-            )
+    require_same_topics(position, _ids(found))
     return position
 
 
@@ -78,18 +73,22 @@ def starting_offsets(
 
 
 def source_topic_ids(planned: Plan, wire: Wire) -> Mapping[str, str]:
-    return _ids(_source_topics(planned, wire, Deadline.after_ms(_TOPIC_IDS_TIMEOUT_MS)))
+    """While the query runs: a topic that is gone by then was deleted."""
+    deadline = Deadline.after_ms(_TOPIC_IDS_TIMEOUT_MS)
+    return _ids(_source_topics(planned, wire, deadline, PromiseBrokenError))
 
 
-def _source_topics(planned: Plan, wire: Wire, deadline: Deadline) -> Mapping[str, TopicInfo]:
-    found = wire.topics(frozenset(planned.source_topics), deadline)
-    missing = sorted(name for name in planned.source_topics if found[name].error)
-    if missing:
-        raise UsageError(
-            f"the source topic {missing[0]!r} does not exist",
-            hint="is its name right, and the profile the one of its cluster?",
-        )
-    return found
+def _source_topics(
+    planned: Plan, wire: Wire, deadline: Deadline, missing: type[EosError] = UsageError
+) -> Mapping[str, TopicInfo]:
+    return existing_topics(
+        wire,
+        planned.source_topics,
+        deadline,
+        what="source",
+        missing=missing,
+        hint="is its name right, and the profile the one of its cluster?",
+    )
 
 
 def _partitions(topics: Mapping[str, TopicInfo]) -> frozenset[TopicPartition]:
@@ -109,7 +108,11 @@ def _write_start(
 ) -> None:
     identity = coordinator.begin(deadline)
     record = stamped(ledger.start_record(position), identity)
-    coordinator.produce({ledger.partition: record}, deadline)
+    try:
+        coordinator.produce({ledger.partition: record}, deadline)
+    except EosError:
+        coordinator.abort(deadline)  # says so if another copy took over meanwhile
+        raise
     if coordinator.commit(deadline) is Conclusion.IN_DOUBT:
         raise UnavailableError(
             "the commit of the start record had no answer",

@@ -194,6 +194,19 @@ def stamped(blob: bytes, identity: Identity) -> bytes:
     return stamp(blob, identity, 0)
 
 
+def require_same_topics(position: Position, topic_ids: Mapping[str, str]) -> None:
+    """Stops if a source topic was deleted and created again: its offsets mean other records now."""
+    for name, now in sorted(topic_ids.items()):
+        known = position.topic_ids.get(name, now)
+        if known != now:
+            raise PromiseBrokenError(
+                f"the source topic {name!r} was deleted and created again: its id is {now}, the "
+                f"ledger knows {known}",
+                hint="start the pipeline under a new name to read the new topic from its beginning",
+                topic=name,
+            )
+
+
 def advanced(
     position: Position,
     ends: Ends,

@@ -13,7 +13,14 @@ from eos.faults import CrashPlan
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.transaction.coordinator import Conclusion, Coordinator
-from eos.transaction.ledger import Attempt, Ledger, Position, advanced, stamped
+from eos.transaction.ledger import (
+    Attempt,
+    Ledger,
+    Position,
+    advanced,
+    require_same_topics,
+    stamped,
+)
 from eos.transaction.port import CommittedOffset, Identity, TopicPartition
 from eos.transaction.receipt import Receipt
 
@@ -48,14 +55,17 @@ class MicroBatches:
     topic_ids: Callable[[], Mapping[str, str]]
     is_stopping: bool = field(default=False)
     _is_left_open: bool = field(default=False, init=False)
+    _has_returned: bool = field(default=False, init=False)
 
     def run(self, step: Step, execute: Execute) -> None:
         """Returns once the micro-batch is committed, by this call or by one before it."""
-        self.crash.reached("commit_log:after")  # Spark calls again only after its commit log
+        if self._has_returned:  # Spark calls again only after its commit log
+            self.crash.reached("commit_log:after")
         if self._is_left_open:
             self._catch_up()
         if self._is_committed(step):
             self.bus.emit(events.MicroBatchSkipped(batch_id=step.batch_id))
+            self._has_returned = True
             return
         self._require_adjacent(step)
         self._is_left_open = True  # until it is certain that nothing is
@@ -67,6 +77,7 @@ class MicroBatches:
                     raise
             else:
                 self._is_left_open = False
+                self._has_returned = True
                 self.crash.reached("commit_log:before")
                 return
 
@@ -100,6 +111,13 @@ class MicroBatches:
             self.bus.emit(events.Warned(f"the attempt could not be aborted: {_reason(unended)}"))
         return will_redo
 
+    def require_owner(self) -> None:
+        """Raises FencedError if another copy of this pipeline took over. Costs an empty attempt."""
+        if not self.coordinator.is_in_doubt:
+            deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
+            self.coordinator.begin(deadline)
+            self.coordinator.abort(deadline)
+
     def _catch_up(self) -> None:
         """The call before this one raised, at a point that nobody knows: its attempt may be open,
         in doubt, or committed without our having noted it. Ends it, and asks the ledger.
@@ -116,6 +134,8 @@ class MicroBatches:
         self._is_left_open = False
 
     def _attempt(self, number: int, step: Step, execute: Execute) -> None:
+        if self.is_stopping:
+            raise AttemptFailedError("the run was asked to stop")
         marks = [time.monotonic()]
         reached = self.crash.reached
         reached("begin:before")
@@ -124,7 +144,9 @@ class MicroBatches:
         receipts = execute(identity)  # checked: every planned record acknowledged exactly once
         marks.append(time.monotonic())
         reached("all_acked:before")
-        after = advanced(self.position, step.ends, step.query_id, step.batch_id, self.topic_ids())
+        topic_ids = self.topic_ids()
+        require_same_topics(self.position, topic_ids)
+        after = advanced(self.position, step.ends, step.query_id, step.batch_id, topic_ids)
         reached("all_acked:after")
 
         reached("ledger_record:before")
@@ -174,8 +196,15 @@ class MicroBatches:
         return found
 
     def _is_committed(self, step: Step) -> bool:
-        """Spark repeats a micro-batch if it died between our EndTxn and its own commit log."""
-        return self.position.query_id == step.query_id and self.position.batch_id >= step.batch_id
+        """Spark repeats a micro-batch if it died between our EndTxn and its own commit log.
+
+        Its number alone does not say so: a checkpoint that fell back (an older copy, a file lost
+        with the machine's power) plans the same number again with another range.
+        """
+        position = self.position
+        return (position.query_id, position.batch_id) == (step.query_id, step.batch_id) and all(
+            position.ends.get(tp) == end for tp, end in step.ends.items()
+        )
 
     def _require_adjacent(self, step: Step) -> None:
         """Each range must start where the ledger ends: anything else would lose or repeat."""
@@ -188,7 +217,8 @@ class MicroBatches:
                     f"{tp.partition}, but the ledger says that {end} is next: running it would "
                     f"{what} {abs(end - start)} offsets",
                     hint="was the checkpoint restored from a copy, or does another deployment "
-                    "run this pipeline?",
+                    "run this pipeline? Bring back the newest checkpoint, or move its folder "
+                    "away: the next start goes on where the ledger ends",
                 )
         for tp in sorted((step.ends.keys() - step.starts.keys()) & self.position.ends.keys()):
             raise PromiseBrokenError(

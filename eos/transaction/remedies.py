@@ -45,7 +45,7 @@ _BY_REQUEST: Final[dict[tuple[Api, int], tuple[str, str]]] = {
     ),
     (Api.END_TXN, 48): (
         "The broker has no open transaction of this attempt: it timed out, or it was empty.",
-        "raise the transaction timeout, or make micro-batches smaller (maxOffsetsPerTrigger)",
+        "raise the transaction timeout, or make micro-batches smaller (source.kafka.max_records)",
     ),
     (Api.END_TXN, 53): (
         "The permission was taken away inside the transaction; the broker will time it out.",
@@ -110,7 +110,7 @@ _BY_CODE: Final[dict[int, tuple[str, str]]] = {
     ),
     35: (
         "The broker does not speak the version of the request that the protocol needs.",
-        "Kafka 3.6 or later is needed, and 4.2 or later for transaction.version 2",
+        "Kafka 4.0 or later with transaction.version 2 is needed",
     ),
     42: ("The request is malformed.", "is the transactional id empty? Otherwise report a bug"),
     44: (
@@ -127,7 +127,7 @@ _BY_CODE: Final[dict[int, tuple[str, str]]] = {
     47: LOST_EPOCH,
     48: (
         "The transaction is not in a state that allows the request: it was ended or timed out.",
-        "raise the transaction timeout, or make micro-batches smaller (maxOffsetsPerTrigger)",
+        "raise the transaction timeout, or make micro-batches smaller (source.kafka.max_records)",
     ),
     49: (
         "The producer id does not belong to the transactional id: it expired, or it was taken.",
@@ -160,6 +160,6 @@ _BY_CODE: Final[dict[int, tuple[str, str]]] = {
     90: LOST_EPOCH,
     120: (
         "The broker asks to abort: the transaction ended, or the request came too late.",
-        "raise the transaction timeout, or make micro-batches smaller (maxOffsetsPerTrigger)",
+        "raise the transaction timeout, or make micro-batches smaller (source.kafka.max_records)",
     ),
 }

@@ -73,3 +73,30 @@ def test_files_are_read_as_written_and_the_ledger_knows_where_to_go_on_without_t
     assert len(after) == PARTITIONS + 1
     assert parsed(fresh, "sources/0/0") == {**dict.fromkeys(after, 0), **before}
     assert parsed(fresh, newest(fresh)) == after
+
+
+@pytest.mark.timeout(600)  # runs of spark-submit
+def test_a_checkpoint_whose_first_files_spark_has_purged_is_gone_on_with(
+    project: Project, tmp_path: Path
+) -> None:
+    bootstrap = project.broker.bootstrap
+    profile = tmp_path / "conf" / "test.yaml"
+    retained = "    spark.sql.streaming.minBatchesToRetain: 2\n"
+    profile.write_text(profile.read_text() + retained)
+    project.declare(RECORDS // 6, PARTITIONS)
+    outside.create_topics(bootstrap, PARTITIONS, project.source)
+    outside.fill(bootstrap, project.source, range(RECORDS))
+    run_to_the_end(project)
+    checkpoints = tmp_path / "state" / "checkpoints" / f"eos.{project.name}"
+    assert not (checkpoints / "0001" / "offsets" / "0").exists(), "nothing was purged"
+
+    outside.fill(bootstrap, project.source, range(RECORDS, 2 * RECORDS))
+    run_to_the_end(project)
+    assert [each.name for each in checkpoints.iterdir()] == ["0001"]
+
+    # Without its ledger it must stop: beginning anew would write everything again.
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([project.ledger])[project.ledger].result(30)
+    stopped = project.run()
+    assert stopped.returncode == 4, stopped.stderr
+    assert "has committed micro-batches, but the ledger has none" in stopped.stderr

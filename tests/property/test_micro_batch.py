@@ -298,6 +298,52 @@ def test_a_committed_micro_batch_is_skipped_after_a_restart():
     world.check(3)
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_number_that_comes_again_with_another_range_is_not_taken_for_done(number):
+    world = World()
+    world.run(0)
+    world.run(1)
+    world.start()  # on a checkpoint that fell back: the same number is planned with more records
+    again = Step("q", number, {SOURCE: number * SIZE}, {SOURCE: 5 * SIZE})
+    with pytest.raises(PromiseBrokenError, match="the ledger says that 20 is next"):
+        world.batches.run(again, world.writes(9))
+    assert world.of_kind(events.MicroBatchSkipped) == []
+    world.check(2)
+
+
+def test_a_source_topic_made_anew_stops_before_anything_commits():
+    world = World()
+    world.run(0)
+    world.batches.topic_ids = lambda: {"source": "another-id"}
+    with pytest.raises(PromiseBrokenError, match="'source' was deleted and created again"):
+        world.run(1)
+    world.check(1)
+    assert world.broker.phase("id") is Phase.COMPLETE_ABORT
+
+
+def test_a_stop_that_was_asked_for_begins_no_attempt():
+    world = World()
+    world.run(0)
+    world.batches.is_stopping = True
+    with pytest.raises(AttemptFailedError, match="asked to stop"):
+        world.run(1)
+    assert len(world.identities) == 1
+    world.check(1)
+
+
+def test_only_a_newer_owner_makes_require_owner_raise():
+    world = World()
+    world.run(0)
+    world.batches.require_owner()
+    world.run(1)
+    older = world.batches
+    world.start()
+    with pytest.raises(FencedError):
+        older.require_owner()
+    world.run(2)
+    world.check(3)
+
+
 def test_the_same_number_of_another_query_is_another_micro_batch():
     world = World()
     world.run(0)

@@ -326,7 +326,7 @@ def _refusal(error: BaseException, address: str) -> EosError | None:
         ):
             return KafkaRefusedError(
                 f"{address} refused the login: {_words(cause)}",
-                hint="check the user, the password and the mechanism in the kafka security block",
+                hint="check the user, the password and the mechanism",
                 address=address,
             )
         if isinstance(cause, FileNotFoundError | PermissionError | ValueError | TypeError):
