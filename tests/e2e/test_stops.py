@@ -159,14 +159,17 @@ def test_sigterm_ends_the_run_cleanly_and_the_next_goes_on(project: Project) -> 
     assert same(project)
 
 
-def test_a_second_copy_fences_the_first_which_says_so_and_stays_down(project: Project) -> None:
+@pytest.mark.parametrize("place", ["elsewhere", "state"])
+def test_a_second_copy_fences_the_first_which_says_so_and_stays_down(
+    project: Project, place: str
+) -> None:
     filled(project, 500, 1_000, FOREVER)
     first_log, second_log = project.folder / "first.log", project.folder / "second.log"
     first = started(project, first_log)
     until_committed(project, first, 1)
-    # Its own checkpoints, as another machine would have.
+    # With checkpoints of its own, as another machine would have, or with the very same.
     profile = project.folder / "conf" / "test.yaml"
-    profile.write_text(profile.read_text().replace("/state", "/elsewhere"))
+    profile.write_text(profile.read_text().replace("/state", f"/{place}"))
     second = started(project, second_log)
     try:
         outside.fill(project.broker.bootstrap, project.source, range(1_000, 3_000))
