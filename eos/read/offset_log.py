@@ -73,7 +73,7 @@ class Checkpoint:
 def newest_with_offsets(spark: SparkSession, root: str) -> tuple[str | None, str]:
     """The newest checkpoint under `root` in which a micro-batch was planned, and the next name.
 
-    A folder without `offsets/0` may still hold `sources/0/0` from a start that died between the
+    A folder without any planned micro-batch may still hold `sources/0/0` from a start that died between the
     two. Spark would prefer that file to `startingOffsets`, so such a folder is never used again.
     """
     files = _HadoopFiles(spark)
