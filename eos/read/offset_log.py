@@ -73,8 +73,9 @@ class Checkpoint:
 def newest_with_offsets(spark: SparkSession, root: str) -> tuple[str | None, str]:
     """The newest checkpoint under `root` in which a micro-batch was planned, and the next name.
 
-    A folder without any planned micro-batch may still hold `sources/0/0` from a start that died between the
-    two. Spark would prefer that file to `startingOffsets`, so such a folder is never used again.
+    A folder without one may still hold `sources/0/0`, from a start that died between the two.
+    Spark would prefer that file to `startingOffsets`, so such a folder is never used again. It
+    is not `offsets/0` that tells: Spark purges the oldest files.
     """
     files = _HadoopFiles(spark)
     numbers = sorted(int(name) for name in files.names(root) if name.isdigit())
