@@ -71,7 +71,7 @@ def _root(profile: str | None) -> Path:
             f"profile {found.name!r} names a Kafka cluster of its own",
             hint="`eos broker` is for profiles without kafka.bootstrap, like `local`",
         )
-    return found.state.root / "broker"
+    return found.local_root / "broker"
 
 
 def _print(found: Status, as_json: bool) -> None:

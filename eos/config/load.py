@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from yaml.constructor import SafeConstructor
 
-from eos.config.model import PipelineFile, ProfileFile, StateProfile
+from eos.config.model import PipelineFile, ProfileFile
 from eos.config.problems import Location, Place, Places, Problem, explain, refuse, suggestion
 from eos.config.variables import substitute
 from eos.errors import UsageError
@@ -51,17 +51,12 @@ def load_profile(
     name = Path(wanted).stem if is_path else wanted or "local"
     path = Path(wanted) if is_path else project_root / "conf" / f"{name}.yaml"
     if not wanted and not path.is_file():
-        return _rooted(ProfileFile(), project_root).named(name)
+        return ProfileFile().rooted(project_root).named(name)
     if not is_path and not path.is_file():
         raise _no_profile(name, path)
     profile, _ = _load(ProfileFile, path, f"profile {name!r}", env)
     folder = path.resolve().parent
-    return _rooted(profile, folder.parent if folder.name == "conf" else folder).named(name)
-
-
-def _rooted(profile: ProfileFile, base: Path) -> ProfileFile:
-    root = base.resolve() / profile.state.root.expanduser()
-    return profile.model_copy(update={"state": StateProfile(root=root)})
+    return profile.rooted(folder.parent if folder.name == "conf" else folder).named(name)
 
 
 def _no_profile(name: str, path: Path) -> UsageError:

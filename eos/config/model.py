@@ -6,10 +6,12 @@ cluster, which Spark, where state lies. Attribute names carry their unit; files 
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -22,6 +24,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from eos.config.words import DURATION_PATTERN, duration_ms
+from eos.location import local_path, resolved
 
 if TYPE_CHECKING:
     from eos.config.problems import Places
@@ -249,8 +252,16 @@ class SparkProfile(Strict):
     conf: dict[str, SettingText] = Field(default_factory=dict)
 
 
+def _state_root(text: str) -> str:
+    if re.match("file:(?!/[^/]|///)", text):
+        raise ValueError("expected an absolute path after `file:`, such as `file:///var/lib/eos`")
+    return text
+
+
 class StateProfile(Strict):
-    root: Path = Path(".eos")
+    """A path, relative to the folder that contains conf/, or a URI such as `s3a://bucket/eos`."""
+
+    root: Annotated[str, Field(min_length=1), AfterValidator(_state_root)] = ".eos"
 
 
 class NamesProfile(Strict):
@@ -269,6 +280,7 @@ class ProfileFile(Strict):
     deployment: str | None = Field(default=None, min_length=1, max_length=200)
 
     _name: str = PrivateAttr(default="local")
+    _local_root: Path = PrivateAttr(default=Path(".eos"))
 
     @property
     def name(self) -> str:
@@ -277,7 +289,19 @@ class ProfileFile(Strict):
     @property
     def deployment_name(self) -> str:
         """Who runs here, for the ledger's owner: by default the state root."""
-        return self.deployment or str(self.state.root)
+        return self.deployment or self.state.root
+
+    @property
+    def local_root(self) -> Path:
+        """For what lies on this machine whatever the state root is: the embedded broker, logs."""
+        return self._local_root
+
+    def rooted(self, base: Path) -> ProfileFile:
+        """A relative state root is taken relative to `base`."""
+        root = resolved(self.state.root, base)
+        made = self.model_copy(update={"state": StateProfile(root=root)})
+        made._local_root = local_path(root) or Path(resolved(".eos", base))  # noqa: SLF001 - its own
+        return made
 
     def named(self, name: str) -> ProfileFile:
         self._name = name

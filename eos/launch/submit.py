@@ -81,7 +81,7 @@ def _submit(options: Options) -> int:
 
 
 def _broker(profile: ProfileFile) -> EmbeddedKafka:
-    kafka = EmbeddedKafka(profile.state.root / "broker")
+    kafka = EmbeddedKafka(profile.local_root / "broker")
     say(f"embedded Kafka broker, data in {kafka.root}")
     return kafka
 
@@ -94,8 +94,10 @@ def _application(
         job += ["--profile", options.profile]
     if bootstrap:
         job += ["--bootstrap", bootstrap]
+    if options.take_over:
+        job.append("--take-over")
     found = spark.find_spark()
-    logs = profile.state.root / "logs" / options.pipeline.parent.name
+    logs = profile.local_root / "logs" / options.pipeline.parent.name
     logs.mkdir(parents=True, exist_ok=True)
     words = spark.command(
         found,
@@ -103,7 +105,7 @@ def _application(
         profile.spark.master,
         profile.spark.conf,
         options.spark,
-        profile.state.root / "ship",
+        profile.local_root / "ship",
         project,
     )
     master = spark.master_of(options.spark) or profile.spark.master

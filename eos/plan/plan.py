@@ -76,7 +76,7 @@ def plan(
 ) -> Plan:
     """Pure: asks neither Kafka nor Spark."""
     return Plan(
-        names=Names.of(profile.names.prefix, pipeline.name, str(profile.state.root)),
+        names=Names.of(profile.names.prefix, pipeline.name, profile.state.root),
         bootstrap=bootstrap,
         source=pipeline.source.kafka,
         transforms=transforms,

@@ -1,7 +1,6 @@
 """What Spark plans to read: the ranges of a micro-batch, from its checkpoint.
 
-Read through Hadoop's file system, so that every place where a checkpoint may lie is served. The
-files are Spark's own: `metadata` (query id), `sources/0/0` (where batch 0 starts, preferred by
+The files are Spark's own: `metadata` (query id), `sources/0/0` (where batch 0 starts, preferred by
 Spark to `startingOffsets`), `offsets/<N>` (where batch N ends) and `commits/<N>`.
 """
 
@@ -10,13 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
-from eos.errors import PromiseBrokenError
+from eos.errors import PromiseBrokenError, UnavailableError
+from eos.read.files import Files
 from eos.transaction.port import TopicPartition
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -40,9 +36,9 @@ class Ranges:
 class Checkpoint:
     """One checkpoint folder of one query with one Kafka source."""
 
-    def __init__(self, spark: SparkSession, location: str) -> None:
+    def __init__(self, files: Files, location: str) -> None:
         self.location = location.rstrip("/")
-        self._files = _HadoopFiles(spark)
+        self._files = files
 
     def query_id(self) -> str:
         return parse_query_id(*self._text("metadata"))
@@ -63,21 +59,28 @@ class Checkpoint:
         path = f"{self.location}/{name}"
         try:
             return self._files.read(path), path
-        except Exception as error:  # Py4J raises its own for whatever Hadoop throws
+        except (FileNotFoundError, PermissionError) as error:
             raise PromiseBrokenError(
-                f"the checkpoint file {path} can't be read ({_reason(error)})",
+                f"the checkpoint file {path} can't be read ({error.strerror or error})",
                 hint="was the checkpoint moved, truncated or restored in part?",
+                path=path,
+                case="checkpoint_unreadable",
+            ) from error
+        except OSError as error:
+            raise UnavailableError(
+                f"the checkpoint file {path} can't be read now ({error.strerror or error})",
+                hint="does its file system answer?",
+                path=path,
             ) from error
 
 
-def newest_with_offsets(spark: SparkSession, root: str) -> tuple[str | None, str]:
+def newest_with_offsets(files: Files, root: str) -> tuple[str | None, str]:
     """The newest checkpoint under `root` in which a micro-batch was planned, and the next name.
 
     A folder without one may still hold `sources/0/0`, from a start that died between the two.
     Spark would prefer that file to `startingOffsets`, so such a folder is never used again. It
     is not `offsets/0` that tells: Spark purges the oldest files.
     """
-    files = _HadoopFiles(spark)
     numbers = sorted(int(name) for name in files.names(root) if name.isdigit())
     fresh = f"{root}/{(numbers[-1] if numbers else 0) + 1:04d}"
     for number in reversed(numbers):
@@ -130,45 +133,5 @@ def _unknown(path: str, error: Exception) -> PromiseBrokenError:
         f"the checkpoint file {path} has a form that this release does not know ({error})",
         hint="was it written by another Spark version, or truncated?",
         path=path,
+        case="checkpoint_unreadable",
     )
-
-
-def _reason(error: Exception) -> str:
-    java: Any = getattr(error, "java_exception", None)
-    return str(java.toString()) if java is not None else f"{type(error).__name__}: {error}"
-
-
-class _HadoopFiles:
-    """The three calls that are needed of Hadoop's FileSystem."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        context = spark.sparkContext
-        # PySpark has no public way to Hadoop's file system.
-        self._jvm: Any = context._jvm  # noqa: SLF001
-        self._conf: Any = context._jsc.hadoopConfiguration()  # noqa: SLF001
-
-    def _open(self, path: str) -> tuple[Any, Any]:
-        target = self._jvm.org.apache.hadoop.fs.Path(path)
-        return target.getFileSystem(self._conf), target
-
-    def read(self, path: str) -> str:
-        files, target = self._open(path)
-        stream = files.open(target)
-        try:
-            return str(
-                self._jvm.org.apache.commons.io.IOUtils.toString(
-                    stream, self._jvm.java.nio.charset.StandardCharsets.UTF_8
-                )
-            )
-        finally:
-            stream.close()
-
-    def exists(self, path: str) -> bool:
-        files, target = self._open(path)
-        return bool(files.exists(target))
-
-    def names(self, path: str) -> list[str]:
-        files, target = self._open(path)
-        if not files.exists(target):
-            return []
-        return [str(status.getPath().getName()) for status in files.listStatus(target)]

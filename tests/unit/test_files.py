@@ -1,0 +1,138 @@
+"""Checkpoints on local disks, read without a JVM: as `HadoopFiles` would show them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eos.errors import PromiseBrokenError, UnavailableError, UsageError
+from eos.location import local_path, resolved, scheme_of
+from eos.read.files import LocalFiles, files_for
+from eos.read.offset_log import Checkpoint, newest_with_offsets
+from eos.transaction.port import TopicPartition
+
+
+def checkpoint(root: Path, number: int, *offsets: int) -> Path:
+    """A folder as Spark leaves it, checksums included."""
+    folder = root / f"{number:04d}"
+    for name in ("offsets", "commits", "sources/0"):
+        (folder / name).mkdir(parents=True)
+    (folder / "metadata").write_text('{"id":"q-1"}')
+    (folder / "sources/0/0").write_bytes(b'\0v1\n{"t":{"0":5}}')
+    for batch, end in enumerate(offsets):
+        (folder / f"offsets/{batch}").write_bytes(f'v1\n{{}}\n{{"t":{{"0":{end}}}}}'.encode())
+        (folder / f"offsets/.{batch}.crc").write_bytes(b"crc\0")
+    return folder
+
+
+@pytest.mark.parametrize("lead", ["", "file:", "file://"])
+def test_a_checkpoint_is_read_whatever_form_its_path_has(tmp_path, lead):
+    folder = checkpoint(tmp_path, 1, 7, 9)
+    found = Checkpoint(LocalFiles(), f"{lead}{folder}/")
+    assert found.query_id() == "q-1"
+    assert not found.has_commits()
+    assert found.ranges(0).starts == {TopicPartition("t", 0): 5}
+    assert found.ranges(1).starts == {TopicPartition("t", 0): 7}
+    assert found.ranges(1).ends == {TopicPartition("t", 0): 9}
+    (folder / "commits" / "0").touch()
+    assert found.has_commits()
+
+
+def test_the_newest_checkpoint_with_a_planned_micro_batch_and_the_next_name(tmp_path):
+    root = str(tmp_path)
+    assert newest_with_offsets(LocalFiles(), f"{root}/none") == (None, f"{root}/none/0001")
+    checkpoint(tmp_path, 9)
+    checkpoint(tmp_path, 10, 3)
+    checkpoint(tmp_path, 11)
+    (tmp_path / "0012.aside").mkdir()
+    assert newest_with_offsets(LocalFiles(), root) == (f"{root}/0010", f"{root}/0012")
+
+
+def test_a_file_is_read_as_it_is_and_checksums_are_no_names(tmp_path):
+    files = LocalFiles()
+    (tmp_path / "a").write_bytes(b"\0v1\r\n\xc3\xa4\xff\n")
+    (tmp_path / ".a.crc").touch()
+    (tmp_path / ".hidden").touch()
+    assert files.read(str(tmp_path / "a")) == "\0v1\r\n\xe4\ufffd\n"
+    assert sorted(files.names(str(tmp_path))) == [".hidden", "a"]
+    assert files.names(str(tmp_path / "none")) == []
+    assert files.exists(str(tmp_path / "a"))
+    assert not files.exists(str(tmp_path / "b"))
+
+
+def test_a_folder_is_renamed_but_never_onto_another(tmp_path):
+    files = LocalFiles()
+    folder = checkpoint(tmp_path, 1, 7)
+    aside, other = f"{folder}.aside", tmp_path / "other"
+    other.mkdir()
+    with pytest.raises(FileExistsError, match="other is there already"):
+        files.rename(str(folder), f"file:{other}")
+    with pytest.raises(FileNotFoundError):
+        files.rename(str(tmp_path / "none"), aside)
+    files.rename(f"file:{folder}", aside)
+    assert Checkpoint(files, aside).query_id() == "q-1"
+    assert not folder.exists()
+
+
+def test_what_is_missing_stops_the_pipeline_and_what_may_pass_does_not(tmp_path):
+    folder = checkpoint(tmp_path, 1, 7)
+    with pytest.raises(PromiseBrokenError, match=r"offsets/5 can't be read \(No such file") as gone:
+        Checkpoint(LocalFiles(), str(folder)).ranges(5)
+    assert gone.value.fields["path"] == f"{folder}/offsets/5"
+    assert gone.value.fields["case"] == "checkpoint_unreadable"
+    (folder / "metadata").unlink()
+    (folder / "metadata").mkdir()  # stands for a disk that answers with an error
+    with pytest.raises(UnavailableError, match="metadata can't be read now"):
+        Checkpoint(LocalFiles(), str(folder)).query_id()
+
+
+def test_a_place_elsewhere_needs_spark(tmp_path):
+    assert isinstance(files_for(str(tmp_path)), LocalFiles)
+    assert isinstance(files_for(f"file:{tmp_path}"), LocalFiles)
+    with pytest.raises(UsageError, match=r"s3a://bucket/x is not on this machine's disks"):
+        files_for("s3a://bucket/x")
+    with pytest.raises(OSError, match="not on this machine's disks"):
+        LocalFiles().read("s3a://bucket/x")
+
+
+@pytest.mark.parametrize(
+    ("location", "scheme", "path"),
+    [
+        ("/a/b", "", "/a/b"),
+        ("a:b/c", "", "a:b/c"),
+        ("file:/a/b", "file", "/a/b"),
+        ("file:///a/b", "file", "/a/b"),
+        ("FILE:///a/b", "file", "/a/b"),
+        ("s3a://b/c", "s3a", None),
+        ("hdfs:/c", "hdfs", None),
+    ],
+)
+def test_a_location_says_where_it_is(location, scheme, path):
+    assert scheme_of(location) == scheme
+    assert local_path(location) == (path and Path(path))
+
+
+@pytest.mark.parametrize(
+    ("location", "expected"),
+    [
+        ("x/y/", "/base/x/y"),
+        ("/x/", "/x"),
+        ("s3a://bucket/", "s3a://bucket"),
+        ("hdfs:///", "hdfs://"),  # what follows begins with a slash
+        ("hdfs:/x/", "hdfs:/x"),
+    ],
+)
+def test_a_location_is_resolved_without_a_slash_at_its_end(location, expected):
+    assert resolved(location, Path("/base")) == expected
+
+
+def test_reading_local_checkpoints_imports_no_spark():
+    code = (
+        "import sys, eos.read.offset_log;"
+        "print([m for m in ('pyspark', 'py4j', 'kafka', 'pyarrow') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
