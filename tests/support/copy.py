@@ -1,0 +1,266 @@
+"""A pipeline without Spark: a process that does what a run does, and copies a topic to another.
+
+Whatever decides is the product's own: look, fence, read, decide at the start, then `MicroBatches`,
+`Coordinator`, `Ledger`, `Wire` and `Writer`. Played are Spark's parts: planning, reading, and the
+checkpoint, which is a folder here. A planned micro-batch is written down before it runs and noted
+after, as Spark does, so that another process on the same folder repeats what had no end.
+
+Inside a test:
+
+    with Copy(Job(bootstrap, name, source, target, folder)) as copy:
+        copy.start()
+        copy.drain()
+        copy.stop()
+
+As a process, which honours EOS_CRASH_AT, says what happens as lines of JSON, and ends with the
+product's exit codes (`--go-on`: does not end once drained, but waits for more):
+
+    with spawn(job, "--go-on", EOS_CRASH_AT="offsets:after:python") as process: ...
+
+Partition n of the source is copied to partition n of the target, in order. Names in Kafka: the
+transactional id and the group are `name`, the ledger is `name.ledger`. Client ids: the driver's is
+`name`, the writers' `name.writer`, the source reader's `name.source`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+
+import pyarrow as pa
+
+from eos.config.model import KafkaSource
+from eos.deadline import Deadline
+from eos.encode.codec import Codec
+from eos.encode.record_batch import Columns, encode
+from eos.encode.targets import Targets
+from eos.errors import EosError
+from eos.faults import CrashPlan, Points
+from eos.observe import events
+from eos.plan.names import Names
+from eos.plan.plan import BROKERS_CHOICE, Plan
+from eos.run.ownership import owner, require_free
+from eos.run.source import LiveSource
+from eos.run.start import where_to_go_on
+from eos.transaction import receipt
+from eos.transaction.coordinator import Coordinator
+from eos.transaction.ledger import Ledger
+from eos.transaction.ledger_record import Ends
+from eos.transaction.micro_batch import MicroBatches, Step
+from eos.transaction.port import Identity, Profile
+from eos.transaction.receipt import Receipt
+from eos.transaction.settings import KafkaSettings
+from eos.transaction.wire import Wire
+from eos.transaction.writer import Writer
+from support.played import At, Folder, Told
+
+RECORD_BATCH = 5  # records: more than one record batch a micro-batch, so that writers pipeline
+_LOOKS_EVERY_S = 0.05
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is copied, and with what patience. `records` is of each partition, a micro-batch."""
+
+    bootstrap: str
+    name: str
+    source: str
+    target: str
+    folder: Path
+    records: int = 10
+    request_timeout_ms: int = 30_000
+    transaction_timeout_ms: int = 60_000
+    start_timeout_ms: int = 60_000
+    deployment: str = "here"
+
+    @property
+    def ledger(self) -> str:
+        return f"{self.name}.ledger"
+
+    def plan(self) -> Plan:
+        return Plan(
+            names=Names(self.name, self.name, self.name, self.ledger, str(self.folder), ""),
+            bootstrap=(self.bootstrap,),
+            source=KafkaSource(topic=self.source),
+            transforms=(),
+            sinks=(),
+            created_topics={},
+            trigger_every_ms=None,
+            transaction_timeout_ms=self.transaction_timeout_ms,
+            deployment=self.deployment,
+        )
+
+    def wire(self, role: str = "") -> Wire:
+        settings = KafkaSettings(
+            (self.bootstrap,),
+            client_id=self.name + role,
+            request_timeout_ms=self.request_timeout_ms,
+        )
+        return Wire(settings, Profile.TV2)
+
+
+class Copy:
+    """One process of a pipeline. `committed` are the micro-batches that it was told are done."""
+
+    def __init__(
+        self,
+        job: Job,
+        crash: CrashPlan | At | None = None,
+        say: Callable[[events.Event], None] | None = None,
+    ) -> None:
+        self.job = job
+        self.told = Told(say)
+        self.committed: list[int] = []
+        self.crash = crash or CrashPlan()
+        self.wire = job.wire()
+        self.writers = job.wire(".writer")
+        self.reader = job.wire(".source")
+
+    def __enter__(self) -> Copy:  # noqa: PYI034 - typing.Self begins with 3.11
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for wire in (self.wire, self.writers, self.reader):
+            wire.close()
+
+    def start(self, *, take_over: bool = False) -> None:
+        """Look, fence, read, decide: `run.pipeline` in the same order."""
+        deadline = Deadline.after_ms(self.job.start_timeout_ms)
+        planned = self.job.plan()
+        self.wire.require_supported(deadline)
+        source = LiveSource(planned, self.wire)
+        ledger = Ledger(self.wire, self.job.ledger, self.job.name, owner(planned))
+        ledger.ensure_topic(BROKERS_CHOICE, deadline)
+        require_free(planned, ledger.look(deadline), is_forced=take_over)
+        points = Points(self.crash)
+        self.coordinator = Coordinator(
+            self.wire,
+            self.job.name,
+            self.job.name,
+            self.job.transaction_timeout_ms,
+            reached=points.reached,
+        )
+        self.coordinator.fence(deadline)
+        last = ledger.read_last(deadline)
+        position = where_to_go_on(planned, source, last, self.told, deadline)
+        self.batches = MicroBatches(
+            self.job.name,
+            self.coordinator,
+            ledger,
+            position,
+            self.told,
+            points,
+            source,
+            is_new=last is None,
+        )
+        self.folder = Folder(self.job.folder, position)
+        self.batches.note("start")
+
+    def drain(self) -> None:
+        """Micro-batch after micro-batch until nothing is left to read."""
+        while self.step():
+            pass
+
+    def step(self) -> bool:
+        """One micro-batch. False: there was nothing to read."""
+        deadline = Deadline.after_ms(self.job.start_timeout_ms)
+        asked = list(self.batches.position.ends)
+        latest = self.reader.list_offsets(asked, "latest", committed=True, deadline=deadline)
+        step = self.folder.next(latest, self.job.records)
+        if step is None:
+            return False
+        self.batches.run(step, lambda identity, floors: self._execute(identity, step, floors))
+        self.committed.append(step.batch_id)
+        self.folder.commit(step)
+        return True
+
+    def stop(self) -> None:
+        """A clean end: from here on another deployment may take the pipeline."""
+        self.batches.is_stopping = True
+        self.batches.note("stop")
+
+    def _execute(self, identity: Identity, step: Step, floors: Ends) -> Sequence[Receipt]:
+        """The Spark job: reads the ranges, encodes, writes, and accounts for it."""
+        deadline = Deadline.after_ms(self.job.transaction_timeout_ms * 0.8)
+        topic = self.wire.topics([self.job.target], deadline)[self.job.target]
+        targets = Targets.of({self.job.target: (topic.partitions, 1_000_000)})
+        writer = Writer(self.writers, self.job.name, identity, targets, deadline, self.crash)
+        planned: dict[int, int] = {}
+        for tp, end in sorted(step.ends.items()):
+            start = floors.get(tp, step.starts[tp])
+            records = self.reader.read_records(tp, start, end, committed=True, deadline=deadline)
+            for at in range(0, len(records), RECORD_BATCH):
+                part = records[at : at + RECORD_BATCH]
+                columns = Columns(
+                    key=pa.array([record.key for record in part], pa.binary()),
+                    value=pa.array([record.value for record in part], pa.binary()),
+                )
+                batch = encode(columns, Codec.NONE)
+                writer.add(tp.partition, batch.blob, batch.records, batch.digest)
+            writer.advance()
+            planned[tp.partition] = len(records)
+        rows = receipt.rows(writer.finish(), planned)
+        return receipt.check((tuple(row.values()) for row in rows.to_pylist()), targets)
+
+
+def spawn(job: Job, *options: str, **environment: str) -> subprocess.Popen[str]:
+    """The job as a process of its own. Its lines come from `stdout`; end it, and wait for it."""
+    named = [
+        text
+        for one in fields(job)
+        for text in (f"--{one.name.replace('_', '-')}", str(getattr(job, one.name)))
+    ]
+    return subprocess.Popen(
+        [sys.executable, "-m", "support.copy", *named, *options],
+        cwd=Path(__file__).parents[1],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **environment},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _tell(**words: object) -> None:
+    print(json.dumps(words), flush=True)
+
+
+def _event(event: events.Event) -> None:
+    _tell(event=type(event).__name__, text=str(event))
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m support.copy")
+    for one in fields(Job):
+        flag, has_default = f"--{one.name.replace('_', '-')}", one.default is not MISSING
+        kind = type(one.default) if has_default else Path if one.name == "folder" else str
+        parser.add_argument(flag, type=kind, required=not has_default, default=one.default)
+    parser.add_argument("--take-over", action="store_true")
+    parser.add_argument("--go-on", action="store_true")
+    options = vars(parser.parse_args(arguments))
+    take_over, goes_on = options.pop("take_over"), options.pop("go_on")
+    try:
+        with Copy(Job(**options), CrashPlan.from_environment(), _event) as copy:
+            copy.start(take_over=take_over)
+            _tell(event="started", identity=copy.coordinator.identity)
+            while True:
+                while copy.step():
+                    _tell(event="committed", batch_id=copy.committed[-1])
+                if not goes_on:
+                    break
+                time.sleep(_LOOKS_EVERY_S)
+            copy.stop()
+    except EosError as error:
+        _tell(event="ended", error=error.code, message=error.message, hint=error.hint)
+        return error.recovery.value
+    _tell(event="ended", error="", message="drained", hint="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,97 @@
+"""What stands in for Spark, for the event bus and for a crash, in a pipeline without Spark."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from eos.observe import events
+from eos.transaction.ledger_record import Ends, Position, flat, nested
+from eos.transaction.micro_batch import Step
+
+
+@dataclass
+class At:
+    """In the place of a crash plan: calls `then` once, when the point is reached the nth time."""
+
+    point: str
+    then: Callable[[], None]
+    nth: int = 1
+    times: int = field(default=0, init=False)
+
+    def reached(self, point: str) -> None:
+        if point == self.point:
+            self.times += 1
+            if self.times == self.nth:
+                self.then()
+
+
+@dataclass
+class Told:
+    """In the place of the bus: keeps every event, at once, and says it aloud if asked to."""
+
+    say: Callable[[events.Event], None] | None = None
+    events: list[events.Event] = field(default_factory=list)
+
+    def emit(self, event: events.Event) -> None:
+        self.events.append(event)
+        if self.say is not None:
+            self.say(event)
+
+    def of(self, kind: type[events.Event]) -> list[events.Event]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+class Folder:
+    """A checkpoint: `metadata`, `offsets/N` before a micro-batch runs and `commits/N` after."""
+
+    def __init__(self, root: Path, position: Position) -> None:
+        numbers = [int(path.parent.name) for path in root.glob("*/offsets")]
+        number = max(numbers, default=0)
+        if not number or position.is_reset:
+            number += 1  # fresh: goes on where the ledger ends
+        self._path = root / str(number)
+        for name in ("offsets", "commits"):
+            (self._path / name).mkdir(parents=True, exist_ok=True)
+        metadata = self._path / "metadata"
+        if not metadata.exists():
+            _write(metadata, {"id": str(uuid.uuid4())})
+        self.query_id = json.loads(metadata.read_text())["id"]
+        self._first = position.ends
+
+    def next(self, latest: Ends, records: int) -> Step | None:
+        """The micro-batch that had no end, or a new one; None if the source is drained."""
+        number = self._last("offsets")
+        if number < 0 or number == self._last("commits"):
+            starts = self._ends(number)
+            ends = {tp: min(start + records, latest[tp]) for tp, start in starts.items()}
+            if ends == starts:
+                return None
+            number += 1
+            ranges = {"starts": nested(starts), "ends": nested(ends)}
+            _write(self._path / "offsets" / str(number), ranges)
+        planned = self._read(number)
+        return Step(self.query_id, number, flat(planned["starts"]), flat(planned["ends"]))
+
+    def commit(self, step: Step) -> None:
+        _write(self._path / "commits" / str(step.batch_id), {})
+
+    def _ends(self, number: int) -> Ends:
+        return self._first if number < 0 else flat(self._read(number)["ends"])
+
+    def _read(self, number: int) -> Mapping[str, Mapping[str, Mapping[str, int]]]:
+        return json.loads((self._path / "offsets" / str(number)).read_text())
+
+    def _last(self, name: str) -> int:
+        found = (path.name for path in (self._path / name).iterdir())
+        return max((int(number) for number in found if number.isdigit()), default=-1)
+
+
+def _write(path: Path, body: Mapping[str, object]) -> None:
+    """Whole or not at all."""
+    unfinished = path.with_name(f".{path.name}")
+    unfinished.write_text(json.dumps(body))
+    unfinished.replace(path)
