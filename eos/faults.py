@@ -4,6 +4,10 @@ Inert unless EOS_CRASH_AT is set: `<point>:<before|after>:<python|jvm|both>`. Th
 once; writers get the same plan with the driver's process ids in it, since the first Produce
 happens in a Python worker. Before anything dies the point is appended to EOS_CRASH_LOG, so that
 a test can tell that its fault was hit.
+
+A transaction that is no micro-batch has the same points behind its kind: `stop.end_txn_sent`. With
+EOS_CRASH_SIGNAL=STOP the victims are paused, once, instead of killed: a zombie, if somebody else
+takes over before it is continued.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import os
 import signal
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from eos.errors import UsageError
 
@@ -26,6 +31,7 @@ POINTS = (
     "end_txn_answered",
     "commit_log",
 )
+KINDS = ("start", "refresh", "stop", "recovery")
 MOMENTS = ("before", "after")
 VICTIMS = ("python", "jvm", "both")
 
@@ -38,6 +44,7 @@ class CrashPlan:
     victims: tuple[int, ...] = ()
     driver: int = 0
     log: str = ""
+    number: int = signal.SIGKILL
 
     @classmethod
     def from_environment(cls) -> CrashPlan:
@@ -46,8 +53,9 @@ class CrashPlan:
         if not text:
             return cls()
         parts = text.split(":")
-        known = len(parts) == 3 and parts[0] in POINTS and parts[1] in MOMENTS
-        if not known or parts[2] not in VICTIMS:
+        kind, _, point = parts[0].rpartition(".")
+        known = len(parts) == 3 and point in POINTS and parts[1] in MOMENTS
+        if not known or parts[2] not in VICTIMS or kind not in ("", *KINDS):
             raise UsageError(
                 f"EOS_CRASH_AT is {text!r}, which names no crash point",
                 hint=f"POINT:before|after:python|jvm|both, POINT one of {', '.join(POINTS)}",
@@ -55,12 +63,17 @@ class CrashPlan:
         driver, jvm = os.getpid(), os.getppid()
         victims = {"python": (driver,), "jvm": (jvm,), "both": (jvm, driver)}[parts[2]]
         log = os.environ.get("EOS_CRASH_LOG", "")
-        return cls(f"{parts[0]}:{parts[1]}", victims, driver, log)
+        pauses = os.environ.get("EOS_CRASH_SIGNAL") == "STOP"
+        number = signal.SIGSTOP if pauses else signal.SIGKILL
+        return cls(f"{parts[0]}:{parts[1]}", victims, driver, log, number)
 
     def reached(self, point: str) -> None:
         """Dies here if this is the planned point; otherwise costs one comparison."""
         if point != self.point:
             return
+        is_pause = self.number == signal.SIGSTOP
+        if is_pause and Path(self.log).exists():
+            return  # it was continued
         if self.log:
             with Path(self.log).open("a", encoding="utf-8") as log:
                 log.write(f"{point} {os.getpid()}\n")
@@ -69,8 +82,27 @@ class CrashPlan:
         # This process goes last, or it would not live to kill the others.
         for pid in sorted(self.victims, key=lambda pid: pid == os.getpid()):
             with contextlib.suppress(ProcessLookupError):  # another writer was here first
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, self.number)
         # A driver whose JVM alone died goes on, as it would in earnest, until it notices. A
         # writer sends nothing more: its record batches must stay those of a half-written attempt.
         if os.getpid() != self.driver:
-            os._exit(137)
+            if not is_pause:
+                os._exit(137)
+            os.kill(os.getpid(), self.number)
+
+
+class Dies(Protocol):
+    """A crash plan, or what stands for it in a test without processes."""
+
+    def reached(self, point: str) -> None: ...
+
+
+class Points:
+    """Where a transaction is: told to the plan, with the kind of what is no micro-batch."""
+
+    def __init__(self, plan: Dies) -> None:
+        self.plan = plan
+        self.kind = ""
+
+    def reached(self, point: str) -> None:
+        self.plan.reached(f"{self.kind}.{point}" if self.kind else point)

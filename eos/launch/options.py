@@ -16,6 +16,7 @@ Runs the pipeline. Data goes to stdout, everything else to stderr.
   --profile NAME|PATH  where it runs: conf/NAME.yaml (default: $EOS_PROFILE, then `local`, which
                        starts an embedded Kafka broker)
   --json               a pipeline with a demo prints its result as one JSON object
+  --take-over          run it although another copy may: that one is fenced, and ends
   --demo-crash         kill the driver in the middle of a transaction, then start it again
   -h, --help           this text
 
@@ -30,6 +31,7 @@ class Options:
     profile: str | None
     as_json: bool
     demo_crash: bool
+    take_over: bool
     spark: tuple[str, ...]
 
 
@@ -40,7 +42,7 @@ def parse(words: Sequence[str]) -> Options:
     profile, spark, flags = None, [], set()
     rest = iter(words[1:])
     for word in rest:
-        if word in {"--json", "--demo-crash"}:
+        if word in {"--json", "--demo-crash", "--take-over"}:
             flags.add(word)
         elif word == "--profile" or word.startswith("--profile="):
             profile = word.partition("=")[2] or next(rest, "")
@@ -49,7 +51,12 @@ def parse(words: Sequence[str]) -> Options:
         else:
             spark.append(word)
     return Options(
-        _pipeline(words[0]), profile, "--json" in flags, "--demo-crash" in flags, (*spark,)
+        _pipeline(words[0]),
+        profile,
+        as_json="--json" in flags,
+        demo_crash="--demo-crash" in flags,
+        take_over="--take-over" in flags,
+        spark=(*spark,),
     )
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eos.location import local_path
+
 
 @dataclass(frozen=True, slots=True)
 class Names:
@@ -18,13 +20,16 @@ class Names:
     group: str
     ledger: str
     checkpoints: str
+    lock: str  # empty where the state root is no folder of this machine
 
     @classmethod
     def of(cls, prefix: str, pipeline: str, state_root: str) -> Names:
+        root = local_path(state_root)
         return cls(
             pipeline=pipeline,
             transactional_id=f"{prefix}.{pipeline}",
             group=f"{prefix}.{pipeline}",
             ledger=f"{prefix}.ledger.{pipeline}",
             checkpoints=f"{state_root}/checkpoints/{prefix}.{pipeline}",
+            lock=f"{root}/locks/{prefix}.{pipeline}" if root else "",
         )

@@ -21,7 +21,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Late: a wrong command line is answered before Spark is loaded.
         from eos.run.pipeline import run
 
-        run(Path(options.pipeline), options.profile, options.bootstrap)
+        run(
+            Path(options.pipeline),
+            options.profile,
+            options.bootstrap,
+            take_over=options.take_over,
+        )
     except EosError as error:
         return report(error)
     except KeyboardInterrupt:
@@ -54,4 +59,5 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("pipeline", help="path of a pipeline.yaml")
     parser.add_argument("--profile", help="name in conf/ or path of a profile")
     parser.add_argument("--bootstrap", help="Kafka addresses, instead of the profile's")
+    parser.add_argument("--take-over", action="store_true", help="fence whoever runs it")
     return parser.parse_args(argv)

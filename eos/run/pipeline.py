@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-import os
-import socket
-from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
-import eos
 from eos.config.load import load_pipeline, load_profile
 from eos.deadline import Deadline
-from eos.errors import EosError, FencedError, UnavailableError, UsageError
-from eos.faults import CrashPlan
+from eos.errors import (
+    EosError,
+    FencedError,
+    PromiseBrokenError,
+    Recovery,
+    UnavailableError,
+    UsageError,
+)
+from eos.faults import CrashPlan, Points
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.observe.console import Console
 from eos.plan.plan import BROKERS_CHOICE, Plan, plan
+from eos.read.files import files_for
 from eos.read.kafka_source import KafkaSource
 from eos.read.offset_log import Checkpoint
+from eos.run.idle import IdleWatch, interval_ms
+from eos.run.ownership import RunLock, owner, require_free
 from eos.run.query import PipelineQuery, data_loss
 from eos.run.session import open_session
-from eos.run.start import (
-    choose_checkpoint,
-    source_topic_ids,
-    starting_offsets,
-    where_to_go_on,
-    with_targets,
-)
+from eos.run.source import LiveSource
+from eos.run.start import choose_checkpoint, starting_offsets, where_to_go_on, with_targets
 from eos.run.stopping import Stopping
 from eos.transaction.coordinator import Coordinator
 from eos.transaction.ledger import Ledger
@@ -43,7 +46,9 @@ if TYPE_CHECKING:
 START_TIMEOUT_MS = 120_000
 
 
-def run(pipeline_path: Path, profile_name: str | None, bootstrap: str | None) -> None:
+def run(
+    pipeline_path: Path, profile_name: str | None, bootstrap: str | None, *, take_over: bool = False
+) -> None:
     """Returns when the source is drained (`available_now`) or the run was asked to stop."""
     pipeline = load_pipeline(pipeline_path)
     profile = load_profile(profile_name, pipeline.project_root)
@@ -57,113 +62,148 @@ def run(pipeline_path: Path, profile_name: str | None, bootstrap: str | None) ->
     planned = plan(pipeline, profile, addresses, functions)
     crash = CrashPlan.from_environment()
     stopping = Stopping()
-    spark = open_session(planned.names.pipeline)
-    stopping.listen()
-    if stopping.is_asked:
-        return
-    bus = Bus()
-    bus.subscribe(Console())
-    wire = Wire(KafkaSettings(addresses), TransactionProfile.TV2)
-    try:
-        _run(spark, wire, planned, bus, crash, stopping)
-    finally:
-        wire.close()
-        bus.close()
+    lock = RunLock(planned)
+    with closing(lock), closing(Bus()) as bus:
+        lock.take(is_forced=take_over)
+        spark = open_session(planned.names.pipeline)
+        stopping.listen()
+        if stopping.is_asked:
+            return
+        bus.subscribe(Console())
+        with closing(Wire(KafkaSettings(addresses), TransactionProfile.TV2)) as wire:
+            _Run(spark, wire, planned, bus, crash, stopping, lock).through(take_over)
 
 
-def _run(
-    spark: SparkSession,
-    wire: Wire,
-    planned: Plan,
-    bus: Bus,
-    crash: CrashPlan,
-    stopping: Stopping,
-) -> None:
-    deadline = Deadline.after_ms(START_TIMEOUT_MS)
-    wire.require_supported(deadline)
-    planned = with_targets(planned, wire, spark.sparkContext.defaultParallelism, deadline)
-    names = planned.names
-    ledger = Ledger(wire, names.ledger, names.pipeline, _owner(planned))
-    ledger.ensure_topic(BROKERS_CHOICE, deadline)
-    coordinator = Coordinator(
-        wire,
-        names.transactional_id,
-        names.group,
-        planned.transaction_timeout_ms,
-        reached=crash.reached,
-    )
-    coordinator.fence(deadline)
-    position = where_to_go_on(planned, wire, ledger, coordinator, deadline)
-    location = choose_checkpoint(spark, names.checkpoints, position)
-    batches = MicroBatches(
-        coordinator, ledger, position, bus, crash, lambda: source_topic_ids(planned, wire)
-    )
-    query = PipelineQuery(planned, wire, Checkpoint(spark, location), batches, crash)
-    source = KafkaSource(
-        bootstrap=",".join(planned.bootstrap),
-        topics=planned.source_topics,
-        records_max=planned.source.max_records,
-        partitions_min=planned.source.min_partitions,
-        starts=starting_offsets(planned, wire, position, deadline),
-    )
-    stream = source.stream(spark)
-    query.check(stream)
-    if not stopping.is_asked:
-        _start_and_wait(stream, query, batches, planned, location, bus, stopping)
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What the steps of one run share."""
+
+    spark: SparkSession
+    wire: Wire
+    planned: Plan
+    bus: Bus
+    crash: CrashPlan
+    stopping: Stopping
+    lock: RunLock
+
+    def through(self, take_over: bool) -> None:
+        deadline = Deadline.after_ms(START_TIMEOUT_MS)
+        self.wire.require_supported(deadline)
+        parallelism = self.spark.sparkContext.defaultParallelism
+        planned = with_targets(self.planned, self.wire, parallelism, deadline)
+        source = LiveSource(planned, self.wire)
+        batches = self._owned(planned, source, take_over, deadline)
+        files = files_for(planned.names.checkpoints, self.spark)
+        location = choose_checkpoint(planned, files, batches.position)
+        batches.note("start")
+        checkpoint = Checkpoint(files, location)
+        query = PipelineQuery(planned, self.wire, checkpoint, batches, source, self.crash)
+        stream = KafkaSource(
+            bootstrap=",".join(planned.bootstrap),
+            topics=planned.source_topics,
+            records_max=planned.source.max_records,
+            partitions_min=planned.source.min_partitions,
+            starts=starting_offsets(planned, self.wire, batches.position, deadline),
+        ).stream(self.spark)
+        query.check(stream)
+        if not self.stopping.is_asked:
+            self._wait(stream, query, batches, location)
+        batches.is_stopping = True
+        # From here on another deployment may take the pipeline without force.
+        try:
+            batches.note("stop")
+        except EosError as error:
+            self.bus.emit(events.Warned(f"the clean end could not be noted: {error.message}"))
+
+    def _owned(
+        self, planned: Plan, source: LiveSource, take_over: bool, deadline: Deadline
+    ) -> MicroBatches:
+        """Rule R5: look, fence, read, decide."""
+        names = planned.names
+        ledger = Ledger(self.wire, names.ledger, names.pipeline, owner(planned))
+        ledger.ensure_topic(BROKERS_CHOICE, deadline)
+        require_free(planned, ledger.look(deadline), is_forced=take_over)
+        points = Points(self.crash)
+        coordinator = Coordinator(
+            self.wire,
+            names.transactional_id,
+            names.group,
+            planned.transaction_timeout_ms,
+            reached=points.reached,
+        )
+        coordinator.fence(deadline)
+        last = ledger.read_last(deadline)
+        position = where_to_go_on(planned, source, last, self.bus, deadline)
+        return MicroBatches(
+            names.pipeline,
+            coordinator,
+            ledger,
+            position,
+            self.bus,
+            points,
+            source,
+            is_new=last is None,
+        )
+
+    def _wait(
+        self, stream: Any, query: PipelineQuery, batches: MicroBatches, location: str
+    ) -> None:
+        every_ms = self.planned.trigger_every_ms
+        trigger: dict[str, Any] = (
+            {"availableNow": True}
+            if every_ms is None
+            else {"processingTime": f"{every_ms} milliseconds"}
+        )
+        name = self.planned.names.pipeline
+        writer = stream.writeStream.queryName(name).foreachBatch(query)
+        with ExitStack() as stack:
+            try:
+                running = writer.option("checkpointLocation", location).trigger(**trigger).start()
+                self.bus.emit(events.PipelineStarted(pipeline=name, checkpoint=location))
+                self.stopping.attach(running, batches)
+
+                def end(fenced: FencedError) -> None:
+                    query.error = fenced
+                    running.stop()
+
+                every_ms = interval_ms(self.wire, Deadline.after_ms(START_TIMEOUT_MS))
+                watch = IdleWatch(batches, every_ms, self.lock, self.bus, end)
+                stack.callback(watch.stop)
+                watch.start()
+                running.awaitTermination()
+            except Exception as error:
+                if _is_final(query.error):
+                    raise query.error from error
+                if not self.stopping.is_asked:
+                    raise self._ended_by(query, error, batches) from error
+            if _is_final(query.error):
+                raise query.error
+        reason = "asked to stop" if self.stopping.is_asked else "drained"
+        self.bus.emit(events.Stopped(pipeline=name, reason=reason))
+
+    def _ended_by(self, query: PipelineQuery, error: Exception, batches: MicroBatches) -> EosError:
+        """Why the query ended, if it was not us who said so.
+
+        Another copy on the same checkpoint makes Spark stop before we meet a refusal of Kafka's:
+        then who owns the transactional id decides whether to start again. And Spark's words for
+        a source that lost records or topics name neither the ledger's end nor a way out.
+        """
+        if isinstance(query.error, EosError):
+            return query.error
+        try:
+            batches.require_owner()
+            query.source.topic_ids(batches.position.topic_ids)
+            query.source.require_there(batches.position.ends)
+        except (FencedError, PromiseBrokenError) as told:
+            return told
+        except EosError:
+            pass  # what ended the query tells more
+        ended = query.error or error
+        lines = [line for line in str(ended).splitlines() if line.strip()]
+        words = lines[0][:500] if lines else type(ended).__name__
+        return data_loss(ended) or UnavailableError(f"the query ended: {words}")
 
 
-def _start_and_wait(
-    stream: Any,
-    query: PipelineQuery,
-    batches: MicroBatches,
-    planned: Plan,
-    location: str,
-    bus: Bus,
-    stopping: Stopping,
-) -> None:
-    trigger: dict[str, Any] = (
-        {"availableNow": True}
-        if planned.trigger_every_ms is None
-        else {"processingTime": f"{planned.trigger_every_ms} milliseconds"}
-    )
-    name = planned.names.pipeline
-    writer = stream.writeStream.queryName(name).foreachBatch(query)
-    try:
-        running = writer.option("checkpointLocation", location).trigger(**trigger).start()
-        bus.emit(events.PipelineStarted(pipeline=name, checkpoint=location))
-        stopping.attach(running, batches)
-        running.awaitTermination()
-    except Exception as error:
-        if isinstance(query.error, FencedError):
-            raise query.error from error
-        if not stopping.is_asked:
-            raise _ended_by(query.error or error, batches) from error
-    reason = "asked to stop" if stopping.is_asked else "drained"
-    bus.emit(events.Stopped(pipeline=name, reason=reason))
-
-
-def _ended_by(error: Exception, batches: MicroBatches) -> EosError:
-    """Why the query ended, if it was not us who said so.
-
-    Another copy on the same checkpoint makes Spark stop before we meet a refusal of Kafka's: then
-    who owns the transactional id decides whether to start again.
-    """
-    if isinstance(error, EosError):
-        return error
-    try:
-        batches.require_owner()
-    except FencedError as fenced:
-        return fenced
-    except EosError:
-        pass  # what ended the query tells more
-    lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    return data_loss(error) or UnavailableError(f"the query ended: {lines[0][:500]}")
-
-
-def _owner(planned: Plan) -> Mapping[str, Any]:
-    return {
-        "deployment": planned.deployment,
-        "host": socket.gethostname(),
-        "process": os.getpid(),
-        "version": eos.__version__,
-    }
+def _is_final(error: Exception | None) -> TypeGuard[EosError]:
+    """An end that a run which was asked to stop must not hide: a start again would meet it."""
+    return isinstance(error, EosError) and error.recovery in {Recovery.FENCED, Recovery.STOP}

@@ -14,11 +14,14 @@ from eos.faults import CrashPlan
 from eos.plan.plan import Plan
 from eos.read.offset_log import Checkpoint, Ranges
 from eos.run.session import ARROW_BYTES_MAX
+from eos.run.source import LiveSource
 from eos.run.tasks import EncodeAndWriteTask, EncodeTask, WriteStage, WriteTask
 from eos.run.topics import existing_topics
 from eos.transaction import receipt
-from eos.transaction.micro_batch import STEP_TIMEOUT_MS, MicroBatches, Step
+from eos.transaction.ledger_record import Ends
+from eos.transaction.micro_batch import STEP_TIMEOUT_MS, MicroBatches
 from eos.transaction.port import Identity
+from eos.transaction.ranges import Step
 from eos.transaction.receipt import Receipt
 from eos.transaction.wire import Wire
 from eos.transform.check import check_stateless
@@ -48,12 +51,14 @@ class PipelineQuery:
         wire: Wire,
         checkpoint: Checkpoint,
         micro_batches: MicroBatches,
+        source: LiveSource,
         crash: CrashPlan,
     ) -> None:
         self._plan = plan
         self._wire = wire
         self._checkpoint = checkpoint
         self._micro_batches = micro_batches
+        self.source = source
         self._crash = crash
         self._query_id = ""
         self.error: Exception | None = None
@@ -76,17 +81,20 @@ class PipelineQuery:
 
     def _execution(
         self, frame: DataFrame, batch_id: int, ranges: Ranges
-    ) -> Callable[[Identity], Sequence[Receipt]]:
-        def execute(identity: Identity) -> Sequence[Receipt]:
+    ) -> Callable[[Identity, Ends], Sequence[Receipt]]:
+        def execute(identity: Identity, floors: Ends) -> Sequence[Receipt]:
             targets = self._targets()
             try:
-                out = apply(frame, self._plan.transforms)
+                out = apply(_above(frame, floors), self._plan.transforms)
                 job = self._job(self._columns(out), batch_id, ranges, targets, identity)
                 return receipt.check(job.collect(), targets)
             except EosError:
                 raise
             except Exception as error:
-                raise _task_error(error) from error
+                told = _task_error(error)
+                if told.fields.get("case") == "source_lost_records":
+                    self.source.require_there(ranges.starts)  # the same with numbers
+                raise told from error
 
         return execute
 
@@ -177,6 +185,16 @@ class PipelineQuery:
         )
 
 
+def _above(frame: DataFrame, floors: Ends) -> DataFrame:
+    """Without the rows that the ledger says are committed."""
+    for (topic, partition), floor in sorted(floors.items()):
+        named = topic.replace("\\", "\\\\").replace("'", "\\'")
+        frame = frame.filter(
+            f"NOT (topic = '{named}' AND partition = {partition} AND offset < {floor})"
+        )
+    return frame
+
+
 def _task_error(error: Exception) -> EosError:
     """What a task raised, if it was one of ours; anything else is worth another attempt."""
     found = crossed(str(error))
@@ -198,6 +216,7 @@ def data_loss(error: Exception) -> EosError | None:
         f"the source lost records before they were read: {telling[:500]}",
         hint="retention deleted them while the pipeline was down or behind, or somebody did; "
         "nothing brings them back, and nothing was skipped",
+        case="source_lost_records",
     )
 
 

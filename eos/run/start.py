@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from eos.deadline import Deadline
-from eos.errors import EosError, PromiseBrokenError, UnavailableError, UsageError
+from eos.errors import PromiseBrokenError, UsageError
+from eos.observe import events
+from eos.observe.bus import Bus
 from eos.plan.plan import Plan
+from eos.read.files import Files
 from eos.read.offset_log import Checkpoint, newest_with_offsets
+from eos.run.ownership import is_ours
+from eos.run.source import LiveSource
 from eos.run.topics import existing_topics
-from eos.transaction.coordinator import Conclusion, Coordinator
-from eos.transaction.ledger import Ledger, Position, require_same_topics, stamped
+from eos.transaction import group
+from eos.transaction.ledger_record import Position, Record
 from eos.transaction.port import TopicPartition
+from eos.transaction.ranges import require_same_topics
 from eos.transaction.wire import TopicInfo, Wire
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 _EARLIEST = -2  # Spark's number for it
-_TOPIC_IDS_TIMEOUT_MS = 60_000
 
 
 def with_targets(planned: Plan, wire: Wire, parallelism: int, deadline: Deadline) -> Plan:
@@ -43,23 +44,22 @@ def with_targets(planned: Plan, wire: Wire, parallelism: int, deadline: Deadline
 
 
 def where_to_go_on(
-    planned: Plan, wire: Wire, ledger: Ledger, coordinator: Coordinator, deadline: Deadline
+    planned: Plan, source: LiveSource, last: Record | None, bus: Bus, deadline: Deadline
 ) -> Position:
     """The ledger's last word; for a pipeline without history, `start:` resolved to numbers.
 
     To be called after the fence: from then on no older copy of this pipeline can commit, so what
     the ledger says is final.
     """
-    found = _source_topics(planned, wire, deadline)
-    position = ledger.read_last(deadline)
-    if position is None:
-        ends = wire.list_offsets(
-            _partitions(found), planned.source.start, committed=True, deadline=deadline
-        )
-        position = Position(ends=ends, topic_ids=_ids(found))
-        _write_start(coordinator, ledger, position, deadline)
-    require_same_topics(position, _ids(found))
-    return position
+    if last is None:
+        return _beginning(planned, source, deadline)
+    position = last.position
+    name = planned.names.pipeline
+    require_same_topics(name, position, source.topic_ids(position.topic_ids))
+    source.require_there(position.ends)
+    _compare_group(name, position, source, bus)
+    # Another deployment's checkpoints are not here, and those that are here are older.
+    return position if is_ours(planned, last) else replace(position, is_reset=True)
 
 
 def starting_offsets(
@@ -72,21 +72,67 @@ def starting_offsets(
     return {tp: position.ends.get(tp, _EARLIEST) for tp in partitions}
 
 
-def source_topic_ids(planned: Plan, wire: Wire) -> Mapping[str, str]:
-    """While the query runs: a topic that is gone by then was deleted."""
-    deadline = Deadline.after_ms(_TOPIC_IDS_TIMEOUT_MS)
-    return _ids(_source_topics(planned, wire, deadline, PromiseBrokenError))
+def choose_checkpoint(planned: Plan, files: Files, position: Position) -> str:
+    """The checkpoint to go on with, or a fresh one that begins at the ledger's ends."""
+    current, fresh = newest_with_offsets(files, planned.names.checkpoints)
+    if current is None or position.is_reset:
+        return fresh
+    if position.batch_id < 0 and Checkpoint(files, current).has_commits():
+        name = planned.names.pipeline
+        raise PromiseBrokenError(
+            f"{name}: the checkpoint {current} has committed micro-batches, but the ledger "
+            f"{planned.names.ledger!r} has none",
+            hint="was the ledger topic deleted, is this another cluster, or a checkpoint of plain "
+            f"Spark? `eos recover {name} --adopt-checkpoint` goes on where it ends",
+            case="ledger_empty",
+            pipeline=name,
+        )
+    return current
 
 
-def _source_topics(
-    planned: Plan, wire: Wire, deadline: Deadline, missing: type[EosError] = UsageError
-) -> Mapping[str, TopicInfo]:
+def _beginning(planned: Plan, source: LiveSource, deadline: Deadline) -> Position:
+    found = _source_topics(planned, source.wire, deadline)
+    partitions, name = _partitions(found), planned.names.pipeline
+    before = source.group_offsets(partitions)
+    if before:
+        tp, offset = min(before.items())
+        raise PromiseBrokenError(
+            f"{name}: the ledger {planned.names.ledger!r} is empty, but the group "
+            f"{planned.names.group!r} has offsets ({tp.topic}-{tp.partition} is at {offset}): "
+            "this pipeline ran before",
+            hint=f"was the ledger topic deleted? `eos recover {name} --from-group` goes on where "
+            "the group is",
+            case="ledger_lost",
+            pipeline=name,
+        )
+    ends = source.wire.list_offsets(
+        partitions, planned.source.start, committed=True, deadline=deadline
+    )
+    return Position(ends=ends, topic_ids=_ids(found))
+
+
+def _compare_group(name: str, position: Position, source: LiveSource, bus: Bus) -> None:
+    differing = group.differing(position.ends, source.group_offsets(position.ends))
+    ahead = group.ahead(differing)
+    if ahead:
+        raise PromiseBrokenError(
+            f"{name}: {group.told(ahead)}",
+            hint=f"somebody moved the group on purpose, or committed to it: `eos recover {name} "
+            f"--from-group` goes on where the group is, `--restore-group` puts it back",
+            case="group_ahead",
+            pipeline=name,
+        )
+    if differing:
+        bus.emit(events.Warned(f"{group.told(differing)}; they are put right now"))
+
+
+def _source_topics(planned: Plan, wire: Wire, deadline: Deadline) -> Mapping[str, TopicInfo]:
     return existing_topics(
         wire,
         planned.source_topics,
         deadline,
         what="source",
-        missing=missing,
+        missing=UsageError,
         hint="is its name right, and the profile the one of its cluster?",
     )
 
@@ -101,33 +147,3 @@ def _partitions(topics: Mapping[str, TopicInfo]) -> frozenset[TopicPartition]:
 
 def _ids(topics: Mapping[str, TopicInfo]) -> Mapping[str, str]:
     return {name: info.topic_id for name, info in topics.items()}
-
-
-def _write_start(
-    coordinator: Coordinator, ledger: Ledger, position: Position, deadline: Deadline
-) -> None:
-    identity = coordinator.begin(deadline)
-    record = stamped(ledger.start_record(position), identity)
-    try:
-        coordinator.produce({ledger.partition: record}, deadline)
-    except EosError:
-        coordinator.abort(deadline)  # says so if another copy took over meanwhile
-        raise
-    if coordinator.commit(deadline) is Conclusion.IN_DOUBT:
-        raise UnavailableError(
-            "the commit of the start record had no answer",
-            hint="start again: the next start reads the ledger and goes on from what it says",
-        )
-
-
-def choose_checkpoint(spark: SparkSession, root: str, position: Position) -> str:
-    """The checkpoint to go on with, or a fresh one that begins at the ledger's ends."""
-    current, fresh = newest_with_offsets(spark, root)
-    if current is None:
-        return fresh
-    if position.batch_id < 0 and Checkpoint(spark, current).has_commits():
-        raise PromiseBrokenError(
-            f"the checkpoint {current} has committed micro-batches, but the ledger has none",
-            hint="was the ledger topic deleted, or is this another cluster?",
-        )
-    return current

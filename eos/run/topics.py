@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from eos.deadline import Backoff, Deadline
 from eos.errors import EosError
@@ -22,7 +22,8 @@ def existing_topics(
     *,
     what: str,
     missing: type[EosError],
-    hint: str,
+    hint: str | Callable[[str], str],
+    **fields: str,
 ) -> Mapping[str, TopicInfo]:
     """All of them, or an error of the class `missing` that names the first which is not there."""
     wanted = frozenset(names)
@@ -35,7 +36,10 @@ def existing_topics(
     for name in sorted(wanted):
         code = found[name].error
         if code in _MAY_PASS:
-            raise missing(f"the {what} topic {name!r} does not exist", hint=hint, topic=name)
+            words = hint if isinstance(hint, str) else hint(name)
+            whose = f"{fields['pipeline']}: " if "pipeline" in fields else ""
+            message = f"{whose}the {what} topic {name!r} does not exist"
+            raise missing(message, hint=words, topic=name, **fields)
         if code:
             raise missing(
                 f"the {what} topic {name!r} can't be looked up: {name_of(code)}",

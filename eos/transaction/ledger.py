@@ -3,33 +3,25 @@
 It is the truth about what is committed (rule R4). Group offsets can't be: a plain OffsetCommit
 between ours and the end of the transaction wins, and they expire. Spark's checkpoint can't be
 either: its commit log is written after EndTxn, so a crash in between leaves it one behind.
-
-Each record is complete by itself. Only the last committed one is ever read to decide something.
 """
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Literal
 
-import pyarrow as pa
-
 from eos.deadline import Backoff, Deadline
-from eos.encode.codec import Codec
-from eos.encode.record_batch import Columns, encode, stamp
-from eos.errors import PromiseBrokenError
-from eos.transaction.port import Identity, TopicPartition
-from eos.transaction.receipt import Receipt
+from eos.errors import EosError, PromiseBrokenError
+from eos.transaction.ledger_record import Attempt, Kind, Position, Record, decoded, encoded
+from eos.transaction.port import TopicPartition
 from eos.transaction.wire import Wire
 
-FORMAT = 1
-# How far `read_last` looks back, in offsets: at first, and at most at a time. Each record may hold
-# many receipts, so a window's records must fit into memory.
+# How far back is read, in offsets: at first, and at most at a time. Each record may hold many
+# receipts, so a window's records must fit into memory.
 _LOOK_BACK_FIRST, _LOOK_BACK_MAX = 256, 4096
 _LAST_MOMENTS_MS = 200
+_ASK_MS = 2_000
 _MESSAGE_BYTES_MAX = 8 * 1024 * 1024
 CONFIG = {
     "cleanup.policy": "delete",
@@ -37,31 +29,6 @@ CONFIG = {
     "retention.bytes": "-1",
     "max.message.bytes": str(_MESSAGE_BYTES_MAX),
 }
-
-Ends = Mapping[TopicPartition, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """How far the pipeline has come: the source's ends, and Spark's name for the last step.
-
-    `batch_id` is -1 as long as no micro-batch of `query_id` has committed.
-    """
-
-    ends: Mapping[TopicPartition, int]
-    topic_ids: Mapping[str, str]
-    query_id: str = ""
-    batch_id: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """What one attempt did: recorded inside the transaction that it describes."""
-
-    number: int
-    identity: Identity
-    starts: Mapping[TopicPartition, int]
-    receipts: Sequence[Receipt]
 
 
 class Ledger:
@@ -81,29 +48,64 @@ class Ledger:
             value = self._wire.topic_config(topic, name, deadline)
             if value != CONFIG[name]:
                 raise PromiseBrokenError(
-                    f"the ledger topic {topic!r} has {name}={value}, so it would forget what "
-                    "is committed",
+                    f"{self._pipeline}: the ledger topic {topic!r} has {name}={value}, so it would "
+                    "forget what is committed",
                     hint=f"set {name}={CONFIG[name]} on the topic",
+                    case="ledger_forgets",
                 )
 
-    def read_last(self, deadline: Deadline) -> Position | None:
+    def look(self, deadline: Deadline) -> Record | None:
+        """The last record that is committed this moment. Asks nobody to stop: whoever owns the
+        pipeline may write the next one meanwhile."""
+        first = self._offset("earliest", committed=False, deadline=deadline)
+        end = self._offset("latest", committed=True, deadline=deadline)
+        return next(self._backwards(first, end, deadline), None)
+
+    def read_last(self, deadline: Deadline) -> Record | None:
         """The last committed record, once nothing is open on the topic.
 
         To be called after our own fence: from then on no older copy of this pipeline can commit,
         and what it left open is aborted. The two ends differ only while that abort's marker is on
         its way, or if a transaction of someone else is open here.
         """
-        first, end = self._settled_range(deadline)
+        return next(self._backwards(*self._settled_range(deadline), deadline), None)
+
+    def history(self, count: int, deadline: Deadline) -> list[Record]:
+        """The last `count` committed records, newest first."""
+        first = self._offset("earliest", committed=False, deadline=deadline)
+        end = self._offset("latest", committed=True, deadline=deadline)
+        found = self._backwards(first, end, deadline)
+        return [record for _, record in zip(range(count), found, strict=False)]
+
+    def record(
+        self,
+        kind: Kind,
+        position: Position,
+        attempt: Attempt | None = None,
+        note: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        return encoded(self._pipeline, self._owner, kind, position, attempt, note)
+
+    def trim(self, before: int, deadline: Deadline) -> int:
+        """Forgets what lies before an offset, but never the last committed record. Returns where
+        the topic now begins."""
+        last = self.look(deadline)
+        if last is None:
+            return self._offset("earliest", committed=False, deadline=deadline)
+        bound = min(before, last.offset)
+        return self._wire.delete_records({self.partition: bound}, deadline)[self.partition]
+
+    def _backwards(self, first: int, end: int, deadline: Deadline) -> Iterator[Record]:
+        """Committed records from the end on, past aborted ones and markers."""
         look_back = _LOOK_BACK_FIRST
-        while end > first:  # past aborted attempts and markers: bounded by the topic's size
+        while end > first:  # bounded by the topic's size
             start = max(first, end - look_back)
             records = self._wire.read_records(
                 self.partition, start, end, committed=True, deadline=deadline
             )
-            if records:
-                return self._decode(records[-1].value)
+            for record in reversed(records):
+                yield decoded(self._pipeline, self.partition.topic, record)
             end, look_back = start, min(_LOOK_BACK_MAX, look_back * 4)
-        return None
 
     def _settled_range(self, deadline: Deadline) -> tuple[int, int]:
         backoff = Backoff()
@@ -117,11 +119,22 @@ class Ledger:
             # answer" in the place of what is known.
             if deadline.left_ms <= _LAST_MOMENTS_MS:
                 raise PromiseBrokenError(
-                    f"a transaction is open on the ledger {self.partition.topic!r} from offset "
-                    f"{committed} on, after this pipeline fenced its own",
-                    hint="somebody else writes to this topic: find the producer with "
-                    "kafka-transactions.sh find-hanging",
+                    f"{self._pipeline}: a transaction is open on the ledger "
+                    f"{self.partition.topic!r} from offset {committed} on, after this pipeline "
+                    f"fenced its own{self._who(committed)}",
+                    hint="somebody else writes to this topic: end that producer, or "
+                    "`kafka-transactions.sh abort` its transaction, and start again",
+                    case="ledger_open",
                 )
+
+    def _who(self, offset: int) -> str:
+        """Which producer holds the ledger open, as far as its leader tells."""
+        with suppress(EosError):
+            producers = self._wire.describe_producers([self.partition], Deadline.after_ms(_ASK_MS))
+            for state in producers[self.partition]:
+                if state.transaction_start_offset == offset:
+                    return f": producer id {state.identity.producer_id}"
+        return ""
 
     def _offset(
         self, at: Literal["earliest", "latest"], *, committed: bool, deadline: Deadline
@@ -130,102 +143,3 @@ class Ledger:
             [self.partition], at, committed=committed, deadline=deadline
         )
         return found[self.partition]
-
-    def start_record(self, position: Position) -> bytes:
-        """Where a pipeline without history begins, as numbers."""
-        return self._encode("start", position, None)
-
-    def attempt_record(self, position: Position, attempt: Attempt) -> bytes:
-        return self._encode("attempt", position, attempt)
-
-    def _encode(self, kind: str, position: Position, attempt: Attempt | None) -> bytes:
-        now_ms = int(time.time() * 1000)
-        body: dict[str, Any] = {
-            "format": FORMAT,
-            "kind": kind,
-            "pipeline": self._pipeline,
-            "at_ms": now_ms,
-            "owner": self._owner,
-            "query_id": position.query_id,
-            "batch_id": position.batch_id,
-            "topic_ids": dict(position.topic_ids),
-            "ends": _nested(position.ends),
-        }
-        if attempt is not None:
-            body["attempt"] = {
-                "number": attempt.number,
-                "producer_id": attempt.identity.producer_id,
-                "epoch": attempt.identity.epoch,
-                "starts": _nested(attempt.starts),
-                "receipts": [receipt.as_json() for receipt in attempt.receipts],
-            }
-        value = json.dumps(body, separators=(",", ":")).encode()
-        columns = Columns(
-            key=pa.array([self._pipeline.encode()], pa.binary()),
-            value=pa.array([value], pa.binary()),
-        )
-        return encode(columns, Codec.NONE, now_ms).blob
-
-    def _decode(self, value: bytes | None) -> Position:
-        try:
-            body = json.loads(value or b"")
-            if (body["format"], body["pipeline"]) != (FORMAT, self._pipeline):
-                raise ValueError(f"format {body['format']}, pipeline {body['pipeline']!r}")
-            return Position(
-                ends={
-                    TopicPartition(name, int(partition)): int(end)
-                    for name, partitions in body["ends"].items()
-                    for partition, end in partitions.items()
-                },
-                topic_ids=dict(body["topic_ids"]),
-                query_id=str(body["query_id"]),
-                batch_id=int(body["batch_id"]),
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise PromiseBrokenError(
-                f"the last record of the ledger {self.partition.topic!r} is not one that this "
-                f"release wrote for {self._pipeline!r} ({type(error).__name__}: {error})",
-                hint="does something else write to this topic, or a newer release?",
-            ) from error
-
-
-def stamped(blob: bytes, identity: Identity) -> bytes:
-    """The ledger gets one record an attempt, so its sequence is always 0."""
-    return stamp(blob, identity, 0)
-
-
-def require_same_topics(position: Position, topic_ids: Mapping[str, str]) -> None:
-    """Stops if a source topic was deleted and created again: its offsets mean other records now."""
-    for name, now in sorted(topic_ids.items()):
-        known = position.topic_ids.get(name, now)
-        if known != now:
-            raise PromiseBrokenError(
-                f"the source topic {name!r} was deleted and created again: its id is {now}, the "
-                f"ledger knows {known}",
-                hint="start the pipeline under a new name to read the new topic from its beginning",
-                topic=name,
-            )
-
-
-def advanced(
-    position: Position,
-    ends: Ends,
-    query_id: str,
-    batch_id: int,
-    topic_ids: Mapping[str, str],
-) -> Position:
-    """The position after a micro-batch. Partitions that it did not touch keep their ends."""
-    return replace(
-        position,
-        ends={**position.ends, **ends},
-        topic_ids={**position.topic_ids, **topic_ids},
-        query_id=query_id,
-        batch_id=batch_id,
-    )
-
-
-def _nested(offsets: Ends) -> dict[str, dict[str, int]]:
-    nested: dict[str, dict[str, int]] = {}
-    for (topic, partition), offset in sorted(offsets.items()):
-        nested.setdefault(topic, {})[str(partition)] = offset
-    return nested

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any, Protocol
 
 from eos.deadline import Deadline
 from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, Recovery
-from eos.faults import CrashPlan
+from eos.faults import Points
 from eos.observe import events
 from eos.observe.bus import Bus
+from eos.transaction import group, ranges
 from eos.transaction.coordinator import Conclusion, Coordinator
-from eos.transaction.ledger import (
+from eos.transaction.ledger import Ledger
+from eos.transaction.ledger_record import (
     Attempt,
-    Ledger,
+    Ends,
+    Kind,
     Position,
+    Record,
     advanced,
-    require_same_topics,
     stamped,
 )
-from eos.transaction.port import CommittedOffset, Identity, TopicPartition
+from eos.transaction.port import NO_IDENTITY, CommittedOffset, Identity, TopicPartition
+from eos.transaction.ranges import Decision, Step, require_same_topics
 from eos.transaction.receipt import Receipt
 
 ATTEMPTS_MAX = 3
@@ -29,59 +35,105 @@ ATTEMPTS_MAX = 3
 # transaction repeats itself at the next start if it runs out (rule R7), so this bounds a wait.
 STEP_TIMEOUT_MS = 60_000
 
-Offsets = Mapping[TopicPartition, int]
-Execute = Callable[[Identity], Sequence[Receipt]]
+# Given the attempt's identity, and the offsets below which rows of a partition are committed.
+Execute = Callable[[Identity, Ends], Sequence[Receipt]]
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What Spark hands over: its name for the micro-batch, and what it reads."""
+class Source(Protocol):
+    """What a micro-batch asks the cluster beside its own requests. `run.source` is the real one."""
 
-    query_id: str
-    batch_id: int
-    starts: Offsets
-    ends: Offsets
+    def topic_ids(self, topics: Iterable[str]) -> Mapping[str, str]:
+        """Raises PromiseBrokenError for a topic that is gone."""
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> Ends: ...
+
+    def group_offsets(self, partitions: Iterable[TopicPartition]) -> Ends: ...
 
 
 @dataclass(slots=True)
 class MicroBatches:
     """Runs micro-batches, one after the other, and knows how far the ledger has come."""
 
+    pipeline: str
     coordinator: Coordinator
     ledger: Ledger
     position: Position
     bus: Bus
-    crash: CrashPlan
-    topic_ids: Callable[[], Mapping[str, str]]
+    points: Points
+    source: Source
+    is_new: bool = False  # nothing is in the ledger yet
     is_stopping: bool = field(default=False)
-    _is_left_open: bool = field(default=False, init=False)
+    last_at: float = field(default_factory=time.monotonic)  # of the last commit
+    _open: Identity = field(default=NO_IDENTITY, init=False)  # until it is certain that none is
+    _is_compared: bool = field(default=True, init=False)  # the group, since the last commit
     _has_returned: bool = field(default=False, init=False)
+    # A micro-batch, and what is written while the pipeline is idle, never at the same time.
+    lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def run(self, step: Step, execute: Execute) -> None:
         """Returns once the micro-batch is committed, by this call or by one before it."""
         if self._has_returned:  # Spark calls again only after its commit log
-            self.crash.reached("commit_log:after")
-        if self._is_left_open:
+            self.points.reached("commit_log:after")
+        with self.lock:
             self._catch_up()
-        if self._is_committed(step):
-            self.bus.emit(events.MicroBatchSkipped(batch_id=step.batch_id))
-            self._has_returned = True
-            return
-        self._require_adjacent(step)
-        self._is_left_open = True  # until it is certain that nothing is
+            self.compare_group()
+            decision = self._decide(step)
+            if decision.is_done:
+                self.bus.emit(events.MicroBatchSkipped(batch_id=step.batch_id))
+            else:
+                self._redone(step.batch_id, lambda n: self._attempt(n, step, decision, execute))
+        if not decision.is_done:
+            self.points.reached("commit_log:before")
+        self._has_returned = True
+
+    def note(
+        self, kind: Kind, position: Position | None = None, note: Mapping[str, Any] | None = None
+    ) -> None:
+        """Writes a record of the ledger, with all group offsets, in a transaction of its own."""
+        with self.lock:
+            self._catch_up()
+            self._note(kind, position or self.position, note)
+
+    def refresh(self, idle_ms: int) -> bool:
+        """Rule R11: an empty attempt, if nothing was committed for so long and nothing is under
+        way, so that neither group offsets nor ids expire. Returns whether there was one."""
+        if not self.lock.acquire(blocking=False):
+            return False  # a micro-batch is under way, and refreshes all by itself
+        try:
+            if time.monotonic() - self.last_at < idle_ms / 1000 or self.is_stopping:
+                return False
+            self._catch_up()
+            self.compare_group()
+            self._note("refresh", self.position, None)
+            return True
+        finally:
+            self.lock.release()
+
+    def require_owner(self) -> None:
+        """Raises FencedError if another copy of this pipeline took over. Costs an empty attempt."""
+        if not self.coordinator.is_in_doubt:
+            deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
+            self.coordinator.begin(deadline)
+            self.coordinator.abort(deadline)
+
+    def _decide(self, step: Step) -> Decision:
+        unknown = ranges.unknown(self.position, step)
+        earliest = self.source.earliest(unknown) if unknown else {}
+        return ranges.decide(self.pipeline, self.position, step, earliest)
+
+    def _redone(self, batch_id: int, attempt: Callable[[int], None]) -> None:
+        before = self.position
         for number in range(1, ATTEMPTS_MAX + 1):
             try:
-                self._attempt(number, step, execute)
+                attempt(number)
             except Exception as error:
-                if not self._is_worth_another(number, step, error):
+                is_committed = self.position is not before  # whatever failed came after the end
+                if is_committed or not self._is_worth_another(number, batch_id, error):
                     raise
             else:
-                self._is_left_open = False
-                self._has_returned = True
-                self.crash.reached("commit_log:before")
                 return
 
-    def _is_worth_another(self, number: int, step: Step, error: Exception) -> bool:
+    def _is_worth_another(self, number: int, batch_id: int, error: Exception) -> bool:
         """Ends the failed attempt and says whether the micro-batch is redone.
 
         Rule R3: whatever happened, and even if nothing seems to have been sent, this attempt's
@@ -91,8 +143,6 @@ class MicroBatches:
         recovery = error.recovery if isinstance(error, EosError) else Recovery.STOP
         if recovery is Recovery.FENCED or self.coordinator.is_in_doubt:
             return False  # in doubt: never abort what may be committed, the ledger will tell
-        if self._is_committed(step):
-            return False  # whatever failed came after the end
         unended: Exception | None = None
         try:
             self.coordinator.abort(Deadline.after_ms(STEP_TIMEOUT_MS))
@@ -104,53 +154,76 @@ class MicroBatches:
             and unended is None
             and not self.is_stopping
         )
-        self.bus.emit(events.AttemptFailed(step.batch_id, number, _reason(error), will_redo))
+        self.bus.emit(events.AttemptFailed(batch_id, number, _reason(error), will_redo))
         if unended is not None:
             if isinstance(unended, EosError) and unended.recovery is Recovery.FENCED:
                 raise unended from error  # that is why it failed
             self.bus.emit(events.Warned(f"the attempt could not be aborted: {_reason(unended)}"))
         return will_redo
 
-    def require_owner(self) -> None:
-        """Raises FencedError if another copy of this pipeline took over. Costs an empty attempt."""
-        if not self.coordinator.is_in_doubt:
-            deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
-            self.coordinator.begin(deadline)
-            self.coordinator.abort(deadline)
-
     def _catch_up(self) -> None:
         """The call before this one raised, at a point that nobody knows: its attempt may be open,
         in doubt, or committed without our having noted it. Ends it, and asks the ledger.
         """
+        if self._open == NO_IDENTITY:
+            return
         deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
         is_in_doubt = self.coordinator.is_in_doubt
         if is_in_doubt:
             self.coordinator.settle(deadline)
         else:
             self.coordinator.abort(deadline)
-        before, self.position = self.position, self._last(deadline)
+        found = self._last(deadline)
         if is_in_doubt:
-            self.coordinator.settled(committed=self.position != before)
-        self._is_left_open = False
+            self.coordinator.settled(found is not None and found.identity == self._open)
+        if found is not None:
+            self.position, self.is_new = found.position, False
+        self._open = NO_IDENTITY
 
-    def _attempt(self, number: int, step: Step, execute: Execute) -> None:
+    def _attempt(self, number: int, step: Step, decision: Decision, execute: Execute) -> None:
         if self.is_stopping:
             raise AttemptFailedError("the run was asked to stop")
         marks = [time.monotonic()]
-        reached = self.crash.reached
+        reached = self.points.reached
         reached("begin:before")
-        identity = self.coordinator.begin(Deadline.after_ms(STEP_TIMEOUT_MS))
+        identity = self._begin()
         reached("begin:after")
-        receipts = execute(identity)  # checked: every planned record acknowledged exactly once
+        receipts = execute(identity, decision.floors)  # every planned record acknowledged once
         marks.append(time.monotonic())
         reached("all_acked:before")
-        topic_ids = self.topic_ids()
-        require_same_topics(self.position, topic_ids)
+        topic_ids = self.source.topic_ids({tp.topic for tp in (*self.position.ends, *step.ends)})
+        require_same_topics(self.pipeline, self.position, topic_ids)
         after = advanced(self.position, step.ends, step.query_id, step.batch_id, topic_ids)
         reached("all_acked:after")
+        attempt = Attempt(number, identity, decision.starts, receipts)
+        record = self.ledger.record("attempt", after, attempt)
+        self._commit(identity, after, record, marks)
+        self.bus.emit(_committed(number, step, decision, receipts, marks))
 
+    def _note(self, kind: Kind, position: Position, note: Mapping[str, Any] | None) -> None:
+        def attempt(_number: int) -> None:
+            record = self.ledger.record(kind, position, note=note)
+            self._commit(self._begin(), replace(position), record, [])
+
+        self.points.kind = kind
+        try:
+            self._redone(position.batch_id, attempt)
+        finally:
+            self.points.kind = ""
+
+    def _begin(self) -> Identity:
+        deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
+        # Before it is known: an interrupt inside must leave a mark, too.
+        self._open = self.coordinator.identity
+        self._open = self.coordinator.begin(deadline)
+        return self._open
+
+    def _commit(
+        self, identity: Identity, after: Position, record: bytes, marks: list[float]
+    ) -> None:
+        """The last three steps of a transaction, in this order."""
+        reached = self.points.reached
         reached("ledger_record:before")
-        record = self.ledger.attempt_record(after, Attempt(number, identity, step.starts, receipts))
         deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
         self.coordinator.produce({self.ledger.partition: stamped(record, identity)}, deadline)
         reached("ledger_record:after")
@@ -164,13 +237,15 @@ class MicroBatches:
         marks.append(time.monotonic())
 
         if self.coordinator.commit(Deadline.after_ms(STEP_TIMEOUT_MS)) is Conclusion.IN_DOUBT:
-            self._settle(step)
+            self._settle(identity)
         self.position = after  # first of all: what fails from here on must not redo it
+        self._open, self.is_new = NO_IDENTITY, False
+        self._is_compared = False
         reached("end_txn_answered:after")
-        marks.append(time.monotonic())
-        self.bus.emit(_committed(number, step, receipts, marks))
+        self.last_at = time.monotonic()
+        marks.append(self.last_at)
 
-    def _settle(self, step: Step) -> None:
+    def _settle(self, identity: Identity) -> None:
         """EndTxn was sent and its outcome is unknown: the ledger knows (rules R4, R7).
 
         Our init with (id, epoch) waits until the broker has finished whatever it had begun. After
@@ -180,52 +255,37 @@ class MicroBatches:
         deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
         self.coordinator.settle(deadline)
         found = self._last(deadline)
-        is_committed = (found.query_id, found.batch_id) == (step.query_id, step.batch_id)
+        is_committed = found is not None and found.identity == identity
         self.coordinator.settled(is_committed)
         if not is_committed:
             raise AttemptFailedError("the commit's answer was lost, and the ledger lacks it")
 
-    def _last(self, deadline: Deadline) -> Position:
+    def _last(self, deadline: Deadline) -> Record | None:
         found = self.ledger.read_last(deadline)
-        if found is None:
+        if found is None and not self.is_new:
             raise PromiseBrokenError(
-                f"the ledger {self.ledger.partition.topic!r} is empty, although this pipeline "
-                "wrote to it",
-                hint="somebody deleted its records or the topic, while the pipeline ran",
+                f"{self.pipeline}: the ledger {self.ledger.partition.topic!r} is empty, although "
+                "this pipeline wrote to it",
+                hint="somebody deleted its records or the topic, while the pipeline ran: "
+                f"`eos recover {self.pipeline}` shows what is left to go on from",
+                case="ledger_gone",
             )
         return found
 
-    def _is_committed(self, step: Step) -> bool:
-        """Spark repeats a micro-batch if it died between our EndTxn and its own commit log.
-
-        Its number alone does not say so: a checkpoint that fell back (an older copy, a file lost
-        with the machine's power) plans the same number again with another range.
-        """
-        position = self.position
-        return (position.query_id, position.batch_id) == (step.query_id, step.batch_id) and all(
-            position.ends.get(tp) == end for tp, end in step.ends.items()
-        )
-
-    def _require_adjacent(self, step: Step) -> None:
-        """Each range must start where the ledger ends: anything else would lose or repeat."""
-        for tp, start in step.starts.items():
-            end = self.position.ends.get(tp)
-            if end is not None and end != start:
-                what = "repeat" if start < end else "lose"
-                raise PromiseBrokenError(
-                    f"micro-batch {step.batch_id} starts at offset {start} of {tp.topic}-"
-                    f"{tp.partition}, but the ledger says that {end} is next: running it would "
-                    f"{what} {abs(end - start)} offsets",
-                    hint="was the checkpoint restored from a copy, or does another deployment "
-                    "run this pipeline? Bring back the newest checkpoint, or move its folder "
-                    "away: the next start goes on where the ledger ends",
-                )
-        for tp in sorted((step.ends.keys() - step.starts.keys()) & self.position.ends.keys()):
-            raise PromiseBrokenError(
-                f"micro-batch {step.batch_id} reads {tp.topic}-{tp.partition} from its beginning, "
-                f"as a new partition, but the ledger says that {self.position.ends[tp]} is next",
-                hint="was the checkpoint restored from a copy, or was the topic recreated?",
-            )
+    def compare_group(self) -> None:
+        """Tells if somebody else moved the group's offsets since our last commit. The ledger is
+        the truth, and the next commit puts them right; but lag tools are wrong until then."""
+        if self._is_compared:
+            return
+        self._is_compared = True
+        try:
+            found = self.source.group_offsets(self.position.ends)
+        except EosError as error:
+            self.bus.emit(events.Warned(f"the group's offsets can't be compared: {error.message}"))
+            return
+        told = group.told(group.differing(self.position.ends, found))
+        if told:
+            self.bus.emit(events.Warned(f"{told}; the next commit puts them right"))
 
 
 def _reason(error: Exception) -> str:
@@ -233,7 +293,11 @@ def _reason(error: Exception) -> str:
 
 
 def _committed(
-    number: int, step: Step, receipts: Sequence[Receipt], marks: Sequence[float]
+    number: int,
+    step: Step,
+    decision: Decision,
+    receipts: Sequence[Receipt],
+    marks: Sequence[float],
 ) -> events.MicroBatchCommitted:
     run_ms, ledger_ms, offsets_ms, end_ms = (
         (after - before) * 1000 for before, after in pairwise(marks)
@@ -241,7 +305,7 @@ def _committed(
     return events.MicroBatchCommitted(
         batch_id=step.batch_id,
         attempt=number,
-        records_in=sum(end - step.starts.get(tp, end) for tp, end in step.ends.items()),
+        records_in=sum(end - decision.starts[tp] for tp, end in step.ends.items()),
         records_out=sum(receipt.records for receipt in receipts),
         bytes_out=sum(receipt.bytes for receipt in receipts),
         run_ms=run_ms,

@@ -13,7 +13,8 @@ from bench.conftest import Figures
 from eos.deadline import Deadline
 from eos.launch.embedded import EmbeddedKafka
 from eos.transaction.coordinator import Conclusion, Coordinator
-from eos.transaction.ledger import Attempt, Ledger, Position, stamped
+from eos.transaction.ledger import Ledger
+from eos.transaction.ledger_record import Attempt, Position, stamped
 from eos.transaction.port import CommittedOffset, Profile, TopicPartition
 from eos.transaction.receipt import Receipt
 from eos.transaction.settings import KafkaSettings
@@ -58,7 +59,7 @@ def _measured(wire: Wire, name: str) -> list[list[float]]:
         identity = coordinator.begin(deadline)
         marks.append(time.perf_counter())
         position = Position(ends=ends, query_id=name, batch_id=number, topic_ids={})
-        record = ledger.attempt_record(position, Attempt(1, identity, starts, receipts))
+        record = ledger.record("attempt", position, Attempt(1, identity, starts, receipts))
         coordinator.produce({ledger.partition: stamped(record, identity)}, deadline)
         marks.append(time.perf_counter())
         offsets = {tp: CommittedOffset(end) for tp, end in ends.items()}

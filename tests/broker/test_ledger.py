@@ -11,7 +11,8 @@ import pytest
 from eos.deadline import Deadline
 from eos.errors import PromiseBrokenError
 from eos.transaction.coordinator import Conclusion, Coordinator
-from eos.transaction.ledger import Attempt, Ledger, Position, advanced, stamped
+from eos.transaction.ledger import Ledger
+from eos.transaction.ledger_record import Attempt, Position, advanced, stamped
 from eos.transaction.port import Identity, TopicPartition
 from eos.transaction.receipt import Receipt
 from eos.transaction.wire import Wire
@@ -56,20 +57,20 @@ def abort(owner: Coordinator, ledger: Ledger, record: bytes) -> None:
 
 
 def attempt(ledger: Ledger, position: Position, number: int = 1) -> Callable[[Identity], bytes]:
-    return lambda identity: ledger.attempt_record(
-        position, Attempt(number, identity, START.ends, [RECEIPT])
+    return lambda identity: ledger.record(
+        "attempt", position, Attempt(number, identity, START.ends, [RECEIPT])
     )
 
 
 def test_what_was_committed_is_read_back(ledger, owner, wire):
     assert ledger.read_last(soon()) is None
-    commit(owner, ledger, lambda _: ledger.start_record(START))
-    assert ledger.read_last(soon()) == START
+    commit(owner, ledger, lambda _: ledger.record("start", START))
+    assert ledger.read_last(soon()).position == START
     ends = {TopicPartition("orders", 11): 9, TopicPartition("orders", 12): 4}
     after = advanced(START, ends, "query", 3, {"orders": "an-id"})
     assert after.ends == {TopicPartition("orders", 0): 5, **ends}
     commit(owner, ledger, attempt(ledger, after, number=2))
-    assert ledger.read_last(soon()) == after
+    assert ledger.read_last(soon()).position == after
 
     _, last = wire.read_records(ledger.partition, 0, 4, committed=True, deadline=soon())
     body = json.loads(last.value)
@@ -90,42 +91,42 @@ def test_the_topic_is_created_so_that_it_never_forgets_and_found_again(ledger, w
 
 
 def test_aborted_attempts_are_stepped_over(ledger, owner):
-    commit(owner, ledger, lambda _: ledger.start_record(START))
+    commit(owner, ledger, lambda _: ledger.record("start", START))
     other = advanced(START, {TopicPartition("orders", 0): 99}, "query", 0, {})
     for _ in range(3):
-        abort(owner, ledger, ledger.start_record(other))
-    assert ledger.read_last(soon()) == START
+        abort(owner, ledger, ledger.record("start", other))
+    assert ledger.read_last(soon()).position == START
 
 
 def test_it_looks_back_as_far_as_it_takes(ledger, owner, wire):
-    commit(owner, ledger, lambda _: ledger.start_record(START))
+    commit(owner, ledger, lambda _: ledger.record("start", START))
     after = advanced(START, {}, "query", 0, {})
     commit(owner, ledger, attempt(ledger, after))
-    record = ledger.start_record(START)
+    record = ledger.record("start", START)
     for _ in range(160):  # a record and a marker each
         abort(owner, ledger, record)
     end = wire.list_offsets([ledger.partition], "latest", committed=True, deadline=soon())
     assert end[ledger.partition] == 2 * 162
-    assert ledger.read_last(soon()) == after
+    assert ledger.read_last(soon()).position == after
 
 
 def test_a_ledger_of_aborted_attempts_only_is_empty(ledger, owner):
     for _ in range(130):
-        abort(owner, ledger, ledger.start_record(START))
+        abort(owner, ledger, ledger.record("start", START))
     assert ledger.read_last(soon()) is None
 
 
 def test_an_open_transaction_of_somebody_else_is_waited_for_and_then_named(ledger, owner, wires):
-    commit(owner, ledger, lambda _: ledger.start_record(START))
+    commit(owner, ledger, lambda _: ledger.record("start", START))
     stranger = f"stranger-{uuid.uuid4().hex}"
     other = Coordinator(wires(), stranger, stranger, 60_000)
     identity = other.fence(soon())
     assert identity == other.begin(soon())
-    other.produce({ledger.partition: stamped(ledger.start_record(START), identity)}, soon())
+    other.produce({ledger.partition: stamped(ledger.record("start", START), identity)}, soon())
     with pytest.raises(PromiseBrokenError, match=r"open on the ledger '.*' from offset 2 on"):
         ledger.read_last(Deadline.after_ms(1_500))
     other.abort(soon())
-    assert ledger.read_last(soon()) == START
+    assert ledger.read_last(soon()).position == START
 
 
 @pytest.mark.parametrize(
@@ -158,6 +159,6 @@ def test_a_record_of_something_else_is_refused(ledger, wire, name, make_batch):
 
 def test_the_ledger_of_another_pipeline_is_refused(ledger, owner, wire):
     other = Ledger(wire, ledger.partition.topic, "customers", OWNER)
-    commit(owner, ledger, lambda _: ledger.start_record(START))
+    commit(owner, ledger, lambda _: ledger.record("start", START))
     with pytest.raises(PromiseBrokenError, match=r"for 'customers' .*pipeline 'orders'"):
         other.read_last(soon())

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from support.micro_batch_world import (
     SIZE,
-    SOURCE,
     TARGET,
     TRIES,
     FewTries,
@@ -37,8 +36,9 @@ from eos.testing.broker import Fault, Phase, Strike
 from eos.testing.broker.kit import Tries, record_batch
 from eos.transaction import micro_batch as module
 from eos.transaction.coordinator import Coordinator
-from eos.transaction.micro_batch import ATTEMPTS_MAX, Step
-from eos.transaction.port import Api, Identity, TopicPartition
+from eos.transaction.ledger_record import Ends
+from eos.transaction.micro_batch import ATTEMPTS_MAX
+from eos.transaction.port import Api, Identity
 from eos.transaction.receipt import Receipt
 
 
@@ -246,9 +246,9 @@ def check_silent(world: World) -> None:
 def test_fenced_raises_at_once_with_its_cause_and_sends_nothing_more():
     world = World()
 
-    def overtaken(identity: Identity) -> Sequence[Receipt]:
+    def overtaken(identity: Identity, floors: Ends) -> Sequence[Receipt]:
         overtake(world)
-        return world.writes(0)(identity)
+        return world.writes(0)(identity, floors)
 
     with pytest.raises(FencedError) as caught:
         world.run(0, overtaken)
@@ -277,9 +277,9 @@ def test_fenced_while_in_doubt_raises_at_once_and_ends_nothing(monkeypatch):
 def test_no_redo_while_stopping():
     world = World()
 
-    def stopped(identity: Identity) -> Sequence[Receipt]:
+    def stopped(identity: Identity, floors: Ends) -> Sequence[Receipt]:
         world.batches.is_stopping = True
-        return world.writes(0, AttemptFailedError("cancelled"))(identity)
+        return world.writes(0, AttemptFailedError("cancelled"))(identity, floors)
 
     with pytest.raises(AttemptFailedError, match="cancelled"):
         world.run(0, stopped)
@@ -287,34 +287,10 @@ def test_no_redo_while_stopping():
     assert world.broker.phase("id") is Phase.COMPLETE_ABORT
 
 
-def test_a_committed_micro_batch_is_skipped_after_a_restart():
-    world = World()
-    world.run(0)
-    world.run(1)
-    world.start()
-    world.run(1)  # Spark died before its own commit log
-    assert [e.batch_id for e in world.of_kind(events.MicroBatchSkipped)] == [1]
-    world.run(2)
-    world.check(3)
-
-
-@pytest.mark.parametrize("number", [0, 1])
-def test_a_number_that_comes_again_with_another_range_is_not_taken_for_done(number):
-    world = World()
-    world.run(0)
-    world.run(1)
-    world.start()  # on a checkpoint that fell back: the same number is planned with more records
-    again = Step("q", number, {SOURCE: number * SIZE}, {SOURCE: 5 * SIZE})
-    with pytest.raises(PromiseBrokenError, match="the ledger says that 20 is next"):
-        world.batches.run(again, world.writes(9))
-    assert world.of_kind(events.MicroBatchSkipped) == []
-    world.check(2)
-
-
 def test_a_source_topic_made_anew_stops_before_anything_commits():
     world = World()
     world.run(0)
-    world.batches.topic_ids = lambda: {"source": "another-id"}
+    world.cluster.ids = {"source": "another-id"}
     with pytest.raises(PromiseBrokenError, match="'source' was deleted and created again"):
         world.run(1)
     world.check(1)
@@ -342,44 +318,6 @@ def test_only_a_newer_owner_makes_require_owner_raise():
         older.require_owner()
     world.run(2)
     world.check(3)
-
-
-def test_the_same_number_of_another_query_is_another_micro_batch():
-    world = World()
-    world.run(0)
-    world.start()
-    fresh = Step("another", 0, {SOURCE: SIZE}, {SOURCE: 2 * SIZE})
-    world.batches.run(fresh, world.writes(1))
-    assert world.visible() == [0, 1]
-    assert world.ledger_body()["query_id"] == "another"
-
-
-@pytest.mark.parametrize(("start", "word"), [(SIZE - 3, "repeat 3"), (SIZE + 4, "lose 4")])
-def test_a_range_that_does_not_start_where_the_ledger_ends_stops(start, word):
-    world = World()
-    world.run(0)
-    with pytest.raises(PromiseBrokenError) as caught:
-        world.batches.run(Step("q", 1, {SOURCE: start}, {SOURCE: 20}), world.writes(1))
-    assert f"offset {start} of source-0" in caught.value.message
-    assert f"that {SIZE} is next" in caught.value.message
-    assert word in caught.value.message
-    assert len(world.identities) == 1
-
-
-def test_a_partition_that_spark_takes_for_new_but_the_ledger_knows_stops():
-    world = World()
-    world.run(0)
-    with pytest.raises(PromiseBrokenError, match=r"source-0 from its beginning.*10 is next"):
-        world.batches.run(Step("q", 1, {}, {SOURCE: 20}), world.writes(1))
-
-
-def test_a_partition_that_neither_knows_is_new_and_kept_from_then_on():
-    world = World()
-    world.broker.logs[TopicPartition("source", 1)] = world.broker.logs[TARGET].__class__()
-    ends = {SOURCE: SIZE, TopicPartition("source", 1): 5}
-    world.batches.run(Step("q", 0, {SOURCE: 0}, ends), world.writes(0))
-    world.run(1)  # touches partition 0 only
-    assert world.ledger_body()["ends"] == {"source": {"0": 2 * SIZE, "1": 5}}
 
 
 def test_an_emptied_ledger_stops_a_doubt():

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from eos.deadline import Backoff
 from eos.errors import AttemptFailedError, NoAnswerError, UnavailableError
+from eos.faults import Points
 from eos.testing.broker import SimulatedBroker, SimulatedPort
 from eos.testing.broker.kit import Tries, record_batch
-from eos.transaction.coordinator import Conclusion, Coordinator
-from eos.transaction.ledger import Ledger, Position, stamped
-from eos.transaction.micro_batch import MicroBatches, Step
+from eos.transaction.coordinator import Coordinator
+from eos.transaction.ledger import Ledger
+from eos.transaction.ledger_record import Ends, Position
+from eos.transaction.micro_batch import Execute, MicroBatches
 from eos.transaction.port import CommittedOffset, Identity, Profile, TopicPartition
+from eos.transaction.ranges import Step
 from eos.transaction.receipt import Receipt
 from support.simulated_ledger import LedgerWire, stored
 
@@ -51,6 +54,25 @@ class Emitted(list):
     emit = list.append
 
 
+class Cluster:
+    """What `run.source.LiveSource` asks of a cluster, of the simulated one."""
+
+    def __init__(self, broker: SimulatedBroker) -> None:
+        self.broker = broker
+        self.ids = {"source": "topic-id"}
+        self.first: dict[TopicPartition, int] = {}
+
+    def topic_ids(self, topics):
+        return {topic: self.ids[topic] for topic in topics}
+
+    def earliest(self, partitions):
+        return {tp: self.first.get(tp, 0) for tp in partitions}
+
+    def group_offsets(self, partitions):
+        found = self.broker.committed_offsets("group")
+        return {tp: found[tp].offset for tp in partitions if tp in found}
+
+
 def step(number: int, query: str = "q") -> Step:
     return Step(query, number, {SOURCE: number * SIZE}, {SOURCE: (number + 1) * SIZE})
 
@@ -67,46 +89,46 @@ class World:
     def start(self) -> None:
         """A new process: fence, then read how far the ledger has come."""
         self.port = SimulatedPort(self.broker, Profile.TV2)
+        self.points = Points(self)
         self.coordinator = Coordinator(
             self.port,
             "id",
             "group",
             60_000,
-            self.reached,
+            self.points.reached,
             backoff=NoWait,
         )
         self.ledger_wire = LedgerWire(self.broker)
         self.ledger = Ledger(self.ledger_wire, "ledger", "p", {"host": "here"})
         self.coordinator.fence(Tries(9))
-        position = self.ledger.read_last(Tries(9))
-        if position is None:
-            position = Position({SOURCE: 0}, {"source": "topic-id"})
-            identity = self.coordinator.begin(Tries(9))
-            record = stamped(self.ledger.start_record(position), identity)
-            self.coordinator.produce({LEDGER: record}, Tries(9))
-            assert self.coordinator.commit(Tries(9)) is Conclusion.COMMITTED
+        last = self.ledger.read_last(Tries(9))
         self.emitted = Emitted()
+        self.cluster = Cluster(self.broker)
         self.batches = MicroBatches(
+            "p",
             self.coordinator,
             self.ledger,
-            position,
+            last.position if last else Position({SOURCE: 0}, {"source": "topic-id"}),
             self.emitted,
-            self.crash,
-            lambda: {"source": "topic-id"},
+            self.points,
+            self.cluster,
+            is_new=last is None,
         )
+        if last is None:
+            self.batches.note("start")
 
     def reached(self, point: str) -> None:
         self.crash.reached(point)
 
-    def run(self, number: int, execute: Callable[[Identity], Sequence[Receipt]] | None = None):
-        self.batches.crash = self.crash
+    def run(self, number: int, execute: Execute | None = None):
         self.batches.run(step(number), execute or self.writes(number))
 
     def writes(self, number: int, *errors: BaseException | None):
         """A job: writes its record, then raises the next of the errors, if one is left."""
         left = list(errors)
 
-        def execute(identity: Identity) -> Sequence[Receipt]:
+        def execute(identity: Identity, floors: Ends) -> Sequence[Receipt]:
+            self.floors = floors
             assert identity not in self.identities, "one epoch, one attempt"
             self.identities.append(identity)
             blob = record_batch(identity, 0, [b"%d" % number])

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from kafka.protocol.admin import (
     CreateTopicsRequest,
+    DeleteRecordsRequest,
     DescribeConfigsRequest,
     DescribeProducersRequest,
 )
@@ -28,6 +29,7 @@ _GROUP_RETRIED = frozenset({7, 13, 14, 15, 16, 88})
 _CREATE_RETRIED = frozenset({5, 7, 13, 41, 89})
 _TOPIC_EXISTS = 36
 _UNSTABLE = 88
+_DELETE_MS = 10_000
 _TOPIC, _BROKER = 2, 4  # resource types of DescribeConfigs
 
 
@@ -92,6 +94,32 @@ def describe_producers(
         )
         for tp, result in found.items()
     }
+
+
+def delete_records(
+    cluster: Cluster, before: Mapping[TopicPartition, int], deadline: Deadline
+) -> dict[TopicPartition, int]:
+    def make(tps: list[TopicPartition]) -> Any:
+        topic = DeleteRecordsRequest.DeleteRecordsTopic
+        return DeleteRecordsRequest(
+            version=2,
+            timeout_ms=max(1, deadline.at_most_ms(_DELETE_MS)),
+            topics=[
+                topic(
+                    name=name,
+                    partitions=[
+                        topic.DeleteRecordsPartition(
+                            partition_index=tp.partition, offset=before[tp]
+                        )
+                        for tp in of_topic
+                    ],
+                )
+                for name, of_topic in by_topic(tps).items()
+            ],
+        )
+
+    found = ask_leaders(cluster, "DeleteRecords", before, make, deadline)
+    return {tp: result.low_watermark for tp, result in found.items()}
 
 
 def ask_leaders(

@@ -281,6 +281,12 @@ class Wire:
     ) -> Mapping[TopicPartition, tuple[ProducerState, ...]]:
         return admin.describe_producers(self._cluster, partitions, deadline)
 
+    def delete_records(
+        self, before: Mapping[TopicPartition, int], deadline: Deadline
+    ) -> Mapping[TopicPartition, int]:
+        """Forgets the records below these offsets. Returns where each partition now begins."""
+        return admin.delete_records(self._cluster, before, deadline)
+
     def topic_config(self, topic: str, name: str, deadline: Deadline) -> str:
         return admin.topic_config(self._cluster, topic, name, deadline)
 

@@ -1,0 +1,77 @@
+"""Idle is not safe (rule R11): group offsets expire after days, ids too, and nobody notices.
+
+A pipeline without new data writes an empty attempt often enough that nothing expires. It is also
+how an idle pipeline finds out that another copy took over.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from eos.deadline import Deadline
+from eos.errors import EosError, FencedError, KafkaRefusedError
+from eos.observe import events
+from eos.observe.bus import Bus
+from eos.run.ownership import RunLock
+from eos.transaction.micro_batch import MicroBatches
+from eos.transaction.wire import Wire
+
+_DAY_MS = 86_400_000
+_TICK_S_MAX = 30.0
+# How often within the time after which something expires.
+_TIMES = 4
+
+
+def interval_ms(wire: Wire, deadline: Deadline) -> int:
+    """Once a day, or more often where the broker forgets sooner."""
+    limits = [_DAY_MS * _TIMES]
+    with suppress(KafkaRefusedError):  # its settings may be nobody's business here
+        limits.append(int(wire.broker_config("offsets.retention.minutes", deadline)) * 60_000)
+        limits.append(int(wire.broker_config("transactional.id.expiration.ms", deadline)))
+    return min(limits) // _TIMES
+
+
+class IdleWatch:
+    """A thread that refreshes while nothing else commits. `on_fenced` ends the run."""
+
+    def __init__(
+        self,
+        batches: MicroBatches,
+        every_ms: int,
+        lock: RunLock,
+        bus: Bus,
+        on_fenced: Callable[[FencedError], None],
+    ) -> None:
+        self._batches = batches
+        self._every_ms = every_ms
+        self._lock = lock
+        self._bus = bus
+        self._on_fenced = on_fenced
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="eos-idle", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when nothing of it is under way: each of its requests has a deadline."""
+        self._end.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        tick_s = min(_TICK_S_MAX, self._every_ms / 1000 / _TIMES)
+        while not self._end.wait(tick_s):
+            # A copy that was taken over by force held the lock until it noticed.
+            self._lock.try_take()
+            try:
+                self._batches.refresh(self._every_ms)
+            except FencedError as fenced:
+                self._on_fenced(fenced)
+                return
+            except EosError as error:
+                self._bus.emit(events.Warned(f"the idle refresh failed: {error.message}"))
+            except Exception as error:  # noqa: BLE001 - the pipeline goes on without it
+                self._bus.emit(events.Warned(f"the idle refresh failed: {error!r}"))

@@ -1,0 +1,86 @@
+"""The source as the cluster has it this moment, beside what the ledger says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from eos.deadline import Deadline
+from eos.errors import PromiseBrokenError
+from eos.plan.plan import Plan
+from eos.run.topics import existing_topics
+from eos.transaction.ledger_record import Ends
+from eos.transaction.port import TopicPartition
+from eos.transaction.wire import Wire
+
+_TIMEOUT_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSource:
+    """What a running pipeline asks of its source, each time anew."""
+
+    planned: Plan
+    wire: Wire
+
+    def topic_ids(self, topics: Iterable[str]) -> Mapping[str, str]:
+        name = self.planned.names.pipeline
+        found = existing_topics(
+            self.wire,
+            topics,
+            Deadline.after_ms(_TIMEOUT_MS),
+            what="source",
+            missing=PromiseBrokenError,
+            hint=lambda topic: (
+                f"it was there before: was it deleted? `eos recover {name} "
+                f"--forget-topic {topic}` goes on without it"
+            ),
+            pipeline=name,
+            case="gone",
+        )
+        return {topic: info.topic_id for topic, info in found.items()}
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> Ends:
+        deadline = Deadline.after_ms(_TIMEOUT_MS)
+        return self.wire.list_offsets(partitions, "earliest", committed=False, deadline=deadline)
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> Ends:
+        deadline = Deadline.after_ms(_TIMEOUT_MS)
+        return self.wire.list_offsets(partitions, "latest", committed=False, deadline=deadline)
+
+    def group_offsets(self, partitions: Iterable[TopicPartition]) -> Ends:
+        deadline = Deadline.after_ms(_TIMEOUT_MS)
+        found = self.wire.committed_offsets(self.planned.names.group, deadline, partitions)
+        return {tp: committed.offset for tp, committed in found.items()}
+
+    def require_there(self, position: Ends) -> None:
+        """Stops if what is to be read next was deleted, or was never written."""
+        name = self.planned.names.pipeline
+        earliest, latest = self.earliest(position), self.latest(position)
+        for tp, offset in sorted(position.items()):
+            where = f"{name}: {tp.topic}-{tp.partition}"
+            values = {"pipeline": name, "topic": tp.topic, "partition": tp.partition}
+            if offset < earliest[tp]:
+                raise PromiseBrokenError(
+                    f"{where} begins at offset {earliest[tp]}, but the ledger says that {offset} "
+                    f"is next: {earliest[tp] - offset} offsets were deleted before they were read",
+                    hint="retention deleted them while the pipeline was down or behind, or "
+                    "somebody did; nothing brings them back, and nothing was skipped: `eos "
+                    f"recover {name} --accept-start` goes on without them",
+                    case="truncated",
+                    ledger=offset,
+                    earliest=earliest[tp],
+                    **values,
+                )
+            if offset > latest[tp]:
+                raise PromiseBrokenError(
+                    f"{where} ends at offset {latest[tp]}, but the ledger says that {offset} is "
+                    f"next: {offset - latest[tp]} offsets that were read before are missing now",
+                    hint="did an unclean leader election lose records, or was the cluster "
+                    "restored from a copy? New records would get the offsets of others: `eos "
+                    f"recover {name} --rewind-to` an attempt before the loss",
+                    case="source_lost",
+                    ledger=offset,
+                    latest=latest[tp],
+                    **values,
+                )

@@ -1,0 +1,179 @@
+"""What a record of the ledger says. Each is complete by itself: the last one alone decides.
+
+start     where a pipeline without history begins, `start:` resolved to numbers
+attempt   a micro-batch: its ranges, and the receipts of what it wrote
+refresh   nothing new: written while idle, so that group offsets and ids don't expire
+stop      a clean end: from here on another deployment may take the pipeline without force
+recovery  a person moved the position on purpose: who, when, why
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from eos.encode.codec import Codec
+from eos.encode.record_batch import Columns, encode, stamp
+from eos.errors import PromiseBrokenError
+from eos.transaction.port import Identity, TopicPartition
+from eos.transaction.receipt import Receipt
+from eos.transaction.wire.records import StoredRecord
+
+FORMAT = 1
+
+Ends = Mapping[TopicPartition, int]
+Kind = Literal["start", "attempt", "refresh", "stop", "recovery"]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far the pipeline has come: the source's ends, and Spark's name for the last step.
+
+    `batch_id` is -1 as long as no micro-batch of `query_id` has committed. With `is_reset` the ends
+    were moved by a person: no checkpoint made before goes with them.
+    """
+
+    ends: Ends
+    topic_ids: Mapping[str, str]
+    query_id: str = ""
+    batch_id: int = -1
+    is_reset: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What one attempt did: recorded inside the transaction that it describes."""
+
+    number: int
+    identity: Identity
+    starts: Ends
+    receipts: Sequence[Receipt]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """As it is read back. `identity` is the transaction's that it was committed in, which no other
+    record shares. `attempt` and `note` are there where the kind has them."""
+
+    kind: Kind
+    position: Position
+    owner: Mapping[str, Any]
+    at_ms: int
+    offset: int
+    identity: Identity
+    attempt: Mapping[str, Any] | None = None
+    note: Mapping[str, Any] | None = None
+
+
+def encoded(
+    pipeline: str,
+    owner: Mapping[str, Any],
+    kind: Kind,
+    position: Position,
+    attempt: Attempt | None = None,
+    note: Mapping[str, Any] | None = None,
+) -> bytes:
+    """A record batch of one record, to be stamped with the identity of its transaction."""
+    now_ms = int(time.time() * 1000)
+    body: dict[str, Any] = {
+        "format": FORMAT,
+        "kind": kind,
+        "pipeline": pipeline,
+        "at_ms": now_ms,
+        "owner": dict(owner),
+        "query_id": position.query_id,
+        "batch_id": position.batch_id,
+        "topic_ids": dict(position.topic_ids),
+        "ends": nested(position.ends),
+    }
+    if position.is_reset:
+        body["is_reset"] = True
+    if attempt is not None:
+        body["attempt"] = {
+            "number": attempt.number,
+            "producer_id": attempt.identity.producer_id,
+            "epoch": attempt.identity.epoch,
+            "starts": nested(attempt.starts),
+            "receipts": [receipt.as_json() for receipt in attempt.receipts],
+        }
+    if note is not None:
+        body["note"] = dict(note)
+    columns = Columns(
+        key=pa.array([pipeline.encode()], pa.binary()),
+        value=pa.array([json.dumps(body, separators=(",", ":")).encode()], pa.binary()),
+    )
+    return encode(columns, Codec.NONE, now_ms).blob
+
+
+def stamped(blob: bytes, identity: Identity) -> bytes:
+    """The ledger gets one record an attempt, so its sequence is always 0."""
+    return stamp(blob, identity, 0)
+
+
+def decoded(pipeline: str, topic: str, stored: StoredRecord) -> Record:
+    try:
+        body = json.loads(stored.value or b"")
+        if (body["format"], body["pipeline"]) != (FORMAT, pipeline):
+            raise ValueError(f"format {body['format']}, pipeline {body['pipeline']!r}")
+        return Record(
+            kind=body["kind"],
+            position=Position(
+                ends=flat(body["ends"]),
+                topic_ids=dict(body["topic_ids"]),
+                query_id=str(body["query_id"]),
+                batch_id=int(body["batch_id"]),
+                is_reset=bool(body.get("is_reset", False)),
+            ),
+            owner=dict(body["owner"]),
+            at_ms=int(body["at_ms"]),
+            offset=stored.offset,
+            identity=Identity(stored.producer_id, stored.epoch),
+            attempt=body.get("attempt"),
+            note=body.get("note"),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise PromiseBrokenError(
+            f"the record at offset {stored.offset} of the ledger {topic!r} is not one that this "
+            f"release wrote for {pipeline!r} ({type(error).__name__}: {error})",
+            hint="does something else write to this topic, or a newer release?",
+            case="ledger_unknown",
+        ) from error
+
+
+def advanced(
+    position: Position,
+    ends: Ends,
+    query_id: str,
+    batch_id: int,
+    topic_ids: Mapping[str, str],
+) -> Position:
+    """The position after a micro-batch. Partitions that it did not touch keep their ends."""
+    return replace(
+        position,
+        ends={**position.ends, **ends},
+        topic_ids={**position.topic_ids, **topic_ids},
+        query_id=query_id,
+        batch_id=batch_id,
+        is_reset=False,
+    )
+
+
+def nested(offsets: Ends) -> dict[str, dict[str, int]]:
+    """`{topic: {"0": offset}}`, as JSON has it, and Spark's options."""
+    found: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
+
+
+def flat(offsets: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(name, int(partition)): int(offset)
+        for name, partitions in offsets.items()
+        for partition, offset in partitions.items()
+    }
