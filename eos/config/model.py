@@ -23,7 +23,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from eos.config.words import DURATION_PATTERN, duration_ms
+from eos.config.words import DURATION_PATTERN, duration_ms, topic_pattern
 from eos.location import local_path, resolved
 
 if TYPE_CHECKING:
@@ -88,24 +88,33 @@ class Strict(BaseModel):
 
 
 class KafkaSource(Strict):
+    """Topics by name, or by a regular expression that a topic's whole name matches."""
+
     topic: Topic | None = None
     topics: tuple[Topic, ...] = ()
+    pattern: Annotated[str, Field(min_length=1), AfterValidator(topic_pattern)] | None = None
     start: Literal["earliest", "latest"] = "earliest"
     max_records: int = Field(default=500_000, ge=1)  # of one micro-batch, all partitions together
     min_partitions: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
     def _names_topics_once(self) -> KafkaSource:
-        if (self.topic is None) == (not self.topics):
-            raise ValueError("expected either `topic` or `topics`, and at least one topic")
+        if [self.topic is None, not self.topics, self.pattern is None].count(False) != 1:
+            raise ValueError("expected one of `topic`, `topics` (at least one) and `pattern`")
         if len(set(self.topics)) != len(self.topics):
             raise ValueError("expected each of `topics` once")
         return self
 
     @property
     def topic_names(self) -> tuple[str, ...]:
-        """All source topics, in the file's order."""
+        """All source topics, in the file's order; none where a pattern decides."""
         return self.topics if self.topic is None else (self.topic,)
+
+    def reads(self, topic: str) -> bool:
+        """Whether it is a source topic, or would be one if it existed."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in self.topic_names
 
 
 class Source(Strict):
@@ -208,10 +217,12 @@ class PipelineFile(Strict):
 
     @model_validator(mode="after")
     def _has_no_loop(self) -> PipelineFile:
-        loops = {sink.topic for sink in self.sink.kafka} & set(self.source.kafka.topic_names)
+        source = self.source.kafka
+        loops = sorted(sink.topic for sink in self.sink.kafka if source.reads(sink.topic))
         if loops:
+            how = f" matches the pattern `{source.pattern}` and" if source.pattern else ""
             raise ValueError(
-                f"expected targets other than the sources: `{min(loops)}` would feed itself"
+                f"expected targets other than the sources: `{loops[0]}`{how} would feed itself"
             )
         return self
 

@@ -1,8 +1,9 @@
-"""Durations as people write them: `10 minutes`, `1 second`, `500 ms`."""
+"""Values as people write them: durations (`10 minutes`, `500 ms`) and topic patterns."""
 
 from __future__ import annotations
 
 import re
+import warnings
 
 DURATION_PATTERN = r"^\s*\d+(\.\d+)?\s*[a-z]+\s*$"
 
@@ -38,3 +39,24 @@ def duration_ms(words: object) -> int:
     if value < 1 or value > _MS_MAX:
         raise ValueError("expected a duration from 1 ms to 24 days")
     return round(value)
+
+
+def topic_pattern(text: str) -> str:
+    """A regular expression that Python and Java, which reads it in Spark, understand alike.
+
+    Topic names are plain ASCII, so most of what differs can't be met. What is left: names of
+    groups, and sets within sets, which Java knows and Python takes for letters.
+    """
+    if "(?P" in text:
+        raise ValueError("expected a pattern without named groups: Java writes them differently")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            re.compile(text)
+    except re.error as error:
+        raise ValueError(f"expected a regular expression: {error}") from error
+    except Warning as warning:
+        raise ValueError(
+            f"expected a pattern that Java reads as Python does: {str(warning).lower()}"
+        ) from warning
+    return text

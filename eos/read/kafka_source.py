@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from eos.errors import UsageError
 from eos.transaction.port import TopicPartition
 
 if TYPE_CHECKING:
@@ -15,13 +16,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KafkaSource:
-    """What is read. `starts` are numbers for every partition, whatever the pipeline file says."""
+    """What is read: topics by name, or by a pattern that a topic's whole name matches.
+
+    `starts` are numbers for every partition, whatever the pipeline file says.
+    """
 
     bootstrap: str
     topics: Sequence[str]
     records_max: int
     partitions_min: int | None
     starts: Mapping[TopicPartition, int]
+    pattern: str | None = None
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """The streaming frame: key, value, headers, and each record's coordinates."""
@@ -31,7 +36,7 @@ class KafkaSource:
         reader = (
             spark.readStream.format("kafka")
             .option("kafka.bootstrap.servers", self.bootstrap)
-            .option("subscribe", ",".join(self.topics))
+            .option(*self._subscription(spark))
             .option("startingOffsets", json.dumps(starts))
             .option("maxOffsetsPerTrigger", self.records_max)
             .option("includeHeaders", "true")
@@ -49,3 +54,27 @@ class KafkaSource:
         if self.partitions_min:
             reader = reader.option("minPartitions", self.partitions_min)
         return reader.load()
+
+    def _subscription(self, spark: SparkSession) -> tuple[str, str]:
+        if self.pattern is None:
+            return "subscribe", ",".join(self.topics)
+        # Kafka's own clients match whole names, Spark is content with a part of one: then `orders`
+        # would read `orders.out` as well.
+        whole = f"^(?:{self.pattern})$"
+        _require_java(spark, whole, self.pattern)
+        return "subscribePattern", whole
+
+
+def _require_java(spark: SparkSession, whole: str, pattern: str) -> None:
+    """Spark would meet it in the query, where it looks like something that may pass."""
+    from py4j.protocol import Py4JJavaError
+
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public way
+    try:
+        jvm.java.util.regex.Pattern.compile(whole)
+    except Py4JJavaError as error:
+        reason = str(error.java_exception.getMessage()).splitlines()[0]
+        raise UsageError(
+            f"Java can't read the pattern `{pattern}` of the source: {reason}",
+            hint="Spark matches topics in Java: use what Java's and Python's expressions share",
+        ) from error

@@ -104,6 +104,7 @@ class _Run:
             records_max=planned.source.max_records,
             partitions_min=planned.source.min_partitions,
             starts=starting_offsets(planned, self.wire, batches.position, deadline),
+            pattern=planned.source.pattern,
         ).stream(self.spark)
         query.check(stream)
         if not self.stopping.is_asked:

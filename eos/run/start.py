@@ -14,7 +14,7 @@ from eos.read.files import Files
 from eos.read.offset_log import Checkpoint, newest_with_offsets
 from eos.run.ownership import is_ours
 from eos.run.source import LiveSource
-from eos.run.topics import existing_topics
+from eos.run.topics import existing_topics, source_topics
 from eos.transaction import group
 from eos.transaction.ledger_record import Position, Record
 from eos.transaction.port import TopicPartition
@@ -127,14 +127,8 @@ def _compare_group(name: str, position: Position, source: LiveSource, bus: Bus) 
 
 
 def _source_topics(planned: Plan, wire: Wire, deadline: Deadline) -> Mapping[str, TopicInfo]:
-    return existing_topics(
-        wire,
-        planned.source_topics,
-        deadline,
-        what="source",
-        missing=UsageError,
-        hint="is its name right, and the profile the one of its cluster?",
-    )
+    own = (planned.names.ledger, *planned.sink_topics)
+    return source_topics(planned.source, wire, deadline, own=own)
 
 
 def _partitions(topics: Mapping[str, TopicInfo]) -> frozenset[TopicPartition]:

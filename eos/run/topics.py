@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from eos.deadline import Backoff, Deadline
-from eos.errors import EosError
+from eos.errors import EosError, UnavailableError, UsageError
 from eos.transaction.outcomes import name_of
 from eos.transaction.wire import TopicInfo, Wire
+
+if TYPE_CHECKING:
+    from eos.config.model import KafkaSource
 
 # UNKNOWN_TOPIC_OR_PARTITION and LEADER_NOT_AVAILABLE: a broker that starts, or that has not heard
 # of a new topic yet, says so of topics that are there.
@@ -27,12 +32,7 @@ def existing_topics(
 ) -> Mapping[str, TopicInfo]:
     """All of them, or an error of the class `missing` that names the first which is not there."""
     wanted = frozenset(names)
-    patience = Deadline.after_ms(deadline.at_most_ms(_PASSES_WITHIN_MS))
-    backoff = Backoff(first_ms=50)
-    found = wire.topics(wanted, deadline)
-    while any(found[name].error in _MAY_PASS for name in wanted) and not patience.has_passed:
-        backoff.sleep(patience)
-        found = wire.topics(wanted, deadline)
+    found = _settled(lambda: wire.topics(wanted, deadline), deadline) if wanted else {}
     for name in sorted(wanted):
         code = found[name].error
         if code in _MAY_PASS:
@@ -41,9 +41,69 @@ def existing_topics(
             message = f"{whose}the {what} topic {name!r} does not exist"
             raise missing(message, hint=words, topic=name, **fields)
         if code:
-            raise missing(
-                f"the {what} topic {name!r} can't be looked up: {name_of(code)}",
-                hint="may this user describe the topic?",
-                topic=name,
-            )
+            raise _unseen(missing, what, name, code)
     return found
+
+
+def source_topics(
+    source: KafkaSource, wire: Wire, deadline: Deadline, *, own: Iterable[str] = ()
+) -> Mapping[str, TopicInfo]:
+    """The topics that the source has now, by name or by pattern, whatever comes or goes later.
+
+    `own` are topics that this pipeline writes: a pattern that matches one of them would read back
+    what was written, for ever. Kafka's internal topics match no pattern.
+    """
+    if source.pattern is None:
+        return existing_topics(
+            wire,
+            source.topic_names,
+            deadline,
+            what="source",
+            missing=UsageError,
+            hint="is its name right, and the profile the one of its cluster?",
+        )
+    pattern = re.compile(source.pattern)
+    for name in sorted(filter(source.reads, own)):
+        raise UsageError(
+            f"the pattern `{source.pattern}` of the source matches {name!r}, which this pipeline "
+            "writes: it would feed itself",
+            hint="make it narrower; a name is left out by (?!NAME$) at the pattern's beginning",
+            topic=name,
+        )
+    found = _settled(lambda: wire.topics(pattern, deadline), deadline)
+    if not found:
+        raise UsageError(
+            f"the pattern `{source.pattern}` of the source matches no topic",
+            hint="it must match a topic's whole name; internal topics never match. Is the profile "
+            "the one of its cluster, and may this user describe the topics?",
+        )
+    for name, info in sorted(found.items()):
+        if info.error:
+            kind = UnavailableError if info.error in _MAY_PASS else UsageError
+            raise _unseen(kind, "source", name, info.error)
+    return found
+
+
+def _settled(
+    look: Callable[[], Mapping[str, TopicInfo]], deadline: Deadline
+) -> Mapping[str, TopicInfo]:
+    """What is there, asked again for a moment while something is missing, or everything."""
+    patience = Deadline.after_ms(deadline.at_most_ms(_PASSES_WITHIN_MS))
+    backoff = Backoff(first_ms=50)
+    found = look()
+    while not _is_settled(found) and not patience.has_passed:
+        backoff.sleep(patience)
+        found = look()
+    return found
+
+
+def _is_settled(found: Mapping[str, TopicInfo]) -> bool:
+    return bool(found) and all(info.error not in _MAY_PASS for info in found.values())
+
+
+def _unseen(kind: type[EosError], what: str, name: str, code: int) -> EosError:
+    return kind(
+        f"the {what} topic {name!r} can't be looked up: {name_of(code)}",
+        hint="may this user describe the topic?",
+        topic=name,
+    )

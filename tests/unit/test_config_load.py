@@ -97,6 +97,16 @@ def test_everything_that_may_be_said_is_kept(tmp_path):
     assert found.transaction.timeout_ms == 90_000
 
 
+def test_a_pattern_reads_whole_names_only(tmp_path):
+    text = SMALLEST.replace("topic: orders}", r"pattern: 'orders|pay\.[a-z]+'}")
+    found = pipeline(tmp_path, text).source.kafka
+    assert found.topic_names == ()
+    names = ("orders", "pay.in", "orders.out", "my-orders", "pay.", "xpay.in", "pay.IN")
+    assert [name for name in names if found.reads(name)] == ["orders", "pay.in"]
+    by_name = pipeline(tmp_path, SMALLEST).source.kafka
+    assert [name for name in names if by_name.reads(name)] == ["orders"]
+
+
 def test_all_problems_are_told_at_once_in_the_files_order(tmp_path):
     found = problems(
         tmp_path,
@@ -162,11 +172,22 @@ def test_a_missing_key_is_told_where_it_belongs(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("source: {kafka: {topic: a, topics: [b]}}", "expected either `topic` or `topics`"),
-        ("source: {kafka: {start: latest}}", "expected either `topic` or `topics`"),
+        ("source: {kafka: {topic: a, topics: [b]}}", "expected one of `topic`, `topics`"),
+        ("source: {kafka: {topic: a, pattern: b}}", "expected one of `topic`, `topics`"),
+        ("source: {kafka: {start: latest}}", "`topics` (at least one) and `pattern`"),
+        ("source: {kafka: {topics: []}}", "`topics` (at least one) and `pattern`"),
         ("source: {kafka: {topics: [a, a]}}", "expected each of `topics` once"),
         ("source: {kafka: {topic: a b}}", "expected a topic name"),
         ("source: {kafka: orders}", "expected a mapping with the keys topic, topics"),
+        ("source: {kafka: {pattern: ''}}", "expected a text that is not empty"),
+        ("source: {kafka: {pattern: 'a('}}", "expected a regular expression: missing ), unterm"),
+        ("source: {kafka: {pattern: '(?P<x>a)'}}", "expected a pattern without named groups"),
+        ("source: {kafka: {pattern: '[a-z&&[^b]]'}}", "that Java reads as Python does: possible"),
+        ("source: {kafka: {pattern: '[[a]b]'}}", "that Java reads as Python does: possible nested"),
+        (
+            "source: {kafka: {pattern: 'b.*|x'}}",
+            "`b` matches the pattern `b.*|x` and would feed itself",
+        ),
         ("sink: {kafka: []}", "expected at least one entry"),
         ("sink: {kafka: [{topic: x}, {topic: x}]}", "`x` is named twice"),
         ("sink: {kafka: {topic: orders}}", "`orders` would feed itself"),

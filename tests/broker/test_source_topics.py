@@ -1,0 +1,61 @@
+"""Which topics a source has: by name, or by a pattern that a topic's whole name matches."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from eos.config.model import KafkaSource
+from eos.errors import UsageError
+from eos.run import topics
+from eos.run.topics import existing_topics, source_topics
+
+
+def by_pattern(pattern: str) -> KafkaSource:
+    return KafkaSource(pattern=pattern)
+
+
+def test_a_source_has_the_topics_that_it_names(wire, topic, within):
+    found = source_topics(KafkaSource(topics=(topic,)), wire, within(), own=[f"{topic}.out"])
+    assert {name: info.partitions for name, info in found.items()} == {topic: 3}
+
+
+def test_a_named_topic_that_is_not_there_stops(wire, topic, within, monkeypatch):
+    monkeypatch.setattr(topics, "_PASSES_WITHIN_MS", 100)
+    with pytest.raises(UsageError, match=f"the source topic '{topic}-no' does not exist"):
+        source_topics(KafkaSource(topic=f"{topic}-no"), wire, within())
+
+
+def test_a_pattern_has_what_it_matches_in_full_now(wire, topic, within):
+    for name in (f"{topic}.a", f"{topic}.b", f"x{topic}.a", f"{topic}.a.x"):
+        wire.create_topic(name, 2, 1, {}, within())
+    source = by_pattern(rf"{topic}\.[a-c]|never")
+    found = source_topics(source, wire, within(), own=[f"{topic}.d"])
+    assert found.keys() == {f"{topic}.a", f"{topic}.b"}
+    assert all(info.partitions == 2 and len(info.topic_id) == 22 for info in found.values())
+
+    wire.create_topic(f"{topic}.c", 1, 1, {}, within())
+    assert source_topics(source, wire, within()).keys() == {*found, f"{topic}.c"}
+
+
+def test_a_pattern_that_matches_nothing_stops(wire, topic, within, monkeypatch):
+    monkeypatch.setattr(topics, "_PASSES_WITHIN_MS", 100)
+    wire.committed_offsets(topic, within())  # makes sure that __consumer_offsets is there
+    for pattern in (topic[:-1], "__consumer_offset.*"):
+        with pytest.raises(UsageError, match=f"`{re.escape(pattern)}` of the source matches no"):
+            source_topics(by_pattern(pattern), wire, within())
+
+
+def test_a_pattern_that_matches_what_the_pipeline_writes_stops(wire, topic, within):
+    own = [f"{topic}.out", f"eos.ledger.{topic}"]
+    for pattern, name in ((f"{topic}.*", own[0]), (f"(eos.ledger.)?{topic}", own[1])):
+        with pytest.raises(UsageError, match=f"matches '{re.escape(name)}', .* feed itself"):
+            source_topics(by_pattern(pattern), wire, within(), own=own)
+    narrow = by_pattern(f"(?!{re.escape(own[0])}$){topic}.*")
+    assert source_topics(narrow, wire, within(), own=own).keys() == {topic}
+
+
+def test_nothing_wanted_is_nothing_and_waits_for_nothing(wire, within, monkeypatch):
+    monkeypatch.setattr(topics, "Backoff", None)  # whoever wants to wait fails
+    assert existing_topics(wire, [], within(), what="x", missing=UsageError, hint="") == {}
