@@ -1,4 +1,4 @@
-"""A profile says where pipelines run: found by name, path or environment, and rooted in its project."""
+"""A profile says where pipelines run: found by name, path or environment, rooted in its project."""
 
 from pathlib import Path
 from textwrap import dedent
