@@ -1,7 +1,7 @@
 """Idle is not safe (rule R11): group offsets expire after days, ids too, and nobody notices.
 
 A pipeline without new data writes an empty attempt often enough that nothing expires. It is also
-how an idle pipeline finds out that another copy took over.
+how an idle pipeline finds out that another copy took over. And what grows is cut here: the ledger.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from eos.errors import EosError, FencedError, KafkaRefusedError
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.run.ownership import RunLock
-from eos.transaction.micro_batch import MicroBatches
+from eos.transaction.micro_batch import STEP_TIMEOUT_MS, MicroBatches
 from eos.transaction.wire import Wire
 
 _DAY_MS = 86_400_000
 _TICK_S_MAX = 30.0
+# Of the ledger: what `eos recover --rewind-to` can go back to, in about 100 MB.
+RECORDS_KEPT = 100_000
+_TRIM_EVERY_MS = 3_600_000
 # How often within the time after which something expires.
 _TIMES = 4
 
@@ -48,6 +51,7 @@ class IdleWatch:
         self._every_ms = every_ms
         self._lock = lock
         self._bus = bus
+        self._next_trim = Deadline.after_ms(0)
         self._on_fenced = on_fenced
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="eos-idle", daemon=True)
@@ -75,3 +79,14 @@ class IdleWatch:
                 self._bus.emit(events.Warned(f"the idle refresh failed: {error.message}"))
             except Exception as error:  # noqa: BLE001 - the pipeline goes on without it
                 self._bus.emit(events.Warned(f"the idle refresh failed: {error!r}"))
+            self._trim()
+
+    def _trim(self) -> None:
+        """The ledger's disk is bounded, too."""
+        if not self._next_trim.has_passed:
+            return
+        self._next_trim = Deadline.after_ms(_TRIM_EVERY_MS)
+        try:
+            self._batches.ledger.trim(RECORDS_KEPT, Deadline.after_ms(STEP_TIMEOUT_MS))
+        except EosError as error:
+            self._bus.emit(events.Warned(f"the ledger could not be trimmed: {error.message}"))

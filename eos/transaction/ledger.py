@@ -22,6 +22,7 @@ from eos.transaction.wire import Wire
 _LOOK_BACK_FIRST, _LOOK_BACK_MAX = 256, 4096
 _LAST_MOMENTS_MS = 200
 _ASK_MS = 2_000
+_TRIM_SHARE = 0.1  # of what is kept: less is not worth a request
 _MESSAGE_BYTES_MAX = 8 * 1024 * 1024
 CONFIG = {
     "cleanup.policy": "delete",
@@ -86,14 +87,19 @@ class Ledger:
     ) -> bytes:
         return encoded(self._pipeline, self._owner, kind, position, attempt, note)
 
-    def trim(self, before: int, deadline: Deadline) -> int:
-        """Forgets what lies before an offset, but never the last committed record. Returns where
-        the topic now begins."""
+    def trim(self, keep: int, deadline: Deadline) -> bool:
+        """Forgets all but the last `keep` records, once there are some more than that. The last
+        committed one always stays. Returns whether anything was forgotten."""
+        first = self._offset("earliest", committed=False, deadline=deadline)
+        end = self._offset("latest", committed=True, deadline=deadline)
+        before = end - 2 * keep  # each has a marker behind it
+        if before - first < keep * _TRIM_SHARE:
+            return False
         last = self.look(deadline)
         if last is None:
-            return self._offset("earliest", committed=False, deadline=deadline)
-        bound = min(before, last.offset)
-        return self._wire.delete_records({self.partition: bound}, deadline)[self.partition]
+            return False
+        self._wire.delete_records({self.partition: min(before, last.offset)}, deadline)
+        return True
 
     def _backwards(self, first: int, end: int, deadline: Deadline) -> Iterator[Record]:
         """Committed records from the end on, past aborted ones and markers."""

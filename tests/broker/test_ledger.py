@@ -105,9 +105,9 @@ def test_it_looks_back_as_far_as_it_takes(ledger, owner, wire):
     record = ledger.record("start", START)
     for _ in range(160):  # a record and a marker each
         abort(owner, ledger, record)
+    assert ledger.read_last(soon()).position == after  # and waits for the last marker
     end = wire.list_offsets([ledger.partition], "latest", committed=True, deadline=soon())
     assert end[ledger.partition] == 2 * 162
-    assert ledger.read_last(soon()).position == after
 
 
 def test_a_ledger_of_aborted_attempts_only_is_empty(ledger, owner):
@@ -162,3 +162,35 @@ def test_the_ledger_of_another_pipeline_is_refused(ledger, owner, wire):
     commit(owner, ledger, lambda _: ledger.record("start", START))
     with pytest.raises(PromiseBrokenError, match=r"for 'customers' .*pipeline 'orders'"):
         other.read_last(soon())
+
+
+def test_trimmed_it_keeps_the_last_records_and_always_the_very_last(ledger, owner, wire):
+    commit(owner, ledger, lambda _: ledger.record("start", START))
+    for number in range(20):
+        after = advanced(START, {}, "query", number, {})
+        commit(owner, ledger, attempt(ledger, after))
+    assert not ledger.trim(21, soon())
+    assert ledger.trim(5, soon())
+    kept = ledger.history(100, soon())
+    assert [record.position.batch_id for record in kept] == [19, 18, 17, 16, 15]
+    assert ledger.read_last(soon()) == kept[0]
+
+    for _ in range(40):  # nothing but aborted attempts behind the last one that counts
+        abort(owner, ledger, ledger.record("start", START))
+    assert ledger.trim(5, soon())
+    first = wire.list_offsets([ledger.partition], "earliest", committed=False, deadline=soon())
+    assert first[ledger.partition] == kept[0].offset
+    assert ledger.look(soon()) == ledger.read_last(soon()) == kept[0]
+
+
+def test_a_look_sees_what_is_committed_and_waits_for_nobody(ledger, owner):
+    assert ledger.look(soon()) is None
+    commit(owner, ledger, lambda _: ledger.record("start", START))
+    identity = owner.begin(soon())
+    open_one = stamped(ledger.record("stop", START), identity)
+    owner.produce({ledger.partition: open_one}, soon())
+    seen = ledger.look(soon())
+    assert (seen.kind, seen.owner, seen.position) == ("start", OWNER, START)
+    assert owner.commit(soon()) is Conclusion.COMMITTED
+    last = ledger.read_last(soon())
+    assert (last.kind, last.identity) == ("stop", identity)

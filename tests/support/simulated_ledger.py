@@ -22,6 +22,10 @@ def stored(entry: Entry) -> list[StoredRecord]:
     ]
 
 
+def values(blob: bytes) -> list[bytes]:
+    return [record.value for record in MemoryRecords(blob).next_batch()]
+
+
 class LedgerWire:
     def __init__(self, broker: SimulatedBroker) -> None:
         self.broker = broker

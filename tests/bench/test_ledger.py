@@ -1,0 +1,70 @@
+"""How long a start reads a ledger, however many records it has."""
+
+from __future__ import annotations
+
+import statistics
+import time
+import uuid
+
+import pyarrow as pa
+import pytest
+from bench.conftest import Figures
+from support.simulated_ledger import values
+
+from eos.deadline import Deadline
+from eos.encode.codec import Codec
+from eos.encode.record_batch import Columns, encode, stamp
+from eos.launch.embedded import EmbeddedKafka
+from eos.transaction.coordinator import Conclusion, Coordinator
+from eos.transaction.ledger import Ledger
+from eos.transaction.ledger_record import Attempt, Position, encoded
+from eos.transaction.port import Profile, TopicPartition
+from eos.transaction.receipt import Receipt
+from eos.transaction.settings import KafkaSettings
+from eos.transaction.wire import Wire
+
+RECORDS, AT_A_TIME = 100_000, 1_000
+PARTITIONS = 16
+ROUNDS = 20
+
+
+@pytest.mark.timeout(300)
+def test_ledger(broker: EmbeddedKafka, figures: Figures) -> None:
+    name = f"bench-{uuid.uuid4().hex[:8]}"
+    wire = Wire(KafkaSettings((broker.bootstrap,)), Profile.TV2)
+    try:
+        deadline = Deadline.after_ms(240_000)
+        ledger = Ledger(wire, f"{name}.ledger", name, {})
+        ledger.ensure_topic(1, deadline)
+        _fill(wire, ledger, name, deadline)
+        rounds = []
+        for _ in range(ROUNDS):
+            start = time.perf_counter()
+            last = ledger.read_last(deadline)
+            rounds.append((time.perf_counter() - start) * 1000)
+            assert last is not None
+            assert last.position.batch_id == RECORDS - 1
+    finally:
+        wire.close()
+    figures.keep("ledger_open_ms", rounds)
+    shown = f"{statistics.median(rounds):.0f} ms"
+    figures.add(f"a ledger of {RECORDS:,} records opens, median", shown, "2,000 ms")
+
+
+def _fill(wire: Wire, ledger: Ledger, name: str, deadline: Deadline) -> None:
+    """About a day of a pipeline at one a second; a thousand in each transaction, for speed."""
+    coordinator = Coordinator(wire, name, name, 60_000)
+    coordinator.fence(deadline)
+    sources = [TopicPartition(f"{name}.in", number) for number in range(PARTITIONS)]
+    receipts = [Receipt(f"{name}.out", n, 5_000, 0, 4_999, 300_000, n) for n in range(PARTITIONS)]
+    for first in range(0, RECORDS, AT_A_TIME):
+        identity = coordinator.begin(deadline)
+        bodies = []
+        for number in range(first, first + AT_A_TIME):
+            position = Position(dict.fromkeys(sources, number), {}, name, number)
+            attempt = Attempt(1, identity, position.ends, receipts)
+            bodies += values(encoded(name, {}, "attempt", position, attempt))
+        column = pa.array(bodies, pa.binary())
+        blob = encode(Columns(key=column.take([0] * AT_A_TIME), value=column), Codec.LZ4).blob
+        coordinator.produce({ledger.partition: stamp(blob, identity, 0)}, deadline)
+        assert coordinator.commit(deadline) is Conclusion.COMMITTED
