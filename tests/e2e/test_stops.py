@@ -60,10 +60,10 @@ def until_committed(project: Project, process: subprocess.Popen[str], records: i
         time.sleep(0.2)
 
 
-def started(project: Project, log: Path) -> subprocess.Popen[str]:
+def started(project: Project, log: Path, *words: str) -> subprocess.Popen[str]:
     with log.open("w") as stderr:
         return subprocess.Popen(
-            project.command(),
+            [*project.command(), *words],
             env=project.environment(),
             cwd=project.folder,
             stdout=subprocess.DEVNULL,
@@ -81,7 +81,7 @@ def test_a_transform_that_fails_once_is_redone_under_a_new_epoch(project: Projec
     transform = project.folder / "pipelines" / project.name / "transform.py"
     flag = project.folder / "failed.once"
     transform.write_text(FAILS_ONCE.format(flag=str(flag)))
-    done = project.run()
+    done = project.run_warm()
     assert done.returncode == 0, done.stderr
     assert flag.exists()
     assert "attempt 1 failed" in done.stderr
@@ -101,7 +101,7 @@ def test_a_record_too_large_stops_with_its_coordinates_and_loses_nothing(
     assert producer.flush(30) == 0
     outside.create_topics(bootstrap, 4, project.target)
     limit(project, 10_000)
-    stopped = project.run()
+    stopped = project.run_warm()
     assert stopped.returncode == 4, stopped.stderr
     where = outside.ends(bootstrap, project.source)[2] - 1
     for words in (f"{project.source}-2 at offset {where}", project.target, "10000"):
@@ -109,7 +109,7 @@ def test_a_record_too_large_stops_with_its_coordinates_and_loses_nothing(
     assert has_no_trace(stopped.stderr), stopped.stderr
     assert outside.read(bootstrap, project.target) == []
     limit(project, 1_000_000)
-    assert project.run().returncode == 0
+    assert project.run_warm().returncode == 0
     assert same(project)
 
 
@@ -127,7 +127,7 @@ def limit(project: Project, message_bytes_max: int) -> None:
 
 def test_a_missing_source_topic_is_a_sentence(project: Project) -> None:
     project.declare(1000)
-    stopped = project.run()
+    stopped = project.run_warm()
     assert stopped.returncode == 2, stopped.stderr
     assert f"the source topic '{project.source}' does not exist" in stopped.stderr
     assert has_no_trace(stopped.stderr), stopped.stderr
@@ -154,13 +154,19 @@ def test_sigterm_ends_the_run_cleanly_and_the_next_goes_on(project: Project) -> 
     left = outside.check_log(outside.dump(project.broker, project.target))  # nothing stays open
     assert left["COMMIT"] > 0
     project.declare(5_000)
-    last = project.run()
+    last = project.run_warm()
     assert last.returncode == 0, last.stderr
     assert same(project)
 
 
-@pytest.mark.parametrize("place", ["elsewhere", "state"])
-def test_a_second_copy_fences_the_first_which_says_so_and_stays_down(
+MISTAKEN = {
+    "state": (5, "already runs on this machine as process"),
+    "elsewhere": (4, "belongs to deployment"),
+}
+
+
+@pytest.mark.parametrize("place", MISTAKEN)
+def test_a_second_copy_leaves_the_first_alone_or_fences_it_by_force(
     project: Project, place: str
 ) -> None:
     filled(project, 500, 1_000, FOREVER)
@@ -170,7 +176,15 @@ def test_a_second_copy_fences_the_first_which_says_so_and_stays_down(
     # With checkpoints of its own, as another machine would have, or with the very same.
     profile = project.folder / "conf" / "test.yaml"
     profile.write_text(profile.read_text().replace("/state", f"/{place}"))
-    second = started(project, second_log)
+    mistaken = project.run()
+    code, words = MISTAKEN[place]
+    assert mistaken.returncode == code, mistaken.stderr
+    assert words in mistaken.stderr
+    assert "--take-over" in mistaken.stderr
+    outside.fill(project.broker.bootstrap, project.source, range(1_000))
+    until_committed(project, first, 3)
+    assert "warning" not in first_log.read_text(), "the first copy noticed"
+    second = started(project, second_log, "--take-over")
     try:
         outside.fill(project.broker.bootstrap, project.source, range(1_000, 3_000))
         deadline = time.monotonic() + WAIT_S_MAX
