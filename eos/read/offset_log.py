@@ -16,6 +16,10 @@ from eos.transaction.port import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
 
+_ASIDE = (
+    "`eos recover PIPELINE --set-checkpoint-aside` goes on where the ledger ends, in a fresh one"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
@@ -62,7 +66,7 @@ class Checkpoint:
         except (FileNotFoundError, PermissionError) as error:
             raise PromiseBrokenError(
                 f"the checkpoint file {path} can't be read ({error.strerror or error})",
-                hint="was the checkpoint moved, truncated or restored in part?",
+                hint=f"was the checkpoint moved, truncated or restored in part? {_ASIDE}",
                 path=path,
                 case="checkpoint_unreadable",
             ) from error
@@ -131,7 +135,7 @@ def _parse(text: str, path: str, lines_expected: int) -> Offsets:
 def _unknown(path: str, error: Exception) -> PromiseBrokenError:
     return PromiseBrokenError(
         f"the checkpoint file {path} has a form that this release does not know ({error})",
-        hint="was it written by another Spark version, or truncated?",
+        hint=f"was it written by another Spark version, or truncated? {_ASIDE}",
         path=path,
         case="checkpoint_unreadable",
     )
