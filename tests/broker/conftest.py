@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
+from support import outside
+from support.copy import Job
+from support.proxied import PARTITIONS, SOURCE, ProxiedKafka, proxied_kafka
 from support.worlds import Readers, reading
 
 from eos.deadline import Backoff, Deadline
@@ -82,6 +86,37 @@ def readers(broker: EmbeddedKafka, request: pytest.FixtureRequest) -> Iterator[R
     scripts = sum("readers" in item.fixturenames for item in request.session.items)
     with reading(broker.bootstrap, scripts) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def behind_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedKafka]:
+    """One broker behind a proxy for the session, which looks for timed-out transactions often."""
+    looks = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
+    with proxied_kafka(tmp_path_factory.mktemp("proxied"), looks) as made:
+        yield made
+
+
+@pytest.fixture
+def proxied(behind_proxy: ProxiedKafka) -> Iterator[ProxiedKafka]:
+    """Without the rules of the test before."""
+    behind_proxy.proxy.clear()
+    yield behind_proxy
+    behind_proxy.proxy.clear()
+
+
+@pytest.fixture
+def job(
+    proxied: ProxiedKafka, tmp_path: Path, request: pytest.FixtureRequest
+) -> Callable[..., Job]:
+    """Makes a copy's job with a target of its own; names begin with the test file's."""
+    file = Path(str(request.path)).stem.removeprefix("test_").replace("_", "-")
+
+    def make(**options: Any) -> Job:
+        name = f"{file}-{uuid.uuid4().hex[:8]}"
+        outside.create_topics(proxied.bootstrap, PARTITIONS, f"{name}.out")
+        return Job(proxied.bootstrap, name, SOURCE, f"{name}.out", tmp_path / name, **options)
+
+    return make
 
 
 @pytest.fixture

@@ -30,7 +30,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 
@@ -41,12 +42,13 @@ from eos.deadline import Deadline
 from eos.encode.codec import Codec
 from eos.encode.record_batch import Columns, encode
 from eos.encode.targets import Targets
-from eos.errors import EosError
+from eos.errors import EosError, FencedError
 from eos.faults import CrashPlan, Points
 from eos.observe import events
 from eos.plan.names import Names
 from eos.plan.plan import BROKERS_CHOICE, Plan
-from eos.run.ownership import owner, require_free
+from eos.run.idle import IdleWatch
+from eos.run.ownership import RunLock, owner, require_free
 from eos.run.source import LiveSource
 from eos.run.start import where_to_go_on
 from eos.transaction import receipt
@@ -79,6 +81,8 @@ class Job:
     transaction_timeout_ms: int = 60_000
     start_timeout_ms: int = 60_000
     deployment: str = "here"
+    lock: str = ""  # a file: who runs on this machine; none: as with a state root elsewhere
+    idle_ms: int = 0  # how often the process refreshes while it waits for more; 0: never
 
     @property
     def ledger(self) -> str:
@@ -86,7 +90,7 @@ class Job:
 
     def plan(self) -> Plan:
         return Plan(
-            names=Names(self.name, self.name, self.name, self.ledger, str(self.folder), ""),
+            names=Names(self.name, self.name, self.name, self.ledger, str(self.folder), self.lock),
             bootstrap=(self.bootstrap,),
             source=KafkaSource(topic=self.source),
             transforms=(),
@@ -119,6 +123,7 @@ class Copy:
         self.told = Told(say)
         self.committed: list[int] = []
         self.crash = crash or CrashPlan()
+        self.lock = RunLock(job.plan())
         self.wire = job.wire()
         self.writers = job.wire(".writer")
         self.reader = job.wire(".source")
@@ -129,11 +134,13 @@ class Copy:
     def __exit__(self, *_error: object) -> None:
         for wire in (self.wire, self.writers, self.reader):
             wire.close()
+        self.lock.close()
 
     def start(self, *, take_over: bool = False) -> None:
         """Look, fence, read, decide: `run.pipeline` in the same order."""
         deadline = Deadline.after_ms(self.job.start_timeout_ms)
         planned = self.job.plan()
+        self.lock.take(is_forced=take_over)
         self.wire.require_supported(deadline)
         source = LiveSource(planned, self.wire)
         ledger = Ledger(self.wire, self.job.ledger, self.job.name, owner(planned))
@@ -202,7 +209,7 @@ class Copy:
                     key=pa.array([record.key for record in part], pa.binary()),
                     value=pa.array([record.value for record in part], pa.binary()),
                 )
-                batch = encode(columns, Codec.NONE)
+                batch = encode(columns, Codec.NONE, int(time.time() * 1000))
                 writer.add(tp.partition, batch.blob, batch.records, batch.digest)
             writer.advance()
             planned[tp.partition] = len(records)
@@ -212,13 +219,8 @@ class Copy:
 
 def spawn(job: Job, *options: str, **environment: str) -> subprocess.Popen[str]:
     """The job as a process of its own. Its lines come from `stdout`; end it, and wait for it."""
-    named = [
-        text
-        for one in fields(job)
-        for text in (f"--{one.name.replace('_', '-')}", str(getattr(job, one.name)))
-    ]
     return subprocess.Popen(
-        [sys.executable, "-m", "support.copy", *named, *options],
+        [sys.executable, "-m", "support.copy", *words(job), *options],
         cwd=Path(__file__).parents[1],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **environment},
         stdout=subprocess.PIPE,
@@ -226,8 +228,30 @@ def spawn(job: Job, *options: str, **environment: str) -> subprocess.Popen[str]:
     )
 
 
-def _tell(**words: object) -> None:
-    print(json.dumps(words), flush=True)
+def words(job: Job) -> list[str]:
+    """The job as `main` reads it."""
+    return [
+        text
+        for one in fields(job)
+        for text in (f"--{one.name.replace('_', '-')}", str(getattr(job, one.name)))
+    ]
+
+
+@contextmanager
+def _refreshing(copy: Copy) -> Iterator[list[FencedError]]:
+    """The watch that a run has beside its query. It hands over the error that is to end it."""
+    fenced: list[FencedError] = []
+    watch = IdleWatch(copy.batches, copy.job.idle_ms, copy.lock, copy.told, fenced.append)
+    if copy.job.idle_ms:
+        watch.start()
+    try:
+        yield fenced
+    finally:
+        watch.stop()
+
+
+def _tell(**told: object) -> None:
+    print(json.dumps(told), flush=True)
 
 
 def _event(event: events.Event) -> None:
@@ -248,12 +272,15 @@ def main(arguments: Sequence[str]) -> int:
         with Copy(Job(**options), CrashPlan.from_environment(), _event) as copy:
             copy.start(take_over=take_over)
             _tell(event="started", identity=copy.coordinator.identity)
-            while True:
-                while copy.step():
-                    _tell(event="committed", batch_id=copy.committed[-1])
-                if not goes_on:
-                    break
-                time.sleep(_LOOKS_EVERY_S)
+            with _refreshing(copy) as fenced:
+                while True:
+                    while copy.step():
+                        _tell(event="committed", batch_id=copy.committed[-1])
+                    if fenced:
+                        raise fenced[0]
+                    if not goes_on:
+                        break
+                    time.sleep(_LOOKS_EVERY_S)
             copy.stop()
     except EosError as error:
         _tell(event="ended", error=error.code, message=error.message, hint=error.hint)

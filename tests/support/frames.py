@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 _NAMES = """
 0:Produce 1:Fetch 2:ListOffsets 3:Metadata 8:OffsetCommit 9:OffsetFetch 10:FindCoordinator
@@ -17,6 +18,7 @@ APIS = {int(number): name for number, _, name in (n.partition(":") for n in _NAM
 SIZE = struct.Struct(">i")
 CORRELATION = struct.Struct(">i")
 _REQUEST = struct.Struct(">hhih")  # api, version, correlation id, length of the client id
+_END = struct.Struct(">qh?")
 _FRAME_BYTES_MAX = 128 * 1024 * 1024
 
 
@@ -37,6 +39,21 @@ def parsed(frame: bytes, link: int, port: int) -> Seen:
     api, version, correlation, length = _REQUEST.unpack_from(frame)
     client = frame[_REQUEST.size : _REQUEST.size + max(0, length)].decode()
     return Seen(link, port, APIS.get(api, f"Api{api}"), version, correlation, client, frame)
+
+
+class End(NamedTuple):
+    """What an EndTxn asked for."""
+
+    producer_id: int
+    epoch: int
+    is_commit: bool
+
+
+def end_asked(seen: Seen) -> End:
+    """Of the versions with compact strings, 3 and later, and ids shorter than 127 bytes."""
+    at = _REQUEST.size + len(seen.client) + 1  # no tagged fields in the header
+    at += seen.frame[at]  # length of the id plus one, then the id
+    return End(*_END.unpack_from(seen.frame, at))
 
 
 def sized(frame: bytes) -> bytes:

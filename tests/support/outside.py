@@ -65,6 +65,7 @@ def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[
             "isolation.level": isolation,
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 20,  # the end of a partition is told after a wait for more
         }
     )
     try:
@@ -74,7 +75,7 @@ def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[
         give_up_at = time.monotonic() + READ_S_MAX
         while open_partitions:
             assert time.monotonic() < give_up_at, f"{topic}: no end of {sorted(open_partitions)}"
-            messages = consumer.consume(10_000, timeout=0.1)  # waits for all 10,000 otherwise
+            messages = consumer.consume(10_000, timeout=0.02)  # waits for all 10,000 otherwise
             for message in messages:
                 if message.error() is None:
                     rows.append(
@@ -109,7 +110,10 @@ _FIELD = re.compile(r"(\w+): (\S+)")
 
 
 def dump(broker: EmbeddedKafka, topic: str) -> list[LoggedBatch]:
-    """DumpLogSegments over every segment of the topic on the broker's first node."""
+    """DumpLogSegments over every segment of the topic on the broker's first node.
+
+    Of many topics at once if `topic` is a pattern: a JVM starts slowly.
+    """
     root = broker.nodes[0].data
     files = sorted(path for path in root.glob(f"{topic}-[0-9]*/*.log") if path.stat().st_size)
     assert files, f"no log of {topic} under {root}"
@@ -122,16 +126,17 @@ def dump(broker: EmbeddedKafka, topic: str) -> list[LoggedBatch]:
     assert done.returncode == 0, done.stderr
     output = done.stdout
     batches: list[LoggedBatch] = []
-    partition = -1
+    of, partition = "", -1
     for line in output.splitlines():
         if line.startswith("Dumping "):
-            partition = int(Path(line.removeprefix("Dumping ")).parent.name.rpartition("-")[2])
+            of, _, number = Path(line.removeprefix("Dumping ")).parent.name.rpartition("-")
+            partition = int(number)
         elif line.startswith("baseOffset:"):
             field = dict(_FIELD.findall(line))
             assert field["isvalid"] == "true", line
             batches.append(
                 LoggedBatch(
-                    topic,
+                    of,
                     partition,
                     int(field["baseOffset"]),
                     int(field["producerId"]),

@@ -128,9 +128,15 @@ class Proxy:
             return self._rules[-1]
 
     def clear(self) -> None:
-        """Forgets the rules and what was seen; what is held goes on its way."""
+        """Forgets what was seen, and the rules."""
+        self.clear_rules()
         with self._changed:
-            rules, self._rules, self.seen = self._rules, [], []
+            self.seen = []
+
+    def clear_rules(self) -> None:
+        """What is held goes on its way."""
+        with self._changed:
+            rules, self._rules = self._rules, []
         for rule in rules:
             rule.release()
 

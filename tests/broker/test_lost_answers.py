@@ -1,0 +1,167 @@
+"""Each request of a run, and its answer: lost, late, broken, or repeated. Nothing else may change.
+
+A run ends committed, not committed, or in doubt and settled at the next start. What it says of a
+micro-batch is what any reader sees, and in the end everything came through once, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import NamedTuple
+
+import pytest
+from support.copy import Copy, Job
+from support.played import At
+from support.proxied import ProxiedKafka, run
+from support.proxy import Do, Rule
+
+from eos.errors import Recovery
+from eos.observe import events
+from eos.transaction import micro_batch
+
+RECORDS = 17  # of each partition: two micro-batches
+
+
+class Request(NamedTuple):
+    """The nth of this API from this client id. Its ghost comes while the transaction of the
+    micro-batch `ghost_in` is open, the first or the second."""
+
+    api: str
+    nth: int
+    ghost_in: int = 1
+    client: str = ""
+    processes_before: int = 0
+
+
+CHANGING = {
+    "create the ledger": Request("CreateTopics", 1),
+    "fence": Request("InitProducerId", 1),
+    "start record": Request("Produce", 1),
+    "commit of the start record": Request("EndTxn", 1),
+    "first produce": Request("Produce", 1, ghost_in=2, client=".writer"),
+    "produce": Request("Produce", 2, ghost_in=2, client=".writer"),
+    "ledger record": Request("Produce", 2, ghost_in=2),
+    "offsets": Request("TxnOffsetCommit", 2, ghost_in=2),
+    "commit": Request("EndTxn", 2, ghost_in=2),
+}
+LOOKING = {
+    "settings of the ledger": Request("DescribeConfigs", 2),
+    "look": Request("ListOffsets", 1),
+    "find the coordinator": Request("FindCoordinator", 1),
+    "find the group's coordinator": Request("FindCoordinator", 2),
+    "end of the ledger": Request("ListOffsets", 4),
+    "read the ledger": Request("Fetch", 2, ghost_in=2, processes_before=1),
+    "group's offsets": Request("OffsetFetch", 2, ghost_in=2),
+    "topic ids": Request("Metadata", 5, ghost_in=2),
+    "who wrote here": Request("DescribeProducers", 1, ghost_in=2, client=".writer"),
+}
+FAULTS = {
+    "request lost": Do.DROP_REQUEST,
+    "closed before it": Do.CLOSE_BEFORE,
+    "closed after it": Do.CLOSE_AFTER,
+    "answer lost": Do.LOSE_ANSWER,
+    "half an answer": Do.HALF_ANSWER,
+    "answer too late": Do.HOLD_ANSWER,
+    "repeated later": Do.NOTHING,
+}
+WORSE = {"noise for an answer": Do.GARBAGE_ANSWER, "request late": Do.HOLD_REQUEST}
+
+REQUESTS = {**CHANGING, **LOOKING}
+CASES = [*product(REQUESTS, FAULTS), *product(CHANGING, WORSE)]
+
+
+def haunt(rule: Rule) -> None:
+    """Lets the request, or its double, reach the broker now, and waits until it is answered."""
+    if rule.do is Do.NOTHING:
+        rule.repeat()
+    elif rule.do is Do.HOLD_REQUEST:
+        rule.release()
+        rule.wait_answered()
+
+
+@pytest.fixture
+def small(job: Callable[..., Job]) -> Job:
+    return job(records=RECORDS, request_timeout_ms=300)
+
+
+@pytest.mark.parametrize(("request_of", "fault"), CASES, ids=[": ".join(case) for case in CASES])
+def test_it_comes_through_once(
+    proxied: ProxiedKafka, small: Job, request_of: str, fault: str
+) -> None:
+    api, nth, ghost_in, client, processes_before = REQUESTS[request_of]
+    for _ in range(processes_before):
+        assert run(small, micro_batches=1).error is None
+        proxied.proxy.clear()
+        ghost_in -= 1  # it belongs to the second process
+    rule = proxied.proxy.rule(api, {**FAULTS, **WORSE}[fault], client=small.name + client, nth=nth)
+    ended = run(small, At("ledger_record:after", lambda: haunt(rule), nth=ghost_in))
+    assert rule.struck
+    assert ended.error is None
+    assert ended.committed == [0, 1][processes_before:]
+    proxied.check(small)
+
+
+def test_a_takeover_by_our_own_ghost_costs_a_start_and_no_more(
+    proxied: ProxiedKafka, small: Job
+) -> None:
+    """A blank init that comes again between two transactions can't be told from another copy's."""
+    rule = proxied.proxy.rule("InitProducerId", Do.NOTHING, client=small.name)
+    ended = run(small, At("begin:before", rule.repeat, nth=2))
+    assert ended.error is not None
+    assert ended.error.recovery is Recovery.FENCED
+    assert ended.committed == [0]
+    assert run(small).committed == [1]
+    proxied.check(small)
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives a step up sooner, so that it leaves an attempt in doubt."""
+    monkeypatch.setattr(micro_batch, "STEP_TIMEOUT_MS", 1_500)
+
+
+@pytest.mark.usefixtures("hurried")
+@pytest.mark.parametrize("first_init", [Do.NOTHING, Do.DROP_REQUEST, Do.LOSE_ANSWER])
+@pytest.mark.parametrize(("do", "is_committed"), [(Do.DROP_REQUEST, False), (Do.LOSE_ANSWER, True)])
+def test_a_commit_that_nobody_answers_is_settled_by_the_ledger(
+    proxied: ProxiedKafka, small: Job, do: Do, is_committed: bool, first_init: Do
+) -> None:
+    proxy = proxied.proxy
+    never = proxy.rule("EndTxn", do, client=small.name, nth=3, times=10_000)
+    init = proxy.rule("InitProducerId", first_init, client=small.name, nth=2)
+    with Copy(small, At("begin:before", proxy.clear_rules, nth=3)) as copy:
+        copy.start()
+        copy.drain()
+        attempts = [event.attempt for event in copy.told.of(events.MicroBatchCommitted)]
+        proxy.clear_rules()
+        copy.stop()
+    assert len(never.struck) > 1
+    assert init.struck
+    assert attempts == ([1, 1] if is_committed else [1, 2])
+    proxied.check(small)
+
+
+@pytest.mark.usefixtures("hurried")
+@pytest.mark.parametrize(("do", "is_committed"), [(Do.DROP_REQUEST, False), (Do.LOSE_ANSWER, True)])
+def test_what_ends_in_doubt_is_settled_by_the_next_start(
+    proxied: ProxiedKafka, small: Job, do: Do, is_committed: bool
+) -> None:
+    for api, kind, nth in (("EndTxn", do, 3), ("InitProducerId", Do.DROP_REQUEST, 2)):
+        proxied.proxy.rule(api, kind, client=small.name, nth=nth, times=10_000)
+    ended = run(small)
+    assert ended.error is not None
+    assert ended.error.recovery is Recovery.RESTART
+    assert ended.committed == [0]
+    proxied.proxy.clear_rules()
+    with Copy(small) as copy:
+        copy.start()
+        copy.drain()
+        assert bool(copy.told.of(events.MicroBatchSkipped)) is is_committed
+        copy.stop()
+    proxied.check(small)
+
+
+def test_the_logs_of_all_of_them_are_well_formed(behind_proxy: ProxiedKafka) -> None:
+    """One marker an epoch, no record after it, no sequence missing or twice."""
+    behind_proxy.check_logs("lost-answers-*.*")
