@@ -1,21 +1,33 @@
-"""A project folder for each test, on the session's broker."""
+"""A project folder for each test, on the session's broker, and a warm driver for all of them."""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.project import PROFILE, Project
+from support.warm import Warm
 
+from eos.config.load import load_profile
 from eos.launch.embedded import EmbeddedKafka
 
 
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    """What all profiles have in common; its driver starts with the first run that wants one."""
+    folder = tmp_path_factory.mktemp("warm")
+    profile = folder / "profile.yaml"
+    profile.write_text(PROFILE.format(bootstrap="none:1", root=folder / "state"))
+    made = Warm(folder, load_profile(str(profile), folder))
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def project(tmp_path: Path, broker: EmbeddedKafka) -> Project:
-    made = Project(tmp_path, broker, f"p{uuid.uuid4().hex[:8]}")
+def project(tmp_path: Path, broker: EmbeddedKafka, warm: Warm) -> Project:
+    made = Project(tmp_path, broker, f"p{uuid.uuid4().hex[:8]}", warm)
     (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "test.yaml").write_text(
-        PROFILE.format(bootstrap=broker.bootstrap, root=tmp_path / "state")
-    )
+    made.profile.write_text(PROFILE.format(bootstrap=broker.bootstrap, root=tmp_path / "state"))
     return made

@@ -35,7 +35,7 @@ def ends(project: Project) -> dict[TopicPartition, int]:
 
 
 def run_to_the_end(project: Project) -> None:
-    done = project.run()
+    done = project.run_warm()
     assert done.returncode == 0, done.stderr
     values = Counter(row.value for row in outside.read(project.broker.bootstrap, project.source))
     assert values == Counter(
@@ -43,7 +43,7 @@ def run_to_the_end(project: Project) -> None:
     )
 
 
-@pytest.mark.timeout(600)  # runs of spark-submit
+@pytest.mark.timeout(600)  # may start a warm driver
 def test_files_are_read_as_written_and_the_ledger_knows_where_to_go_on_without_them(
     project: Project, tmp_path: Path
 ) -> None:
@@ -75,7 +75,7 @@ def test_files_are_read_as_written_and_the_ledger_knows_where_to_go_on_without_t
     assert parsed(fresh, newest(fresh)) == after
 
 
-@pytest.mark.timeout(600)  # runs of spark-submit
+@pytest.mark.timeout(600)  # may start a warm driver
 def test_a_checkpoint_whose_first_files_spark_has_purged_is_gone_on_with(
     project: Project, tmp_path: Path
 ) -> None:
@@ -97,6 +97,6 @@ def test_a_checkpoint_whose_first_files_spark_has_purged_is_gone_on_with(
     # Without its ledger it must stop: beginning anew would write everything again.
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_topics([project.ledger])[project.ledger].result(30)
-    stopped = project.run()
+    stopped = project.run_warm()
     assert stopped.returncode == 4, stopped.stderr
-    assert "has committed micro-batches, but the ledger has none" in stopped.stderr
+    assert f"the ledger '{project.ledger}' is empty" in stopped.stderr

@@ -69,6 +69,6 @@ def test_key_value_and_headers(project: Project) -> None:
     for key, value, headers in records():
         producer.produce(project.source, value, key, headers=list(headers))
     assert producer.flush(60) == 0
-    done = project.run()
+    done = project.run_warm()
     assert done.returncode == 0, done.stderr
     assert read(bootstrap, project.target, 4) == Counter(records())

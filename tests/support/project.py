@@ -8,7 +8,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from eos.config.load import load_profile
+from eos.errors import EosError
 from eos.launch.embedded import EmbeddedKafka
+from support.warm import Run, Warm
 
 CHECKOUT = Path(__file__).parents[2]
 RUN_S_MAX = 240  # a bound, not a measure: a hanging driver must not hang the suite
@@ -51,6 +54,7 @@ class Project:
     folder: Path
     broker: EmbeddedKafka
     name: str
+    warm: Warm | None = None
 
     @property
     def source(self) -> str:
@@ -83,10 +87,16 @@ class Project:
             )
         )
 
-    def command(self) -> list[str]:
+    @property
+    def profile(self) -> Path:
+        return self.folder / "conf" / "test.yaml"
+
+    def words(self) -> list[str]:
         pipeline = self.folder / "pipelines" / self.name / "pipeline.yaml"
-        profile = self.folder / "conf" / "test.yaml"
-        return [sys.executable, "-m", "eos.launch.submit", str(pipeline), "--profile", str(profile)]
+        return [str(pipeline), "--profile", str(self.profile)]
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "eos.launch.submit", *self.words()]
 
     def environment(self, **extra: str) -> dict[str, str]:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("EOS_")}
@@ -102,3 +112,18 @@ class Project:
             timeout=RUN_S_MAX,
             check=False,
         )
+
+    def start_warm(self, *options: str, **extra: str) -> Run:
+        """Begins a run in the session's warm driver: see `support.warm`."""
+        assert self.warm is not None
+        try:
+            settings = load_profile(str(self.profile), self.folder).spark.conf
+        except EosError:  # the run will say so itself
+            settings = {}
+        log = self.folder / f"warm-{len(list(self.folder.glob('warm-*.log'))) + 1}.log"
+        return self.warm.start([*self.words(), *options], self.folder, log, extra, settings)
+
+    def run_warm(self, *options: str, **extra: str) -> subprocess.CompletedProcess[str]:
+        """As `run`, in a second or two. Not for what ends a process or belongs to spark-submit."""
+        run = self.start_warm(*options, **extra)
+        return subprocess.CompletedProcess(self.words(), run.wait(), "", run.said())
