@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     GetJsonSchemaHandler,
     PrivateAttr,
@@ -23,14 +21,15 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from eos.config.words import DURATION_PATTERN, duration_ms, topic_pattern
+from eos.config.base import Strict, Topic
+from eos.config.source import KafkaSource, Source
+from eos.config.words import DURATION_PATTERN, duration_ms
 from eos.location import local_path, resolved
 
 if TYPE_CHECKING:
     from eos.config.problems import Places
 
 NAME_PATTERN = r"^[a-z][a-z0-9_.-]*$"
-TOPIC_PATTERN = r"^[a-zA-Z0-9._-]{1,249}$"
 FUNCTION_PATTERN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 
 DurationMs = Annotated[
@@ -63,7 +62,6 @@ SettingText = Annotated[
     BeforeValidator(_text),
     WithJsonSchema({"anyOf": [{"type": kind} for kind in ("string", "number", "boolean")]}),
 ]
-Topic = Annotated[str, Field(pattern=TOPIC_PATTERN)]
 ADDRESS_PATTERN = r"^(\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]]+):\d{1,5}$"
 PREFIX_PATTERN = r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$"
 Address = Annotated[str, Field(pattern=ADDRESS_PATTERN)]
@@ -77,48 +75,6 @@ Addresses = Annotated[
         {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
     ),
 ]
-
-
-class Strict(BaseModel):
-    """Every part of a file: unknown keys are refused, values never change."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, validate_by_name=True, validate_by_alias=True
-    )
-
-
-class KafkaSource(Strict):
-    """Topics by name, or by a regular expression that a topic's whole name matches."""
-
-    topic: Topic | None = None
-    topics: tuple[Topic, ...] = ()
-    pattern: Annotated[str, Field(min_length=1), AfterValidator(topic_pattern)] | None = None
-    start: Literal["earliest", "latest"] = "earliest"
-    max_records: int = Field(default=500_000, ge=1)  # of one micro-batch, all partitions together
-    min_partitions: int | None = Field(default=None, ge=1)
-
-    @model_validator(mode="after")
-    def _names_topics_once(self) -> KafkaSource:
-        if [self.topic is None, not self.topics, self.pattern is None].count(False) != 1:
-            raise ValueError("expected one of `topic`, `topics` (at least one) and `pattern`")
-        if len(set(self.topics)) != len(self.topics):
-            raise ValueError("expected each of `topics` once")
-        return self
-
-    @property
-    def topic_names(self) -> tuple[str, ...]:
-        """All source topics, in the file's order; none where a pattern decides."""
-        return self.topics if self.topic is None else (self.topic,)
-
-    def reads(self, topic: str) -> bool:
-        """Whether it is a source topic, or would be one if it existed."""
-        if self.pattern is not None:
-            return re.fullmatch(self.pattern, topic) is not None
-        return topic in self.topic_names
-
-
-class Source(Strict):
-    kafka: KafkaSource
 
 
 class PythonStep(Strict):
@@ -217,7 +173,7 @@ class PipelineFile(Strict):
 
     @model_validator(mode="after")
     def _has_no_loop(self) -> PipelineFile:
-        source = self.source.kafka
+        source: KafkaSource = self.source.kafka
         loops = sorted(sink.topic for sink in self.sink.kafka if source.reads(sink.topic))
         if loops:
             how = f" matches the pattern `{source.pattern}` and" if source.pattern else ""

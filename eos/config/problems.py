@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from eos.config import model
+from eos.config import base, model, source
 from eos.errors import UsageError
 
 Location = tuple[str | int, ...]
@@ -18,7 +18,7 @@ Location = tuple[str | int, ...]
 _PATTERNS = {
     model.NAME_PATTERN: "a name of small letters, digits, `_`, `-` and `.` that begins with "
     "a letter",
-    model.TOPIC_PATTERN: "a topic name (letters, digits, `.`, `_`, `-`; at most 249 of them)",
+    base.TOPIC_PATTERN: "a topic name (letters, digits, `.`, `_`, `-`; at most 249 of them)",
     model.FUNCTION_PATTERN: "a function as `package.module:function`",
     model.ADDRESS_PATTERN: "an address as `host:port`",
     model.PREFIX_PATTERN: "a prefix of letters, digits, `.`, `_` and `-`, at most 64 of them",
@@ -36,6 +36,9 @@ _KINDS = {
     "string_too_short": "a text that is not empty",
     "too_short": "at least one entry",
 }
+# In the places that pydantic gives: which form of a value was meant, and that a key is wrong.
+_NOT_WRITTEN = {source.WORD, source.MAPPING}
+_KEY = "[key]"
 
 
 class Problem(NamedTuple):
@@ -98,6 +101,8 @@ def refuse(what: str, problems: Sequence[Problem]) -> UsageError:
 
 def explain(root: type[BaseModel], error: ValidationError, places: Places) -> list[Problem]:
     entries = error.errors(include_url=False, include_input=False)
+    for entry in entries:
+        entry["loc"] = tuple(part for part in entry["loc"] if part not in _NOT_WRITTEN)
     inner = {entry["loc"][:depth] for entry in entries for depth in range(len(entry["loc"]))}
     return [
         _problem(root, entry["type"], entry["loc"], entry.get("ctx") or {}, entry["msg"], places)
@@ -121,13 +126,17 @@ def _problem(
         return places.problem(location, told, at_key=True)
     if kind == "missing":
         return places.problem(location[:-1], f"expected key `{location[-1]}`, which is missing")
-    told = f"{_expected(root, kind, location, context, message)}{_got(places, location)}"
+    is_key = location[-1:] == (_KEY,)
+    if is_key:
+        location = location[:-1]
+    got = f", got `{location[-1]}`" if is_key else _got(places, location)
+    told = f"{_expected(root, kind, location, context, message)}{got}"
     if kind == "literal_error":
         options = re.findall(r"'([^']*)'", str(context["expected"]))
         told += suggestion(places.written(location), options, or_all=False)
     elif kind == "string_type" and _got(places, location):
         told += "; put quotes around it to mean a text"
-    return places.problem(location, told)
+    return places.problem(location, told, at_key=is_key)
 
 
 def _expected(
@@ -154,7 +163,7 @@ def _expected(
         return f"expected a mapping with the keys {', '.join(_keys(root, location))}"
     if kind == "value_error":
         return str(context["error"])
-    return f"expected something else ({message})"
+    return message if message.startswith("expected ") else f"expected something else ({message})"
 
 
 def _got(places: Places, location: Location) -> str:

@@ -1,9 +1,10 @@
-"""Values as people write them: durations (`10 minutes`, `500 ms`) and topic patterns."""
+"""Values as people write them: durations (`10 minutes`), times, and topic patterns."""
 
 from __future__ import annotations
 
 import re
 import warnings
+from datetime import datetime
 
 DURATION_PATTERN = r"^\s*\d+(\.\d+)?\s*[a-z]+\s*$"
 
@@ -19,6 +20,11 @@ _MS = {
     "day": 86_400_000,
 }
 _WORDS = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
+_INSTANT = re.compile(
+    r"(?P<day>\d{4}-\d\d-\d\d)"
+    r"(?:[Tt ](?P<time>\d\d:\d\d(?::\d\d)?)(?:\.(?P<fraction>\d{1,3}))?)?"
+    r" ?(?P<zone>[Zz]|[+-]\d\d:?\d\d)?"
+)
 _MS_MAX = 2**31 - 1  # Kafka's timeouts are 32-bit
 
 
@@ -39,6 +45,33 @@ def duration_ms(words: object) -> int:
     if value < 1 or value > _MS_MAX:
         raise ValueError("expected a duration from 1 ms to 24 days")
     return round(value)
+
+
+def instant_ms(words: object) -> int:
+    """Milliseconds since 1970, as Kafka counts. Raises ValueError with what was expected.
+
+    A time without a zone is refused: who writes it means their own, and the broker's records, the
+    driver and the reader of the file may all be in others.
+    """
+    example = "`2026-11-21T10:00:00Z` or `2026-11-21T10:00:00+01:00`"
+    match = _INSTANT.fullmatch(words.strip()) if isinstance(words, str) else None
+    if match is None or match["time"] is None:
+        raise ValueError(f"expected a time such as {example}")
+    if match["zone"] is None:
+        raise ValueError(
+            f"expected a time with its zone, such as {example}: without one it would be another "
+            "moment on each machine"
+        )
+    zone = match["zone"].upper().replace("Z", "+00:00")
+    zone = zone if ":" in zone else f"{zone[:3]}:{zone[3:]}"
+    try:
+        moment = datetime.fromisoformat(f"{match['day']}T{match['time']}{zone}")
+    except ValueError as error:
+        raise ValueError(f"expected a time that exists: {error}") from error
+    found = int(moment.timestamp()) * 1000 + int((match["fraction"] or "").ljust(3, "0"))
+    if found < 0:
+        raise ValueError("expected a time since 1970: Kafka knows no earlier one")
+    return found
 
 
 def topic_pattern(text: str) -> str:

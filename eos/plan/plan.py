@@ -12,7 +12,8 @@ from eos.encode.stage import SinkSpec
 from eos.plan.names import Names
 
 if TYPE_CHECKING:
-    from eos.config.model import KafkaSink, KafkaSource, PipelineFile, Profile
+    from eos.config.model import KafkaSink, PipelineFile, Profile
+    from eos.config.source import KafkaSource
     from eos.transform.functions import Function
 
 

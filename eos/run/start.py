@@ -12,11 +12,12 @@ from eos.observe.bus import Bus
 from eos.plan.plan import Plan
 from eos.read.files import Files
 from eos.read.offset_log import Checkpoint, newest_with_offsets
+from eos.run.beginning import is_at_own_group, resolve
 from eos.run.ownership import is_ours
 from eos.run.source import LiveSource
 from eos.run.topics import existing_topics, source_topics
 from eos.transaction import group
-from eos.transaction.ledger_record import Position, Record
+from eos.transaction.ledger_record import Ends, Position, Record
 from eos.transaction.port import TopicPartition
 from eos.transaction.ranges import require_same_topics
 from eos.transaction.wire import TopicInfo, Wire
@@ -93,22 +94,34 @@ def choose_checkpoint(planned: Plan, files: Files, position: Position) -> str:
 def _beginning(planned: Plan, source: LiveSource, deadline: Deadline) -> Position:
     found = _source_topics(planned, source.wire, deadline)
     partitions, name = _partitions(found), planned.names.pipeline
-    before = source.group_offsets(partitions)
-    if before:
-        tp, offset = min(before.items())
-        raise PromiseBrokenError(
-            f"{name}: the ledger {planned.names.ledger!r} is empty, but the group "
-            f"{planned.names.group!r} has offsets ({tp.topic}-{tp.partition} is at {offset}): "
-            "this pipeline ran before",
-            hint=f"was the ledger topic deleted? `eos recover {name} --from-group` goes on where "
-            "the group is",
-            case="ledger_lost",
-            pipeline=name,
-        )
-    ends = source.wire.list_offsets(
-        partitions, planned.source.start, committed=True, deadline=deadline
+    if not is_at_own_group(planned.source.start, planned.names.group):
+        _require_no_history(planned, source.group_offsets(partitions))
+    ends = resolve(
+        planned.source.start,
+        partitions,
+        pipeline=name,
+        group=planned.names.group,
+        wire=source.wire,
+        deadline=deadline,
     )
     return Position(ends=ends, topic_ids=_ids(found))
+
+
+def _require_no_history(planned: Plan, before: Ends) -> None:
+    """The group's offsets outlive a ledger that was deleted: to begin anew would repeat."""
+    if not before:
+        return
+    name = planned.names.pipeline
+    tp, offset = min(before.items())
+    raise PromiseBrokenError(
+        f"{name}: the ledger {planned.names.ledger!r} is empty, but the group "
+        f"{planned.names.group!r} has offsets ({tp.topic}-{tp.partition} is at {offset}): "
+        "this pipeline ran before",
+        hint=f"was the ledger topic deleted? `eos recover {name} --from-group` goes on where "
+        "the group is",
+        case="ledger_lost",
+        pipeline=name,
+    )
 
 
 def _compare_group(name: str, position: Position, source: LiveSource, bus: Bus) -> None:

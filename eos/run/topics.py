@@ -12,7 +12,7 @@ from eos.transaction.outcomes import name_of
 from eos.transaction.wire import TopicInfo, Wire
 
 if TYPE_CHECKING:
-    from eos.config.model import KafkaSource
+    from eos.config.source import KafkaSource
 
 # UNKNOWN_TOPIC_OR_PARTITION and LEADER_NOT_AVAILABLE: a broker that starts, or that has not heard
 # of a new topic yet, says so of topics that are there.

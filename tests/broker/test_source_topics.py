@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from eos.config.model import KafkaSource
+from eos.config.source import KafkaSource
 from eos.errors import UsageError
 from eos.run import topics
 from eos.run.topics import existing_topics, source_topics

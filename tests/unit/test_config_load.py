@@ -142,7 +142,7 @@ def test_all_problems_are_told_at_once_in_the_files_order(tmp_path):
     assert told[0] == "expected 1, got `2`"
     assert "begins with a letter, got `Orders`" in told[1]
     assert told[2] == "unknown key `topik`; did you mean `topic`?"
-    assert told[3].endswith("earliest or latest, got `earlist`; did you mean `earliest`?")
+    assert told[3].endswith("latest or group, got `earlist`; did you mean `earliest`?")
     assert told[4] == "expected a number of at least 1, got `0`"
     assert told[5] == "expected a function as `package.module:function`, got `nothing`"
     assert told[6] == "unknown key `wiht`; did you mean `with`?"

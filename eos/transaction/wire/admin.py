@@ -10,6 +10,7 @@ from kafka.protocol.admin import (
     DeleteRecordsRequest,
     DescribeConfigsRequest,
     DescribeProducersRequest,
+    ListGroupsRequest,
 )
 from kafka.protocol.consumer.group import OffsetFetchRequest
 from kafka.protocol.consumer.offsets import ListOffsetsRequest
@@ -208,6 +209,30 @@ def committed_offsets(
         else "",
         error=error,
     )
+
+
+def group_state(cluster: Cluster, group: str, deadline: Deadline) -> str:
+    error = 0
+    for _ in tries(deadline):
+        # A broker lists the groups that it coordinates, and says nothing of one that has moved on:
+        # so it must not be an old answer that tells whom to ask.
+        cluster.forget_coordinators()
+        try:
+            response = cluster.ask(
+                lambda: cluster.coordinator(Kind.GROUP, group, deadline),
+                # DescribeGroups would know the groups of the classic protocol only.
+                lambda: ListGroupsRequest(version=5, states_filter=[], types_filter=[]),
+                deadline,
+            )
+        except NoCoordinatorError as none:
+            raise refused("FindCoordinator", none.error, f"group {group}") from none
+        error = response.error_code
+        if error == 0:
+            states = {each.group_id: str(each.group_state) for each in response.groups}
+            return states.get(group, "")
+        if error not in _GROUP_RETRIED:
+            raise refused("ListGroups", error, f"group {group}")
+    raise UnavailableError(f"ListGroups answered {name_of(error)} until the deadline", error=error)
 
 
 def topic_config(cluster: Cluster, topic: str, name: str, deadline: Deadline) -> str:

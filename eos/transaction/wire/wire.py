@@ -276,6 +276,10 @@ class Wire:
         """
         return admin.committed_offsets(self._cluster, group, partitions, deadline)
 
+    def group_state(self, group: str, deadline: Deadline) -> str:
+        """As Kafka's tools print it (`Stable`, `Empty`); empty if there is no such group."""
+        return admin.group_state(self._cluster, group, deadline)
+
     def describe_producers(
         self, partitions: Iterable[TopicPartition], deadline: Deadline
     ) -> Mapping[TopicPartition, tuple[ProducerState, ...]]:

@@ -1,0 +1,124 @@
+"""What a pipeline reads, and where it begins if it has no history."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
+
+from eos.config.base import Strict, Topic
+from eos.config.words import instant_ms, topic_pattern
+
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
+_OFFSET_MAX = 2**63 - 1
+
+
+def _partition(value: object) -> object:
+    if isinstance(value, str) and not _PARTITION.fullmatch(value):
+        raise ValueError("expected the number of a partition as key")
+    return value
+
+
+InstantMs = Annotated[
+    int,
+    BeforeValidator(instant_ms),
+    WithJsonSchema(
+        {"type": "string", "format": "date-time", "examples": ["2026-11-21T10:00:00Z"]},
+    ),
+]
+Partition = Annotated[int, BeforeValidator(_partition), Field(ge=0, le=2**31 - 1)]
+Offset = Annotated[int, Field(ge=0, le=_OFFSET_MAX)]
+Offsets = Annotated[Mapping[Partition, Offset], Field(min_length=1)]
+
+
+class StartAt(Strict):
+    """One of these: another consumer group's offsets, a time, or a number for each partition."""
+
+    group: str | None = Field(default=None, min_length=1)
+    timestamp_ms: InstantMs | None = Field(default=None, alias="timestamp")
+    offsets: Annotated[Mapping[Topic, Offsets], Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _is_one_of_three(self) -> StartAt:
+        if [self.group, self.timestamp_ms, self.offsets].count(None) != 2:
+            raise ValueError("expected one of `group`, `timestamp` and `offsets`")
+        return self
+
+
+# Which of the two forms is meant, so that only its own problems are told. `problems` leaves these
+# words out of a place: they stand in no file.
+WORD, MAPPING = "(a word)", "(a mapping)"
+
+
+def _form(value: Any) -> str | None:
+    if isinstance(value, str):
+        return WORD
+    return MAPPING if isinstance(value, dict | StartAt) else None
+
+
+StartWord = Literal["earliest", "latest", "group"]
+Start = Annotated[
+    Annotated[StartWord, Tag(WORD)] | Annotated[StartAt, Tag(MAPPING)],
+    Discriminator(
+        _form,
+        custom_error_type="start_form",
+        custom_error_message="expected earliest, latest, group, or a mapping with one of the keys "
+        "group, timestamp, offsets",
+    ),
+]
+
+
+class KafkaSource(Strict):
+    """Topics by name, or by a regular expression that a topic's whole name matches."""
+
+    topic: Topic | None = None
+    topics: tuple[Topic, ...] = ()
+    pattern: Annotated[str, Field(min_length=1), AfterValidator(topic_pattern)] | None = None
+    start: Start = "earliest"
+    max_records: int = Field(default=500_000, ge=1)  # of one micro-batch, all partitions together
+    min_partitions: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _names_topics_once(self) -> KafkaSource:
+        if [self.topic is None, not self.topics, self.pattern is None].count(False) != 1:
+            raise ValueError("expected one of `topic`, `topics` (at least one) and `pattern`")
+        if len(set(self.topics)) != len(self.topics):
+            raise ValueError("expected each of `topics` once")
+        return self
+
+    @model_validator(mode="after")
+    def _starts_where_it_reads(self) -> KafkaSource:
+        named = self.start.offsets if isinstance(self.start, StartAt) else None
+        if named is not None:
+            for topic in sorted(named):
+                if not self.reads(topic):
+                    raise ValueError(f"expected offsets of source topics: `{topic}` is none")
+            for topic in self.topic_names:
+                if topic not in named:
+                    raise ValueError(f"expected offsets of each source topic: `{topic}` has none")
+        return self
+
+    @property
+    def topic_names(self) -> tuple[str, ...]:
+        """All source topics, in the file's order; none where a pattern decides."""
+        return self.topics if self.topic is None else (self.topic,)
+
+    def reads(self, topic: str) -> bool:
+        """Whether it is a source topic, or would be one if it existed."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in self.topic_names
+
+
+class Source(Strict):
+    kafka: KafkaSource

@@ -1,0 +1,132 @@
+"""What a pipeline reads and where it begins: every form, and what is wrong with others."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from eos.config.load import load_pipeline
+from eos.config.model import PipelineFile
+from eos.config.source import KafkaSource, StartAt
+from eos.config.words import instant_ms
+from eos.errors import UsageError
+
+PIPELINE = """\
+version: 1
+name: orders
+source:
+  kafka:
+    topics: [orders, pay]
+    start: {start}
+sink:
+  kafka: {{topic: orders.out}}
+"""
+
+
+def source(tmp_path: Path, start: str, text: str = PIPELINE) -> KafkaSource:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(dedent(text).format(start=start))
+    return load_pipeline(path, {"GROUP": "theirs"}).source.kafka
+
+
+def problem(tmp_path: Path, start: str, text: str = PIPELINE) -> tuple[int, int, str]:
+    with pytest.raises(UsageError) as caught:
+        source(tmp_path, start, text)
+    ((_, line, column, message),) = caught.value.fields["problems"]
+    return line, column, message
+
+
+@pytest.mark.parametrize("word", ["earliest", "latest", "group"])
+def test_a_start_is_a_word(tmp_path, word):
+    assert source(tmp_path, word).start == word
+
+
+@pytest.mark.parametrize(
+    ("written", "start"),
+    [
+        ("{group: orders-v1}", StartAt(group="orders-v1")),
+        ("{group: '${GROUP}'}", StartAt(group="theirs")),
+        ("{timestamp: 2026-11-21T10:00:00Z}", StartAt.model_construct(timestamp_ms=1795255200000)),
+        (
+            "{offsets: {orders: {0: 5, 1: 7}, pay: {0: 0}}}",
+            StartAt(offsets={"orders": {0: 5, 1: 7}, "pay": {0: 0}}),
+        ),
+    ],
+)
+def test_a_start_is_one_of_three_mappings(tmp_path, written, start):
+    assert source(tmp_path, written).start == start
+
+
+@pytest.mark.parametrize(
+    ("written", "column", "message"),
+    [
+        ("earlist", 12, "expected earliest, latest or group, got `earlist`; did you mean `earli"),
+        ("7", 12, "expected earliest, latest, group, or a mapping with one of the keys group, ti"),
+        ("[group]", 12, "expected earliest, latest, group, or a mapping with one of the keys"),
+        ("{}", 12, "expected one of `group`, `timestamp` and `offsets`"),
+        ("{group: a, timestamp: 2026-11-21T10:00:00Z}", 12, "expected one of `group`, `timest"),
+        ("{offset: {orders: {0: 5}}}", 13, "unknown key `offset`; did you mean `offsets`?"),
+        ("{timestamp_ms: 1}", 13, "unknown key `timestamp_ms`; did you mean `timestamp`?"),
+        ("{group: ''}", 20, "expected a text that is not empty"),
+        ("{group: 7}", 20, "expected a text, got `7`; put quotes around it to mean a text"),
+        ("{timestamp: 2026-11-21T10:00:00}", 24, "expected a time with its zone, such as `2026-"),
+        ("{timestamp: 2026-11-21}", 24, "expected a time such as `2026-11-21T10:00:00Z`"),
+        ("{timestamp: 1795255200000}", 24, "expected a time such as `2026-11-21T10:00:00Z`"),
+        ("{timestamp: 2026-13-21T10:00Z}", 24, "expected a time that exists: month must be in"),
+        ("{timestamp: 1969-12-31T23:59Z}", 24, "expected a time since 1970"),
+        ("{offsets: {}}", 22, "expected at least one entry"),
+        ("{offsets: {orders: {}, pay: {0: 1}}}", 31, "expected at least one entry"),
+        ("{offsets: {orders: 5, pay: {0: 1}}}", 31, "expected a mapping of names to values, go"),
+        ("{offsets: {orders: {x: 5}, pay: {0: 1}}}", 32, "expected the number of a partition as"),
+        ("{offsets: {orders: {-1: 5}, pay: {0: 1}}}", 32, "as key, got `-1`"),
+        ("{offsets: {orders: {0: -2}, pay: {0: 1}}}", 35, "a number of at least 0, got `-2`"),
+        ("{offsets: {orders: {0: 1.5}, pay: {0: 1}}}", 35, "expected a whole number, got `1.5`"),
+        ("{offsets: {orders: {0: 1}}}", 5, "offsets of each source topic: `pay` has none"),
+        ("{offsets: {orders: {0: 1}, pays: {0: 1}}}", 5, "of source topics: `pays` is none"),
+    ],
+)
+def test_what_is_no_start_is_told_at_its_place(tmp_path, written, column, message):
+    line, found, told = problem(tmp_path, written)
+    assert message in told
+    assert (line, found) == ((5 if column == 5 else 6), column)
+
+
+def test_offsets_under_a_pattern_name_topics_that_match(tmp_path):
+    text = PIPELINE.replace("topics: [orders, pay]", "pattern: 'orders|pay'")
+    assert source(tmp_path, "{offsets: {pay: {0: 1}}}", text).pattern == "orders|pay"
+    assert "`pays` is none" in problem(tmp_path, "{offsets: {pays: {0: 1}}}", text)[2]
+
+
+@pytest.mark.parametrize(
+    ("written", "same"),
+    [
+        ("2026-11-21T10:00:00Z", "2026-11-21T10:00:00+00:00"),
+        ("2026-11-21 10:00Z", "2026-11-21T10:00:00+00:00"),
+        ("2026-11-21t10:00:00.5z", "2026-11-21T10:00:00.500+00:00"),
+        ("2026-11-21T10:00:00.007+0130", "2026-11-21T10:00:00.007+01:30"),
+        ("2026-11-21T10:00:00 -05:00", "2026-11-21T10:00:00-05:00"),
+        ("1970-01-01T00:00:00Z", "1970-01-01T00:00:00+00:00"),
+    ],
+)
+def test_a_time_is_milliseconds_since_1970(written, same):
+    assert instant_ms(written) == round(datetime.fromisoformat(same).timestamp() * 1000)
+
+
+def test_the_schema_shows_every_form():
+    schema = PipelineFile.model_json_schema()
+    kafka = schema["$defs"]["KafkaSource"]["properties"]
+    word, mapping = kafka["start"]["oneOf"]
+    assert word["enum"] == ["earliest", "latest", "group"]
+    assert mapping == {"$ref": "#/$defs/StartAt"}
+    forms = schema["$defs"]["StartAt"]["properties"]
+    assert forms.keys() == {"group", "timestamp", "offsets"}
+    assert forms["timestamp"]["anyOf"][0]["format"] == "date-time"
+    (partitions,) = forms["offsets"]["anyOf"][0]["patternProperties"].values()
+    assert partitions["additionalProperties"]["type"] == "integer"
+    assert {"topic", "topics", "pattern"} <= kafka.keys()
+    assert not re.search(r"\(a (word|mapping)\)", json.dumps(schema))
