@@ -48,15 +48,30 @@ class Checkpoint:
         return parse_query_id(*self._text("metadata"))
 
     def has_commits(self) -> bool:
-        return any(name.isdigit() for name in self._files.names(f"{self.location}/commits"))
+        return self.committed() is not None
+
+    def planned(self) -> int | None:
+        """The last micro-batch that was planned. A start repeats it if it is not committed."""
+        return self._last("offsets")
+
+    def committed(self) -> int | None:
+        """The last micro-batch whose end Spark has noted; one behind, if it died before."""
+        return self._last("commits")
+
+    def ends(self, batch_id: int) -> Offsets:
+        return parse_ends(*self._text(f"offsets/{batch_id}"))
 
     def ranges(self, batch_id: int) -> Ranges:
-        ends = parse_ends(*self._text(f"offsets/{batch_id}"))
+        ends = self.ends(batch_id)
         if batch_id == 0:
             starts = parse_starts(*self._text("sources/0/0"))
         else:
-            starts = parse_ends(*self._text(f"offsets/{batch_id - 1}"))
+            starts = self.ends(batch_id - 1)
         return Ranges({tp: offset for tp, offset in starts.items() if tp in ends}, ends)
+
+    def _last(self, log: str) -> int | None:
+        names = self._files.names(f"{self.location}/{log}")
+        return max((int(name) for name in names if name.isdigit()), default=None)
 
     def _text(self, name: str) -> tuple[str, str]:
         """What is in the file, and its path."""
@@ -119,10 +134,16 @@ def _parse(text: str, path: str, lines_expected: int) -> Offsets:
     try:
         lines = text.rstrip("\n").split("\n")
         if lines[0] != "v1" or len(lines) != lines_expected:
-            raise ValueError(f"{len(lines)} lines, version {lines[0][:20]!r}")
+            raise ValueError(
+                f"{len(lines)} lines where one source has {lines_expected}, "
+                f"version {lines[0][:20]!r}"
+            )
+        topics = json.loads(lines[-1])
+        if not isinstance(topics, dict) or not all(map(_is_object, topics.values())):
+            raise ValueError(f"not the offsets of a Kafka source: {lines[-1][:60]}")
         found = {
             TopicPartition(topic, int(partition)): int(offset)
-            for topic, partitions in json.loads(lines[-1]).items()
+            for topic, partitions in topics.items()
             for partition, offset in partitions.items()
         }
         if min(found.values(), default=0) < 0:
@@ -130,6 +151,10 @@ def _parse(text: str, path: str, lines_expected: int) -> Offsets:
         return found
     except (ValueError, TypeError, AttributeError) as error:
         raise _unknown(path, error) from error
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, dict)
 
 
 def _unknown(path: str, error: Exception) -> PromiseBrokenError:

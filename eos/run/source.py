@@ -22,13 +22,14 @@ class LiveSource:
 
     planned: Plan
     wire: Wire
+    timeout_ms: int = _TIMEOUT_MS  # of each question
 
     def topic_ids(self, topics: Iterable[str]) -> Mapping[str, str]:
         name = self.planned.names.pipeline
         found = existing_topics(
             self.wire,
             topics,
-            Deadline.after_ms(_TIMEOUT_MS),
+            Deadline.after_ms(self.timeout_ms),
             what="source",
             missing=PromiseBrokenError,
             hint=lambda topic: (
@@ -41,15 +42,15 @@ class LiveSource:
         return {topic: info.topic_id for topic, info in found.items()}
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Ends:
-        deadline = Deadline.after_ms(_TIMEOUT_MS)
+        deadline = Deadline.after_ms(self.timeout_ms)
         return self.wire.list_offsets(partitions, "earliest", committed=False, deadline=deadline)
 
     def latest(self, partitions: Iterable[TopicPartition]) -> Ends:
-        deadline = Deadline.after_ms(_TIMEOUT_MS)
+        deadline = Deadline.after_ms(self.timeout_ms)
         return self.wire.list_offsets(partitions, "latest", committed=False, deadline=deadline)
 
     def group_offsets(self, partitions: Iterable[TopicPartition]) -> Ends:
-        deadline = Deadline.after_ms(_TIMEOUT_MS)
+        deadline = Deadline.after_ms(self.timeout_ms)
         found = self.wire.committed_offsets(self.planned.names.group, deadline, partitions)
         return {tp: committed.offset for tp, committed in found.items()}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import Any, Literal
 
 from eos.deadline import Backoff, Deadline
@@ -43,8 +44,11 @@ class Ledger:
 
     def ensure_topic(self, replication: int, deadline: Deadline) -> None:
         """Creates the topic, or refuses one that could forget."""
+        self._wire.create_topic(self.partition.topic, 1, replication, CONFIG, deadline)
+        self.require_kept(deadline)
+
+    def require_kept(self, deadline: Deadline) -> None:
         topic = self.partition.topic
-        self._wire.create_topic(topic, 1, replication, CONFIG, deadline)
         for name in ("cleanup.policy", "retention.ms", "retention.bytes"):
             value = self._wire.topic_config(topic, name, deadline)
             if value != CONFIG[name]:
@@ -58,9 +62,7 @@ class Ledger:
     def look(self, deadline: Deadline) -> Record | None:
         """The last record that is committed this moment. Asks nobody to stop: whoever owns the
         pipeline may write the next one meanwhile."""
-        first = self._offset("earliest", committed=False, deadline=deadline)
-        end = self._offset("latest", committed=True, deadline=deadline)
-        return next(self._backwards(first, end, deadline), None)
+        return next(self.newest_first(deadline), None)
 
     def read_last(self, deadline: Deadline) -> Record | None:
         """The last committed record, once nothing is open on the topic.
@@ -73,10 +75,13 @@ class Ledger:
 
     def history(self, count: int, deadline: Deadline) -> list[Record]:
         """The last `count` committed records, newest first."""
+        return list(islice(self.newest_first(deadline), count))
+
+    def newest_first(self, deadline: Deadline) -> Iterator[Record]:
+        """All that is committed this moment, read as far back as is asked for."""
         first = self._offset("earliest", committed=False, deadline=deadline)
         end = self._offset("latest", committed=True, deadline=deadline)
-        found = self._backwards(first, end, deadline)
-        return [record for _, record in zip(range(count), found, strict=False)]
+        yield from self._backwards(first, end, deadline)
 
     def record(
         self,
