@@ -17,23 +17,22 @@ from eos.errors import (
     UnavailableError,
     UsageError,
 )
-from eos.faults import CrashPlan, Points
+from eos.faults import CrashPlan
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.observe.console import Console
-from eos.plan.plan import BROKERS_CHOICE, Plan, plan
+from eos.plan.plan import Plan, plan
 from eos.read.files import files_for
 from eos.read.kafka_source import KafkaSource
 from eos.read.offset_log import Checkpoint
 from eos.run.idle import IdleWatch, interval_ms
-from eos.run.ownership import RunLock, owner, require_free
+from eos.run.ownership import RunLock
 from eos.run.query import PipelineQuery, data_loss
 from eos.run.session import open_session
 from eos.run.source import LiveSource
 from eos.run.start import choose_checkpoint, starting_offsets, where_to_go_on, with_targets
 from eos.run.stopping import Stopping
-from eos.transaction.coordinator import Coordinator
-from eos.transaction.ledger import Ledger
+from eos.run.take import take
 from eos.transaction.micro_batch import MicroBatches
 from eos.transaction.port import Profile as TransactionProfile
 from eos.transaction.settings import KafkaSettings
@@ -120,31 +119,9 @@ class _Run:
         self, planned: Plan, source: LiveSource, take_over: bool, deadline: Deadline
     ) -> MicroBatches:
         """Rule R5: look, fence, read, decide."""
-        names = planned.names
-        ledger = Ledger(self.wire, names.ledger, names.pipeline, owner(planned))
-        ledger.ensure_topic(BROKERS_CHOICE, deadline)
-        require_free(planned, ledger.look(deadline), is_forced=take_over)
-        points = Points(self.crash)
-        coordinator = Coordinator(
-            self.wire,
-            names.transactional_id,
-            names.group,
-            planned.transaction_timeout_ms,
-            reached=points.reached,
-        )
-        coordinator.fence(deadline)
-        last = ledger.read_last(deadline)
-        position = where_to_go_on(planned, source, last, self.bus, deadline)
-        return MicroBatches(
-            names.pipeline,
-            coordinator,
-            ledger,
-            position,
-            self.bus,
-            points,
-            source,
-            is_new=last is None,
-        )
+        taken = take(planned, self.wire, self.crash, deadline, is_forced=take_over)
+        position = where_to_go_on(planned, source, taken.last, self.bus, deadline)
+        return taken.batches(position, source, self.bus)
 
     def _wait(
         self, stream: Any, query: PipelineQuery, batches: MicroBatches, location: str

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Protocol
 
 from eos.deadline import Deadline
 from eos.errors import PromiseBrokenError, UsageError
 from eos.observe import events
-from eos.observe.bus import Bus
 from eos.plan.plan import Plan
 from eos.read.files import Files
 from eos.read.offset_log import Checkpoint, newest_with_offsets
@@ -23,6 +23,12 @@ from eos.transaction.ranges import require_same_topics
 from eos.transaction.wire import TopicInfo, Wire
 
 _EARLIEST = -2  # Spark's number for it
+
+
+class Emits(Protocol):
+    """The bus, or who only asks what a start would say."""
+
+    def emit(self, event: events.Event) -> None: ...
 
 
 def with_targets(planned: Plan, wire: Wire, parallelism: int, deadline: Deadline) -> Plan:
@@ -45,7 +51,7 @@ def with_targets(planned: Plan, wire: Wire, parallelism: int, deadline: Deadline
 
 
 def where_to_go_on(
-    planned: Plan, source: LiveSource, last: Record | None, bus: Bus, deadline: Deadline
+    planned: Plan, source: LiveSource, last: Record | None, bus: Emits, deadline: Deadline
 ) -> Position:
     """The ledger's last word; for a pipeline without history, `start:` resolved to numbers.
 
@@ -59,8 +65,12 @@ def where_to_go_on(
     require_same_topics(name, position, source.topic_ids(position.topic_ids))
     source.require_there(position.ends)
     _compare_group(name, position, source, bus)
-    # Another deployment's checkpoints are not here, and those that are here are older.
-    return position if is_ours(planned, last) else replace(position, is_reset=True)
+    return inherited(planned, last)
+
+
+def inherited(planned: Plan, last: Record) -> Position:
+    """Another deployment's checkpoints are not here, and those that are here are older."""
+    return last.position if is_ours(planned, last) else replace(last.position, is_reset=True)
 
 
 def starting_offsets(
@@ -124,7 +134,7 @@ def _require_no_history(planned: Plan, before: Ends) -> None:
     )
 
 
-def _compare_group(name: str, position: Position, source: LiveSource, bus: Bus) -> None:
+def _compare_group(name: str, position: Position, source: LiveSource, bus: Emits) -> None:
     differing = group.differing(position.ends, source.group_offsets(position.ends))
     ahead = group.ahead(differing)
     if ahead:
