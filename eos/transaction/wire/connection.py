@@ -33,6 +33,7 @@ Node = int | str  # a broker's id, or "bootstrap-<n>"
 _CONNECT_MS = 10_000
 _CLOSE_MS = 5_000
 _PAUSE_STEP_S = 0.01
+_FLUSH_STEP_S = 0.001
 _RESPONSE_BYTES_MAX = 128 * 1024 * 1024
 
 # The peer hung up, or the time was up: another try may do.
@@ -234,10 +235,30 @@ class Connections:
             # Not a matter of the network: the request could not be encoded.
             pending.fail(error)
             return
-        if pending.on_sent is not None:
-            pending.on_sent()
-        future.add_callback(pending.succeed)
         future.add_errback(lambda error: pending.lose(_words(error)))
+        if pending.on_sent is None:
+            future.add_callback(pending.succeed)
+            return
+
+        on_sent = pending.on_sent
+
+        async def tell() -> None:
+            try:
+                if await self._is_out(connection):
+                    on_sent()
+            finally:
+                future.add_callback(pending.succeed)
+
+        self._net.call_soon(tell)
+
+    async def _is_out(self, connection: Any) -> bool:
+        """Whether the kernel took every byte. The library only notes what is to be sent: a process
+        that was killed right behind `send_request` would not have sent it."""
+        while not connection.closed:
+            if not connection.transport._write_buffer:  # noqa: SLF001 - it tells nowhere else
+                return True
+            await self._net.sleep(_FLUSH_STEP_S)
+        return False
 
     async def _ready(self, lane: _Lane, deadline: Deadline) -> Any:
         """The lane's connection, once requests can leave on it. None: paused until the deadline."""
