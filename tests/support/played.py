@@ -7,10 +7,13 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from eos.observe import events
 from eos.transaction.ledger_record import Ends, Position, flat, nested
 from eos.transaction.micro_batch import Step
+
+E = TypeVar("E", bound=events.Event)
 
 
 @dataclass
@@ -41,7 +44,7 @@ class Told:
         if self.say is not None:
             self.say(event)
 
-    def of(self, kind: type[events.Event]) -> list[events.Event]:
+    def of(self, kind: type[E]) -> list[E]:
         return [event for event in self.events if isinstance(event, kind)]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from eos.errors import EosError
 from eos.launch.embedded import EmbeddedKafka
 from eos.launch.node import HOST, free_ports
+from eos.observe import events
 from support import outside
 from support.copy import Copy, Job
 from support.frames import end_asked
@@ -58,15 +59,18 @@ class ProxiedKafka:
 
 @dataclass
 class Ended:
-    """How a process of a copy ended: what it took for committed, and why it stopped."""
+    """How a process of a copy ended: what it took for committed, the attempts that failed before,
+    and why it stopped."""
 
     committed: list[int]
+    failed: list[str]
     error: EosError | None
 
 
 def run(job: Job, crash: At | None = None, micro_batches: int | None = None) -> Ended:
     """A process from start to end; not to its clean end if it is to stop after so many."""
     with Copy(job, crash) as copy:
+        stopped: EosError | None = None
         try:
             copy.start()
             if micro_batches is None:
@@ -75,8 +79,9 @@ def run(job: Job, crash: At | None = None, micro_batches: int | None = None) -> 
             for _ in range(micro_batches or 0):
                 assert copy.step()
         except EosError as error:
-            return Ended(copy.committed, error)
-        return Ended(copy.committed, None)
+            stopped = error
+        failed = [event.reason for event in copy.told.of(events.AttemptFailed)]
+        return Ended(copy.committed, failed, stopped)
 
 
 @contextmanager
