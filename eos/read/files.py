@@ -144,9 +144,12 @@ _KINDS: dict[str, type[OSError]] = {
 def _as_os_errors() -> Iterator[None]:
     """Java's exceptions in Python's words. A JVM that died is none of them: it passes through."""
     from py4j.protocol import Py4JJavaError
+    from pyspark.errors import IllegalArgumentException
 
     try:
         yield
+    except IllegalArgumentException as error:  # a path that can't be one, a host without an address
+        raise OSError(str(error).splitlines()[0]) from error
     except Py4JJavaError as error:
         java = error.java_exception
         kind = _KINDS.get(str(java.getClass().getSimpleName()), OSError)

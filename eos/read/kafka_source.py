@@ -67,13 +67,13 @@ class KafkaSource:
 
 def _require_java(spark: SparkSession, whole: str, pattern: str) -> None:
     """Spark would meet it in the query, where it looks like something that may pass."""
-    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import IllegalArgumentException
 
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public way
     try:
         jvm.java.util.regex.Pattern.compile(whole)
-    except Py4JJavaError as error:
-        reason = str(error.java_exception.getMessage()).splitlines()[0]
+    except IllegalArgumentException as error:
+        reason = str(error).splitlines()[0]
         raise UsageError(
             f"Java can't read the pattern `{pattern}` of the source: {reason}",
             hint="Spark matches topics in Java: use what Java's and Python's expressions share",

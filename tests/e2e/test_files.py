@@ -106,3 +106,5 @@ def test_a_path_without_a_scheme_is_read_where_spark_would_look_for_it(spark, tm
 def test_a_place_that_spark_does_not_know_is_an_os_error(spark):
     with pytest.raises(OSError, match="No FileSystem for scheme"):
         files_for("nothing://x/y", spark).names("nothing://x/y")
+    with pytest.raises(OSError, match="from an empty string"):
+        HadoopFiles(spark).read("")
