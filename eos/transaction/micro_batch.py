@@ -34,6 +34,7 @@ ATTEMPTS_MAX = 3
 # How long the driver's own requests of one step may take, retries included. The step that ends a
 # transaction repeats itself at the next start if it runs out (rule R7), so this bounds a wait.
 STEP_TIMEOUT_MS = 60_000
+_COMPARE_TIMEOUT_MS = 5_000  # nothing waits for what only warns
 
 # Given the attempt's identity, and the offsets below which rows of a partition are committed.
 Execute = Callable[[Identity, Ends], Sequence[Receipt]]
@@ -47,7 +48,9 @@ class Source(Protocol):
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Ends: ...
 
-    def group_offsets(self, partitions: Iterable[TopicPartition]) -> Ends: ...
+    def group_offsets(
+        self, partitions: Iterable[TopicPartition], deadline: Deadline | None = None
+    ) -> Ends: ...
 
 
 @dataclass(slots=True)
@@ -111,10 +114,11 @@ class MicroBatches:
 
     def require_owner(self) -> None:
         """Raises FencedError if another copy of this pipeline took over. Costs an empty attempt."""
-        if not self.coordinator.is_in_doubt:
-            deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
-            self.coordinator.begin(deadline)
-            self.coordinator.abort(deadline)
+        with self.lock:
+            if not self.coordinator.is_in_doubt:
+                deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
+                self.coordinator.begin(deadline)
+                self.coordinator.abort(deadline)
 
     def _decide(self, step: Step) -> Decision:
         unknown = ranges.unknown(self.position, step)
@@ -279,7 +283,8 @@ class MicroBatches:
             return
         self._is_compared = True
         try:
-            found = self.source.group_offsets(self.position.ends)
+            deadline = Deadline.after_ms(_COMPARE_TIMEOUT_MS)
+            found = self.source.group_offsets(self.position.ends, deadline)
         except EosError as error:
             self.bus.emit(events.Warned(f"the group's offsets can't be compared: {error.message}"))
             return

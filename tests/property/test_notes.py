@@ -96,7 +96,7 @@ def test_group_offsets_that_others_moved_are_told_and_put_right(moved):
     world = World()
     world.run(0)
     found = {} if moved is None else {SOURCE: moved}
-    world.cluster.group_offsets = lambda _partitions: found
+    world.cluster.group_offsets = lambda *_: found
     world.run(1)
     (told,) = world.of_kind(events.Warned)
     value = "nothing" if moved is None else moved

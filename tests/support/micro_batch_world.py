@@ -68,7 +68,7 @@ class Cluster:
     def earliest(self, partitions):
         return {tp: self.first.get(tp, 0) for tp in partitions}
 
-    def group_offsets(self, partitions):
+    def group_offsets(self, partitions, _deadline=None):
         found = self.broker.committed_offsets("group")
         return {tp: found[tp].offset for tp in partitions if tp in found}
 
