@@ -21,7 +21,7 @@ import google_crc32c
 
 from eos.deadline import Backoff
 from eos.encode.record_batch import stamp
-from eos.errors import EosError, NoAnswerError, UnavailableError
+from eos.errors import AttemptFailedError, EosError, NoAnswerError, UnavailableError
 from eos.transaction.outcomes import Outcome, describe, outcome_of
 from eos.transaction.port import Api, Identity, ProduceAnswer, TopicPartition
 from eos.transaction.receipt import Receipt
@@ -145,10 +145,15 @@ class Lane:
                 item.state = _State.WAITING
 
     def unfinished(self) -> EosError:
-        """Why not everything was acknowledged, for who gives up now."""
-        return self.cause or UnavailableError(
-            f"{self.name}: {len(self.items)} record batches were not acknowledged in time",
-            hint="is the partition's leader alive, and are the brokers overloaded?",
+        """Why not everything was acknowledged, for who gives up now.
+
+        Without a cause it was only slow, or paused: the next attempt may well be in time.
+        """
+        return self.cause or AttemptFailedError(
+            f"{self.name}: {len(self.items)} record batches were not acknowledged within the "
+            "writer's share of the transaction timeout",
+            hint="raise `transaction.timeout` in the pipeline file, or make micro-batches smaller "
+            "(source.kafka.max_records); are the brokers overloaded?",
         )
 
     def receipt(self) -> Receipt:

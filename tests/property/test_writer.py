@@ -264,7 +264,7 @@ def test_what_was_mended_is_not_named_at_the_deadline():
     run.add(0)
     run.writer.advance()
     run.writer._deadline.pauses.extend([1] * 500)
-    with pytest.raises(UnavailableError, match="a-0: 1 record batches were not acknowledged"):
+    with pytest.raises(AttemptFailedError, match="a-0: 1 record batches were not acknowledged"):
         run.writer.finish()
 
 

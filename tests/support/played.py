@@ -18,17 +18,19 @@ E = TypeVar("E", bound=events.Event)
 
 @dataclass
 class At:
-    """In the place of a crash plan: calls `then` once, when the point is reached the nth time."""
+    """In the place of a crash plan: calls `then` when the point is reached the nth time, and each
+    time after that up to the time `until`."""
 
     point: str
     then: Callable[[], None]
     nth: int = 1
+    until: int = 0
     times: int = field(default=0, init=False)
 
     def reached(self, point: str) -> None:
         if point == self.point:
             self.times += 1
-            if self.times == self.nth:
+            if self.nth <= self.times <= max(self.nth, self.until):
                 self.then()
 
 
