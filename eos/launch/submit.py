@@ -15,7 +15,7 @@ from eos.errors import EosError
 from eos.launch import driver, spark
 from eos.launch.demo import Demo, Loaded, find_demo
 from eos.launch.embedded import EmbeddedKafka
-from eos.launch.jars import BROKER, SPARK, ensure
+from eos.launch.jars import SPARK, ensure, of_broker
 from eos.launch.options import HELP, Options, parse, project_of
 from eos.launch.provide import provide_java
 
@@ -62,7 +62,7 @@ def _submit(options: Options) -> int:
     with contextlib.ExitStack() as stack:
         bootstrap = None
         if profile.kafka.bootstrap is None:
-            ensure(SPARK, BROKER)  # side by side, not one after the other
+            ensure(SPARK, *of_broker())  # side by side, not one after the other
             _timing("starting the broker")
             bootstrap = stack.enter_context(_broker(profile)).bootstrap
             _timing("the broker serves")

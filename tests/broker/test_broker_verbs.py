@@ -131,6 +131,7 @@ def test_stop_waits_for_no_pipeline_and_ends_none(project: Project) -> None:
         "bootstrap": "",
         "kept": False,
         "folder": str(project.root),
+        "version": "4.3",
     }
 
 

@@ -188,3 +188,21 @@ def test_the_console_tools_run_on_the_pinned_jars(
     done = broker.tool(name, "--bootstrap-server", broker.bootstrap, *rest)
     assert done.returncode == 0, done.stderr
     assert "NoClassDefFound" not in done.stdout + done.stderr
+
+
+def test_another_version_than_its_data_has_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").write_text(json.dumps({"id": "x", "ports": [], "version": "3.9"}))
+    with pytest.raises(UsageError, match=r"data of a broker 3\.9, 4\.3 was asked"):
+        EmbeddedKafka(tmp_path, version="4.3").start()
+    with pytest.raises(UsageError, match=r"no embedded broker 2\.8 is pinned"):
+        EmbeddedKafka(tmp_path / "new", version="2.8").start()
+
+
+def test_data_keeps_the_version_that_it_was_made_by(tmp_path: Path) -> None:
+    with EmbeddedKafka(tmp_path, version="3.9") as older, EmbeddedKafka(tmp_path) as user:
+        assert user.nodes == older.nodes
+        assert (
+            "kafka_2.13-3.9"
+            in Path(f"/proc/{user.nodes[0].pids()['broker_pid']}/cmdline").read_text()
+        )
+        assert status_of(tmp_path).version == "3.9"
