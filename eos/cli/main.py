@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 import eos
-from eos.errors import EosError
+from eos.errors import EosError, Recovery
 
 # Verbs that hand their words on: what they mean is known further down.
 _HANDED_ON = {
@@ -94,6 +94,14 @@ def schema(
 
 
 @app.command(context_settings=_HANDED_ON, add_help_option=False)
+def recover(context: typer.Context) -> None:
+    """Explain why a pipeline stopped, and put it right."""
+    from eos.cli.recover import recover as verb
+
+    raise typer.Exit(verb(context.args))
+
+
+@app.command(context_settings=_HANDED_ON, add_help_option=False)
 def broker(context: typer.Context) -> None:
     """The embedded Kafka broker: start, stop, status."""
     from eos.cli.broker import app as broker_app
@@ -117,7 +125,9 @@ def report(error: EosError) -> int:
     print(f"eos: {error.message}", file=sys.stderr)
     if error.hint:
         print(f"  hint: {error.hint}", file=sys.stderr)
-    return error.recovery.value
+    # An attempt that failed as often as it may: nothing is changed, and the cause may pass.
+    is_redone = error.recovery is Recovery.REDO
+    return Recovery.RESTART.value if is_redone else error.recovery.value
 
 
 if __name__ == "__main__":

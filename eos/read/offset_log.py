@@ -58,6 +58,10 @@ class Checkpoint:
         """The last micro-batch whose end Spark has noted; one behind, if it died before."""
         return self._last("commits")
 
+    def has_state(self) -> bool:
+        """Whether the query's plan had an operator with state."""
+        return bool(self._files.names(f"{self.location}/state"))
+
     def ends(self, batch_id: int) -> Offsets:
         return parse_ends(*self._text(f"offsets/{batch_id}"))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -35,19 +35,23 @@ def with_targets(planned: Plan, wire: Wire, parallelism: int, deadline: Deadline
     """Creates the target topics that the pipeline declares, and looks up their limits."""
     for topic, new in planned.created_topics.items():
         wire.create_topic(topic, new.partitions, new.replication, new.config, deadline)
-    existing_topics(
-        wire,
-        planned.sink_topics,
-        deadline,
-        what="target",
-        missing=UsageError,
-        hint="create it, or say `create: {partitions: N}` in the sink",
-    )
+    require_targets(wire, planned.sink_topics, deadline)
     limits = {
         name: int(wire.topic_config(name, "max.message.bytes", deadline))
         for name in planned.sink_topics
     }
     return replace(planned, parallelism=parallelism, message_bytes_max=limits)
+
+
+def require_targets(wire: Wire, topics: Iterable[str], deadline: Deadline) -> None:
+    existing_topics(
+        wire,
+        topics,
+        deadline,
+        what="target",
+        missing=UsageError,
+        hint="create it, or say `create: {partitions: N}` in the sink",
+    )
 
 
 def where_to_go_on(

@@ -1,0 +1,170 @@
+"""`eos recover`: what state a pipeline is in, and the ways on where it stopped.
+
+Without a verb it explains. A verb says what it would do; with --yes it does it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+
+from eos.cli.named import find_pipeline
+from eos.config.load import load_profile
+from eos.plan.plan import Plan, plan
+from eos.recover import checkpoint, group, rewind, source
+from eos.recover.act import Done, act, propose
+from eos.recover.change import Verb
+from eos.recover.cluster import addresses
+from eos.recover.explain import explain
+from eos.recover.findings import Command, command_of
+from eos.recover.words import as_json, lines
+from eos.transaction.port import Profile
+from eos.transaction.settings import KafkaSettings
+from eos.transaction.wire import Wire
+
+_ABOUT = """\
+Explains the state of a pipeline: ledger, checkpoint, group and source side by side, and what the
+next start would do. With one of the verbs it says what that would change, and with --yes does it.
+"""
+_CODES = """\
+Exit codes: 0 a start would go on, or it is done; 1 findings, or what a verb would do; 2 usage, or
+refused; 4 a person must act first; 5 the pipeline runs, or something did not answer.
+"""
+
+
+def recover(words: Sequence[str]) -> int:
+    parser = _parser()
+    options = parser.parse_args(words)
+    verb = _verb(options)
+    if verb is None and options.yes:
+        parser.error("--yes does what a verb says: name one")
+    command = command_of(options.pipeline, _repeated(options))
+    with _reached(options) as (planned, wire):
+        if verb is None:
+            return _explain(planned, wire, command, is_json=options.json)
+        if options.yes:
+            why, take_over = options.why, options.take_over
+            done = act(planned, wire, verb, why=why, take_over=take_over)
+            return _tell(planned, done, command, is_done=True, is_json=options.json)
+        change = propose(planned, wire, verb, take_over=options.take_over)
+        return _tell(planned, Done(change), command, is_done=False, is_json=options.json)
+
+
+def _explain(planned: Plan, wire: Wire, command: Command, *, is_json: bool) -> int:
+    found = explain(planned, wire)
+    if is_json:
+        print(json.dumps(as_json(found, command)))
+    else:
+        print("\n".join(lines(found, command)))
+    return 1 if found.findings else 0
+
+
+def _tell(planned: Plan, done: Done, command: Command, *, is_done: bool, is_json: bool) -> int:
+    """0 if there is nothing left to do."""
+    change = done.change
+    code = 0 if is_done or change.is_nothing else 1
+    next_step = command(f"{change.verb} --yes")
+    if is_json:
+        told = {
+            "pipeline": planned.names.pipeline,
+            "done": is_done and not change.is_nothing,
+            "ledger_offset": done.offset,
+            "command": next_step if code else None,
+            **change.as_json(),
+        }
+        print(json.dumps(told))
+        return code
+    if change.is_nothing:
+        print("\n".join(["nothing to do", *(f"  {words}" for words in change.says)]))
+        return code
+    print(f"{command(change.verb)} {'did' if is_done else 'would do'}")
+    print("\n".join(f"  {line}" for line in (*change.lines(), *change.says)))
+    if code:
+        print(f"nothing is changed yet; to do it:\n  $ {next_step}")
+    elif done.offset is not None:
+        print(f"written to {planned.names.ledger} at offset {done.offset}")
+    return code
+
+
+@contextmanager
+def _reached(options: argparse.Namespace) -> Iterator[tuple[Plan, Wire]]:
+    """The plan without its transforms: a pipeline whose code is broken can be put right, too."""
+    pipeline = find_pipeline(options.pipeline)
+    profile = load_profile(options.profile, pipeline.project_root)
+    with addresses(profile) as bootstrap:
+        planned = plan(pipeline, profile, bootstrap, ())
+        with closing(Wire(KafkaSettings(bootstrap), Profile.TV2)) as wire:
+            yield planned, wire
+
+
+def _verb(options: argparse.Namespace) -> Verb | None:
+    if options.adopt_checkpoint is not None:
+        return checkpoint.adopt(options.adopt_checkpoint or None)
+    if options.from_group:
+        return group.from_group
+    if options.restore_group:
+        return group.restore_group
+    if options.forget_topic:
+        return source.forget_topics(options.forget_topic)
+    if options.accept_start:
+        return source.accept_start
+    if options.rewind_to:
+        return rewind.rewind(options.rewind_to)
+    return checkpoint.set_aside if options.set_checkpoint_aside else None
+
+
+def _repeated(options: argparse.Namespace) -> list[str]:
+    """What the next command needs as well."""
+    found = ["--profile", options.profile] if options.profile else []
+    found += ["--take-over"] if options.take_over else []
+    return found + (["--why", options.why] if options.why else [])
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="eos recover",
+        description=_ABOUT,
+        epilog=_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("pipeline", metavar="PIPELINE", help="its file, its folder, or its name")
+    parser.add_argument("--profile", metavar="NAME|PATH", help="where it runs: conf/NAME.yaml")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--yes", action="store_true", help="do it")
+    parser.add_argument("--why", default="", metavar="TEXT", help="kept in the ledger's record")
+    parser.add_argument(
+        "--take-over",
+        action="store_true",
+        help="although another copy may run it: that one is fenced, and ends",
+    )
+    verbs = parser.add_argument_group("verbs, one of them").add_mutually_exclusive_group()
+    verbs.add_argument(
+        "--adopt-checkpoint",
+        nargs="?",
+        const="",
+        metavar="FOLDER",
+        help="go on where a checkpoint ends: the newest one, or one of plain Spark",
+    )
+    flags = {
+        "--from-group": "go on where the group's offsets are",
+        "--restore-group": "put the group's offsets back to the ledger's ends",
+        "--accept-start": "go on without records that are gone, and write down which",
+        "--set-checkpoint-aside": "go on where the ledger ends, in a fresh checkpoint",
+    }
+    for flag, does in flags.items():
+        verbs.add_argument(flag, action="store_true", help=does)
+    verbs.add_argument(
+        "--forget-topic",
+        action="append",
+        metavar="NAME",
+        help="of a topic that is gone or was made anew; may be repeated",
+    )
+    verbs.add_argument(
+        "--rewind-to",
+        metavar="OFFSET|TIME",
+        help="back to a record of the ledger, or to the last one at or before a time",
+    )
+    return parser

@@ -1,0 +1,191 @@
+"""What a verb would change: every old and new value, what follows from it, and its note."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, NamedTuple
+
+from eos.recover.view import View, named
+from eos.transaction import group
+from eos.transaction.ledger_record import Ends, Position
+from eos.transaction.port import TopicPartition
+
+_SHOWN_MAX = 50
+
+# Old and new value of each partition that changes; None: there is none.
+Moves = Mapping[TopicPartition, tuple[int | None, int | None]]
+
+
+class Lost(NamedTuple):
+    """Offsets that nobody will read: gone before they were read."""
+
+    partition: TopicPartition
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`after` is None if nothing is written to Kafka. `group` is None if it can't be seen now.
+
+    Without `after` and `renames` there is nothing to do, and `says` tells why.
+    """
+
+    verb: str
+    before: Position
+    after: Position | None = None
+    group: Ends | None = None
+    says: Sequence[str] = ()
+    lost: Sequence[Lost] = ()
+    renames: Sequence[tuple[str, str]] = ()
+
+    @property
+    def is_nothing(self) -> bool:
+        return self.after is None and not self.renames
+
+    @property
+    def ends(self) -> Moves:
+        return {} if self.after is None else moves(self.before.ends, self.after.ends)
+
+    @property
+    def group_moves(self) -> Moves:
+        """What the group gets with the record. It keeps what it has of other partitions."""
+        if self.after is None or self.group is None:
+            return {}
+        kept = {tp: offset for tp, offset in self.group.items() if tp in self.after.ends}
+        return moves(kept, self.after.ends)
+
+    @property
+    def topic_ids(self) -> Mapping[str, tuple[str | None, str | None]]:
+        if self.after is None:
+            return {}
+        old, new = self.before.topic_ids, self.after.topic_ids
+        names = sorted(old.keys() | new.keys())
+        return {
+            name: (old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)
+        }
+
+    @property
+    def takes_fresh(self) -> bool:
+        return self.after is not None and self.after.is_reset and not self.before.is_reset
+
+    def _undone(self) -> Ends:
+        """Where the group was ahead of the ledger, and loses that by the way."""
+        if self.after is None or self.after == self.before:
+            return {}
+        ahead = group.ahead(group.differing(self.before.ends, self.group or {}))
+        return {tp: end for tp, (_, end) in ahead.items() if tp in self.group_moves}
+
+    def lines(self) -> list[str]:
+        found = [
+            *_moved("ledger", self.ends),
+            *_moved("group", self.group_moves),
+            *(
+                f"topic id  {name}  {_or_none(a)} -> {_or_none(b)}"
+                for name, (a, b) in self.topic_ids.items()
+            ),
+            *(f"rename  {old} -> {new}" for old, new in self.renames),
+        ]
+        if self.after is not None and self.group is None:
+            found.append("group  hidden by an open transaction; it gets the ledger's ends")
+        ahead = self._undone()
+        if ahead:
+            found.append(
+                f"group  {named(ahead)} was moved on; if that was meant: --from-group first"
+            )
+        if self.takes_fresh:
+            found.append("checkpoint  the next start makes a fresh one at the ledger's ends")
+        return found
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "verb": self.verb,
+            "ends": _nested(self.ends),
+            "group": _nested(self.group_moves),
+            "topic_ids": {name: list(pair) for name, pair in self.topic_ids.items()},
+            "fresh_checkpoint": self.takes_fresh,
+            "renames": [list(pair) for pair in self.renames],
+            "lost": [
+                {
+                    "topic": each.partition.topic,
+                    "partition": each.partition.partition,
+                    "from": each.start,
+                    "to": each.end,
+                    "count": each.end - each.start,
+                }
+                for each in self.lost
+            ],
+            "says": list(self.says),
+        }
+
+    def note(self, why: str) -> dict[str, Any]:
+        """Who, when, why, and what was before: the ledger's record has what is after."""
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        return {"by": _who(), "at": now, "why": why, **self.as_json()}
+
+
+Verb = Callable[[View], Change]
+
+
+def moves(before: Ends, after: Ends) -> Moves:
+    every = sorted(before.keys() | after.keys())
+    found = {tp: (before.get(tp), after.get(tp)) for tp in every}
+    return {tp: pair for tp, pair in found.items() if pair[0] != pair[1]}
+
+
+def consequences(view: View, moved: Moves) -> list[str]:
+    """What a moved end means, forward and back, said plainly."""
+    skipped = {
+        tp: b - a for tp, (a, b) in moved.items() if a is not None and b is not None and b > a
+    }
+    repeated = {
+        tp: a - b for tp, (a, b) in moved.items() if a is not None and b is not None and b < a
+    }
+    found = []
+    if skipped:
+        found.append(
+            f"{sum(skipped.values()):,} offsets of {named(skipped)} are skipped: this pipeline "
+            "will not read them"
+        )
+    if repeated:
+        targets = ", ".join(view.planned.sink_topics) or "the targets"
+        found.append(
+            f"{sum(repeated.values()):,} offsets of {named(repeated)} are read again: what they "
+            f"gave is written a second time to {targets}"
+        )
+    return found
+
+
+def _moved(what: str, moved: Moves) -> list[str]:
+    lines = [
+        f"{what}  {topic}-{partition}  {_or_none(a)} -> {_or_none(b)}"
+        for (topic, partition), (a, b) in list(moved.items())[:_SHOWN_MAX]
+    ]
+    if len(moved) > _SHOWN_MAX:
+        lines.append(f"{what}  and {len(moved) - _SHOWN_MAX} more partitions (--json has all)")
+    return lines
+
+
+def _or_none(value: object) -> str:
+    return "nothing" if value is None else str(value)
+
+
+def _nested(moved: Moves) -> dict[str, Any]:
+    """`{topic: {"0": [before, after]}}`."""
+    pairs: dict[str, Any] = {}
+    for (topic, partition), pair in sorted(moved.items()):
+        pairs.setdefault(topic, {})[str(partition)] = list(pair)
+    return pairs
+
+
+def _who() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"

@@ -1,0 +1,198 @@
+"""A checkpoint that shall be gone on from, and one that shall not."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from eos.errors import PromiseBrokenError, UsageError
+from eos.location import resolved
+from eos.read.files import files_for
+from eos.read.offset_log import Checkpoint
+from eos.recover.change import Change, Verb, consequences, moves
+from eos.recover.view import View, bounds, named
+from eos.transaction.ledger_record import Ends
+
+
+def adopt(path: str | None) -> Verb:
+    """The ledger's ends become those of a checkpoint's last micro-batch: the ledger was lost, or
+    the pipeline moves here from plain Spark."""
+
+    def verb(view: View) -> Change:
+        before = view.position
+        checkpoint, is_own = _checkpoint(view, path)
+        words = f"--adopt-checkpoint {shlex.quote(checkpoint.location)}"
+        if view.last is not None:
+            view.require_same_topics()
+        try:
+            found, says = _last(view, checkpoint, is_own=is_own)
+        except PromiseBrokenError as error:
+            raise UsageError(
+                f"{view.name}: {checkpoint.location} can't be adopted: {error.message}",
+                hint="only a checkpoint of exactly one Kafka source says where it ends",
+                path=checkpoint.location,
+            ) from error
+        taken = _in_source(view, found, checkpoint)
+        says += _left_out(view, found, taken, checkpoint)
+        says += _require_readable(view, taken)
+        ends = {**before.ends, **taken}
+        moved = moves(before.ends, ends)
+        if not moved:
+            return Change(words, before, says=["the ledger ends where the checkpoint does"])
+        says += consequences(view, moved)
+        return Change(words, before, view.moved(ends), view.group(ends), says)
+
+    return verb
+
+
+def _checkpoint(view: View, path: str | None) -> tuple[Checkpoint, bool]:
+    """And whether this pipeline wrote it."""
+    root = view.planned.names.checkpoints
+    if path is None:
+        if view.files is None:
+            raise UsageError(
+                f"{view.name}: the checkpoints are in {root}, which only a running Spark can read",
+                hint="copy the newest one to a local folder: --adopt-checkpoint FOLDER",
+            )
+        newest = view.newest()
+        if newest is None:
+            raise UsageError(
+                f"{view.name}: there is no checkpoint in {root} in which anything was planned",
+                hint="one of another place: --adopt-checkpoint FOLDER",
+            )
+        return newest, True
+    location = resolved(path, Path.cwd())
+    checkpoint = Checkpoint(files_for(location), location)
+    if checkpoint.planned() is None:
+        raise UsageError(
+            f"{location} is no checkpoint in which Spark planned a micro-batch",
+            hint="the folder that holds `metadata`, `offsets` and `commits` is meant",
+            path=location,
+        )
+    return checkpoint, location.rpartition("/")[0] == root
+
+
+def _last(view: View, checkpoint: Checkpoint, *, is_own: bool) -> tuple[Ends, list[str]]:
+    """Where the last micro-batch that is certainly committed ends. One that was planned after it
+    may be committed too: Spark notes it last of all."""
+    planned, committed = checkpoint.planned(), checkpoint.committed()
+    assert planned is not None
+    if committed is not None and committed >= planned:
+        ends = checkpoint.ends(committed)
+        return ends, [f"micro-batch {committed}, the last one, is committed and ends there"]
+    open_end = checkpoint.ends(planned)
+    if committed is None:
+        certain = checkpoint.ranges(planned).starts
+        said = f"micro-batch {planned} is planned; it begins there, and none is noted as committed"
+    else:
+        certain = checkpoint.ends(committed)
+        said = f"micro-batch {committed} is the last one noted as committed, and ends there"
+    if not is_own:
+        told = (
+            "may have been written in part: it is read again, and that part is written a second "
+            "time, as plain Spark would have done"
+        )
+    else:
+        group = view.group(open_end)
+        if group is not None and group == dict(open_end):
+            told = (
+                "is not noted as committed, but the group's offsets are its ends, and they were "
+                "committed in one transaction with what it wrote: it is committed, and ends there"
+            )
+            return open_end, [f"micro-batch {planned} {told}"]
+        is_before = group is not None and all(group.get(tp) == end for tp, end in certain.items())
+        told = (
+            "was planned, but not committed: the group's offsets are where it begins"
+            if certain and is_before
+            else "was planned, and the group's offsets do not tell whether it is committed: if it "
+            "is, what it gave is written a second time"
+        )
+    return certain, [said, f"micro-batch {planned} {told}"]
+
+
+def _in_source(view: View, found: Ends, checkpoint: Checkpoint) -> Ends:
+    here = view.partitions()
+    taken = {tp: end for tp, end in found.items() if tp in here}
+    if not taken:
+        topics = ", ".join(sorted({tp.topic for tp in found})) or "nothing"
+        raise UsageError(
+            f"{view.name}: the checkpoint {checkpoint.location} reads {topics}, which is not what "
+            "the pipeline reads",
+            hint="is it the right checkpoint, and the profile the one of its cluster?",
+        )
+    return taken
+
+
+def _left_out(view: View, found: Ends, taken: Ends, checkpoint: Checkpoint) -> list[str]:
+    """What the checkpoint has and the pipeline can't take, and the other way round."""
+    says = []
+    if view.last is None:
+        says.append(
+            "a checkpoint knows no topic ids: if a topic was made anew since, or this is another "
+            "cluster, its offsets mean other records"
+        )
+    if found.keys() - taken.keys():
+        says.append(f"{named(found.keys() - taken.keys())}: not in the source now; left out")
+    new = view.partitions() - taken.keys() - view.position.ends.keys()
+    if new:
+        says.append(f"{named(new)}: not in the checkpoint, so it is read from its beginning")
+    if checkpoint.has_state():
+        says.append("the query had state, which does not come along")
+    return says
+
+
+def _require_readable(view: View, taken: Ends) -> list[str]:
+    limits = bounds(view.source, taken)
+    says = []
+    for tp, offset in limits.outside(taken).items():
+        if offset > limits.latest[tp]:
+            raise UsageError(
+                f"{view.name}: the checkpoint ends at offset {offset} of {tp.topic}-{tp.partition},"
+                f" which ends at {limits.latest[tp]}",
+                hint="is it of another cluster, or was the topic made anew?",
+            )
+        says.append(
+            f"{named([tp])} begins at {limits.earliest[tp]} by now: a start stops until "
+            "--accept-start"
+        )
+    return says
+
+
+def set_aside(view: View) -> Change:
+    """The next start makes a fresh checkpoint. The note alone sees to that; the folder is renamed
+    for people, and where the ledger is empty and can have no note."""
+    verb, before = "--set-checkpoint-aside", view.position
+    renames = _renames(view)
+    if not renames and (view.files is not None or view.last is None):
+        none = "there is no checkpoint that a start would go on with"
+        return Change(verb, before, says=[none])
+    if view.last is None:
+        anew = (
+            "the ledger is empty: a start then begins where `start:` in the pipeline file says, "
+            "and what was written before is written a second time"
+        )
+        return Change(verb, before, says=[anew], renames=renames)
+    view.require_same_topics()
+    after = replace(before, is_reset=True)
+    stays = (
+        f"{view.planned.names.checkpoints} can only be read by a running Spark: the folder stays, "
+        "and the next start takes another one all the same"
+    )
+    says = [stays] if view.files is None else []
+    return Change(verb, before, after, view.group(before.ends), says, renames=renames)
+
+
+def _renames(view: View) -> list[tuple[str, str]]:
+    """The newest one; all of them if the ledger is empty, since a start takes the next older."""
+    if view.files is None:
+        return []
+    root = view.planned.names.checkpoints
+    time = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    found = [
+        (f"{root}/{name}", f"{root}/aside-{name}-{time}")
+        for name in sorted(filter(str.isdigit, view.files.names(root)), key=int)
+        if Checkpoint(view.files, f"{root}/{name}").planned() is not None
+    ]
+    return found[-1:] if view.last is not None else found

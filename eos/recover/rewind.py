@@ -1,0 +1,122 @@
+"""Back to a position that the ledger had: what came after is read, and written, once more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timezone
+
+from eos.errors import UsageError
+from eos.recover.change import Change, Verb, consequences, moves
+from eos.recover.view import View, bounds, named, soon
+from eos.transaction.ledger_record import Ends, Record
+
+
+def rewind(to: str) -> Verb:
+    """`to`: a ledger's offset, or a time: the last record at or before it."""
+
+    def verb(view: View) -> Change:
+        before = view.position
+        record = _record(view, to)
+        words = f"--rewind-to {record.offset}"
+        view.require_same_topics()
+        then, kept, says = _reachable(view, record)
+        _require_there(view, record, then)
+        wanted = {**then, **kept}
+        if wanted == before.ends:
+            return Change(words, before, says=["the ledger is at that position"])
+        after = replace(
+            view.moved(wanted),
+            query_id=record.position.query_id,
+            batch_id=record.position.batch_id,
+        )
+        new = before.ends.keys() - wanted.keys()
+        if new:
+            says.append(
+                f"{named(new)}: not known then, so it is read from its beginning, and what it gave "
+                "is written a second time"
+            )
+        says = [
+            f"to the record of {at(record)}",
+            *consequences(view, moves(before.ends, wanted)),
+            *says,
+        ]
+        return Change(words, before, after, view.group(wanted), says)
+
+    return verb
+
+
+def at(record: Record) -> str:
+    """When it was written, as it can be given back to `--rewind-to`."""
+    time = datetime.fromtimestamp(record.at_ms / 1000, timezone.utc)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _record(view: View, to: str) -> Record:
+    offset, time_ms = _meant(to)
+    nearest: Record | None = None
+    for record in view.ledger.newest_first(soon()) if view.last else ():
+        if offset is None:
+            is_found, is_past = record.at_ms <= time_ms, False
+        else:
+            is_found, is_past = record.offset == offset, record.offset < offset
+        if is_found:
+            return record
+        if is_past:
+            beside = f"; the next is {nearest.offset}" if nearest else ""
+            raise UsageError(
+                f"{view.name}: the ledger has no committed record at offset {offset}; the one "
+                f"before is {record.offset}{beside}",
+                hint=f"`eos recover {view.name}` lists the last ones",
+            )
+        nearest = record
+    first = f"its first record is {nearest.offset}, of {at(nearest)}" if nearest else "it is empty"
+    raise UsageError(
+        f"{view.name}: the ledger has no record that old: {first}",
+        hint=f"`eos recover {view.name}` lists the last ones",
+    )
+
+
+def _meant(to: str) -> tuple[int | None, int]:
+    """The offset, or None and the time in ms."""
+    if to.isascii() and to.isdigit():
+        return int(to), 0
+    try:
+        time = datetime.fromisoformat(to.strip().replace("Z", "+00:00").replace("z", "+00:00"))
+    except ValueError as error:
+        raise UsageError(
+            f"--rewind-to {to!r} is neither an offset of the ledger nor a time",
+            hint="a time looks like 2026-01-31T18:00:00Z; without a zone it is UTC",
+        ) from error
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=timezone.utc)
+    return None, round(time.timestamp() * 1000)
+
+
+def _reachable(view: View, record: Record) -> tuple[Ends, Ends, list[str]]:
+    """The record's ends of the topics that are still the same, what stays as it is of those that
+    are not, and why."""
+    then, now = record.position, view.position
+    same = {name for name, known in then.topic_ids.items() if now.topic_ids.get(name) == known}
+    others = then.topic_ids.keys() - same
+    kept = {tp: end for tp, end in now.ends.items() if tp.topic in others}
+    says = [
+        f"{name} was made anew since, and stays where it is"
+        if name in now.topic_ids
+        else f"{name} was forgotten since, and stays so"
+        for name in sorted(others)
+    ]
+    return {tp: end for tp, end in then.ends.items() if tp.topic in same}, kept, says
+
+
+def _require_there(view: View, record: Record, wanted: Ends) -> None:
+    limits = bounds(view.source, wanted)
+    outside = limits.outside(wanted)
+    if outside:
+        tp, offset = next(iter(outside.items()))
+        raise UsageError(
+            f"{view.name}: record {record.offset} of the ledger is at offset {offset} of "
+            f"{tp.topic}-{tp.partition}, which has {limits.earliest[tp]} to {limits.latest[tp]}: "
+            "the source no longer has those records",
+            hint=f"a later record may fit: `eos recover {view.name}` lists the last ones",
+            outside=named(outside),
+        )

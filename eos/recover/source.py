@@ -1,0 +1,117 @@
+"""What happened to the source: topics that are gone or new, records that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from eos.errors import PromiseBrokenError, UsageError
+from eos.recover.change import Change, Lost, Verb
+from eos.recover.view import View, bounds, named, upcoming
+from eos.transaction import ranges
+from eos.transaction.ledger_record import Ends
+from eos.transaction.ranges import Step, require_same_topics
+
+
+def forget_topics(names: Sequence[str]) -> Verb:
+    """Deleted or made-anew topics leave the ledger: a new one is read from its beginning.
+
+    All of them at once: the record commits the group's offsets of all that stays, and a commit for
+    a topic that is gone would be refused.
+    """
+
+    def verb(view: View) -> Change:
+        before = view.position
+        known = before.topic_ids.keys() | {tp.topic for tp in before.ends}
+        says = [_forgotten(view, name, sorted(known)) for name in names]
+        ends = {tp: end for tp, end in before.ends.items() if tp.topic not in names}
+        rest = view.source.topic_ids(known - set(names))  # or: what else is gone
+        require_same_topics(view.name, before, rest)
+        ids = {name: each for name, each in before.topic_ids.items() if name not in names}
+        after = replace(before, ends=ends, topic_ids=ids, is_reset=True)
+        words = " ".join(f"--forget-topic {name}" for name in names)
+        return Change(words, before, after, view.group(ends), says)
+
+    return verb
+
+
+def _forgotten(view: View, name: str, known: Sequence[str]) -> str:
+    """What it means to forget this one; refused if nothing happened to it."""
+    if name not in known:
+        raise UsageError(
+            f"{view.name}: the ledger knows no topic {name!r}",
+            hint=f"it knows {', '.join(known) or 'none'}",
+            topic=name,
+        )
+    reads = view.planned.source.reads(name)
+    try:
+        now = view.source.topic_ids([name])[name]
+    except PromiseBrokenError:
+        named_in_file = reads and view.planned.source.pattern is None
+        more = "; the pipeline file still names it, so a start stops" if named_in_file else ""
+        return f"{name} is gone: what it held beyond the ledger's ends was never read{more}"
+    if not reads:
+        return f"{name} is no topic of the source any more: its ends are forgotten"
+    if now == view.position.topic_ids.get(name, now):
+        raise UsageError(
+            f"{view.name}: the topic {name!r} is the one that the ledger knows (id {now}): "
+            "forgetting it would write all of it a second time",
+            hint="if that is meant, `--rewind-to` the record before it was read",
+            topic=name,
+        )
+    return (
+        f"{name} was made anew (id {now}): it is read from its beginning; what the old one held "
+        "beyond the ledger's ends was never read"
+    )
+
+
+def accept_start(view: View) -> Change:
+    """Goes on without records that are gone, and begins new partitions where they are planned."""
+    verb, before = "--accept-start", view.position
+    view.require_same_topics()
+    limits = bounds(view.source, before.ends)
+    truncated = {
+        tp: limits.earliest[tp]
+        for tp, end in sorted(before.ends.items())
+        if end < limits.earliest[tp]
+    }
+    lost = [Lost(tp, before.ends[tp], first) for tp, first in truncated.items()]
+    says = [
+        f"{each.end - each.start:,} offsets of {named([each.partition])} are lost: {each.start} to "
+        f"{each.end - 1} were deleted before they were read"
+        for each in lost
+    ]
+    begun, more_lost, more_says = _begun(view)
+    ends = {**before.ends, **truncated, **begun}
+    if ends == before.ends:
+        return Change(verb, before, says=["every partition has its next record: nothing is lost"])
+    return Change(
+        verb, before, view.moved(ends), view.group(ends), [*says, *more_says], [*lost, *more_lost]
+    )
+
+
+def _begun(view: View) -> tuple[Ends, list[Lost], list[str]]:
+    """Partitions that the ledger does not know, and that are not planned from their beginning."""
+    step = _next_step(view)
+    tps = [] if step is None else ranges.unknown(view.position, step)
+    if step is None or not tps:
+        return {}, [], []
+    earliest = view.source.earliest(tps)
+    odd = {tp: step.starts[tp] for tp in tps if step.starts[tp] != earliest[tp]}
+    ends = {tp: max(start, earliest[tp]) for tp, start in odd.items()}
+    lost = [Lost(tp, start, earliest[tp]) for tp, start in odd.items() if start < earliest[tp]]
+    says = [
+        f"{named([tp])} is new and begins at {end}"
+        + (
+            f": {end - earliest[tp]:,} offsets before it are not read"
+            if end > earliest[tp]
+            else f": {end - odd[tp]:,} offsets that were planned are gone"
+        )
+        for tp, end in ends.items()
+    ]
+    return ends, lost, says
+
+
+def _next_step(view: View) -> Step | None:
+    checkpoint = None if view.position.is_reset else view.newest()
+    return None if checkpoint is None else upcoming(checkpoint).step

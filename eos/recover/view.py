@@ -1,0 +1,159 @@
+"""What recovery looks at: ledger, source, group and checkpoint side by side, without a change.
+
+Explaining and planning a change use a look without a fence; doing it uses the same after the fence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from eos.deadline import Deadline
+from eos.errors import UnavailableError, UsageError
+from eos.plan.plan import Plan
+from eos.read.files import Files, files_for
+from eos.read.offset_log import Checkpoint, newest_with_offsets
+from eos.run.source import LiveSource
+from eos.run.start import inherited, starting_offsets
+from eos.run.take import ledger_of
+from eos.transaction.ledger import Ledger
+from eos.transaction.ledger_record import Ends, Position, Record
+from eos.transaction.port import TopicPartition
+from eos.transaction.ranges import Step, require_same_topics
+from eos.transaction.wire import Wire
+
+TIMEOUT_MS = 120_000
+# Without a fence: whatever is open stays so until its timeout, so that waiting rarely helps.
+PATIENCE_MS = 10_000
+_UNKNOWN_TOPIC = 3
+_UNSTABLE = 88  # a transaction with offsets of this group is open
+_NAMED_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One pipeline as it is now. `files` is None where only a running Spark can read."""
+
+    planned: Plan
+    source: LiveSource
+    ledger: Ledger
+    last: Record | None
+    files: Files | None
+    has_ledger: bool = True
+
+    @property
+    def wire(self) -> Wire:
+        return self.source.wire
+
+    @property
+    def name(self) -> str:
+        return self.planned.names.pipeline
+
+    @property
+    def position(self) -> Position:
+        """Where a start goes on: nowhere yet if the ledger is empty."""
+        return Position({}, {}) if self.last is None else inherited(self.planned, self.last)
+
+    def partitions(self) -> frozenset[TopicPartition]:
+        """All that the source has now, whatever the ledger knows."""
+        found = starting_offsets(self.planned, self.wire, self.position, soon())
+        return frozenset(found)
+
+    def group(self, partitions: Iterable[TopicPartition]) -> Ends | None:
+        """The group's offsets; None while an open transaction hides them."""
+        try:
+            return self.source.group_offsets(partitions)
+        except UnavailableError as error:
+            if not is_hidden(error):
+                raise
+            return None
+
+    def require_same_topics(self) -> None:
+        """Raises PromiseBrokenError for a topic that is gone or was made anew: what its offsets
+        meant is over, and a commit of them would be refused."""
+        now = self.source.topic_ids(self.position.topic_ids)
+        require_same_topics(self.name, self.position, now)
+
+    def moved(self, ends: Ends) -> Position:
+        """The position with other ends: no checkpoint made before goes with it."""
+        ids = self.source.topic_ids({tp.topic for tp in ends})
+        known = {**self.position.topic_ids, **ids}
+        return replace(self.position, ends=ends, topic_ids=known, is_reset=True)
+
+    def newest(self) -> Checkpoint | None:
+        """The checkpoint that a start would look at first."""
+        if self.files is None:
+            return None
+        current, _ = newest_with_offsets(self.files, self.planned.names.checkpoints)
+        return None if current is None else Checkpoint(self.files, current)
+
+
+def look(planned: Plan, wire: Wire) -> View:
+    """Without a fence: whoever runs the pipeline is not disturbed, and may go on meanwhile."""
+    ledger = ledger_of(planned, wire)
+    topic = ledger.partition.topic
+    is_there = wire.topics([topic], soon())[topic].error != _UNKNOWN_TOPIC
+    last = ledger.look(soon()) if is_there else None
+    source = LiveSource(planned, wire, PATIENCE_MS)
+    return View(planned, source, ledger, last, readable(planned), is_there)
+
+
+def readable(planned: Plan) -> Files | None:
+    try:
+        return files_for(planned.names.checkpoints)
+    except UsageError:
+        return None
+
+
+def soon() -> Deadline:
+    return Deadline.after_ms(TIMEOUT_MS)
+
+
+def is_hidden(error: UnavailableError) -> bool:
+    return error.fields.get("error") == _UNSTABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Upcoming:
+    """What a start that goes on with a checkpoint runs first. If it is not planned yet, `step`
+    only says where it begins."""
+
+    step: Step
+    is_planned: bool
+
+
+def upcoming(checkpoint: Checkpoint) -> Upcoming:
+    """Spark repeats a micro-batch that was planned and not committed, else it plans the next."""
+    planned, committed = checkpoint.planned(), checkpoint.committed()
+    assert planned is not None, "a checkpoint that a start goes on with has planned something"
+    query_id = checkpoint.query_id()
+    if committed is None or committed < planned:
+        ranges = checkpoint.ranges(planned)
+        return Upcoming(Step(query_id, planned, ranges.starts, ranges.ends), is_planned=True)
+    starts = checkpoint.ends(planned)
+    return Upcoming(Step(query_id, planned + 1, starts, starts), is_planned=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    earliest: Ends
+    latest: Ends
+
+    def outside(self, offsets: Ends) -> Mapping[TopicPartition, int]:
+        """Those at which nothing can be read."""
+        return {
+            tp: offset
+            for tp, offset in sorted(offsets.items())
+            if not self.earliest[tp] <= offset <= self.latest[tp]
+        }
+
+
+def bounds(source: LiveSource, partitions: Collection[TopicPartition]) -> Bounds:
+    return Bounds(source.earliest(partitions), source.latest(partitions))
+
+
+def named(partitions: Collection[TopicPartition]) -> str:
+    """The first few, for a sentence."""
+    names = [f"{topic}-{partition}" for topic, partition in sorted(partitions)]
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return ", ".join(names[:_NAMED_MAX]) + more

@@ -1,0 +1,357 @@
+"""A pipeline without Spark whose state is put wrong and right again: ledger, group, checkpoint.
+
+The ledger, the group and every decision are the product's own. Played is Spark: it plans ranges and
+writes them into a checkpoint in its own format, reads nothing, and writes no record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer
+from confluent_kafka import TopicPartition as Theirs
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from eos.cli.main import report
+from eos.cli.recover import recover
+from eos.config.load import load_pipeline, load_profile
+from eos.deadline import Deadline
+from eos.errors import EosError
+from eos.faults import Points
+from eos.plan.plan import Plan, plan
+from eos.read.files import LocalFiles
+from eos.read.offset_log import Checkpoint
+from eos.run.ownership import RunLock
+from eos.run.source import LiveSource
+from eos.run.start import choose_checkpoint, starting_offsets, where_to_go_on
+from eos.run.take import ledger_of, take
+from eos.transaction.ledger_record import Ends, Record, nested
+from eos.transaction.micro_batch import MicroBatches
+from eos.transaction.port import Profile, TopicPartition
+from eos.transaction.ranges import Step
+from eos.transaction.settings import KafkaSettings
+from eos.transaction.wire import Wire
+from support import outside
+from support.played import Told
+
+PIPELINE = """
+version: 1
+name: {name}
+source: {{kafka: {source}}}
+transform:
+  - {{python: "nowhere:to_be_found"}}
+sink: {{kafka: {{topic: {name}.out, create: {{partitions: 1}}}}}}
+trigger: {{available_now: true}}
+"""
+WAIT_S = 30
+
+
+@dataclass(frozen=True)
+class Said:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        return json.loads(self.out)
+
+    @property
+    def cases(self) -> list[str]:
+        return [finding["case"] for finding in self.json["findings"]]
+
+
+@dataclass
+class Pipeline:
+    """What outlives its processes. `topics` with their partitions; the first is the source, unless
+    a pattern is given."""
+
+    folder: Path
+    bootstrap: str
+    name: str
+    partitions: int = 2
+    pattern: str = ""
+    state: str = "state"
+    wires: list[Wire] = field(default_factory=list, repr=False)
+
+    def __post_init__(self) -> None:
+        # Kept: one that is collected never answers.
+        self.admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 3})
+        self.declare()
+        if not self.pattern:
+            self.create(self.source, self.partitions)
+
+    @property
+    def source(self) -> str:
+        return f"{self.name}.in"
+
+    @property
+    def words(self) -> list[str]:
+        """The pipeline and its profile, as a command names them."""
+        place = self.folder / "pipelines" / "its-folder"
+        return [str(place), "--profile", str(self.folder / "conf" / f"{self.state}.yaml")]
+
+    def declare(self) -> None:
+        place = self.folder / "pipelines" / "its-folder"
+        place.mkdir(parents=True, exist_ok=True)
+        source = json.dumps({"pattern": self.pattern} if self.pattern else {"topic": self.source})
+        (place / "pipeline.yaml").write_text(PIPELINE.format(name=self.name, source=source))
+        (self.folder / "conf").mkdir(exist_ok=True)
+        profile = {"kafka": {"bootstrap": self.bootstrap}, "state": {"root": self.state}}
+        (self.folder / "conf" / f"{self.state}.yaml").write_text(json.dumps(profile))
+
+    def elsewhere(self) -> Pipeline:
+        """The same pipeline in another deployment."""
+        other = Pipeline.__new__(Pipeline)
+        other.__dict__ |= self.__dict__ | {"state": "elsewhere"}
+        other.declare()
+        return other
+
+    def planned(self) -> Plan:
+        pipeline = load_pipeline(Path(self.words[0]))
+        profile = load_profile(self.words[2], self.folder)
+        return plan(pipeline, profile, (self.bootstrap,), ())
+
+    def wire(self) -> Wire:
+        self.wires.append(Wire(KafkaSettings((self.bootstrap,)), Profile.TV2))
+        return self.wires[-1]
+
+    def close(self) -> None:
+        for wire in self.wires:
+            wire.close()
+
+    # --- its processes -------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def running(self, *, take_over: bool = False) -> Iterator[Running]:
+        """A start, up to the record of it. Ends without a clean stop, as if it had died."""
+        planned = self.planned()
+        with contextlib.closing(RunLock(planned)) as lock:
+            lock.take(is_forced=take_over)
+            yield Running(self, planned, take_over)
+
+    def ran(self, *records: int) -> Pipeline:
+        """A run with micro-batches of so many records of each partition, and a clean stop."""
+        with self.running() as run:
+            for count in records:
+                self.fill(count)
+                run.step()
+            run.stop()
+        return self
+
+    def recover(self, *words: str, with_words: bool = True) -> Said:
+        """`eos recover`, in this process."""
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                code = recover([*(self.words if with_words else ()), *words])
+            except EosError as error:
+                code = report(error)
+        return Said(code, out.getvalue(), err.getvalue())
+
+    def explained(self) -> Said:
+        return self.recover("--json")
+
+    def did(self, *words: str) -> dict[str, Any]:
+        """A verb that says what it would do, and then does just that. What it did."""
+        ends = self.ledger_ends()
+        would = self.recover(*words, "--json")
+        assert would.code == 1, would
+        assert self.ledger_ends() == ends, "said only, and written"
+        told = would.json
+        assert not told.pop("done")
+        assert told.pop("command").endswith(" --yes")
+        did = self.recover(*words, "--yes", "--json", "--why", "a test")
+        assert did.code == 0, did
+        done = did.json
+        assert done.pop("done")
+        offset, told_offset = done.pop("ledger_offset"), told.pop("ledger_offset")
+        assert told_offset is None
+        assert done.pop("command") is None
+        renames = [[name for name, _ in each.pop("renames")] for each in (told, done)]
+        assert renames[0] == renames[1]  # the new names have the time in them
+        assert done == told
+        if offset is not None:
+            note = self.last().note or {}
+            assert (self.last().offset, self.last().kind) == (offset, "recovery")
+            assert (note["why"], "@" in note["by"], "T" in note["at"]) == ("a test", True, True)
+            assert {key: note[key] for key in ("verb", "ends", "lost")} == {
+                key: done[key] for key in ("verb", "ends", "lost")
+            }
+        return done
+
+    # --- what is there -------------------------------------------------------------------------
+
+    def last(self) -> Record:
+        found = ledger_of(self.planned(), self.wire()).look(soon())
+        assert found is not None
+        return found
+
+    def ledger_ends(self) -> Mapping[TopicPartition, int]:
+        """How long the ledger topic is: whoever writes to it moves this."""
+        wire, topic = self.wire(), self.planned().names.ledger
+        if wire.topics([topic], soon())[topic].error:
+            return {}
+        at = TopicPartition(topic, 0)
+        return wire.list_offsets([at], "latest", committed=False, deadline=soon())
+
+    def ends(self) -> dict[str, dict[str, int]]:
+        return nested(self.last().position.ends)
+
+    def group(self) -> dict[int, int]:
+        return outside.group_offsets(self.bootstrap, self.planned().names.group, self.source)
+
+    @property
+    def checkpoints(self) -> Path:
+        return Path(self.planned().names.checkpoints)
+
+    def checkpoint(self, number: int = 1) -> Folder:
+        return Folder(self.checkpoints / f"{number:04d}")
+
+    # --- what people do to it ------------------------------------------------------------------
+
+    def create(self, topic: str, partitions: int) -> None:
+        outside.create_topics(self.bootstrap, partitions, topic)
+
+    def fill(self, count: int, topic: str = "", *partitions: int) -> None:
+        topic = topic or self.source
+        producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 3})
+        for partition in partitions or outside.ends(self.bootstrap, topic):
+            for number in range(count):
+                producer.produce(topic, b"%d" % number, partition=partition)
+        assert producer.flush(WAIT_S) == 0
+
+    def delete(self, topic: str) -> None:
+        self.admin.delete_topics([topic])[topic].result(WAIT_S)
+        deadline = Deadline.after_ms(WAIT_S * 1000)
+        while topic in self.admin.list_topics(timeout=WAIT_S).topics:
+            assert not deadline.has_passed
+
+    def truncate(self, partition: int, before: int, topic: str = "") -> None:
+        asked = [Theirs(topic or self.source, partition, before)]
+        for future in self.admin.delete_records(asked).values():
+            future.result(WAIT_S)
+
+    def add_partitions(self, total: int) -> None:
+        self.admin.create_partitions([NewPartitions(self.source, total)])[self.source].result(
+            WAIT_S
+        )
+        wire, deadline = self.wire(), soon()
+        while wire.topics([self.source], deadline)[self.source].partitions < total:
+            assert not deadline.has_passed
+
+    def move_group(self, offsets: Mapping[int, int], topic: str = "") -> None:
+        moved = [Theirs(topic or self.source, number, at) for number, at in offsets.items()]
+        asked = [ConsumerGroupTopicPartitions(self.planned().names.group, moved)]
+        for future in self.admin.alter_consumer_group_offsets(asked).values():
+            future.result(WAIT_S)
+
+    def delete_group(self) -> None:
+        for future in self.admin.delete_consumer_groups([self.planned().names.group]).values():
+            future.result(WAIT_S)
+
+
+class Running:
+    """One process of it: in the order of `run.pipeline`."""
+
+    def __init__(self, pipeline: Pipeline, planned: Plan, take_over: bool) -> None:
+        self.told = Told()
+        wire, source = pipeline.wire(), LiveSource(planned, pipeline.wire())
+        taken = take(planned, wire, Points(self), soon(), is_forced=take_over)
+        position = where_to_go_on(planned, source, taken.last, self.told, soon())
+        self.batches: MicroBatches = taken.batches(position, source, self.told)
+        self.location = choose_checkpoint(planned, LocalFiles(), position)
+        self.batches.note("start")
+        self.starts = starting_offsets(planned, wire, position, soon())
+        self.spark = Folder(Path(self.location))
+        self.wire = wire
+        self.read: list[Step] = []
+
+    def reached(self, _point: str) -> None:
+        """No crash is planned."""
+
+    def step(self, records: int = 1_000_000, *, is_noted: bool = True) -> None:
+        """One micro-batch: the one that had no end, or the next."""
+        step = self.plan(records)
+        self.batches.run(step, lambda _identity, floors: self._ran(step, floors))
+        if is_noted:
+            self.spark.commit(step.batch_id)
+
+    def plan(self, records: int = 1_000_000) -> Step:
+        spark = self.spark
+        if not spark.path.exists():
+            first = self.batches.source.earliest(self.starts)
+            spark.begin({tp: at if at >= 0 else first[tp] for tp, at in self.starts.items()})
+        files = Checkpoint(LocalFiles(), str(spark.path))
+        number, committed = files.planned(), files.committed()
+        if number is None or number == committed:
+            number = 0 if number is None else number + 1
+            before = spark.starts() if number == 0 else files.ends(number - 1)
+            latest = self.wire.list_offsets(self.starts, "latest", committed=True, deadline=soon())
+            first = self.batches.source.earliest(self.starts)
+            starts = {tp: before.get(tp, first[tp]) for tp in self.starts}
+            ends = {tp: min(start + records, latest[tp]) for tp, start in starts.items()}
+            spark.plan(number, ends)
+        ranges = files.ranges(number)
+        return Step(files.query_id(), number, ranges.starts, ranges.ends)
+
+    def stop(self) -> None:
+        self.batches.is_stopping = True
+        self.batches.note("stop")
+
+    def _ran(self, step: Step, floors: Ends) -> list[Any]:
+        starts = {tp: floors.get(tp, step.starts.get(tp, 0)) for tp in step.ends}
+        self.read.append(Step(step.query_id, step.batch_id, starts, step.ends))
+        return []
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A checkpoint as Spark writes it."""
+
+    path: Path
+
+    def begin(self, starts: Ends) -> None:
+        for name in ("offsets", "commits", "sources/0"):
+            (self.path / name).mkdir(parents=True, exist_ok=True)
+        (self.path / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+        (self.path / "sources/0/0").write_text("\0v1\n" + json.dumps(nested(starts)))
+
+    def starts(self) -> Ends:
+        text = (self.path / "sources/0/0").read_text().rpartition("\n")[2]
+        return flat(json.loads(text))
+
+    def plan(self, number: int, ends: Ends) -> None:
+        lines = ["v1", json.dumps({"batchWatermarkMs": 0, "conf": {}}), json.dumps(nested(ends))]
+        (self.path / "offsets" / str(number)).write_text("\n".join(lines))
+
+    def commit(self, number: int) -> None:
+        (self.path / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+    def forget(self, *names: str) -> None:
+        for name in names:
+            (self.path / name).unlink()
+
+    def copied(self, to: Path) -> Folder:
+        shutil.copytree(self.path, to)
+        return Folder(to)
+
+
+def flat(offsets: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic, int(partition)): offset
+        for topic, of in offsets.items()
+        for partition, offset in of.items()
+    }
+
+
+def soon() -> Deadline:
+    return Deadline.after_ms(60_000)
