@@ -1,0 +1,170 @@
+"""What the broker forgets: the transactional id, the producer id, the group's offsets.
+
+The ledger remembers, so the next micro-batch or the next start goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import pytest
+from kafka.protocol.consumer.group import OffsetCommitRequest
+from support import outside
+from support.coordinator_view import transaction, wait_for
+from support.copy import Copy, Job
+from support.proxied import PARTITIONS, SOURCE, ProxiedKafka, proxied_kafka, run
+
+from eos.deadline import Deadline
+from eos.errors import AttemptFailedError, FencedError
+from eos.observe import events
+from eos.transaction.port import TopicPartition
+from eos.transaction.wire import Wire
+from eos.transaction.wire.cluster import Kind
+
+SHORT_CLOCKS = {
+    "transactional.id.expiration.ms": "4000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
+    "producer.id.expiration.ms": "1000",
+    "producer.id.expiration.check.interval.ms": "200",
+    "offsets.retention.check.interval.ms": "200",
+}
+RECORDS = 17  # of each partition: two micro-batches
+WAIT_S_MAX = 30
+
+
+@pytest.fixture(scope="module")
+def behind_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedKafka]:
+    """In the place of the session's broker: one that forgets soon."""
+    with proxied_kafka(tmp_path_factory.mktemp("forgetful"), SHORT_CLOCKS) as made:
+        yield made
+
+
+@pytest.fixture
+def small(job: Callable[..., Job]) -> Job:
+    return job(records=RECORDS)
+
+
+@pytest.fixture
+def looking(small: Job) -> Iterator[Wire]:
+    made = small.wire(".looks")
+    yield made
+    made.close()
+
+
+def soon() -> Deadline:
+    return Deadline.after_ms(WAIT_S_MAX * 1000)
+
+
+def until(is_met: Callable[[], bool]) -> None:
+    give_up_at = time.monotonic() + WAIT_S_MAX
+    while not is_met():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.02)
+
+
+def expire_offsets(wire: Wire, group: str, offsets: Mapping[int, int]) -> None:
+    """The same offsets once more, to be kept for half a second, and waits until they are gone."""
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    partition = topic.OffsetCommitRequestPartition
+    request = OffsetCommitRequest(
+        version=4,
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        retention_time_ms=500,
+        topics=[
+            topic(
+                name=SOURCE,
+                partitions=[
+                    partition(partition_index=number, committed_offset=offset)
+                    for number, offset in offsets.items()
+                ],
+            )
+        ],
+    )
+    response = wire._cluster.ask(
+        lambda: wire._cluster.coordinator(Kind.GROUP, group, soon()), lambda: request, soon()
+    )
+    assert {one.error_code for topic in response.topics for one in topic.partitions} == {0}
+    named = [TopicPartition(SOURCE, number) for number in offsets]
+    until(lambda: not wire.committed_offsets(group, soon(), named))
+
+
+def test_an_expired_transactional_id_is_taken_anew(proxied, small, looking):
+    assert run(small, micro_batches=1).error is None
+    before = transaction(looking, small.name)
+    wait_for(looking, small.name, "")
+    assert run(small).error is None
+    assert transaction(looking, small.name).producer_id != before.producer_id
+    proxied.check(small)
+
+
+def test_an_id_that_expired_under_a_process_ends_it_and_the_next_goes_on(proxied, small, looking):
+    """Whoever held the id meanwhile is forgotten with it, so the process can't know of a takeover
+    and stops. The identity that it was granted while it found out is used by nobody."""
+    with Copy(small) as copy:
+        copy.start()
+        copy.step()
+        wait_for(looking, small.name, "")
+        with pytest.raises(AttemptFailedError, match="expired"):
+            copy.step()
+        assert "expired while nothing used it" in copy.told.of(events.Warned)[-1].message
+    assert run(small).committed == [1]
+    proxied.check(small)
+
+
+def test_an_older_copy_whose_id_expired_does_not_come_back(proxied, small, looking):
+    with Copy(small) as older, Copy(small) as newer:
+        older.start()
+        older.step()
+        wait_for(looking, small.name, "")
+        newer.start()
+        with pytest.raises(FencedError):
+            older.step()
+        newer.drain()
+        assert not newer.told.of(events.AttemptFailed)
+        newer.stop()
+    proxied.check(small)
+
+
+def test_an_expired_producer_id_is_used_again(proxied, small, looking):
+    with Copy(small) as copy:
+        copy.start()
+        copy.step()
+        written = [TopicPartition(small.target, number) for number in range(PARTITIONS)]
+        written.append(TopicPartition(small.ledger, 0))
+        until(lambda: not any(looking.describe_producers(written, soon()).values()))
+        copy.drain()
+        assert not copy.told.of(events.AttemptFailed)
+        copy.stop()
+    proxied.check(small)
+
+
+@pytest.mark.parametrize("gone", [(0,), (0, 1)], ids=["one partition's", "all"])
+def test_expired_group_offsets_are_told_and_put_back_by_the_next_commit(
+    proxied, small, looking, gone
+):
+    with Copy(small) as copy:
+        copy.start()
+        copy.step()
+        expire_offsets(looking, small.name, dict.fromkeys(gone, RECORDS))
+        copy.step()
+        told = [event.message for event in copy.told.of(events.Warned)]
+        assert len(told) == 1
+        assert all(f"{SOURCE}-{number} is at nothing" in told[0] for number in gone)
+        offsets = outside.group_offsets(proxied.bootstrap, small.name, SOURCE)
+        assert offsets == proxied.ends
+        copy.stop()
+    proxied.check(small)
+
+
+def test_expired_group_offsets_do_not_move_a_start(proxied, small, looking):
+    assert run(small, micro_batches=1).error is None
+    expire_offsets(looking, small.name, dict.fromkeys(range(PARTITIONS), RECORDS))
+    assert run(small).committed == [1]
+    proxied.check(small)
+
+
+def test_the_logs_of_all_of_them_are_well_formed(behind_proxy):
+    behind_proxy.check_logs("expiry-*.*")
