@@ -21,7 +21,7 @@ from eos.transaction.wire import Wire
 
 _NAMED_MAX = 5
 # Of a group that nobody consumes with; the last one means that there is no such group.
-_AT_REST = {"Empty", "Dead", ""}
+AT_REST = {"Empty", "Dead", ""}
 _WAY_OUT = (
     "Begin at a time or at numbers of your own (`start: {timestamp: ...}`, `start: {offsets: "
     "...}`), or at all that is left (`start: earliest`)"
@@ -143,7 +143,7 @@ class _Questions:
         Who consumes without being a member (by assignment, as Spark and Flink do) can't be seen.
         """
         state = self.wire.group_state(group, self.deadline)
-        if state not in _AT_REST:
+        if state not in AT_REST:
             raise PromiseBrokenError(
                 f"{self.pipeline}: `start` is at the offsets of group {group!r}, whose members "
                 f"still consume (it is {state}): what they read from now on would be processed "

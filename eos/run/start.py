@@ -12,7 +12,7 @@ from eos.observe import events
 from eos.plan.plan import Plan
 from eos.read.files import Files
 from eos.read.offset_log import Checkpoint, newest_with_offsets
-from eos.run.beginning import is_at_own_group, resolve
+from eos.run.beginning import AT_REST, is_at_own_group, resolve
 from eos.run.ownership import is_ours
 from eos.run.source import LiveSource
 from eos.run.topics import existing_topics, source_topics
@@ -67,7 +67,9 @@ def where_to_go_on(
     position = last.position
     name = planned.names.pipeline
     require_same_topics(name, position, source.topic_ids(position.topic_ids))
+    _require_all_read(planned, source, position, deadline)
     source.require_there(position.ends)
+    _require_no_members(planned, source, deadline)
     _compare_group(name, position, source, bus)
     return inherited(planned, last)
 
@@ -108,6 +110,7 @@ def choose_checkpoint(planned: Plan, files: Files, position: Position) -> str:
 def _beginning(planned: Plan, source: LiveSource, deadline: Deadline) -> Position:
     found = _source_topics(planned, source.wire, deadline)
     partitions, name = _partitions(found), planned.names.pipeline
+    _require_no_members(planned, source, deadline)
     if not is_at_own_group(planned.source.start, planned.names.group):
         _require_no_history(planned, source.group_offsets(partitions))
     ends = resolve(
@@ -136,6 +139,42 @@ def _require_no_history(planned: Plan, before: Ends) -> None:
         case="ledger_lost",
         pipeline=name,
     )
+
+
+def _require_all_read(
+    planned: Plan, source: LiveSource, position: Position, deadline: Deadline
+) -> None:
+    """A topic that the pipeline file does not name any more would keep its end for ever, and a
+    checkpoint that knows it would not go on without it."""
+    name = planned.names.pipeline
+    left = sorted(position.topic_ids.keys() - _source_topics(planned, source.wire, deadline))
+    if left:
+        raise PromiseBrokenError(
+            f"{name}: the ledger has offsets of the topic {left[0]!r}, which the source does not "
+            "read any more",
+            hint="was it taken out of the pipeline file on purpose? `eos recover "
+            f"{name} --forget-topic {left[0]}` goes on without it",
+            case="left_out",
+            pipeline=name,
+            topic=left[0],
+        )
+
+
+def _require_no_members(planned: Plan, source: LiveSource, deadline: Deadline) -> None:
+    """The broker refuses offsets from outside of a group that has members, at the first commit."""
+    group_name = planned.names.group
+    state = source.wire.group_state(group_name, deadline)
+    if state not in AT_REST:
+        name = planned.names.pipeline
+        raise PromiseBrokenError(
+            f"{name}: somebody else consumes with the pipeline's group {group_name!r} (it is "
+            f"{state}), so its offsets can't be committed in a transaction",
+            hint="end them, or give them a group of their own; `kafka-consumer-groups.sh "
+            f"--describe --members --group {group_name}` names them",
+            case="group_has_members",
+            pipeline=name,
+            group=group_name,
+        )
 
 
 def _compare_group(name: str, position: Position, source: LiveSource, bus: Emits) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Position
+from support.outside import consuming
 
 from eos.config.source import StartAt
-from eos.deadline import Backoff, Deadline
+from eos.deadline import Backoff
 from eos.errors import PromiseBrokenError, UnavailableError, UsageError
 from eos.run.beginning import is_at_own_group, resolve
 from eos.transaction.port import NO_IDENTITY, TopicPartition
@@ -62,20 +62,6 @@ def commit(broker, partitions) -> Callable[[str, Mapping[int, int]], None]:
 
 def since(timestamp_ms: int) -> StartAt:
     return StartAt.model_construct(timestamp_ms=timestamp_ms)
-
-
-@contextmanager
-def consuming(bootstrap: str, group: str, topic: str, **settings: str) -> Iterator[None]:
-    """A member that the group has given partitions to."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, **settings})
-    assigned: list[Position] = []
-    consumer.subscribe([topic], on_assign=lambda _, given: assigned.extend(given))
-    deadline = Deadline.after_ms(60_000)
-    while not assigned:
-        assert not deadline.has_passed, "nothing was assigned"
-        consumer.poll(0.1)
-    yield
-    consumer.close()
 
 
 def test_earliest_and_latest(at):

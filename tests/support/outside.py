@@ -9,7 +9,8 @@ import json
 import re
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -208,5 +209,21 @@ def ends(bootstrap: str, topic: str) -> dict[int, int]:
             number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)[1]
             for number in known
         }
+    finally:
+        consumer.close()
+
+
+@contextmanager
+def consuming(bootstrap: str, group: str, topic: str, **settings: str) -> Iterator[None]:
+    """A member that the group has given partitions to."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, **settings})
+    assigned: list[TopicPartition] = []
+    consumer.subscribe([topic], on_assign=lambda _, given: assigned.extend(given))
+    give_up_at = time.monotonic() + READ_S_MAX
+    try:
+        while not assigned:
+            assert time.monotonic() < give_up_at, "nothing was assigned"
+            consumer.poll(0.1)
+        yield
     finally:
         consumer.close()
