@@ -202,15 +202,12 @@ def _next(found: Prediction) -> str:
             else "since there is none"
         )
         return f"goes on at the ledger's ends, with the fresh checkpoint {found.chosen}, {why}"
-    number = up.step.batch_id
-    if not up.is_planned:
-        does = f"plans micro-batch {number}"
-    elif decision.is_done:
-        does = f"skips micro-batch {number}, which is committed, and plans {number + 1}"
-    elif decision.floors:
-        does = f"runs micro-batch {number} from the ledger's ends on, since a part is committed"
-    else:
-        does = f"runs micro-batch {number}, which is planned"
+    does = f"{'runs' if up.is_planned else 'plans'} micro-batch {up.step.batch_id}"
+    is_further = decision.starts != up.step.starts
+    if decision.is_done and (up.is_planned or is_further):
+        does = f"skips micro-batch {up.step.batch_id}, which is committed"
+    elif is_further:
+        does += ", from the ledger's ends on: a part is committed"
     return f"goes on with checkpoint {found.chosen}: {does}"
 
 

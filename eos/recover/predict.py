@@ -6,7 +6,7 @@ partition that it named, until it would go on, so that everything that is wrong 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -22,7 +22,7 @@ from eos.run.start import (
     where_to_go_on,
 )
 from eos.transaction import ranges
-from eos.transaction.ledger_record import Position
+from eos.transaction.ledger_record import Ends, Position
 from eos.transaction.port import TopicPartition
 from eos.transaction.ranges import Decision, Step
 
@@ -127,9 +127,12 @@ def _decide(found: Prediction, position: Position) -> None:
     # What was left out is a finding already; as unknown partitions they would be another.
     left_out = view.position.ends.keys() - position.ends.keys()
     step = _restricted(up.step, found.here - left_out)
+    is_certain = True
     if not up.is_planned:
         known = position.ends.keys() & found.here
-        step = replace(step, ends=view.source.latest(step.starts.keys() | known))
+        step = replace(step, ends=_latest(view, step.starts.keys() | known))
+        offsets = sum(end - step.starts.get(tp, 0) for tp, end in step.ends.items())
+        is_certain = offsets <= view.planned.source.max_records
     for _ in range(FOUND_MAX):
         found.decision = found.ask(_decided, view, position, step)
         fields = {} if found.decision else found.errors[-1].fields
@@ -137,8 +140,13 @@ def _decide(found: Prediction, position: Position) -> None:
             break
         stopped = TopicPartition(fields["topic"], fields["partition"])
         step = _restricted(step, frozenset(step.ends) - {stopped})
-    if found.decision and found.decision.floors and not up.is_planned:
+    if found.decision and found.decision.floors and not is_certain:
         found.errors.append(_behind(view, step, found.decision))
+
+
+def _latest(view: View, partitions: Iterable[TopicPartition]) -> Ends:
+    """How far Spark would plan, up to its limit."""
+    return view.wire.list_offsets(partitions, "latest", committed=True, deadline=soon())
 
 
 def _decided(view: View, position: Position, step: Step) -> Decision:

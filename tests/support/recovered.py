@@ -18,7 +18,13 @@ from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka import TopicPartition as Theirs
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+)
 
 from eos.cli.main import report
 from eos.cli.recover import recover
@@ -252,6 +258,14 @@ class Pipeline:
         moved = [Theirs(topic or self.source, number, at) for number, at in offsets.items()]
         asked = [ConsumerGroupTopicPartitions(self.planned().names.group, moved)]
         for future in self.admin.alter_consumer_group_offsets(asked).values():
+            future.result(WAIT_S)
+
+    def set_ledger(self, name: str, value: str) -> None:
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        topic = ConfigResource(
+            ConfigResource.Type.TOPIC, self.planned().names.ledger, incremental_configs=[entry]
+        )
+        for future in self.admin.incremental_alter_configs([topic]).values():
             future.result(WAIT_S)
 
     def delete_group(self) -> None:
