@@ -32,7 +32,7 @@ from eos.run.session import open_session
 from eos.run.source import LiveSource
 from eos.run.start import choose_checkpoint, starting_offsets, where_to_go_on, with_targets
 from eos.run.stopping import Stopping
-from eos.run.take import take
+from eos.run.take import still_ours, take
 from eos.transaction.micro_batch import MicroBatches
 from eos.transaction.port import Profile as TransactionProfile
 from eos.transaction.settings import KafkaSettings
@@ -93,7 +93,8 @@ class _Run:
         source = LiveSource(planned, self.wire)
         batches = self._owned(planned, source, take_over, deadline)
         files = files_for(planned.names.checkpoints, self.spark)
-        location = choose_checkpoint(planned, files, batches.position)
+        with still_ours(batches.coordinator):
+            location = choose_checkpoint(planned, files, batches.position)
         batches.note("start")
         checkpoint = Checkpoint(files, location)
         query = PipelineQuery(planned, self.wire, checkpoint, batches, source, self.crash)
@@ -112,6 +113,8 @@ class _Run:
         # From here on another deployment may take the pipeline without force.
         try:
             batches.note("stop")
+        except FencedError:
+            raise  # a start again would fence whoever replaced us
         except EosError as error:
             self.bus.emit(events.Warned(f"the clean end could not be noted: {error.message}"))
 
@@ -120,7 +123,8 @@ class _Run:
     ) -> MicroBatches:
         """Rule R5: look, fence, read, decide."""
         taken = take(planned, self.wire, self.crash, deadline, is_forced=take_over)
-        position = where_to_go_on(planned, source, taken.last, self.bus, deadline)
+        with still_ours(taken.coordinator):
+            position = where_to_go_on(planned, source, taken.last, self.bus, deadline)
         return taken.batches(position, source, self.bus)
 
     def _wait(

@@ -49,8 +49,10 @@ class LiveSource:
         deadline = Deadline.after_ms(self.timeout_ms)
         return self.wire.list_offsets(partitions, "latest", committed=False, deadline=deadline)
 
-    def group_offsets(self, partitions: Iterable[TopicPartition]) -> Ends:
-        deadline = Deadline.after_ms(self.timeout_ms)
+    def group_offsets(
+        self, partitions: Iterable[TopicPartition], deadline: Deadline | None = None
+    ) -> Ends:
+        deadline = deadline or Deadline.after_ms(self.timeout_ms)
         found = self.wire.committed_offsets(self.planned.names.group, deadline, partitions)
         return {tp: committed.offset for tp, committed in found.items()}
 

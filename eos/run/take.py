@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from eos.deadline import Deadline
+from eos.errors import EosError, FencedError, PromiseBrokenError
 from eos.faults import Dies, Points
 from eos.observe.bus import Bus
 from eos.plan.plan import BROKERS_CHOICE, Plan
@@ -13,7 +16,7 @@ from eos.run.source import LiveSource
 from eos.transaction.coordinator import Coordinator
 from eos.transaction.ledger import Ledger
 from eos.transaction.ledger_record import Position, Record
-from eos.transaction.micro_batch import MicroBatches
+from eos.transaction.micro_batch import STEP_TIMEOUT_MS, MicroBatches
 from eos.transaction.wire import Wire
 
 
@@ -56,7 +59,31 @@ def take(planned: Plan, wire: Wire, crash: Dies, deadline: Deadline, *, is_force
         reached=points.reached,
     )
     coordinator.fence(deadline)
-    return Taken(planned, ledger, coordinator, points, ledger.read_last(deadline))
+    with still_ours(coordinator):
+        last = ledger.read_last(deadline)
+    return Taken(planned, ledger, coordinator, points, last)
+
+
+@contextmanager
+def still_ours(coordinator: Coordinator) -> Iterator[None]:
+    """Around what compares ledger, group and checkpoint after our fence.
+
+    They agree as long as nobody moves them. But another copy may fence us between two looks, and
+    commit: then the group is ahead of the ledger that we read, or our empty ledger has a
+    checkpoint. That is no broken promise, and nothing is to be recovered: we were replaced.
+    """
+    try:
+        yield
+    except PromiseBrokenError as broken:
+        deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
+        try:
+            coordinator.begin(deadline)
+            coordinator.abort(deadline)  # an empty attempt: only an owner may end it
+        except FencedError as fenced:
+            raise fenced from broken
+        except EosError:
+            pass  # what was found tells more
+        raise
 
 
 def ledger_of(planned: Plan, wire: Wire) -> Ledger:

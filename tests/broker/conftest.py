@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from support import outside
 from support.copy import Job
 from support.proxied import PARTITIONS, SOURCE, ProxiedKafka, proxied_kafka
+from support.recovered import Pipeline
+from support.scenes import Scenes, SideBySide
 from support.worlds import Readers, reading
 
 from eos.deadline import Backoff, Deadline
@@ -81,11 +84,19 @@ def codes(answer: Any) -> set[int]:
 
 
 @pytest.fixture(scope="session")
-def readers(broker: EmbeddedKafka, request: pytest.FixtureRequest) -> Iterator[Readers]:
-    """What reads back the topics of conformance scripts; made for those that are to run."""
-    scripts = sum("readers" in item.fixturenames for item in request.session.items)
-    with reading(broker.bootstrap, scripts) as made:
-        yield made
+def readers_of(request: pytest.FixtureRequest) -> Iterator[Callable[[EmbeddedKafka], Readers]]:
+    """Makes what reads back the topics of conformance scripts, once for each broker."""
+    scripts = sum("readers_of" in item.fixturenames for item in request.session.items)
+    made: dict[str, Readers] = {}
+    with ExitStack() as stack:
+
+        def of(broker: EmbeddedKafka) -> Readers:
+            at = broker.bootstrap
+            if at not in made:
+                made[at] = stack.enter_context(reading(at, scripts))
+            return made[at]
+
+        yield of
 
 
 @pytest.fixture(scope="session")
@@ -117,6 +128,38 @@ def job(
         return Job(proxied.bootstrap, name, SOURCE, f"{name}.out", tmp_path / name, **options)
 
     return make
+
+
+@pytest.fixture(scope="module")
+def scenes(
+    broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Scenes:
+    """Pipelines whose names begin with the test file's."""
+    file = Path(str(request.path)).stem.removeprefix("test_").replace("_", "-")
+    return Scenes(broker, tmp_path_factory.mktemp(file), file)
+
+
+@pytest.fixture(scope="module")
+def begun(scenes: Scenes) -> Iterator[SideBySide]:
+    made = SideBySide(scenes)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def side_by_side(
+    begun: SideBySide, request: pytest.FixtureRequest
+) -> Callable[[Callable[[Scenes, Any], None], Any], None]:
+    """Plays a scene for all cases of the test that asks: see `support.scenes`."""
+    return lambda scene, case: begun.play(request.node, scene, case)
+
+
+@pytest.fixture
+def pipeline(broker: EmbeddedKafka, tmp_path: Path, name: str) -> Iterator[Pipeline]:
+    """A pipeline with a state, for what is done about it; its source has two partitions."""
+    made = Pipeline(tmp_path, broker.bootstrap, name)
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -42,20 +42,19 @@ from eos.deadline import Deadline
 from eos.encode.codec import Codec
 from eos.encode.record_batch import Columns, encode
 from eos.encode.targets import Targets
-from eos.errors import EosError, FencedError
-from eos.faults import CrashPlan, Points
+from eos.errors import EosError, FencedError, Recovery
+from eos.faults import CrashPlan
 from eos.observe import events
 from eos.plan.names import Names
-from eos.plan.plan import BROKERS_CHOICE, Plan
+from eos.plan.plan import Plan
 from eos.run.idle import IdleWatch
-from eos.run.ownership import RunLock, owner, require_free
+from eos.run.ownership import RunLock
 from eos.run.source import LiveSource
 from eos.run.start import where_to_go_on
+from eos.run.take import still_ours, take
 from eos.transaction import receipt
-from eos.transaction.coordinator import Coordinator
-from eos.transaction.ledger import Ledger
 from eos.transaction.ledger_record import Ends
-from eos.transaction.micro_batch import MicroBatches, Step
+from eos.transaction.micro_batch import Step
 from eos.transaction.port import Identity, Profile
 from eos.transaction.receipt import Receipt
 from eos.transaction.settings import KafkaSettings
@@ -143,30 +142,11 @@ class Copy:
         self.lock.take(is_forced=take_over)
         self.wire.require_supported(deadline)
         source = LiveSource(planned, self.wire)
-        ledger = Ledger(self.wire, self.job.ledger, self.job.name, owner(planned))
-        ledger.ensure_topic(BROKERS_CHOICE, deadline)
-        require_free(planned, ledger.look(deadline), is_forced=take_over)
-        points = Points(self.crash)
-        self.coordinator = Coordinator(
-            self.wire,
-            self.job.name,
-            self.job.name,
-            self.job.transaction_timeout_ms,
-            reached=points.reached,
-        )
-        self.coordinator.fence(deadline)
-        last = ledger.read_last(deadline)
-        position = where_to_go_on(planned, source, last, self.told, deadline)
-        self.batches = MicroBatches(
-            self.job.name,
-            self.coordinator,
-            ledger,
-            position,
-            self.told,
-            points,
-            source,
-            is_new=last is None,
-        )
+        taken = take(planned, self.wire, self.crash, deadline, is_forced=take_over)
+        self.coordinator = taken.coordinator
+        with still_ours(taken.coordinator):
+            position = where_to_go_on(planned, source, taken.last, self.told, deadline)
+        self.batches = taken.batches(position, source, self.told)
         self.folder = Folder(self.job.folder, position)
         self.batches.note("start")
 
@@ -195,10 +175,11 @@ class Copy:
 
     def _execute(self, identity: Identity, step: Step, floors: Ends) -> Sequence[Receipt]:
         """The Spark job: reads the ranges, encodes, writes, and accounts for it."""
-        deadline = Deadline.after_ms(self.job.transaction_timeout_ms * 0.8)
+        deadline = Deadline.after_ms(self.job.start_timeout_ms)
         topic = self.wire.topics([self.job.target], deadline)[self.job.target]
         targets = Targets.of({self.job.target: (topic.partitions, 1_000_000)})
-        writer = Writer(self.writers, self.job.name, identity, targets, deadline, self.crash)
+        writing = Deadline.after_ms(self.job.transaction_timeout_ms * 0.8)  # as `run.query` does
+        writer = Writer(self.writers, self.job.name, identity, targets, writing, self.crash)
         planned: dict[int, int] = {}
         for tp, end in sorted(step.ends.items()):
             start = floors.get(tp, step.starts[tp])
@@ -284,7 +265,7 @@ def main(arguments: Sequence[str]) -> int:
             copy.stop()
     except EosError as error:
         _tell(event="ended", error=error.code, message=error.message, hint=error.hint)
-        return error.recovery.value
+        return (Recovery.RESTART if error.recovery is Recovery.REDO else error.recovery).value
     _tell(event="ended", error="", message="drained", hint="")
     return 0
 

@@ -24,6 +24,11 @@ def cpu_seconds_of(pid: int) -> float:
     return sum(map(int, stat[_USED])) / _TICKS
 
 
+def state(pid: int) -> str:
+    """R runs, S waits, T is paused, Z has ended; empty if it is gone."""
+    return next(iter(_stat(Path(f"/proc/{pid}"))), "")
+
+
 def workers(variable: str) -> Iterator[Path]:
     """Spark's Python workers that were started with this `NAME=value` in their environment."""
     for process in _processes():
