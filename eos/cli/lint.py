@@ -8,14 +8,17 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from eos import sql_text
 from eos.config.load import load_pipeline
 from eos.config.problems import Problem
 from eos.errors import TransformError, UsageError
 from eos.transform.functions import load
+from eos.transform.sql import Query
 
 
 def lint(paths: Sequence[Path], *, as_json: bool) -> int:
-    """Prints all problems of all files. 1 if there is one; a file that is no file is an error."""
+    """Prints all problems of all files. 1 if there is an error among them; what is only a warning
+    may be meant. A file that is no file is an error of usage."""
     problems = [problem for path in paths for problem in find(path)]
     if as_json:
         print(json.dumps({"problems": [problem._asdict() for problem in problems]}))
@@ -24,7 +27,7 @@ def lint(paths: Sequence[Path], *, as_json: bool) -> int:
             print(problem)
         if not problems:
             print(f"{_counted(len(paths), 'pipeline')} without problems", file=sys.stderr)
-    return 1 if problems else 0
+    return 1 if any(problem.severity == "error" for problem in problems) else 0
 
 
 def find(path: Path) -> Iterable[Problem]:
@@ -37,12 +40,27 @@ def find(path: Path) -> Iterable[Problem]:
         yield from error.fields["problems"]
         return
     for number, step in enumerate(pipeline.transform):
+        key = "python" if step.python else "sql"
         try:
             # A user's module may print when it is imported; stdout is for the findings.
             with contextlib.redirect_stdout(sys.stderr):
-                load([step], pipeline.project_root, pipeline.folder)
+                (loaded,) = load([step], pipeline.project_root, pipeline.folder)
         except TransformError as error:
-            yield pipeline.places.problem(("transform", number, "python"), error.message)
+            yield pipeline.places.problem(("transform", number, key), error.message)
+            continue
+        if isinstance(loaded, Query):
+            yield from _unstable(loaded, pipeline.places.problem(("transform", number, key), ""))
+
+
+def _unstable(query: Query, place: Problem) -> Iterable[Problem]:
+    """What a redone micro-batch would not repeat. In a pipeline file the place is the query's: how
+    a text stands in YAML is not known here."""
+    for found in sql_text.unstable(query.text):
+        told = f"`{found.function}` {found.reason}"
+        if query.file:
+            yield Problem(query.file, found.line, found.column, told, "warning")
+        else:
+            yield place._replace(message=told, severity="warning")
 
 
 def _counted(count: int, noun: str) -> str:

@@ -23,6 +23,7 @@ from pydantic_core import CoreSchema
 
 from eos.config.base import Strict, Topic
 from eos.config.source import KafkaSource, Source
+from eos.config.transform import Steps
 from eos.config.words import DURATION_PATTERN, duration_ms
 from eos.location import local_path, resolved
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from eos.config.problems import Places
 
 NAME_PATTERN = r"^[a-z][a-z0-9_.-]*$"
-FUNCTION_PATTERN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 
 DurationMs = Annotated[
     int,
@@ -75,13 +75,6 @@ Addresses = Annotated[
         {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
     ),
 ]
-
-
-class PythonStep(Strict):
-    """A plain function `DataFrame -> DataFrame`; `with` are its further arguments by name."""
-
-    python: str = Field(pattern=FUNCTION_PATTERN)
-    arguments: dict[str, Any] = Field(default_factory=dict, alias="with")
 
 
 class CreateTopic(Strict):
@@ -162,7 +155,7 @@ class PipelineFile(Strict):
     version: Literal[1]
     name: str = Field(pattern=NAME_PATTERN, max_length=100)
     source: Source
-    transform: tuple[PythonStep, ...] = ()
+    transform: Steps = ()
     sink: Sink
     trigger: Trigger = Field(default_factory=_every_second)
     transaction: Transaction = Field(default_factory=Transaction)

@@ -6,11 +6,11 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from eos.config import base, model, source
+from eos.config import base, model, transform
 from eos.errors import UsageError
 
 Location = tuple[str | int, ...]
@@ -19,8 +19,9 @@ _PATTERNS = {
     model.NAME_PATTERN: "a name of small letters, digits, `_`, `-` and `.` that begins with "
     "a letter",
     base.TOPIC_PATTERN: "a topic name (letters, digits, `.`, `_`, `-`; at most 249 of them)",
-    model.FUNCTION_PATTERN: "a function as `package.module:function`",
+    transform.FUNCTION_PATTERN: "a function as `package.module:function`",
     model.ADDRESS_PATTERN: "an address as `host:port`",
+    base.IDENTIFIER_PATTERN: "a name of letters, digits and `_` that begins with no digit",
     model.PREFIX_PATTERN: "a prefix of letters, digits, `.`, `_` and `-`, at most 64 of them",
 }
 _KINDS = {
@@ -37,20 +38,22 @@ _KINDS = {
     "too_short": "at least one entry",
 }
 # In the places that pydantic gives: which form of a value was meant, and that a key is wrong.
-_NOT_WRITTEN = {source.WORD, source.MAPPING}
+_NOT_WRITTEN = {base.WORD, base.MAPPING}
 _KEY = "[key]"
 
 
 class Problem(NamedTuple):
-    """Lines and columns count from 1."""
+    """Lines and columns count from 1. A warning may be meant; anything else can't be."""
 
     path: str
     line: int
     column: int
     message: str
+    severity: Literal["error", "warning"] = "error"
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}:{self.column}: {self.message}"
+        what = "warning: " if self.severity == "warning" else ""
+        return f"{self.path}:{self.line}:{self.column}: {what}{self.message}"
 
 
 class Place(NamedTuple):

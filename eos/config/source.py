@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
-    Discriminator,
     Field,
     Tag,
     WithJsonSchema,
     model_validator,
 )
 
-from eos.config.base import Strict, Topic
+from eos.config.base import MAPPING, WORD, Strict, Topic, word_or_mapping
 from eos.config.words import instant_ms, topic_pattern
 
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -55,25 +54,12 @@ class StartAt(Strict):
         return self
 
 
-# Which of the two forms is meant, so that only its own problems are told. `problems` leaves these
-# words out of a place: they stand in no file.
-WORD, MAPPING = "(a word)", "(a mapping)"
-
-
-def _form(value: Any) -> str | None:
-    if isinstance(value, str):
-        return WORD
-    return MAPPING if isinstance(value, dict | StartAt) else None
-
-
 StartWord = Literal["earliest", "latest", "group"]
 Start = Annotated[
     Annotated[StartWord, Tag(WORD)] | Annotated[StartAt, Tag(MAPPING)],
-    Discriminator(
-        _form,
-        custom_error_type="start_form",
-        custom_error_message="expected earliest, latest, group, or a mapping with one of the keys "
-        "group, timestamp, offsets",
+    word_or_mapping(
+        "expected earliest, latest, group, or a mapping with one of the keys group, timestamp, "
+        "offsets"
     ),
 ]
 

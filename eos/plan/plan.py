@@ -14,7 +14,7 @@ from eos.plan.names import Names
 if TYPE_CHECKING:
     from eos.config.model import KafkaSink, PipelineFile, Profile
     from eos.config.source import KafkaSource
-    from eos.transform.functions import Function
+    from eos.transform.functions import Transform
 
 
 BROKERS_CHOICE = -1  # of a topic's replication factor
@@ -36,7 +36,7 @@ class Plan:
     names: Names
     bootstrap: tuple[str, ...]
     source: KafkaSource
-    transforms: Sequence[Function]
+    transforms: Sequence[Transform]
     sinks: tuple[SinkSpec, ...]
     created_topics: Mapping[str, NewTopic]
     trigger_every_ms: int | None  # None: everything that is there, then the end
@@ -73,7 +73,7 @@ def plan(
     pipeline: PipelineFile,
     profile: Profile,
     bootstrap: tuple[str, ...],
-    transforms: Sequence[Function],
+    transforms: Sequence[Transform],
 ) -> Plan:
     """Pure: asks neither Kafka nor Spark."""
     return Plan(

@@ -11,6 +11,7 @@ from eos.encode.stage import SPARK_SCHEMA, EncodeStage
 from eos.encode.targets import Targets
 from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, TransformError, crossed
 from eos.faults import CrashPlan
+from eos.observe import events
 from eos.plan.plan import Plan
 from eos.read.offset_log import Checkpoint, Ranges
 from eos.run.session import ARROW_BYTES_MAX
@@ -26,6 +27,7 @@ from eos.transaction.receipt import Receipt
 from eos.transaction.wire import Wire
 from eos.transform.check import check_stateless
 from eos.transform.functions import apply
+from eos.transform.unstable import unstable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -68,6 +70,14 @@ class PipelineQuery:
         out = apply(stream, self._plan.transforms)
         check_stateless(out)
         self._columns(out)
+        found = unstable(out)
+        if found:
+            self._micro_batches.bus.emit(
+                events.Warned(
+                    f"the transforms use {', '.join(found)}: a micro-batch that is redone gets "
+                    "other values"
+                )
+            )
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         try:

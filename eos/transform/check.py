@@ -42,10 +42,10 @@ _STATEFUL = {
 _STATELESS = frozenset({
     "ArrowEvalPython", "BatchEvalPython", "CTERelationDef", "CTERelationRef", "CollectMetrics",
     "DeserializeToObject", "EventTimeWatermark", "Expand", "Filter", "Generate", "Join",
-    "MapElements", "MapInArrow", "MapInPandas", "MapPartitions", "Project", "RebalancePartitions",
-    "Repartition", "RepartitionByExpression", "ResolvedHint", "ScriptTransformation",
-    "SerializeFromObject", "StreamingRelation", "StreamingRelationV2", "SubqueryAlias",
-    "TypedFilter", "Union", "View", "WithCTE",
+    "MapElements", "MapInArrow", "MapInPandas", "MapPartitions", "PipeOperator", "Project",
+    "RebalancePartitions", "Repartition", "RepartitionByExpression", "ResolvedHint",
+    "ScriptTransformation", "SerializeFromObject", "StreamingRelation", "StreamingRelationV2",
+    "SubqueryAlias", "TypedFilter", "Union", "View", "WithCTE",
 })
 # fmt: on
 _NODES_MAX = 10_000
@@ -101,19 +101,24 @@ def _check_as_spark(frame: DataFrame, plan: Any, stateful: str | None) -> None:
 
 def _streaming(plan: Any) -> Iterator[str]:
     """Names of the operators that a stream flows into, from the top. Static tables are free."""
+    for node in walked(plan):
+        if not node.isStreaming():
+            continue
+        name = str(node.nodeName())
+        # A stream joined with a table looks up each row by itself.
+        if name != "Join" or all(child.isStreaming() for child in _list(node.children())):
+            yield name
+
+
+def walked(plan: Any) -> Iterator[Any]:
+    """All operators of a plan, from the top."""
     waiting = [plan]
     for _ in range(_NODES_MAX):
         if not waiting:
             return
         node = waiting.pop()
-        if not node.isStreaming():
-            continue
-        children = _list(node.children())
-        name = str(node.nodeName())
-        # A stream joined with a table looks up each row by itself.
-        if name != "Join" or all(child.isStreaming() for child in children):
-            yield name
-        waiting.extend(reversed(children))
+        yield node
+        waiting.extend(reversed(_list(node.children())))
         waiting.extend(_list(node.subqueries()))
     raise TransformError(f"the transforms' plan has more than {_NODES_MAX} operators")
 

@@ -1,4 +1,4 @@
-"""A user's transforms: found by `module:function`, checked against `with:`, applied in order."""
+"""A user's steps: functions found by `module:function`, queries; checked, and applied in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from eos.errors import EosError, TransformError
+from eos.transform import sql
 from eos.transform.guard import guarded
+from eos.transform.sql import Query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,14 +26,25 @@ if TYPE_CHECKING:
 _NOT_THE_USERS = ("site-packages", "pyspark", "py4j")
 
 
+class File(Protocol):
+    @property
+    def file(self) -> str: ...
+
+
 class Step(Protocol):
-    """What a pipeline file says of a transform."""
+    """What a pipeline file says of a transform: either a function or a query."""
 
     @property
-    def python(self) -> str: ...
+    def python(self) -> str | None: ...
 
     @property
     def arguments(self) -> Mapping[str, Any]: ...
+
+    @property
+    def sql(self) -> str | File | None: ...
+
+    @property
+    def name(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +55,14 @@ class Function:
     arguments: Mapping[str, Any]
     call: Callable[..., Any]
     modules: tuple[str, ...]  # the user's own modules: executors get them with the function
+    name: str = ""  # by which later queries may read what it returned
 
 
-def load(steps: Iterable[Step], project_root: Path, folder: Path) -> tuple[Function, ...]:
-    """Imports the functions. The two folders stay on `sys.path`.
+Transform = Function | Query
+
+
+def load(steps: Iterable[Step], project_root: Path, folder: Path) -> tuple[Transform, ...]:
+    """Imports the functions and reads the queries. The two folders stay on `sys.path`.
 
     `project_root` goes first, so that `pipelines.NAME.transform` is the user's. The pipeline's own
     folder goes last: a `types.py` in it must not stand before Python's.
@@ -58,7 +75,18 @@ def load(steps: Iterable[Step], project_root: Path, folder: Path) -> tuple[Funct
     _claim_pipelines(project_root / "pipelines")
     importlib.invalidate_caches()
     within = (project_root / "pipelines", folder)
-    return tuple(_load(step.python, step.arguments, within) for step in steps)
+    return tuple(_step(number, step, within) for number, step in enumerate(steps, 1))
+
+
+def _step(number: int, step: Step, within: Sequence[Path]) -> Transform:
+    name = step.name or ""
+    if step.python is not None:
+        return _load(step.python, step.arguments, within, name)
+    if isinstance(step.sql, str):
+        return Query(step.sql, f"SQL step `{name}`" if name else f"step {number} (SQL)", name)
+    assert step.sql is not None, "a step has a function or a query"
+    file, folder = step.sql.file, within[-1]
+    return Query(sql.read(file, folder), f"SQL file `{file}`", name, str(folder / file))
 
 
 def _claim_pipelines(folder: Path) -> None:
@@ -73,14 +101,19 @@ def _claim_pipelines(folder: Path) -> None:
         package.__path__ = [str(folder)]
 
 
-def apply(frame: DataFrame, functions: Iterable[Function]) -> DataFrame:
-    """The frame after all functions. Builds a plan and runs nothing."""
-    for function in functions:
-        frame = _apply(frame, function)
+def apply(frame: DataFrame, transforms: Iterable[Transform]) -> DataFrame:
+    """The frame after all steps. Builds a plan and runs nothing."""
+    stages: dict[str, DataFrame] = {}
+    for step in transforms:
+        frame = sql.ask(step, frame, stages) if isinstance(step, Query) else _apply(frame, step)
+        if step.name:
+            stages[step.name] = frame
     return frame
 
 
-def _load(reference: str, arguments: Mapping[str, Any], within: Sequence[Path]) -> Function:
+def _load(
+    reference: str, arguments: Mapping[str, Any], within: Sequence[Path], stage: str
+) -> Function:
     module_name, _, name = reference.partition(":")
     module = _module(reference, module_name)
     call = getattr(module, name, None)
@@ -95,7 +128,7 @@ def _load(reference: str, arguments: Mapping[str, Any], within: Sequence[Path]) 
         kind = type(call).__name__
         raise TransformError(f"transform `{reference}` is no function, it is of type {kind}")
     _check_arguments(reference, call, arguments)
-    return Function(reference, dict(arguments), call, _own_modules(within))
+    return Function(reference, dict(arguments), call, _own_modules(within), stage)
 
 
 def _module(reference: str, name: str) -> ModuleType:

@@ -281,6 +281,7 @@ def test_a_users_module_reaches_the_executors_without_being_installed(table, tmp
     class Step:
         python = "transform_t:enrich"
         arguments: dict[str, Any] = {}  # noqa: RUF012
+        sql = name = None
 
     functions = load([Step()], tmp_path, folder)
     assert set(functions[0].modules) == {"transform_t", "helper_t"}

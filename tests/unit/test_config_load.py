@@ -32,7 +32,7 @@ def problems(tmp_path: Path, text: str, **environ: str) -> list[tuple[int, int, 
     found = caught.value.fields["problems"]
     for problem in found:
         assert str(problem) in str(caught.value)
-    return [(line, column, message) for _, line, column, message in found]
+    return [(line, column, message) for _, line, column, message, _ in found]
 
 
 def test_the_smallest_pipeline_has_defaults(tmp_path):

@@ -37,7 +37,7 @@ def source(tmp_path: Path, start: str, text: str = PIPELINE) -> KafkaSource:
 def problem(tmp_path: Path, start: str, text: str = PIPELINE) -> tuple[int, int, str]:
     with pytest.raises(UsageError) as caught:
         source(tmp_path, start, text)
-    ((_, line, column, message),) = caught.value.fields["problems"]
+    ((_, line, column, message, _),) = caught.value.fields["problems"]
     return line, column, message
 
 

@@ -13,6 +13,8 @@ from eos.transform.functions import load
 class Step(NamedTuple):
     python: str
     arguments: dict[str, Any] = {}  # noqa: RUF012 - nobody changes it
+    sql: str | None = None
+    name: str | None = None
 
 
 @pytest.fixture

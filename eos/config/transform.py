@@ -1,0 +1,62 @@
+"""What happens to rows between source and sinks: steps, one after the other."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, Tag, model_validator
+
+from eos.config.base import MAPPING, WORD, Identifier, Strict, word_or_mapping
+from eos.sql_text import INPUT, not_a_query
+
+FUNCTION_PATTERN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
+
+
+def _query(text: str) -> str:
+    wrong = not_a_query(text)
+    if wrong:
+        raise ValueError(wrong)
+    return text
+
+
+class SqlFile(Strict):
+    """A path relative to the pipeline's folder."""
+
+    file: str = Field(min_length=1)
+
+
+Sql = Annotated[
+    Annotated[str, AfterValidator(_query), Tag(WORD)] | Annotated[SqlFile, Tag(MAPPING)],
+    word_or_mapping("expected a query, or a mapping with the key file"),
+]
+
+
+class Step(Strict):
+    """Either a plain function `DataFrame -> DataFrame`, whose further arguments are `with`, or a
+    query that reads `input`, the stage before. Later queries may read a step by its `name`."""
+
+    name: Identifier | None = None
+    python: Annotated[str, Field(pattern=FUNCTION_PATTERN)] | None = None
+    arguments: dict[str, Any] = Field(default_factory=dict, alias="with")
+    sql: Sql | None = None
+
+    @model_validator(mode="after")
+    def _is_one_of_two(self) -> Step:
+        if (self.python is None) == (self.sql is None):
+            raise ValueError("expected a step with either `python` or `sql`")
+        if self.sql is not None and self.arguments:
+            raise ValueError("expected `with` beside `python` only: a query takes no arguments")
+        if self.name is not None and self.name.lower() == INPUT:
+            raise ValueError(f"expected another name than `{INPUT}`: it is the stage before")
+        return self
+
+
+def steps_named_once(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    names = [step.name.lower() for step in steps if step.name]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"expected each name of a step once, `{twice[0]}` is there twice")
+    return steps
+
+
+Steps = Annotated[tuple[Step, ...], AfterValidator(steps_named_once)]

@@ -1,0 +1,86 @@
+"""An SQL step: a query over the stage before, `input`, and over earlier steps that have a name.
+
+The names are temporary views while Spark reads the query, and no longer: Spark puts their plans
+into the query's at once, so nothing of a micro-batch is left in the session for the next one. The
+text is Spark's own SQL, untouched: braces and dollars in it mean what they mean there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eos import sql_text
+from eos.errors import TransformError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_FILE_BYTES_MAX = 1_048_576
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query that was read. `label` is what messages call it."""
+
+    text: str
+    label: str
+    name: str = ""
+    file: str = ""
+
+
+def read(file: str, folder: Path) -> str:
+    """A query from a file, relative to the pipeline's folder."""
+    path = folder / file
+    try:
+        with path.open("rb") as opened:
+            raw = opened.read(_FILE_BYTES_MAX + 1)
+        if len(raw) > _FILE_BYTES_MAX:
+            raise TransformError(f"SQL file {path} is larger than {_FILE_BYTES_MAX} bytes")
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise TransformError(f"SQL file {path} is not UTF-8 text ({error})") from error
+    except OSError as error:
+        raise TransformError(
+            f"SQL file {path} can't be read: {error.strerror}",
+            hint="paths of SQL files begin at the pipeline's folder",
+        ) from error
+    wrong = sql_text.not_a_query(text)
+    if wrong:
+        raise TransformError(f"SQL file {path}: {wrong}")
+    return text
+
+
+def ask(query: Query, frame: DataFrame, stages: Mapping[str, DataFrame]) -> DataFrame:
+    """The query's rows. Builds a plan and runs nothing."""
+    spark = frame.sparkSession
+    used = sql_text.names(query.text)
+    known = {sql_text.INPUT: frame, **stages}
+    try:
+        with ExitStack() as views:
+            for name, stage in known.items():
+                if name.lower() in used:
+                    views.enter_context(_view(spark, name, stage))
+            return spark.sql(sql_text.stripped(query.text))
+    except Exception as error:
+        words = str(error).split("\n\nJVM stacktrace")[0].split(";\n")[0].strip()[:1000]
+        hint = ""
+        if "TABLE_OR_VIEW_NOT_FOUND" in words:
+            hint = f"a step may read {', '.join(f'`{name}`' for name in known)}, and Spark's tables"
+        elif "TEMP_TABLE_OR_VIEW_ALREADY_EXISTS" in words:
+            hint = "the session has a view by the name of a step: name the step differently"
+        raise TransformError(
+            f"{query.label} failed: {words}", hint=hint, reference=query.label
+        ) from error
+
+
+@contextmanager
+def _view(spark: SparkSession, name: str, frame: DataFrame) -> Iterator[None]:
+    frame.createTempView(name)  # never in the place of a view that is not ours
+    try:
+        yield
+    finally:
+        spark.catalog.dropTempView(name)

@@ -1,0 +1,32 @@
+"""A Spark session in the test's own process, without Kafka: for what a plan is and does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from pyspark.sql import SparkSession
+
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+@contextmanager
+def local_spark(name: str) -> Iterator[SparkSession]:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYSPARK_PYTHON", sys.executable)
+        builder = SparkSession.builder.master("local[1]").appName(name)
+        for key, value in CONF.items():
+            builder = builder.config(key, value)
+        session = builder.getOrCreate()
+        try:
+            yield session
+        finally:
+            session.stop()
