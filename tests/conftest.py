@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from support.brokers import LOOKS_OFTEN
 
 from eos.launch.embedded import EmbeddedKafka
 
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
-    """One real broker of the pinned version for the whole session. Use your own topics."""
+    """One real broker of the newest version for the whole session. Use your own topics."""
     with EmbeddedKafka(tmp_path_factory.mktemp("broker")) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="session")
+def older_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    """One that knows no transaction version 2. It looks for timed-out transactions often."""
+    root = tmp_path_factory.mktemp("older-broker")
+    with EmbeddedKafka(root, config=LOOKS_OFTEN, version="3.9") as kafka:
         yield kafka

@@ -31,7 +31,8 @@ NO_IDENTITY = Identity(-1, -1)
 
 
 class Profile(Enum):
-    """The broker's transaction version decides every request's API version (rule R6)."""
+    """Decides every request's API version (rule R6). TV2 is only for a cluster whose finalized
+    `transaction.version` says so; TV1 is right on every one that verifies partitions (KIP-890)."""
 
     TV1 = 1
     TV2 = 2
@@ -73,6 +74,13 @@ class ProduceAnswer(NamedTuple):
 class CommittedOffset(NamedTuple):
     offset: int
     metadata: str = ""
+
+
+class TransactionState(NamedTuple):
+    """What the coordinator knows of a transactional id (DescribeTransactions)."""
+
+    phase: str  # as Kafka's tools print it: "CompleteAbort"
+    identity: Identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +148,9 @@ class TransactionPort(Protocol):
         `on_sent` is called once the request's bytes were handed to the network and before its
         answer is awaited: the one moment of a transaction that a crash test can't reach else.
         """
+
+    def transaction_state(self, transactional_id: str, deadline: Deadline) -> TransactionState:
+        """Only looks. Raises EosError where there is no answer to give."""
 
     def forget_coordinators(self) -> None:
         """A coordinator moved (15, 16): the next request looks it up again."""

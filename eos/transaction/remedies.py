@@ -110,7 +110,7 @@ _BY_CODE: Final[dict[int, tuple[str, str]]] = {
     ),
     35: (
         "The broker does not speak the version of the request that the protocol needs.",
-        "Kafka 4.0 or later with transaction.version 2 is needed",
+        "Kafka 3.6 or later is needed",
     ),
     42: ("The request is malformed.", "is the transactional id empty? Otherwise report a bug"),
     44: (

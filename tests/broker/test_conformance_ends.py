@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from support.conformance import BOTH, Script, Scripts, answers
-from support.worlds import RealWorld, SimulatedWorld
+from support.conformance import BOTH, Script, Scripts, compare
 
 from eos.transaction.port import Profile
 
@@ -103,6 +102,5 @@ def tv1_keeps_the_epoch_through_an_end(s: Script):
 
 
 @script.each
-def test_the_simulated_broker_answers_as_the_real_one(wires, readers, function, profile):
-    real = answers(RealWorld(wires(profile), readers), function)
-    assert answers(SimulatedWorld(profile), function) == real
+def test_the_simulated_broker_answers_as_the_real_one(wires, readers_of, request, function, on):
+    compare(function, on, wires, readers_of(request.getfixturevalue(on.broker)))

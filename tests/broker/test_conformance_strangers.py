@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from support.conformance import BOTH, Script, Scripts, answers
-from support.worlds import RealWorld, SimulatedWorld
+from support.conformance import BOTH, NEWER, UPGRADED, Script, Scripts, compare
 
 from eos.transaction.port import Profile
 
@@ -45,9 +44,19 @@ def a_stale_epoch_is_refused_everywhere(s: Script):
     s.write(current, 0, "b")
     s.write(stale, 0, "a", adds=False)
     s.offsets(stale, {s.source(): 1}, adds=False)
+    s.end(stale, commit=True)
+    s.end(current, commit=True)
+    s.init(current)
+    s.look()
+
+
+# Before 4.0 a refused commit takes what the current epoch has pending with it: see test_older.py.
+@script(*BOTH, where=(NEWER, UPGRADED))
+def a_stale_epochs_offsets_change_nothing(s: Script):
+    stale = s.init()
+    current = s.init()
     s.offsets(current, {s.source(): 2})
     s.offsets(stale, {s.source(): 3}, adds=False)
-    s.end(stale, commit=True)
     s.end(current, commit=True)
     s.init(current)
     s.look()
@@ -82,6 +91,5 @@ def an_unknown_transactional_id(s: Script):
 
 
 @script.each
-def test_the_simulated_broker_answers_as_the_real_one(wires, readers, function, profile):
-    real = answers(RealWorld(wires(profile), readers), function)
-    assert answers(SimulatedWorld(profile), function) == real
+def test_the_simulated_broker_answers_as_the_real_one(wires, readers_of, request, function, on):
+    compare(function, on, wires, readers_of(request.getfixturevalue(on.broker)))

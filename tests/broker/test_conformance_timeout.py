@@ -1,25 +1,28 @@
-"""A timed-out transaction, on the simulated broker as on a real one that looks for it often."""
+"""A timed-out transaction, on the simulated broker as on real ones that look for it often."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.conformance import Script, answers
-from support.worlds import Readers, RealWorld, SimulatedWorld, reading
+from support.brokers import LOOKS_OFTEN
+from support.conformance import NEWER, OLDER, UPGRADED, On, Script, compare
+from support.worlds import Readers, reading
 
 from eos.deadline import Deadline
 from eos.launch.embedded import EmbeddedKafka
-from eos.transaction.port import Profile
 from eos.transaction.wire import Wire
 
 
 def a_timed_out_transaction(s: Script) -> None:
-    """Its owner may go on with (id, epoch); TV1 requests of the old epoch are refused as fenced."""
+    """On TV2 clusters its owner may go on with (id, epoch), on TV1 clusters nobody may: there the
+    coordinator's word tells it from a takeover."""
     identity = s.init(timeout_ms=1000)
     s.write(identity, 0, "a")
     s.offsets(identity, {s.source(): 1})
+    s.state()
     s.closed(after_ms=1000)
+    s.state()
     s.write(identity, 1, "late", adds=False)
     s.add(identity, s.target())
     s.add_offsets(identity)
@@ -28,6 +31,8 @@ def a_timed_out_transaction(s: Script) -> None:
     s.end(identity, commit=False)
     after = s.init(identity)
     s.init(identity)
+    s.state()
+    after = after if after.epoch >= 0 else s.init()
     s.write(after, 0, "b")
     s.init(s.end(after, commit=True))
     s.look()
@@ -35,22 +40,43 @@ def a_timed_out_transaction(s: Script) -> None:
 
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Readers]:
-    """A broker that looks for timed-out transactions five times a second, not every ten."""
-    looks = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
     root = tmp_path_factory.mktemp("impatient")
-    with EmbeddedKafka(root, config=looks) as kafka, reading(kafka.bootstrap, 2) as made:
+    with EmbeddedKafka(root, config=LOOKS_OFTEN) as kafka, reading(kafka.bootstrap, 2) as made:
         yield made
 
 
-@pytest.mark.parametrize("profile", Profile)
+@pytest.fixture(scope="module")
+def unfinished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Readers]:
+    """Newer brokers that were not told that all of them are: they end what is left open as older
+    ones do."""
+    root, features = tmp_path_factory.mktemp("unfinished"), {"transaction.version": 1}
+    with (
+        EmbeddedKafka(root, config=LOOKS_OFTEN, features=features) as kafka,
+        reading(kafka.bootstrap, 1) as made,
+    ):
+        yield made
+
+
+@pytest.fixture
+def older(readers_of: Callable[[EmbeddedKafka], Readers], older_broker: EmbeddedKafka) -> Readers:
+    return readers_of(older_broker)
+
+
+@pytest.mark.parametrize(
+    ("on", "where", "version"),
+    [
+        (NEWER, "impatient", 2),
+        (UPGRADED, "impatient", 2),
+        (OLDER, "unfinished", 1),
+        (OLDER, "older", 0),
+    ],
+    ids=["TV2", "TV1-upgraded", "TV1-unfinished", "TV1-older"],
+)
 def test_a_timeout_ends_a_transaction_as_it_does_for_real(
-    wires: Callable[..., Wire], impatient: Readers, profile: Profile
+    wires: Callable[..., Wire], request: pytest.FixtureRequest, on: On, where: str, version: int
 ) -> None:
-    world = RealWorld(wires(profile, impatient.bootstrap), impatient)
-    real = answers(world, a_timed_out_transaction)
-    assert answers(SimulatedWorld(profile), a_timed_out_transaction) == real
-
-
-def test_the_scripts_run_on_a_cluster_like_the_simulated_one(wire: Wire) -> None:
-    """Its own transaction version decides how it ends what a client left open."""
-    assert wire.transaction_version(Deadline.after_ms(20_000)) == 2
+    readers: Readers = request.getfixturevalue(where)
+    compare(a_timed_out_transaction, on, wires, readers)
+    looking, deadline = wires(None, readers.bootstrap), Deadline.after_ms(20_000)
+    assert looking.transaction_version(deadline) == version
+    assert looking.agree_on_profile(deadline) is looking.profile is on.server

@@ -1,4 +1,4 @@
-"""A broker that dies, a cluster that is too old, a process that forks."""
+"""A broker that dies, a process that forks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from eos.deadline import Backoff
-from eos.errors import NoAnswerError, UnsupportedBrokerError
+from eos.errors import NoAnswerError
 from eos.launch.embedded import EmbeddedKafka
 from eos.transaction.port import NO_IDENTITY, Identity, Profile, TopicPartition
 from eos.transaction.settings import KafkaSettings
@@ -73,23 +72,6 @@ def test_killed_broker_leaves_an_unknown_outcome_and_the_same_bytes_settle_it(
     end = wire.list_offsets([tp], "latest", committed=False, deadline=within())[tp]
     read = wire.read_records(tp, 0, end, committed=True, deadline=within())
     assert [record.value for record in read] == [b"a", b"b"]
-
-
-def test_cluster_without_transaction_version_2_is_refused_with_the_remedy(
-    own_broker, wires, within
-):
-    wire = wires(bootstrap=own_broker.bootstrap)
-    feature = ["--feature", "transaction.version=1"]
-    tool = ["org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", own_broker.bootstrap]
-    changed = own_broker.tool(*tool, "downgrade", *feature)
-    assert changed.returncode == 0, changed.stdout + changed.stderr
-    deadline, backoff = within(20_000), Backoff()
-    while wire.transaction_version(deadline) != 1:
-        assert not deadline.has_passed
-        backoff.sleep(deadline)
-    with pytest.raises(UnsupportedBrokerError, match=r"transaction\.version is 1") as caught:
-        wire.require_supported(within())
-    assert "upgrade --feature transaction.version=2" in caught.value.hint
 
 
 def test_closing_leaves_neither_thread_nor_file_descriptor(broker, topic, within):

@@ -7,7 +7,13 @@ import re
 import pytest
 
 from eos.errors import KafkaRefusedError, UnavailableError
-from eos.transaction.port import NO_IDENTITY, CommittedOffset, ProducerState, TopicPartition
+from eos.transaction.port import (
+    NO_IDENTITY,
+    CommittedOffset,
+    ProducerState,
+    Profile,
+    TopicPartition,
+)
 from eos.transaction.wire import cluster
 
 
@@ -138,4 +144,4 @@ def test_reads_settings_of_topics_and_brokers(wire, topic, within):
 
 def test_the_embedded_broker_is_supported(wire, within):
     assert wire.transaction_version(within()) == 2
-    wire.require_supported(within())
+    assert wire.agree_on_profile(within()) is Profile.TV2

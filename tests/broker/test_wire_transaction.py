@@ -137,7 +137,7 @@ def test_tv1_commits_and_keeps_its_identity_until_the_next_init(
     late = settled(
         lambda: wires(Profile.TV1).produce(name, {tp: make_batch(identity, 1, b"late")}, within())
     )
-    assert late[tp].error == 120
+    assert late[tp].error == 48
     assert begin(wire, name, identity).epoch == identity.epoch + 1
     assert values(tp) == [b"a"]
     assert wire.committed_offsets(group, within()) == offsets
@@ -156,7 +156,7 @@ def test_tv1_produce_to_a_partition_that_was_not_added_is_refused(
     wire, tp = wires(Profile.TV1), TopicPartition(topic, 0)
     identity = begin(wire, name)
     answer = settled(lambda: wire.produce(name, {tp: make_batch(identity, 0, b"a")}, within()))
-    assert answer[tp].error == 120
+    assert answer[tp].error == 48
 
 
 def test_pipelined_requests_to_one_leader_arrive_in_order(

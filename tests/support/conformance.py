@@ -7,7 +7,8 @@ to come again (markers are still being written, a coordinator loads) are repeate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
 import pytest
 
@@ -21,7 +22,7 @@ from eos.transaction.port import (
     Profile,
     TopicPartition,
 )
-from support.worlds import SOURCE, TARGETS, World
+from support.worlds import SOURCE, TARGETS, Readers, RealWorld, SimulatedWorld, World
 
 AGAIN = {14, 15, 16, 19, 51}
 BOTH = tuple(Profile)
@@ -105,6 +106,16 @@ class Script:
         )
         return self._note(Api.END_TXN, answer)
 
+    def state(self, name="id"):
+        """What the coordinator knows, once it has finished what it is at."""
+        deadline, backoff = Deadline.after_ms(20_000), Backoff()
+        name = self.world.name(name)
+        found = self.world.port.transaction_state(name, deadline)
+        while found.phase.startswith("Prepare") and not deadline.has_passed:
+            backoff.sleep(deadline)
+            found = self.world.port.transaction_state(name, deadline)
+        self.trace.append(("state", found.phase, *self._numbered(found.identity)))
+
     def look(self, group="group"):
         """Reads everything back, once the markers are written."""
         partitions = [self.target(number) for number in range(3)]
@@ -129,9 +140,11 @@ class Script:
         if answer.error:
             self.trace.append((api, answer.error))
             return NO_IDENTITY
-        number = self._ids.setdefault(answer.identity.producer_id, len(self._ids))
-        self.trace.append((api, 0, number, answer.identity.epoch))
+        self.trace.append((api, 0, *self._numbered(answer.identity)))
         return answer.identity
+
+    def _numbered(self, identity) -> tuple[int, int]:
+        return self._ids.setdefault(identity.producer_id, len(self._ids)), identity.epoch
 
     def _ask(self, request: Callable[[Deadline], object]):
         deadline, backoff = Deadline.after_ms(20_000), Backoff()
@@ -148,15 +161,28 @@ def _codes(answer) -> set[int]:
     return {answer.error}
 
 
+class On(NamedTuple):
+    """A client's profile, on a cluster: the fixture of its broker, and its transaction version."""
+
+    profile: Profile
+    broker: str
+    server: Profile
+
+
+# TV1 stays right on a cluster that is upgraded while a client runs.
+NEWER, UPGRADED = (On(profile, "broker", Profile.TV2) for profile in (Profile.TV2, Profile.TV1))
+OLDER = On(Profile.TV1, "older_broker", Profile.TV1)
+
+
 class Scripts:
-    """The scripts of one test file, each with the profiles that it runs under."""
+    """The scripts of one test file, each with the profiles that it runs under, and where."""
 
     def __init__(self) -> None:
-        self._cases: list[tuple[Callable[[Script], None], Profile]] = []
+        self._cases: list[tuple[Callable[[Script], None], On]] = []
 
-    def __call__(self, *profiles: Profile):
+    def __call__(self, *profiles: Profile, where: Collection[On] = (NEWER, UPGRADED, OLDER)):
         def register(function):
-            self._cases.extend((function, profile) for profile in profiles)
+            self._cases.extend((function, on) for on in where if on.profile in profiles)
             return function
 
         return register
@@ -164,11 +190,17 @@ class Scripts:
     @property
     def each(self) -> pytest.MarkDecorator:
         """Parametrizes a test; what is registered after it runs too, since the list is shared."""
-        return pytest.mark.parametrize(("function", "profile"), self._cases, ids=_name)
+        return pytest.mark.parametrize(("function", "on"), self._cases, ids=_name)
 
 
-def _name(of: Callable[[Script], None] | Profile) -> str:
-    return of.name if isinstance(of, Profile) else of.__name__
+def _name(of: Callable[[Script], None] | On) -> str:
+    return f"{of.profile.name}-{of.broker}" if isinstance(of, On) else of.__name__
+
+
+def compare(function: Callable[[Script], None], on: On, wires, readers: Readers) -> None:
+    """The same script on both, step by step."""
+    real = answers(RealWorld(wires(on.profile, readers.bootstrap), readers), function)
+    assert answers(SimulatedWorld(on.profile, on.server), function) == real
 
 
 def answers(world: World, function: Callable[[Script], None]) -> list[tuple]:

@@ -44,8 +44,8 @@ class World:
 
 
 class SimulatedWorld(World):
-    def __init__(self, profile: Profile) -> None:
-        self.broker = SimulatedBroker({TARGETS: 3, SOURCE: 2})
+    def __init__(self, profile: Profile, server: Profile = Profile.TV2) -> None:
+        self.broker = SimulatedBroker({TARGETS: 3, SOURCE: 2}, server)
         super().__init__(SimulatedPort(self.broker, profile))
 
     def read(self, partitions, *, committed):

@@ -66,7 +66,7 @@ def free_port():
 
 def test_refused_connection_is_one_sentence_with_the_address_and_the_likely_cause(free_port):
     with wire_to(f"127.0.0.1:{free_port}") as wire, pytest.raises(UnavailableError) as caught:
-        wire.require_supported(Deadline.after_ms(600))
+        wire.agree_on_profile(Deadline.after_ms(600))
     assert f"no broker of 127.0.0.1:{free_port} answers" in caught.value.message
     assert "ECONNREFUSED" in caught.value.message
     assert "nothing listens there" in caught.value.hint

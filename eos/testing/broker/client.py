@@ -19,6 +19,7 @@ from eos.transaction.port import (
     ProduceAnswer,
     Profile,
     TopicPartition,
+    TransactionState,
 )
 
 LATE_MAX = 16  # requests that wait for `deliver_late`
@@ -115,6 +116,10 @@ class SimulatedPort:
         end = self._broker.transactions.end
         request = partial(end, transactional_id, identity, commit, self._profile)
         return self._ask(deadline, Api.END_TXN, request, IdentityAnswer)
+
+    def transaction_state(self, transactional_id: str, _deadline: Deadline) -> TransactionState:
+        found = self._broker.transactions.by_name[transactional_id]
+        return TransactionState(found.phase.value, found.identity)
 
     def forget_coordinators(self) -> None:
         """There is one broker, and it does not move."""

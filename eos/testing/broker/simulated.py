@@ -33,7 +33,7 @@ from eos.transaction.port import (
 )
 
 UNKNOWN_TOPIC_OR_PARTITION, NOT_ENOUGH_REPLICAS = 3, 19
-OPERATION_NOT_ATTEMPTED, TRANSACTION_ABORTABLE = 55, 120
+INVALID_TXN_STATE, OPERATION_NOT_ATTEMPTED = 48, 55
 
 
 class SimulatedBroker:
@@ -164,7 +164,7 @@ class SimulatedBroker:
                 CONCURRENT_TRANSACTIONS: NOT_ENOUGH_REPLICAS,
             }
             return told.get(error, error)
-        return 0 if at in found.partitions else TRANSACTION_ABORTABLE
+        return 0 if at in found.partitions else INVALID_TXN_STATE
 
     def commit_offsets(
         self,
@@ -199,7 +199,7 @@ class SimulatedBroker:
         else:
             found, error = self.transactions.check(name, identity)
             if found is not None and group not in found.groups:
-                error = TRANSACTION_ABORTABLE
+                error = INVALID_TXN_STATE
         if error == PRODUCER_FENCED or (not error and self._group(group).is_fenced(identity)):
             return INVALID_PRODUCER_EPOCH
         return error

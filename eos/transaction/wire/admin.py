@@ -221,7 +221,8 @@ def group_state(cluster: Cluster, group: str, deadline: Deadline) -> str:
             response = cluster.ask(
                 lambda: cluster.coordinator(Kind.GROUP, group, deadline),
                 # DescribeGroups would know the groups of the classic protocol only.
-                lambda: ListGroupsRequest(version=5, states_filter=[], types_filter=[]),
+                # Kafka 3.6 and 3.7 know no later version; this one lists groups of all types.
+                lambda: ListGroupsRequest(version=4, states_filter=[]),
                 deadline,
             )
         except NoCoordinatorError as none:
@@ -245,25 +246,41 @@ def broker_config(cluster: Cluster, name: str, deadline: Deadline) -> str:
     return _config(cluster, _BROKER, str(broker), name, deadline)
 
 
+def broker_configs(cluster: Cluster, name: str, deadline: Deadline) -> dict[int, str]:
+    """Of every broker, for what each may have set for itself."""
+
+    def make(node: int) -> Any:
+        return _describe_config(_BROKER, str(node), name)
+
+    answers = cluster.ask_each(make, deadline)
+    return {node: _value(answer, f"broker {node}", name) for node, answer in answers.items()}
+
+
 def _config(cluster: Cluster, kind: int, resource: str, name: str, deadline: Deadline) -> str:
     def make() -> Any:
-        return DescribeConfigsRequest(
-            version=4,
-            resources=[
-                DescribeConfigsRequest.DescribeConfigsResource(
-                    resource_type=kind, resource_name=resource, configuration_keys=[name]
-                )
-            ],
-            include_synonyms=False,
-            include_documentation=False,
-        )
+        return _describe_config(kind, resource, name)
 
     if kind == _BROKER:
         response = cluster.ask(lambda: int(resource), make, deadline)
-    else:
-        response = cluster.ask_any(make, deadline)
+        return _value(response, f"broker {resource}", name)
+    return _value(cluster.ask_any(make, deadline), f"topic {resource}", name)
+
+
+def _describe_config(kind: int, resource: str, name: str) -> Any:
+    return DescribeConfigsRequest(
+        version=4,
+        resources=[
+            DescribeConfigsRequest.DescribeConfigsResource(
+                resource_type=kind, resource_name=resource, configuration_keys=[name]
+            )
+        ],
+        include_synonyms=False,
+        include_documentation=False,
+    )
+
+
+def _value(response: Any, where: str, name: str) -> str:
     result = response.results[0]
-    where = f"topic {resource}" if kind == _TOPIC else f"broker {resource}"
     if result.error_code:
         raise refused("DescribeConfigs", result.error_code, where, result)
     for config in result.configs:

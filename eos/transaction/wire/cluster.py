@@ -146,6 +146,25 @@ class Cluster:
         assert error is not None  # tries() gives one at least
         raise error
 
+    def ask_each(self, make: Callable[[int], Any], deadline: Deadline) -> dict[int, Any]:
+        """The answer of every broker that the cluster lists; one that dies leaves the list."""
+        answers: dict[int, Any] = {}
+        silent: set[int] = set()
+        for _ in tries(deadline):
+            listed = {int(broker.node_id) for broker in self.metadata((), deadline).brokers}
+            for node in sorted(listed - answers.keys()):
+                answer = self.try_once(node, make(node), deadline)
+                if answer is not None:
+                    answers[node] = answer
+            silent = listed - answers.keys()
+            if not silent:
+                return {node: answers[node] for node in listed}
+        raise UnavailableError(
+            f"broker {min(silent)} is listed by the cluster and does not answer",
+            hint="is it alive, and can its advertised listener be reached from here?",
+            brokers=sorted(silent),
+        )
+
     def try_once(self, node: Node, request: Any, deadline: Deadline) -> Any:
         """None if no answer came; then the leaders are looked up again before the next try."""
         try:

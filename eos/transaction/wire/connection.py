@@ -364,7 +364,7 @@ def _not_offered(
     has = "doesn't know it" if offered is None else f"offers {offered[0]} to {offered[1]}"
     return UnsupportedBrokerError(
         f"{pending.api} version {request.API_VERSION} is needed, and {address} {has}",
-        hint="brokers from 4.0 with transaction.version 2 are supported",
+        hint="Kafka 3.6 is the oldest that is supported",
         api=pending.api,
         address=address,
     )

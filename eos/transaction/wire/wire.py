@@ -17,9 +17,10 @@ from eos.transaction.port import (
     ProducerState,
     Profile,
     TopicPartition,
+    TransactionState,
 )
 from eos.transaction.settings import KafkaSettings
-from eos.transaction.wire import admin, features, records, requests
+from eos.transaction.wire import admin, features, records, requests, transactions
 from eos.transaction.wire.admin import At
 from eos.transaction.wire.cluster import Cluster, Kind, NoCoordinatorError, TopicInfo, not_sent
 from eos.transaction.wire.connection import Connections
@@ -210,6 +211,9 @@ class Wire:
             return IdentityAnswer(error.error, message=error.message)
         return self._seen(requests.ended(response, identity))
 
+    def transaction_state(self, transactional_id: str, deadline: Deadline) -> TransactionState:
+        return transactions.transaction_state(self._cluster, transactional_id, deadline)
+
     def forget_coordinators(self) -> None:
         self._cluster.forget_coordinators()
 
@@ -317,8 +321,24 @@ class Wire:
         return features.transaction_version(self._cluster, deadline)
 
     def require_supported(self, deadline: Deadline) -> None:
-        """Raises `UnsupportedBrokerError` if this release can't keep its promise there."""
-        features.require_supported(self._cluster, deadline)
+        self.agree_on_profile(deadline)
+
+    def agree_on_profile(self, deadline: Deadline) -> Profile:
+        """Takes the profile that the cluster can keep, or raises `UnsupportedBrokerError`.
+
+        To be called before the fence, so that nobody is fenced by who can't run then, and once
+        more after it: only what is read after an init holds for the requests that follow it
+        (KAFKA-18227). Then it is kept until the end of this process. A cluster that is upgraded
+        meanwhile goes on serving TV1; the next start finds TV2.
+        """
+        found = features.profile_of(self._cluster, deadline)
+        if self._profile is Profile.TV2 and found is Profile.TV1:
+            raise UnavailableError(
+                "the cluster's transaction.version was lowered while this pipeline started",
+                hint="start it again: it then uses what the cluster has",
+            )
+        self._profile = self._profile or found
+        return self._profile
 
     def read_records(
         self,

@@ -1,0 +1,46 @@
+"""What a transaction coordinator knows of a transactional id."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafka.protocol.admin import DescribeTransactionsRequest
+
+from eos.deadline import Deadline
+from eos.errors import UnavailableError
+from eos.transaction.outcomes import name_of
+from eos.transaction.port import Identity, TransactionState
+from eos.transaction.wire.admin import refused
+from eos.transaction.wire.cluster import Cluster, Kind, NoCoordinatorError, tries
+
+_RETRIED = frozenset({14, 15, 16})
+
+
+def transaction_state(
+    cluster: Cluster, transactional_id: str, deadline: Deadline
+) -> TransactionState:
+    def make() -> Any:
+        return DescribeTransactionsRequest(version=0, transactional_ids=[transactional_id])
+
+    error = 0
+    for _ in tries(deadline):
+        try:
+            response = cluster.ask(
+                lambda: cluster.coordinator(Kind.TRANSACTION, transactional_id, deadline),
+                make,
+                deadline,
+            )
+        except NoCoordinatorError as none:
+            raise refused("FindCoordinator", none.error, transactional_id) from none
+        found = response.transaction_states[0]
+        error = found.error_code
+        if error == 0:
+            identity = Identity(found.producer_id, found.producer_epoch)
+            return TransactionState(str(found.transaction_state), identity)
+        if error not in _RETRIED:
+            raise refused("DescribeTransactions", error, transactional_id)
+        cluster.forget_coordinators()
+    raise UnavailableError(
+        f"DescribeTransactions of {transactional_id} answered {name_of(error)} until the deadline",
+        error=error,
+    )

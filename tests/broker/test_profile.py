@@ -1,0 +1,148 @@
+"""Which profile a cluster gets: by its transaction version, and by what all of its brokers do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from eos.deadline import Backoff, Deadline
+from eos.errors import UnavailableError, UnsupportedBrokerError
+from eos.launch.embedded import EmbeddedKafka
+from eos.transaction.port import Profile
+from eos.transaction.wire import Wire
+
+VERIFICATION = "transaction.partition.verification.enable"
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+AGREES = Callable[[], Profile]
+
+
+@pytest.fixture(scope="module")
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    """A cluster that was not told that all its brokers are new, and that these tests may change."""
+    root, features = tmp_path_factory.mktemp("profile"), {"transaction.version": 1}
+    with EmbeddedKafka(root, config=AUTHORIZER, features=features) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def admin(own_broker: EmbeddedKafka) -> AdminClient:
+    return AdminClient({"bootstrap.servers": own_broker.bootstrap})
+
+
+@pytest.fixture
+def agrees(wires: Callable[..., Wire], own_broker: EmbeddedKafka) -> AGREES:
+    """A start's first question."""
+    wire = wires(None, own_broker.bootstrap)
+    return lambda: wire.agree_on_profile(Deadline.after_ms(20_000))
+
+
+def until(is_so: Callable[[], bool], what: str) -> None:
+    deadline, backoff = Deadline.after_ms(20_000), Backoff()
+    while not is_so():
+        assert not deadline.has_passed, what
+        backoff.sleep(deadline)
+
+
+def refusal(agrees: AGREES) -> UnsupportedBrokerError | None:
+    try:
+        agrees()
+    except UnsupportedBrokerError as error:
+        return error
+    return None
+
+
+def set_config(admin: AdminClient, value: str) -> None:
+    entry = ConfigEntry(VERIFICATION, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(20)
+
+
+@pytest.fixture
+def off(admin: AdminClient) -> Iterator[None]:
+    set_config(admin, "false")
+    yield
+    set_config(admin, "true")
+
+
+def acl(operation: AclOperation, permission: AclPermissionType) -> AclBinding:
+    return AclBinding(
+        ResourceType.BROKER,  # librdkafka's word for Cluster
+        "kafka-cluster",
+        ResourcePatternType.LITERAL,
+        "User:ANONYMOUS",
+        "*",
+        operation,
+        permission,
+    )
+
+
+@pytest.fixture
+def unreadable(admin: AdminClient) -> Iterator[None]:
+    rules = [
+        acl(AclOperation.ALL, AclPermissionType.ALLOW),
+        acl(AclOperation.DESCRIBE_CONFIGS, AclPermissionType.DENY),
+    ]
+    for rule in rules:
+        admin.create_acls([rule])[rule].result(20)
+    yield
+    every = AclBindingFilter(
+        ResourceType.ANY,
+        None,
+        ResourcePatternType.ANY,
+        None,
+        None,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    admin.delete_acls([every])[every].result(20)
+
+
+def test_brokers_that_verify_get_tv1(agrees: AGREES) -> None:
+    until(lambda: refusal(agrees) is None, "still refused")
+    assert agrees() is Profile.TV1
+
+
+@pytest.mark.usefixtures("off")
+def test_a_broker_that_does_not_verify_is_refused_with_the_way_out(agrees: AGREES) -> None:
+    until(lambda: refusal(agrees) is not None, "not refused")
+    error = refusal(agrees)
+    assert error is not None
+    assert f"{VERIFICATION} is off on broker 1" in error.message
+    assert f"--add-config {VERIFICATION}=true" in error.hint
+    assert "--feature transaction.version=2" in error.hint
+
+
+@pytest.mark.usefixtures("unreadable")
+def test_a_setting_that_may_not_be_read_is_not_taken_for_granted(agrees: AGREES) -> None:
+    until(lambda: refusal(agrees) is not None, "not refused")
+    error = refusal(agrees)
+    assert error is not None
+    assert "can't be read: DescribeConfigs of broker 1: CLUSTER_AUTHORIZATION_FAILED (31)" in (
+        error.message
+    )
+    assert "DESCRIBE_CONFIGS on Cluster" in error.hint
+
+
+def test_a_cluster_that_was_lowered_meanwhile_costs_another_start(
+    wires: Callable[..., Wire], own_broker: EmbeddedKafka
+) -> None:
+    before = wires(Profile.TV2, own_broker.bootstrap)
+    with pytest.raises(UnavailableError, match="was lowered"):
+        before.agree_on_profile(Deadline.after_ms(20_000))
