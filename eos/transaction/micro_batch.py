@@ -152,11 +152,9 @@ class MicroBatches:
             self.coordinator.abort(Deadline.after_ms(STEP_TIMEOUT_MS))
         except Exception as failed:  # noqa: BLE001 - any of them would hide `error`
             unended = failed
+        is_wanted = not self.is_stopping or bool(self.points.kind)  # the clean end's note is
         will_redo = (
-            recovery is Recovery.REDO
-            and number < ATTEMPTS_MAX
-            and unended is None
-            and not self.is_stopping
+            recovery is Recovery.REDO and number < ATTEMPTS_MAX and unended is None and is_wanted
         )
         self.bus.emit(events.AttemptFailed(batch_id, number, _reason(error), will_redo))
         if unended is not None:

@@ -69,6 +69,17 @@ def test_a_note_in_doubt_is_settled_by_the_ledger(strike):
     assert [json.loads(each.value)["kind"] for each in kinds] == ["start", "attempt", "stop"]
 
 
+def test_the_clean_end_is_noted_by_another_attempt_although_the_run_is_stopping():
+    """A replaced owner's init may abort it once: without the note the pipeline stays taken."""
+    world = World()
+    world.run(0)
+    world.batches.is_stopping = True
+    world.broker.arm(Fault(Api.END_TXN, Strike.LOSE_REQUEST, times=TRIES))
+    world.batches.note("stop")
+    assert world.ledger_body()["kind"] == "stop"
+    assert [event.will_redo for event in world.of_kind(events.AttemptFailed)] == [True]
+
+
 def test_idle_is_refreshed_once_in_its_time_and_not_beside_a_micro_batch():
     world = World()
     world.run(0)
