@@ -19,7 +19,8 @@ from eos.recover.change import Change, Verb
 from eos.recover.view import View, look, readable, soon
 from eos.run.ownership import RunLock, require_free
 from eos.run.source import LiveSource
-from eos.run.take import take
+from eos.run.start import require_no_members
+from eos.run.take import still_ours, take
 from eos.transaction.wire import Wire
 
 
@@ -50,16 +51,18 @@ def act(planned: Plan, wire: Wire, verb: Verb, *, why: str, take_over: bool) -> 
             if change.after is None:
                 _rename(planned, change)
                 return Done(change)
-        taken = take(planned, wire, CrashPlan.from_environment(), soon(), is_forced=take_over)
         source = LiveSource(planned, wire)
+        require_no_members(planned, source, soon())
+        taken = take(planned, wire, CrashPlan.from_environment(), soon(), is_forced=take_over)
         view = View(planned, source, taken.ledger, taken.last, readable(planned))
-        change = verb(view)
+        with still_ours(taken.coordinator):
+            change = verb(view)
         if change.after is None:
             _rename(planned, change)
             return Done(change)
         batches = taken.batches(view.position, source, bus)
         batches.note("recovery", change.after, change.note(why))
-        written = taken.ledger.look(soon())
+        written = taken.ledger.read_last(soon())  # a look could come before the commit's marker
         # Last: whoever dies before it has the note, and a start takes a fresh one all the same.
         _rename(planned, change)
         return Done(change, None if written is None else written.offset)

@@ -17,6 +17,7 @@ class Way(NamedTuple):
     does: str
 
 
+_TOPICS = ("gone", "recreated", "left_out")  # all of them are forgotten at once
 _ACCEPT = Way("--accept-start", "goes on without what is gone, and writes down what that is")
 _ASIDE = Way("--set-checkpoint-aside", "goes on where the ledger ends, in a fresh checkpoint")
 _ADOPT = Way("--adopt-checkpoint", "goes on where the checkpoint ends")
@@ -93,11 +94,9 @@ def findings(
 def _ways(
     case: str, errors: Sequence[EosError], history: Sequence[Record], limits: Bounds | None
 ) -> tuple[Way, ...]:
-    if case in ("gone", "recreated"):
+    if case in _TOPICS:
         topics = [
-            str(error.fields["topic"])
-            for error in errors
-            if error.fields.get("case") in ("gone", "recreated")
+            str(error.fields["topic"]) for error in errors if error.fields.get("case") in _TOPICS
         ]
         words = " ".join(f"--forget-topic {topic}" for topic in topics)
         return (Way(words, "forgets them: one that was made anew is read from its beginning"),)

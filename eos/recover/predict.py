@@ -56,7 +56,8 @@ class Prediction:
         except EosError as error:
             if error.recovery not in {Recovery.STOP, Recovery.USAGE}:
                 raise
-            self.errors.append(error)
+            if error.message not in [known.message for known in self.errors]:
+                self.errors.append(error)
             return None
 
 

@@ -69,7 +69,7 @@ def where_to_go_on(
     require_same_topics(name, position, source.topic_ids(position.topic_ids))
     _require_all_read(planned, source, position, deadline)
     source.require_there(position.ends)
-    _require_no_members(planned, source, deadline)
+    require_no_members(planned, source, deadline)
     _compare_group(name, position, source, bus)
     return inherited(planned, last)
 
@@ -110,7 +110,7 @@ def choose_checkpoint(planned: Plan, files: Files, position: Position) -> str:
 def _beginning(planned: Plan, source: LiveSource, deadline: Deadline) -> Position:
     found = _source_topics(planned, source.wire, deadline)
     partitions, name = _partitions(found), planned.names.pipeline
-    _require_no_members(planned, source, deadline)
+    require_no_members(planned, source, deadline)
     if not is_at_own_group(planned.source.start, planned.names.group):
         _require_no_history(planned, source.group_offsets(partitions))
     ends = resolve(
@@ -160,7 +160,7 @@ def _require_all_read(
         )
 
 
-def _require_no_members(planned: Plan, source: LiveSource, deadline: Deadline) -> None:
+def require_no_members(planned: Plan, source: LiveSource, deadline: Deadline) -> None:
     """The broker refuses offsets from outside of a group that has members, at the first commit."""
     group_name = planned.names.group
     state = source.wire.group_state(group_name, deadline)

@@ -182,8 +182,8 @@ class Pipeline:
         offset, told_offset = done.pop("ledger_offset"), told.pop("ledger_offset")
         assert told_offset is None
         assert done.pop("command") is None
-        renames = [[name for name, _ in each.pop("renames")] for each in (told, done)]
-        assert renames[0] == renames[1]  # the new names have the time in them
+        renames = [dict(each.pop("renames")) for each in (told, done)]
+        assert renames[0].keys() == renames[1].keys()  # the new names have the time in them
         assert done == told
         if offset is not None:
             note = self.last().note or {}
@@ -192,7 +192,7 @@ class Pipeline:
             assert {key: note[key] for key in ("verb", "ends", "lost")} == {
                 key: done[key] for key in ("verb", "ends", "lost")
             }
-        return done
+        return {**done, "renames": renames[1]}
 
     # --- what is there -------------------------------------------------------------------------
 
@@ -284,6 +284,7 @@ class Running:
         self.batches: MicroBatches = taken.batches(position, source, self.told)
         self.location = choose_checkpoint(planned, LocalFiles(), position)
         self.batches.note("start")
+        self.settled()
         self.starts = starting_offsets(planned, wire, position, soon())
         self.spark = Folder(Path(self.location))
         self.wire = wire
@@ -296,6 +297,7 @@ class Running:
         """One micro-batch: the one that had no end, or the next."""
         step = self.plan(records)
         self.batches.run(step, lambda _identity, floors: self._ran(step, floors))
+        self.settled()
         if is_noted:
             self.spark.commit(step.batch_id)
 
@@ -320,6 +322,11 @@ class Running:
     def stop(self) -> None:
         self.batches.is_stopping = True
         self.batches.note("stop")
+        self.settled()
+
+    def settled(self) -> None:
+        """Waits for the commit's marker: the broker answers before it writes it."""
+        self.batches.ledger.read_last(soon())
 
     def _ran(self, step: Step, floors: Ends) -> list[Any]:
         starts = {tp: floors.get(tp, step.starts.get(tp, 0)) for tp in step.ends}

@@ -1,0 +1,140 @@
+"""`--rewind-to`: back to a position that the ledger had."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from support.recovered import Pipeline
+
+from eos.run import topics
+
+
+@pytest.fixture(autouse=True)
+def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "_PASSES_WITHIN_MS", 300)
+
+
+@pytest.fixture
+def ran(pipeline: Pipeline) -> Pipeline:
+    """Ledger: 0 start, 2 micro-batch 0 up to 5, 4 micro-batch 1 up to 8, 6 stop."""
+    return pipeline.ran(5, 3)
+
+
+def times(pipeline: Pipeline) -> dict[int, datetime]:
+    """When each record was written."""
+    history = pipeline.explained().json["history"]
+    return {
+        each["offset"]: datetime.fromisoformat(each["at"].replace("Z", "+00:00"))
+        for each in history
+    }
+
+
+def test_back_to_a_record_what_came_after_is_read_again(ran: Pipeline) -> None:
+    did = ran.did("--rewind-to", "2")
+    assert did["ends"] == {ran.source: {"0": [8, 5], "1": [8, 5]}}
+    assert did["group"] == did["ends"]
+    assert did["says"][1] == (
+        f"6 offsets of {ran.source}-0, {ran.source}-1 are read again: what they gave is written a "
+        f"second time to {ran.name}.out"
+    )
+    assert (ran.last().position.batch_id, ran.last().position.is_reset) == (0, True)
+    assert ran.group() == {0: 5, 1: 5}
+    assert ran.explained().code == 0
+    with ran.running() as run:
+        assert run.location.endswith("/0002")
+        run.step()
+        assert [set(step.starts.values()) for step in run.read] == [{5}]
+
+
+def test_a_rewind_is_undone_by_going_to_a_later_record(ran: Pipeline) -> None:
+    ran.did("--rewind-to", "2")
+    did = ran.did("--rewind-to", "4")
+    assert did["ends"] == {ran.source: {"0": [5, 8], "1": [5, 8]}}
+    assert "are skipped: this pipeline will not read them" in did["says"][1]
+
+
+def test_a_time_means_the_last_record_at_or_before_it(ran: Pipeline) -> None:
+    at = times(ran)
+    offset = {"verb": "--rewind-to 2"}
+    exact = at[2].isoformat()
+    later = (at[4] - timedelta(milliseconds=1)).astimezone(timezone(timedelta(hours=5)))
+    bare = at[2].replace(tzinfo=None).isoformat()  # without a zone: UTC
+    for time in (exact, later.isoformat(), bare, exact.replace("+00:00", "Z")):
+        assert ran.recover("--rewind-to", time, "--json").json.items() >= offset.items(), time
+    too_early = (at[0] - timedelta(milliseconds=1)).isoformat()
+    refused = ran.recover("--rewind-to", too_early, "--yes")
+    assert (refused.code, "no record that old: its first record is 0" in refused.err) == (2, True)
+    assert ran.recover("--rewind-to", "2099-01-01").out.startswith("nothing to do")
+
+
+@pytest.mark.parametrize(
+    ("to", "words"),
+    [
+        ("3", "no committed record at offset 3; the one before is 2; the next is 4"),
+        ("99", "no committed record at offset 99; the one before is 6\n"),
+        ("yesterday", "neither an offset of the ledger nor a time"),
+        ("-1", "neither an offset of the ledger nor a time"),
+    ],
+)
+def test_what_is_no_record_is_refused(ran: Pipeline, to: str, words: str) -> None:
+    refused = ran.recover(f"--rewind-to={to}", "--yes")
+    assert (refused.code, words in refused.err) == (2, True), refused
+
+
+def test_an_empty_ledger_has_nothing_to_go_back_to(pipeline: Pipeline) -> None:
+    for to in ("0", "2099-01-01"):
+        refused = pipeline.recover("--rewind-to", to, "--yes")
+        assert (refused.code, "no record that old: it is empty" in refused.err) == (2, True)
+
+
+def test_records_that_the_source_no_longer_has_are_refused(ran: Pipeline) -> None:
+    ran.truncate(1, 6)
+    refused = ran.recover("--rewind-to", "2", "--yes")
+    assert refused.code == 2
+    assert f"is at offset 5 of {ran.source}-1, which has 6 to 8" in refused.err
+    assert "the source no longer has those records" in refused.err
+
+
+def test_to_where_the_ledger_is_there_is_nothing_to_do(ran: Pipeline) -> None:
+    before = ran.ledger_ends()
+    done = ran.recover("--rewind-to", "6", "--yes")
+    assert (done.code, done.out.splitlines()[0]) == (0, "nothing to do")
+    assert ran.ledger_ends() == before
+
+
+def test_a_partition_that_was_not_known_then_begins_again(ran: Pipeline) -> None:
+    ran.add_partitions(3)
+    ran.fill(2)
+    with ran.running() as run:
+        run.step()
+        run.stop()
+    assert ran.ends() == {ran.source: {"0": 10, "1": 10, "2": 2}}
+    did = ran.did("--rewind-to", "4")
+    assert did["ends"][ran.source]["2"] == [2, None]
+    assert f"{ran.source}-2: not known then, so it is read from its beginning" in did["says"][-1]
+    with ran.running() as run:
+        run.step()
+        assert {tp.partition: at for tp, at in run.read[0].starts.items()} == {0: 8, 1: 8, 2: 0}
+
+
+def test_over_a_topic_that_was_made_anew_only_the_others_go_back(pipeline: Pipeline) -> None:
+    pipeline.pattern = f"{pipeline.name}[.](in|more)"
+    pipeline.declare()
+    more = f"{pipeline.name}.more"
+    pipeline.create(more, 1)
+    pipeline.fill(4, more)
+    pipeline.ran(5, 3)
+    pipeline.delete(more)
+    pipeline.create(more, 1)
+    pipeline.fill(2, more)
+    pipeline.did("--forget-topic", more)
+    forgotten = pipeline.recover("--rewind-to", "2", "--json").json
+    assert f"{more} was forgotten since, and stays so" in forgotten["says"]
+    with pipeline.running() as run:
+        run.step()
+        run.stop()
+    did = pipeline.did("--rewind-to", "2")
+    assert did["ends"] == {pipeline.source: {"0": [8, 5], "1": [8, 5]}}
+    assert f"{more} was made anew since, and stays where it is" in did["says"]
+    assert pipeline.ends()[more] == {"0": 2}
