@@ -1,0 +1,173 @@
+"""The end of a producer id's epochs: another producer id, and nothing else that anybody sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from support.copy import Copy, Job
+from support.played import At
+from support.proxied import SOURCE, Ended, ProxiedKafka, run
+from support.proxy import Do
+from support.worn import wear
+
+from eos.deadline import Backoff, Deadline
+from eos.errors import AttemptFailedError, FencedError
+from eos.observe import events
+from eos.transaction import micro_batch
+from eos.transaction.coordinator import Coordinator
+from eos.transaction.port import CommittedOffset, Identity, TopicPartition
+from eos.transaction.protocol import EPOCH_LAST
+from eos.transaction.wire import Wire
+
+ATTEMPTS = 33_000
+RECORDS = 12  # of each partition: three micro-batches
+ROTATES_IN = 1  # the number of the micro-batch that ends with another producer id
+END_TXN = 3  # its EndTxn, counted from the start record's on
+
+
+def soon() -> Deadline:
+    return Deadline.after_ms(60_000)
+
+
+@pytest.fixture
+def worn(proxied: ProxiedKafka, job: Callable[..., Job]) -> Iterator[Callable[..., Job]]:
+    """A job whose micro-batch 1 will have the last epoch, or with `epoch` left for its start."""
+    wires: list[Wire] = []
+
+    def make(epoch: int = EPOCH_LAST - 3, **options: int) -> Job:
+        made = job(records=RECORDS, **options)
+        wires.append(made.wire(".worn"))
+        direct = proxied.broker.nodes[0].ports.client
+        assert wear(wires[-1], direct, made.name, epoch).epoch == epoch
+        return made
+
+    yield make
+    for wire in wires:
+        wire.close()
+
+
+@pytest.mark.timeout(600)  # 33,000 round trips
+def test_33_000_attempts_each_have_an_identity_of_their_own(wire, name):
+    """Empty ones, hours of a pipeline's life: once around the epochs, and on."""
+    owner = Coordinator(wire, name, name, 60_000, backoff=lambda: Backoff(first_ms=1))
+    first = before = owner.fence(soon())
+    rotated: list[Identity] = []
+    for _ in range(ATTEMPTS):
+        assert owner.begin(soon()) == before
+        after = owner.abort(soon())
+        if after.producer_id != before.producer_id:
+            assert before.epoch == EPOCH_LAST
+            assert after.epoch == 0
+            rotated.append(after)
+        else:
+            assert after.epoch == before.epoch + 1
+        before = after
+    assert len(rotated) == 1
+    assert rotated[0].producer_id != first.producer_id
+
+
+def test_micro_batches_go_on_across_the_rotation_and_the_old_identity_is_over(
+    proxied, worn, make_batch
+):
+    """Also for the very request that brought the new one, when it comes again."""
+    small = worn()
+    rule = proxied.proxy.rule("EndTxn", Do.NOTHING, client=small.name, nth=END_TXN)
+    with Copy(small, At("ledger_record:after", rule.repeat, nth=3)) as copy:
+        copy.start()
+        used = []
+        for _ in range(2):
+            used.append(copy.coordinator.identity)
+            copy.step()
+        old, new = used[-1], copy.coordinator.identity
+        assert [one.epoch for one in used] == [EPOCH_LAST - 1, EPOCH_LAST]
+        assert new.producer_id != old.producer_id
+        assert new.epoch == 0
+        assert copy.step()  # with the ghost in it
+        assert not copy.told.of(events.AttemptFailed)
+        refused(copy.writers, small, old, make_batch)
+        copy.stop()
+    proxied.check(small)
+
+
+def refused(wire: Wire, job: Job, old: Identity, make_batch: Callable[..., bytes]) -> None:
+    """Whatever a zombie with this identity may send."""
+    target = TopicPartition(job.target, 0)
+    batch = {target: make_batch(old, 0, b"of a zombie")}
+    offsets = {TopicPartition(SOURCE, 0): CommittedOffset(1)}
+    answers = [
+        wire.produce(job.name, batch, soon())[target],
+        *wire.commit_offsets(job.name, old, job.name, offsets, soon()).values(),
+        wire.init_producer_id(job.name, 60_000, old, soon()),
+        wire.end_txn(job.name, old, commit=True, deadline=soon()),
+        wire.end_txn(job.name, old, commit=False, deadline=soon()),
+    ]
+    assert all(answer.error in {47, 49, 90} for answer in answers), answers
+
+
+@pytest.mark.parametrize("do", [Do.LOSE_ANSWER, Do.HOLD_REQUEST], ids=["answer lost", "late"])
+def test_a_rotation_whose_answer_is_lost_gives_the_same_identity_again(proxied, worn, do):
+    small = worn(request_timeout_ms=500)
+    rule = proxied.proxy.rule("EndTxn", do, client=small.name, nth=END_TXN)
+    ended = run(small)
+    assert rule.struck
+    assert ended == Ended([0, 1, 2], [], None)
+    proxied.check(small)
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives a step up sooner, so that it leaves an attempt in doubt."""
+    monkeypatch.setattr(micro_batch, "STEP_TIMEOUT_MS", 1_500)
+
+
+@pytest.mark.usefixtures("hurried")
+def test_a_rotation_in_doubt_is_settled_by_the_ledger(proxied, worn):
+    small, proxy = worn(request_timeout_ms=500), proxied.proxy
+    proxy.rule("EndTxn", Do.LOSE_ANSWER, client=small.name, nth=END_TXN, times=10_000)
+    init = proxy.rule("InitProducerId", Do.NOTHING, client=small.name, nth=2)
+    ended = run(small, At("end_txn_answered:after", proxy.clear_rules, nth=2))
+    assert init.struck
+    assert ended == Ended([0, 1, 2], [], None)
+    proxied.check(small)
+
+
+@pytest.mark.usefixtures("hurried")
+def test_an_init_of_the_last_epoch_that_is_repeated_looks_like_a_takeover(proxied, worn):
+    """With any other epoch the broker gives the same answer again. Here it has a new producer id,
+    of which the old one's owner can't prove that it was meant: we stop, and nothing is lost."""
+    small, proxy = worn(request_timeout_ms=500), proxied.proxy
+    proxy.rule("EndTxn", Do.LOSE_ANSWER, client=small.name, nth=END_TXN, times=10_000)
+    rule = proxy.rule("InitProducerId", Do.LOSE_ANSWER, client=small.name, nth=2)
+    ended = run(small)
+    assert rule.struck
+    assert isinstance(ended.error, FencedError)
+    assert ended.committed == [0]
+    proxy.clear_rules()
+    assert run(small).error is None
+    proxied.check(small)
+
+
+def test_an_abort_at_the_rotation_whose_answer_is_lost_is_repeated(proxied, worn):
+    small = worn(request_timeout_ms=500)
+    rule = proxied.proxy.rule("EndTxn", Do.LOSE_ANSWER, client=small.name, nth=END_TXN)
+
+    def fail() -> None:
+        raise AttemptFailedError("on purpose")
+
+    ended = run(small, At("offsets:after", fail, nth=2))
+    assert rule.struck
+    assert ended == Ended([0, 1, 2], ["on purpose"], None)
+    proxied.check(small)
+
+
+def test_a_start_when_no_epoch_is_left_takes_another_producer_id(proxied, worn):
+    small = worn(EPOCH_LAST)
+    rule = proxied.proxy.rule("InitProducerId", Do.LOSE_ANSWER, client=small.name)
+    assert run(small).error is None
+    assert rule.struck
+    proxied.check(small)
+
+
+def test_the_logs_of_all_of_them_are_well_formed(behind_proxy):
+    behind_proxy.check_logs("rotation-*.*")
