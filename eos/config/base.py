@@ -12,6 +12,18 @@ Topic = Annotated[str, Field(pattern=TOPIC_PATTERN)]
 IDENTIFIER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,99}$"
 Identifier = Annotated[str, Field(pattern=IDENTIFIER_PATTERN)]
 
+# Every row has these, whatever is made of the bytes.
+KAFKA_COLUMNS = (
+    "key",
+    "value",
+    "headers",
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestampType",
+)
+
 # Which of two forms of a value is meant, so that only its own problems are told. `problems` leaves
 # these words out of a place: they stand in no file.
 WORD, MAPPING = "(a word)", "(a mapping)"

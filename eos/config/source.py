@@ -15,7 +15,8 @@ from pydantic import (
     model_validator,
 )
 
-from eos.config.base import MAPPING, WORD, Strict, Topic, word_or_mapping
+from eos.config import ddl
+from eos.config.base import KAFKA_COLUMNS, MAPPING, WORD, Identifier, Strict, Topic, word_or_mapping
 from eos.config.words import instant_ms, topic_pattern
 
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -106,5 +107,54 @@ class KafkaSource(Strict):
         return topic in self.topic_names
 
 
+def _schema(text: str) -> str:
+    ddl.columns(text)
+    return text
+
+
+class Json(Strict):
+    """JSON objects by a schema as Spark writes it. Its columns stand beside Kafka's own, or, with
+    `as`, in one column of that name. A column that is NOT NULL has to be there."""
+
+    schema_text: Annotated[str, AfterValidator(_schema)] = Field(alias="json")
+    column: Identifier | None = Field(default=None, alias="as")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that it brings."""
+        return (self.column,) if self.column else tuple(c.name for c in self.columns)
+
+    @property
+    def columns(self) -> tuple[ddl.Column, ...]:
+        return ddl.columns(self.schema_text)
+
+
+Read = Annotated[
+    Annotated[Literal["binary", "string"], Tag(WORD)] | Annotated[Json, Tag(MAPPING)],
+    word_or_mapping("expected binary, string, or a mapping with the key json"),
+]
+
+
 class Source(Strict):
+    """What is read, and as what. Malformed is what is no JSON, or does not fit its schema, or is
+    no UTF-8 text: with `fail` such a record ends the run, with `drop` it is left out, counted."""
+
     kafka: KafkaSource
+    key: Read = "binary"
+    value: Read = "binary"
+    on_error: Literal["fail", "drop"] = "fail"
+
+    @model_validator(mode="after")
+    def _names_columns_once(self) -> Source:
+        taken = {name.lower(): "Kafka's own column" for name in KAFKA_COLUMNS}
+        for what, read in (("key", self.key), ("value", self.value)):
+            names = read.names if isinstance(read, Json) else ()
+            clashing = [name for name in names if name.lower() in taken]
+            if clashing:
+                told = ", ".join(f"`{name}` ({taken[name.lower()]})" for name in clashing)
+                raise ValueError(
+                    f"expected other columns of the {what} than {told}; `as: NAME` beside `json` "
+                    "puts them into one column of that name"
+                )
+            taken |= {name.lower(): f"a column of the {what}" for name in names}
+        return self

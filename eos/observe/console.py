@@ -12,6 +12,7 @@ from typing import TextIO
 
 from eos.observe import events
 
+_ALARMING = (events.AttemptFailed, events.RecordsDropped, events.Warned)
 _YELLOW, _END = "\x1b[33m", "\x1b[0m"
 
 
@@ -52,6 +53,11 @@ def line(event: events.Event) -> str | None:
                 f"warning: micro-batch {event.batch_id}, attempt {event.attempt} failed: "
                 f"{event.reason}; {then}"
             )
+        case events.RecordsDropped():
+            return (
+                f"warning: micro-batch {event.batch_id}: {event.records:,} malformed dropped, the "
+                f"first is {event.topic}-{event.partition} at offset {event.offset}"
+            )
         case events.Stopped():
             return f"pipeline {event.pipeline} stopped: {event.reason}"
         case events.Warned():
@@ -60,7 +66,7 @@ def line(event: events.Event) -> str | None:
 
 
 def _colour(event: events.Event) -> str:
-    return _YELLOW if isinstance(event, events.AttemptFailed | events.Warned) else ""
+    return _YELLOW if isinstance(event, _ALARMING) else ""
 
 
 def _size(count: int) -> str:

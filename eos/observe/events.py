@@ -53,6 +53,17 @@ class MicroBatchCommitted(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RecordsDropped(Event):
+    """Of a committed micro-batch: source records that could not be read, and the first of them."""
+
+    batch_id: int
+    records: int
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped(Event):
     pipeline: str
     reason: str

@@ -10,10 +10,11 @@ from eos.encode.codec import Codec
 from eos.encode.partition import Partitioner
 from eos.encode.stage import SinkSpec
 from eos.plan.names import Names
+from eos.read.decode import Decode, Format
 
 if TYPE_CHECKING:
     from eos.config.model import KafkaSink, PipelineFile, Profile
-    from eos.config.source import KafkaSource
+    from eos.config.source import KafkaSource, Read, Source
     from eos.transform.functions import Transform
 
 
@@ -42,6 +43,7 @@ class Plan:
     trigger_every_ms: int | None  # None: everything that is there, then the end
     transaction_timeout_ms: int
     deployment: str
+    decode: Decode = field(default_factory=Decode)
     parallelism: int = 1
     message_bytes_max: Mapping[str, int] = field(default_factory=dict)
 
@@ -94,6 +96,24 @@ def plan(
         trigger_every_ms=pipeline.trigger.every_ms,
         transaction_timeout_ms=pipeline.transaction.timeout_ms,
         deployment=profile.deployment_name,
+        decode=decode(pipeline.source),
+    )
+
+
+def decode(source: Source) -> Decode:
+    return Decode(_format(source.key), _format(source.value), source.on_error)
+
+
+def _format(read: Read) -> Format:
+    if isinstance(read, str):
+        return Format(read)
+    columns = read.columns
+    return Format(
+        "json",
+        read.schema_text,
+        tuple(column.name for column in columns),
+        tuple(column.name for column in columns if column.is_required),
+        read.column or "",
     )
 
 

@@ -13,6 +13,7 @@ from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, Transfo
 from eos.faults import CrashPlan
 from eos.observe import events
 from eos.plan.plan import Plan
+from eos.read.decode import NONE
 from eos.read.offset_log import Checkpoint, Ranges
 from eos.run.session import ARROW_BYTES_MAX
 from eos.run.source import LiveSource
@@ -63,11 +64,12 @@ class PipelineQuery:
         self.source = source
         self._crash = crash
         self._query_id = ""
+        self._dropped = NONE  # of the attempt that was executed last
         self.error: Exception | None = None
 
     def check(self, stream: DataFrame) -> None:
         """Refuses, before anything runs, what Spark or this release would refuse as a stream."""
-        out = apply(stream, self._plan.transforms)
+        out = self._transformed(stream)
         check_stateless(out)
         self._columns(out)
         found = unstable(out)
@@ -84,10 +86,30 @@ class PipelineQuery:
             self._query_id = self._query_id or self._checkpoint.query_id()
             ranges = self._checkpoint.ranges(batch_id)
             step = Step(self._query_id, batch_id, ranges.starts, ranges.ends)
+            self._dropped = NONE
             self._micro_batches.run(step, self._execution(frame, batch_id, ranges))
+            self._tell_dropped(batch_id)
         except Exception as error:
             self.error = self.error or error
             raise
+
+    def _transformed(self, frame: DataFrame) -> DataFrame:
+        return apply(self._plan.decode.apply(frame), self._plan.transforms)
+
+    def _require_readable(self, job: DataFrame, receipts: Sequence[Receipt]) -> None:
+        decode = self._plan.decode
+        self._dropped = decode.found(job, sum(receipt.records for receipt in receipts))
+        decode.require_none(self._dropped, self._plan.names.pipeline)
+
+    def _tell_dropped(self, batch_id: int) -> None:
+        """After the commit: what a failed attempt left out is left out again by the next."""
+        dropped = self._dropped
+        if dropped.records:
+            self._micro_batches.bus.emit(
+                events.RecordsDropped(
+                    batch_id, dropped.records, dropped.topic, dropped.partition, dropped.offset
+                )
+            )
 
     def _execution(
         self, frame: DataFrame, batch_id: int, ranges: Ranges
@@ -95,9 +117,11 @@ class PipelineQuery:
         def execute(identity: Identity, floors: Ends) -> Sequence[Receipt]:
             targets = self._targets()
             try:
-                out = apply(_above(frame, floors), self._plan.transforms)
+                out = self._transformed(_above(frame, floors))
                 job = self._job(self._columns(out), batch_id, ranges, targets, identity)
-                return receipt.check(job.collect(), targets)
+                receipts = receipt.check(job.collect(), targets)
+                self._require_readable(job, receipts)
+                return receipts
             except EosError:
                 raise
             except Exception as error:

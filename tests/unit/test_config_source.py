@@ -15,6 +15,7 @@ from eos.config.model import PipelineFile
 from eos.config.source import KafkaSource, StartAt
 from eos.config.words import instant_ms
 from eos.errors import UsageError
+from eos.plan.plan import decode
 
 PIPELINE = """\
 version: 1
@@ -130,3 +131,56 @@ def test_the_schema_shows_every_form():
     assert partitions["additionalProperties"]["type"] == "integer"
     assert {"topic", "topics", "pattern"} <= kafka.keys()
     assert not re.search(r"\(a (word|mapping)\)", json.dumps(schema))
+
+
+FORMATS = PIPELINE.replace("{start}", "latest").replace("sink:", "  {read}\nsink:")
+
+
+@pytest.mark.parametrize(
+    ("read", "key", "value"),
+    [
+        ("value: string", ("binary", ()), ("string", ())),
+        (
+            "key: {{json: 'id INT NOT NULL'}}\n  value: {{json: 'a INT, b INT', as: order}}",
+            ("json", ("id",)),
+            ("json", ("a", "b")),
+        ),
+    ],
+)
+def test_keys_and_values_are_bytes_text_or_json(tmp_path, read, key, value):
+    source(tmp_path, "", FORMATS.replace("{read}", read))
+    found = decode(load_pipeline(tmp_path / "pipeline.yaml", {}).source)
+    assert (found.key.kind, found.key.columns) == key
+    assert (found.value.kind, found.value.columns) == value
+    assert found.value.column == ("order" if value[0] == "json" else "")
+    assert found.key.required == key[1]
+    assert found.on_error == "fail"
+    assert not found.is_plain
+
+
+@pytest.mark.parametrize(
+    ("read", "column", "message"),
+    [
+        ("value: strin", 10, "expected binary or string, got `strin`; did you mean `string`?"),
+        ("value: 7", 10, "expected binary, string, or a mapping with the key json"),
+        ("value: {{json: a INT, az: b}}", 24, "unknown key `az`; known here: json, as"),
+        ("value: {{json: a BIGNT}}", 17, "got `BIGNT`; did you mean `BIGINT`?"),
+        ("value: {{json: a INT, as: a b}}", 28, "expected a name of letters, digits and `_`"),
+        ("on_error: dorp", 13, "expected fail or drop, got `dorp`; did you mean `drop`?"),
+        (
+            "value: {{json: 'a INT, Topic INT, value INT'}}",
+            3,
+            "than `Topic` (Kafka's own column), `v",
+        ),
+        ("value: {{json: a INT, as: offset}}", 3, "`offset` (Kafka's own column)"),
+        (
+            "value: {{json: 'a INT'}}\n  key: {{json: 'b INT, A INT'}}",
+            3,
+            "than `a` (a column of the key); `as: NAME` beside `json`",
+        ),
+    ],
+)
+def test_what_is_no_way_to_read_is_told_at_its_place(tmp_path, read, column, message):
+    line, found, told = problem(tmp_path, "", FORMATS.replace("{read}", read))
+    assert message in told
+    assert (line, found) == ((4 if column == 3 else 7), column)

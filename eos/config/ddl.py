@@ -1,0 +1,149 @@
+"""Schemas as Spark writes them (`order_id BIGINT, lines ARRAY<STRUCT<sku: STRING>>`), read without
+Spark, so that a wrong one is told before anything starts.
+
+What JSON can't hold, such as an interval, is refused. Spark reads the same text at the start.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import NamedTuple
+
+# fmt: off
+_PLAIN = (
+    "bigint", "binary", "boolean", "byte", "date", "double", "float", "int", "integer", "long",
+    "real", "short", "smallint", "string", "timestamp", "timestamp_ltz", "timestamp_ntz", "tinyint",
+    "variant",
+)
+_DECIMALS = ("decimal", "dec", "numeric")
+# fmt: on
+_NESTED = ("array", "map", "struct")
+_WORD = re.compile(
+    r"\s+|(`(?:[^`]|``)+`|[A-Za-z_]\w*|\d+|'(?:[^'\\]|\\.|'')*'|[<>(),:]|.)", re.DOTALL
+)
+_DEPTH_MAX = 20
+_END = "the end"
+
+
+class Column(NamedTuple):
+    name: str
+    is_required: bool  # NOT NULL
+
+
+def columns(text: str) -> tuple[Column, ...]:
+    """Raises ValueError with what was expected, and what stands there."""
+    reader = _Reader([word for word in _WORD.findall(text) if word])
+    found = reader.columns(_END, 0)
+    names = [column.name.lower() for column in found]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"expected each column once, whatever its letters: `{twice[0]}` is twice")
+    return tuple(found)
+
+
+class _Reader:
+    def __init__(self, words: list[str]) -> None:
+        self._words = [*words, _END]
+        self._at = 0
+
+    def columns(self, closing: str, depth: int) -> list[Column]:
+        if depth > _DEPTH_MAX:
+            raise ValueError(f"expected a schema that nests at most {_DEPTH_MAX} deep")
+        found = []
+        while True:
+            name = self._name()
+            if depth and self._next() == ":":  # in a STRUCT only
+                self._take()
+            self._type(name, depth)
+            found.append(Column(name, self._is_required(name)))
+            word = self._take()
+            if word == closing:
+                return found
+            if word != ",":
+                raise ValueError(
+                    f"expected `,` or {_shown(closing)} after column `{name}`, got {_shown(word)}"
+                )
+
+    def _name(self) -> str:
+        word = self._take()
+        if word.startswith("`") and len(word) > 1:
+            return word[1:-1].replace("``", "`")
+        if word == _END or not re.fullmatch(r"[A-Za-z_]\w*", word):
+            raise ValueError(
+                f"expected the name of a column, got {_shown(word)}; backticks hold any name"
+            )
+        return word
+
+    def _type(self, column: str, depth: int) -> None:
+        word = self._take()
+        kind = word.lower()
+        if kind in _PLAIN:
+            return
+        if kind in _DECIMALS:
+            self._precision(kind)
+        elif kind in _NESTED:
+            self._expect("<", f"after {kind.upper()}")
+            if kind == "struct":
+                self.columns(">", depth + 1)
+                return
+            if depth > _DEPTH_MAX:
+                raise ValueError(f"expected a schema that nests at most {_DEPTH_MAX} deep")
+            if kind == "map":
+                self._type(column, depth + 1)
+                self._expect(",", "between the key's and the value's type of a MAP")
+            self._type(column, depth + 1)
+            self._expect(">", f"at the end of {kind.upper()}")
+        else:
+            known = [*_PLAIN, *_DECIMALS, *_NESTED]
+            close = difflib.get_close_matches(kind, known, n=1)
+            told = f"; did you mean `{close[0].upper()}`?" if close else ""
+            raise ValueError(
+                f"expected the type of column `{column}`, such as BIGINT, DOUBLE, STRING or "
+                f"TIMESTAMP, got {_shown(word)}{told}"
+            )
+
+    def _precision(self, kind: str) -> None:
+        if self._next() != "(":
+            return
+        self._take()
+        for number in range(2):
+            word = self._take()
+            if not word.isdigit():
+                raise ValueError(f"expected a number in {kind.upper()}(...), got {_shown(word)}")
+            if number or self._next() != ",":
+                break
+            self._take()
+        self._expect(")", f"after the numbers of {kind.upper()}")
+
+    def _is_required(self, column: str) -> bool:
+        """In Spark's order: NOT NULL, then COMMENT."""
+        is_required = self._next().lower() == "not"
+        if is_required:
+            self._take()
+            word = self._take()
+            if word.lower() != "null":
+                raise ValueError(f"expected NOT NULL after column `{column}`, got NOT {word}")
+        if self._next().lower() == "comment":
+            self._take()
+            word = self._take()
+            if not word.startswith("'"):
+                raise ValueError(f"expected a text in quotes after COMMENT, got {_shown(word)}")
+        return is_required
+
+    def _expect(self, wanted: str, where: str) -> None:
+        word = self._take()
+        if word != wanted:
+            raise ValueError(f"expected `{wanted}` {where}, got {_shown(word)}")
+
+    def _next(self) -> str:
+        return self._words[self._at]
+
+    def _take(self) -> str:
+        word = self._words[self._at]
+        self._at = min(self._at + 1, len(self._words) - 1)
+        return word
+
+
+def _shown(word: str) -> str:
+    return word if word == _END else f"`{word}`"

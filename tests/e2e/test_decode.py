@@ -1,0 +1,188 @@
+"""Kafka's bytes as columns on a real Spark: what is read, what is malformed, and what it costs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from support.local_spark import local_spark
+
+from eos.errors import AttemptFailedError, RecordRefusedError
+from eos.read.decode import NONE, Decode, Format, Malformed
+from eos.transform.check import check_stateless
+from eos.transform.functions import apply
+from eos.transform.sql import Query
+
+pytestmark = pytest.mark.spark
+
+KAFKA = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+ORDER = Format(
+    "json", "id BIGINT, name STRING, `a b` DOUBLE, at TIMESTAMP", ("id", "name", "a b", "at")
+)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with local_spark("decode") as session:
+        session.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+        yield session
+
+
+def records(spark: SparkSession, *values: bytes | None, key: bytes | None = b"k") -> DataFrame:
+    rows = [(key, value, "in", 1, offset, None) for offset, value in enumerate(values)]
+    return spark.createDataFrame(rows, KAFKA)
+
+
+def read(decode: Decode, frame: DataFrame) -> tuple[list[dict], Malformed]:
+    out = decode.apply(frame)
+    rows = [row.asDict(recursive=True) for row in out.collect()]
+    return rows, decode.found(out, len(rows))
+
+
+def test_json_columns_stand_beside_kafkas(spark):
+    value = b'{"name": "x", "id": 7, "a b": 1, "other": [1], "at": "2026-11-21T10:00:00"}'
+    decode = Decode(value=ORDER)
+    ((row,), malformed) = read(decode, records(spark, value))
+    assert malformed == NONE
+    columns = [
+        "key",
+        "value",
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "id",
+        "name",
+        "a b",
+        "at",
+    ]
+    assert list(row) == columns
+    assert (row["id"], row["name"], row["a b"]) == (7, "x", 1.0)
+    assert (bytes(row["value"]), row["topic"], row["offset"]) == (value, "in", 0)
+    # Read as UTC's, whatever zone the session has.
+    utc = decode.apply(records(spark, value)).selectExpr("unix_seconds(at) AS s").collect()[0].s
+    assert utc == 1795255200
+
+
+def test_a_key_is_read_likewise_and_a_struct_holds_what_would_clash(spark):
+    decode = Decode(
+        key=Format("json", "id INT", ("id",)),
+        value=Format("json", "id INT, topic STRING", ("id", "topic"), column="order"),
+    )
+    frame = records(spark, b'{"id": 2, "topic": "t"}', None, key=b'{"id": 1}')
+    (row, tombstone), malformed = read(decode, frame)
+    assert malformed == NONE
+    assert (row["id"], row["order"], row["topic"]) == (1, {"id": 2, "topic": "t"}, "in")
+    assert (tombstone["id"], tombstone["order"], tombstone["value"]) == (1, None, None)
+
+
+def test_text_is_text_and_bytes_that_are_none_are_malformed(spark):
+    decode = Decode(value=Format("string"))
+    rows, malformed = read(decode, records(spark, b"a", b"\xff", b"", None, "\u00fc".encode()))
+    assert [row["value"] for row in rows] == ["a", "", None, "\u00fc"]
+    assert malformed == Malformed(1, "in", 1, 1)
+    assert bytes(rows[0]["key"]) == b"k"
+
+
+BROKEN = {
+    "no json": b"{",
+    "not an object": b"3",
+    "a list": b'[{"id": 1}]',
+    "null": b"null",
+    "nothing": b"",
+    "blanks": b" \n ",
+    "another type": b'{"id": "x"}',
+    "a fraction": b'{"id": 1.5}',
+    "too large": b'{"id": 99999999999999999999}',
+    "no time": b'{"at": "yesterday"}',
+    "no utf-8": b'{"name": "\xff"}',
+    "required, and null": b'{"name": null}',
+}
+
+
+@pytest.mark.parametrize("why", BROKEN)
+def test_what_can_not_be_read_is_left_out_and_counted(spark, why):
+    order = Format(ORDER.kind, ORDER.schema, ORDER.columns, ("name",) if "required" in why else ())
+    decode = Decode(value=order, on_error="drop")
+    good = b' \n {"name": "x"}'
+    rows, malformed = read(decode, records(spark, good, BROKEN[why], good, BROKEN[why]))
+    assert [row["offset"] for row in rows] == [0, 2]
+    assert malformed == Malformed(2, "in", 1, 1)
+    decode.require_none(malformed, "orders")
+
+
+def test_the_first_is_told_by_topic_partition_and_offset(spark):
+    rows = [(b"k", b"{", topic, 9 - offset, offset, None) for topic in "ba" for offset in (5, 3, 4)]
+    frame = spark.createDataFrame(rows, KAFKA).repartition(3)
+    decode = Decode(value=ORDER)
+    _, malformed = read(decode, frame)
+    assert malformed == Malformed(6, "a", 4, 5)
+    with pytest.raises(RecordRefusedError) as caught:
+        decode.require_none(malformed, "orders")
+    told = caught.value.message
+    assert "orders: the record a-4 at offset 5 can't be read" in told
+    assert "and 5 more of this micro-batch" in told
+    assert caught.value.fields["source_offset"] == 5
+    decode.require_none(NONE, "orders")
+
+
+def test_each_record_is_parsed_once_whatever_the_transforms_ask(spark):
+    decode = Decode(value=ORDER, on_error="drop")
+    query = Query("SELECT id, id * 2 AS twice, name FROM input WHERE id > 1 AND name = 'x'", "q")
+    out = apply(decode.apply(records(spark, b'{"id": 2, "name": "x"}', b"{")), [query])
+    plan = out._jdf.queryExecution().optimizedPlan().toString()
+    assert plan.count("from_json(") == 1
+    assert [row.twice for row in out.collect()] == [4]
+    assert decode.found(out, 1).records == 1
+
+
+def test_a_union_of_the_input_with_itself_counts_a_record_once(spark):
+    decode = Decode(value=ORDER, on_error="drop")
+    query = Query("SELECT id FROM input UNION ALL SELECT -id FROM input WHERE id > 0", "q")
+    out = apply(decode.apply(records(spark, b'{"id": 2}', b"{")), [query])
+    assert sorted(row.id for row in out.collect()) == [-2, 2]
+    assert decode.found(out, 2) == Malformed(1, "in", 1, 1)
+
+
+def test_rows_that_nobody_counted_do_not_pass(spark):
+    decode = Decode(value=ORDER)
+    nothing = decode.apply(records(spark, b"{")).where("false")
+    nothing.collect()
+    assert decode.found(nothing, 0) == NONE
+    with pytest.raises(AttemptFailedError):
+        decode.found(nothing, 1)
+
+
+def test_bytes_that_stay_bytes_cost_nothing(spark):
+    frame = records(spark, b"x")
+    assert Decode().apply(frame) is frame
+    assert Decode().found(frame, 5) == NONE
+
+
+def test_the_stream_may_run(spark):
+    stream = spark.readStream.format("rate").load()
+    as_kafka = stream.selectExpr(
+        "CAST(null AS BINARY) AS key",
+        "CAST('{}' AS BINARY) AS value",
+        "'t' AS topic",
+        "0 AS partition",
+        "value AS offset",
+        "timestamp",
+        "0 AS timestampType",
+    )
+    for decode in (Decode(value=ORDER), Decode(key=Format("string"), on_error="drop")):
+        check_stateless(decode.apply(as_kafka))
+
+
+def test_a_schema_that_passes_here_passes_in_spark(spark):
+    schema = (
+        "a DEC(10, 2) NOT NULL COMMENT 'it''s', b ARRAY<STRUCT<x: INT, `y z` MAP<STRING, DATE>>>, "
+        "c NUMERIC, d TIMESTAMP_NTZ, e VARIANT, f REAL, date DATE"
+    )
+    decode = Decode(value=Format("json", schema, (*"abcdef", "date"), ("a",)))
+    value = {"a": 1.5, "b": [{"x": 1, "y z": {"k": "2026-01-01"}}], "c": 3, "f": 1, "e": {}}
+    rows, malformed = read(decode, records(spark, json.dumps(value).encode(), b"{}"))
+    assert [str(row["a"]) for row in rows] == ["1.50"]
+    assert malformed.records == 1
