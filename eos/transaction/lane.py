@@ -60,7 +60,7 @@ class Lane:
     partition: TopicPartition
     identity: Identity
     leader: int | None = None
-    is_checked: bool = False
+    is_entered: bool = False
     items: deque[Item] = field(default_factory=deque)
     failure: EosError | None = None
     cause: EosError | None = None

@@ -12,6 +12,16 @@ def cause_and_hint(api: Api, code: int) -> tuple[str, str] | None:
     return _BY_REQUEST.get((api, code)) or _BY_CODE.get(code)
 
 
+_INCOMPLETE: Final = (
+    (
+        "The former transaction of this transactional id is not complete; it stays so while one of"
+        " its partitions has no leader."
+    ),
+    (
+        "kafka-transactions.sh describe --transactional-id names the partitions; bring their"
+        " brokers back"
+    ),
+)
 _BY_REQUEST: Final[dict[tuple[Api, int], tuple[str, str]]] = {
     (Api.FIND_COORDINATOR, 53): (
         "The principal may not see the transactional id.",
@@ -21,16 +31,8 @@ _BY_REQUEST: Final[dict[tuple[Api, int], tuple[str, str]]] = {
         "The principal may not see the consumer group.",
         "grant READ on Group",
     ),
-    (Api.INIT_PRODUCER_ID, 51): (
-        (
-            "The former transaction of this transactional id is not complete; it stays so while one"
-            " of its partitions has no leader."
-        ),
-        (
-            "kafka-transactions.sh describe --transactional-id names the partitions; bring their"
-            " brokers back"
-        ),
-    ),
+    (Api.INIT_PRODUCER_ID, 51): _INCOMPLETE,
+    (Api.ADD_PARTITIONS, 51): _INCOMPLETE,
     (Api.TXN_OFFSET_COMMIT, 29): (
         "The principal may not read a source topic.",
         "grant READ on each source Topic: a group's offsets can't be committed without it",

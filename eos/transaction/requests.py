@@ -26,6 +26,9 @@ from eos.transaction.port import (
 from eos.transaction.states import API_OF, Answered, Effect
 
 
+_Answers = Iterable[tuple[str, Answer | IdentityAnswer | ProduceAnswer]]  # with what each is about
+
+
 @dataclass(slots=True)
 class Work:
     """What the requests of one call still have to send, and what came back."""
@@ -56,13 +59,10 @@ class Requests:
         self, effect: Effect, identity: Identity, deadline: Deadline, work: Work
     ) -> tuple[Answered, EosError]:
         """The answer, and the error to stop with should it be the last word."""
-        api = API_OF[effect]
         try:
             return self._send(effect, identity, deadline, work)
         except NoAnswerError as error:
-            hint = error.hint or "check that the brokers run and are reachable"
-            text = f"{api.value} had no answer by its deadline: {error.message}"
-            return Answered(api, None), UnavailableError(text, hint=hint, **error.fields)
+            return unanswered(API_OF[effect], error)
 
     def _send(
         self, effect: Effect, identity: Identity, deadline: Deadline, work: Work
@@ -91,8 +91,7 @@ class Requests:
         self, identity: Identity, deadline: Deadline, work: Work
     ) -> tuple[Answered, EosError]:
         partitions = frozenset(work.record_batches)
-        answers = self._port.add_partitions(self._transactional_id, identity, partitions, deadline)
-        return self._judge(Api.ADD_PARTITIONS, _by_partition(partitions, answers))
+        return add_partitions(self._port, self._transactional_id, identity, partitions, deadline)
 
     def _produce(self, deadline: Deadline, work: Work) -> tuple[Answered, EosError]:
         answers = self._port.produce(self._transactional_id, work.record_batches, deadline)
@@ -136,23 +135,45 @@ class Requests:
         return self._judge(Api.END_TXN, [("", answer)], answer.identity)
 
     def _judge(
-        self,
-        api: Api,
-        answers: Iterable[tuple[str, Answer | IdentityAnswer | ProduceAnswer]],
-        identity: Identity = NO_IDENTITY,
+        self, api: Api, answers: _Answers, identity: Identity = NO_IDENTITY
     ) -> tuple[Answered, EosError]:
-        deciding = {outcome_of(api, answer.error): (where, answer) for where, answer in answers}
-        outcome = worst(deciding)
-        if outcome is Outcome.OK:
-            odd = UnavailableError(
-                f"Kafka granted {api.value}, but {identity} does not follow the identity before:"
-                f" {self._transactional_id!r} expired while nothing used it",
-                hint="start again; transactional.id.expiration.ms must exceed the longest pause",
-            )
-            return Answered(api, outcome, identity), odd
-        where, answer = deciding[outcome]
-        where = where or self._transactional_id
-        return Answered(api, outcome), describe(api, answer.error, answer.message, where)
+        return _judged(api, answers, self._transactional_id, identity)
+
+
+def add_partitions(
+    port: TransactionPort,
+    transactional_id: str,
+    identity: Identity,
+    partitions: frozenset[TopicPartition],
+    deadline: Deadline,
+) -> tuple[Answered, EosError]:
+    """Under TV1, asked by the coordinator for the ledger and by writers for their targets."""
+    answers = port.add_partitions(transactional_id, identity, partitions, deadline)
+    asked = _by_partition(partitions, answers)
+    return _judged(Api.ADD_PARTITIONS, asked, transactional_id, NO_IDENTITY)
+
+
+def unanswered(api: Api, error: NoAnswerError) -> tuple[Answered, EosError]:
+    hint = error.hint or "check that the brokers run and are reachable"
+    text = f"{api.value} had no answer by its deadline: {error.message}"
+    return Answered(api, None), UnavailableError(text, hint=hint, **error.fields)
+
+
+def _judged(
+    api: Api, answers: _Answers, transactional_id: str, identity: Identity
+) -> tuple[Answered, EosError]:
+    deciding = {outcome_of(api, answer.error): (where, answer) for where, answer in answers}
+    outcome = worst(deciding)
+    if outcome is Outcome.OK:
+        odd = UnavailableError(
+            f"Kafka granted {api.value}, but {identity} does not follow the identity before:"
+            f" {transactional_id!r} expired while nothing used it",
+            hint="start again; transactional.id.expiration.ms must exceed the longest pause",
+        )
+        return Answered(api, outcome, identity), odd
+    where, answer = deciding[outcome]
+    where = where or transactional_id
+    return Answered(api, outcome), describe(api, answer.error, answer.message, where)
 
 
 _MISSING = Answer(-1, "the partition is missing from the answer")

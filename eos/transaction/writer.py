@@ -17,8 +17,9 @@ from eos.deadline import Backoff, Deadline
 from eos.encode.targets import Targets
 from eos.errors import AttemptFailedError, NoAnswerError
 from eos.faults import CrashPlan
+from eos.transaction.joining import join
 from eos.transaction.lane import IN_FLIGHT_MAX, Item, Lane
-from eos.transaction.port import Identity
+from eos.transaction.port import Identity, Profile
 from eos.transaction.receipt import Receipt
 from eos.transaction.wire import Wire
 from eos.transaction.wire.wire import PendingProduce
@@ -98,7 +99,7 @@ class Writer:
             return
         self._resend_failed()
         ready = [lane for lane in self._lanes.values() if lane.next_waiting()]
-        self._look_before_first_send([lane for lane in ready if not lane.is_checked])
+        self._enter([lane for lane in ready if not lane.is_entered])
         for leader, lanes in self._by_leader(ready).items():
             requests = self._requests.setdefault(leader, deque())
             while len(requests) < IN_FLIGHT_MAX:
@@ -156,6 +157,23 @@ class Writer:
             self._crash.reached("first_produce:after")
         return _Request(self._sent, pending, items)
 
+    def _enter(self, lanes: Sequence[Lane]) -> None:
+        """Before the first record batch: of all partitions that are known by now at once."""
+        if not lanes:
+            return
+        self._look_before_first_send(lanes)
+        if self._wire.profile is Profile.TV1:
+            join(
+                self._wire,
+                self._transactional_id,
+                self._identity,
+                frozenset(lane.partition for lane in lanes),
+                self._deadline,
+                self._backoff,
+            )
+        for lane in lanes:
+            lane.is_entered = True
+
     def _look_before_first_send(self, lanes: Sequence[Lane]) -> None:
         """Rule R1: stops if this (producer id, epoch) already wrote to one of the partitions.
 
@@ -163,8 +181,6 @@ class Writer:
         earlier one had sent, the broker would acknowledge equal sequence ranges without looking at
         the bytes, and the transaction would mix two evaluations of the same rows.
         """
-        if not lanes:
-            return
         states = self._wire.describe_producers(
             frozenset(lane.partition for lane in lanes), self._deadline
         )
@@ -175,7 +191,6 @@ class Writer:
                         f"{lane.name}: a task of this attempt already wrote up to sequence "
                         f"{state.sequence_last}"
                     )
-            lane.is_checked = True
 
     # -- answers ---------------------------------------------------------------------------
 

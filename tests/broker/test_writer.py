@@ -1,6 +1,8 @@
-"""A writer on a real broker: what it hands back is what lies in the log."""
+"""A writer on real brokers: what it hands back is what lies in the log, in both profiles."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import google_crc32c
 import pyarrow as pa
@@ -12,6 +14,7 @@ from eos.encode.record_batch import Columns, encode
 from eos.encode.targets import Targets
 from eos.errors import AttemptFailedError, RecordRefusedError
 from eos.faults import CrashPlan
+from eos.launch.embedded import EmbeddedKafka
 from eos.transaction.coordinator import Conclusion, Coordinator
 from eos.transaction.port import Identity, TopicPartition
 from eos.transaction.wire import Wire
@@ -22,6 +25,29 @@ PARTITIONS, RECORD_BATCHES, RECORDS = 4, 20, 50
 
 def soon() -> Deadline:
     return Deadline.after_ms(30_000)
+
+
+@pytest.fixture(params=["broker", "older_broker"])
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    kafka: EmbeddedKafka = request.getfixturevalue(request.param)
+    return kafka.bootstrap
+
+
+@pytest.fixture
+def on(wires: Callable[..., Wire], bootstrap: str) -> Callable[[], Wire]:
+    """Makes a Wire of its own with the profile that the cluster gets."""
+
+    def make() -> Wire:
+        wire = wires(None, bootstrap)
+        wire.agree_on_profile(soon())
+        return wire
+
+    return make
+
+
+@pytest.fixture
+def wire(on: Callable[[], Wire]) -> Wire:
+    return on()
 
 
 @pytest.fixture
@@ -58,9 +84,9 @@ def record(wire: Wire, name: str, owner: Coordinator, make_batch) -> None:
     owner.produce({TopicPartition(f"{name}-l", 0): batch}, soon())
 
 
-def test_receipts_are_what_lies_in_the_log(wire, wires, name, targets, owner, make_batch):
+def test_receipts_are_what_lies_in_the_log(wire, on, name, targets, owner, make_batch):
     identity = owner.begin(soon())
-    writer = a_writer(wires(), name, identity, targets)
+    writer = a_writer(on(), name, identity, targets)
     digests = [0] * PARTITIONS
     for number in range(RECORD_BATCHES):
         for target in range(PARTITIONS):
@@ -88,14 +114,14 @@ def test_receipts_are_what_lies_in_the_log(wire, wires, name, targets, owner, ma
 
 
 def test_a_second_writer_of_the_same_identity_is_refused_before_it_sends(
-    wire, wires, name, targets, owner
+    wire, on, name, targets, owner
 ):
     identity = owner.begin(soon())
     first = a_writer(wire, name, identity, targets)
     batch = encoded(2, 0)
     first.add(2, batch.blob, batch.records, batch.digest)
     first.finish()
-    second = a_writer(wires(), name, identity, targets)
+    second = a_writer(on(), name, identity, targets)
     other = encoded(2, 1)
     second.add(2, other.blob, other.records, other.digest)
     with pytest.raises(AttemptFailedError, match=f"-a-2: a task .* sequence {RECORDS - 1}"):
@@ -108,10 +134,10 @@ def test_a_second_writer_of_the_same_identity_is_refused_before_it_sends(
     owner.abort(soon())
 
 
-def test_a_writer_of_an_ended_attempt_is_refused(wire, wires, name, targets, owner):
+def test_a_writer_of_an_ended_attempt_is_refused(wire, on, name, targets, owner):
     identity = owner.begin(soon())
     owner.abort(soon())
-    straggler = a_writer(wires(), name, identity, targets)
+    straggler = a_writer(on(), name, identity, targets)
     batch = encoded(0, 0)
     straggler.add(0, batch.blob, batch.records, batch.digest)
     with pytest.raises(AttemptFailedError, match=r"-a-0"):

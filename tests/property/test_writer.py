@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from support.simulated_wire import (
     Break,
+    Lose,
     Move,
     NoPause,
     Refuse,
@@ -48,6 +49,15 @@ happenings = st.one_of(
     st.builds(Break, st.integers(0, 5), st.booleans()),
     st.builds(Move, st.integers(0, 3)),
 )
+# What befalls the requests that add partitions: all of it passes.
+adds = st.lists(
+    st.one_of(
+        st.none(),
+        st.builds(Refuse, st.sampled_from((51, 14, 15, 16, 3, 55)), st.just(-1), st.booleans()),
+        st.builds(Lose, st.booleans()),
+    ),
+    max_size=8,
+)
 work = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3), st.booleans()), max_size=40)
 
 
@@ -58,11 +68,12 @@ work = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3), st.booleans()), 
     st.lists(st.integers(0, 3), max_size=20),
     st.sampled_from(Profile),
     st.sampled_from((100, 250, 1_000)),
+    adds,
 )
 def test_what_was_added_is_in_the_log_once_whatever_passes(
-    work, script, eager, profile, max_request_bytes
+    work, script, eager, profile, max_request_bytes, adds
 ):
-    run = Run(*script, eager=eager, profile=profile, max_request_bytes=max_request_bytes)
+    run = Run(*script, eager=eager, profile=profile, max_request_bytes=max_request_bytes, adds=adds)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer_module, "BUFFER_BYTES_MAX", 1_500)
         for target, records, advances in work:
@@ -82,9 +93,10 @@ def test_what_was_added_is_in_the_log_once_whatever_passes(
     st.lists(happenings, max_size=8),
     st.builds(Refuse, st.sampled_from(FATAL), st.integers(1, 15), st.booleans()),
     st.lists(st.integers(0, 3), max_size=20),
+    st.sampled_from(Profile),
 )
-def test_what_can_not_pass_raises_and_receipts_nothing(work, script, fatal, eager):
-    run = Run(*script, fatal, eager=eager)
+def test_what_can_not_pass_raises_and_receipts_nothing(work, script, fatal, eager, profile):
+    run = Run(*script, fatal, eager=eager, profile=profile)
     receipts = None
     try:
         for target, records, advances in work:

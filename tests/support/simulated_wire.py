@@ -16,7 +16,14 @@ from eos.deadline import Backoff, Deadline
 from eos.errors import NoAnswerError, UnavailableError
 from eos.testing.broker import SimulatedBroker
 from eos.testing.broker.log import parse
-from eos.transaction.port import ProduceAnswer, ProducerState, Profile, TopicPartition
+from eos.transaction.port import (
+    Answer,
+    Identity,
+    ProduceAnswer,
+    ProducerState,
+    Profile,
+    TopicPartition,
+)
 from eos.transaction.settings import KafkaSettings
 
 UNANSWERED_MAX = 5
@@ -46,6 +53,13 @@ class Move:
     """Before this request another leader took over one of its partitions."""
 
     partition: int = 0
+
+
+@dataclass(frozen=True)
+class Lose:
+    """A request that is asked and answered alone: it, or its answer, is lost."""
+
+    is_carried_out: bool = False
 
 
 Happening = Refuse | Break | Move | None
@@ -117,6 +131,7 @@ class SimulatedWire:
     eager: Iterator[int] = field(default_factory=lambda: iter(()))
     profile: Profile = Profile.TV2
     max_request_bytes: int = 1_000
+    adds: Iterator[Refuse | Lose | None] = field(default_factory=lambda: iter(()))
 
     def __post_init__(self) -> None:
         self.settings = KafkaSettings(("simulated",), max_request_bytes=self.max_request_bytes)
@@ -129,6 +144,8 @@ class SimulatedWire:
         self.unanswered_most = 0
         self.happened: list[Happening] = []
         self.codes: set[int] = set()  # that were answered
+        self.asked_to_add: list[frozenset[TopicPartition]] = []
+        self.added: set[TopicPartition] = set()
 
     # --- what the writer calls ------------------------------------------------------------------
 
@@ -150,6 +167,30 @@ class SimulatedWire:
     ) -> Mapping[TopicPartition, tuple[ProducerState, ...]]:
         return {at: tuple(self.broker.describe_producers(at).values()) for at in partitions}
 
+    def add_partitions(
+        self,
+        transactional_id: str,
+        identity: Identity,
+        partitions: frozenset[TopicPartition],
+        _deadline: Deadline,
+    ) -> Mapping[TopicPartition, Answer]:
+        assert self.profile is Profile.TV1, "under TV2 the first record batch adds its partition"
+        assert not partitions & self.added, "once is enough"
+        self.asked_to_add.append(partitions)
+        happens = next(self.adds, None)
+        if isinstance(happens, Refuse) and not happens.is_appended:
+            return dict.fromkeys(partitions, Answer(happens.code))
+        answers = None
+        if not isinstance(happens, Lose) or happens.is_carried_out:
+            answers = self.broker.add_partitions(transactional_id, identity, partitions)
+        if isinstance(happens, Lose):
+            raise NoAnswerError("the connection broke")
+        if isinstance(happens, Refuse):
+            return dict.fromkeys(partitions, Answer(happens.code))
+        assert answers is not None
+        self.added |= {at for at, answer in answers.items() if answer.error == 0}
+        return answers
+
     def send_produce(
         self,
         leader: int,
@@ -159,6 +200,7 @@ class SimulatedWire:
         after: Asked | None = None,
     ) -> Asked:
         assert transactional_id == "id"
+        assert self.profile is Profile.TV2 or record_batches.keys() <= self.added
         asked = Asked(self, leader, record_batches, after)
         self.sent.append(asked)
         if after is not None and after.error is not None:

@@ -39,13 +39,12 @@ class Run:
         pauses_max: int = 500,
         profile=Profile.TV2,
         max_request_bytes=1_000,
+        adds=(),
     ):
         self.broker = SimulatedBroker({"a": 3, "b": 1}, profile)
         self.identity: Identity = self.broker.transactions.init("id", 60_000, NO_IDENTITY).identity
-        if profile is Profile.TV1:
-            self.broker.add_partitions("id", self.identity, frozenset(TARGETS.partitions))
         self.wire = SimulatedWire(
-            self.broker, iter(script), iter(eager), profile, max_request_bytes
+            self.broker, iter(script), iter(eager), profile, max_request_bytes, iter(adds)
         )
         self.writer = Writer(
             self.wire,
