@@ -135,6 +135,7 @@ class EmbeddedKafka:
             # Exclusive: nobody else uses it, and nobody can begin to while we stop it.
             if last.try_exclusive() and not (self.root / "keep").exists():
                 self._stop_nodes(deadline or Deadline.after_ms(STOP_MS_MAX))
+                self._nodes[0].make_archive()
         finally:
             last.close()
         for minder in self._minders.values():

@@ -32,10 +32,16 @@ class Java:
     home: Path
     version: int
     origin: str  # how it was found, for people
+    runtime: Path | None = None  # where the JVM itself is, if `home` only leads to it
 
     @property
     def binary(self) -> Path:
         return self.home / "bin" / "java"
+
+    @property
+    def modules(self) -> Path:
+        """Java's own classes: another file with every update."""
+        return (self.runtime or self.home) / "lib" / "modules"
 
 
 def find_java() -> Java:
@@ -107,7 +113,7 @@ def _from_wheel() -> Java | None:
     version = version_of(real)
     if version not in VERSIONS:
         return None
-    return Java(wrap(real, cache_root() / f"java-{version}"), version, WHEEL)
+    return Java(wrap(real, cache_root() / f"java-{version}"), version, WHEEL, real)
 
 
 def wrap(real: Path, home: Path) -> Path:
