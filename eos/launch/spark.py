@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eos.errors import UsageError
+from eos.launch.archive import Archive, archive_of
 from eos.launch.jars import SPARK, ensure
+from eos.launch.java import Java
 
 CHECKOUT = Path(__file__).parents[2]
 # Lists that the user and the launcher both fill: spark-submit takes the last one only.
@@ -84,10 +86,32 @@ def environment(
     changed["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if master.startswith("local"):
         changed["PYSPARK_PYTHON"] = sys.executable
-    options = f"-Deos.log.folder={logs} -Dlog4j2.configurationFile=file:{_log_settings(project)}"
-    given = os.environ.get("SPARK_SUBMIT_OPTS", "")
-    changed["SPARK_SUBMIT_OPTS"] = f"{options} {given}".strip()
-    return changed
+    # It only prints the command line of the JVM that follows.
+    changed.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    settings = f"-Dlog4j2.configurationFile=file:{_log_settings(project)}"
+    return with_java_options(changed, f"-Deos.log.folder={logs}", settings)
+
+
+def with_java_options(environment: Mapping[str, str], *options: str) -> dict[str, str]:
+    """For the JVM of spark-submit. What is there already comes later, and so wins."""
+    quoted = (f'"{option}"' if " " in option else option for option in options)
+    given = environment.get("SPARK_SUBMIT_OPTS", "")
+    return {**environment, "SPARK_SUBMIT_OPTS": " ".join([*quoted, given]).strip()}
+
+
+def archive(spark: Spark, java: Java, master: str) -> Archive | None:
+    """Only where the driver's JVM is ours to choose options for: the Spark of this environment.
+
+    Spark's class path names one jar twice. A Java 21 makes an archive of that, but refuses it.
+    """
+    if spark.is_installed or not master.startswith("local") or java.version > 17:
+        return None
+    return archive_of("spark", java, sorted((spark.home / "jars").glob("*.jar")))
+
+
+def dump_command(words: Sequence[str]) -> list[str]:
+    """Any command that has the JVM of spark-submit with its class path; it never runs."""
+    return [words[0], "--version"]
 
 
 def master_of(options: Sequence[str]) -> str | None:

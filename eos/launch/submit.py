@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eos.errors import EosError
 from eos.launch import driver, spark
+from eos.launch.archive import Archive
 from eos.launch.demo import Demo, Loaded, find_demo
 from eos.launch.embedded import EmbeddedKafka
 from eos.launch.jars import SPARK, ensure, of_broker
+from eos.launch.java import Java
 from eos.launch.options import HELP, Options, parse, project_of
 from eos.launch.provide import provide_java
 
@@ -33,9 +36,23 @@ class Application:
     words: tuple[str, ...]
     environment: dict[str, str]
     logs: Path
+    archive: Archive | None
 
     def run(self, **extra: str) -> int:
-        return driver.run(self.words, {**self.environment, **extra}, self.logs / "jvm.log")
+        environment = {**self.environment, **extra}
+        if self.archive is None:
+            return self._run(environment)
+        with tempfile.TemporaryDirectory(prefix="eos-") as folder:
+            classes = Path(folder) / "classes"
+            options = self.archive.options(classes)
+            code = self._run(spark.with_java_options(environment, *options))
+            if code == 0:  # a run that was cut off has not loaded all
+                environment = spark.with_java_options(environment, *self.archive.dump_options)
+                self.archive.make_later(classes, spark.dump_command(self.words), environment)
+        return code
+
+    def _run(self, environment: Mapping[str, str]) -> int:
+        return driver.run(self.words, environment, self.logs / "jvm.log")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -66,7 +83,7 @@ def _submit(options: Options) -> int:
             _timing("starting the broker")
             bootstrap = stack.enter_context(_broker(profile)).bootstrap
             _timing("the broker serves")
-        app = _application(options, profile, project, java.home, bootstrap)
+        app = _application(options, profile, project, java, bootstrap)
         demo = find_demo(options.pipeline, bootstrap) if bootstrap else None
         loaded = demo.load() if demo else None
         _timing("handing over to spark-submit")
@@ -87,7 +104,7 @@ def _broker(profile: ProfileFile) -> EmbeddedKafka:
 
 
 def _application(
-    options: Options, profile: ProfileFile, project: Path, java_home: Path, bootstrap: str | None
+    options: Options, profile: ProfileFile, project: Path, java: Java, bootstrap: str | None
 ) -> Application:
     job = [str(options.pipeline)]
     if options.profile:
@@ -109,8 +126,8 @@ def _application(
         project,
     )
     master = spark.master_of(options.spark) or profile.spark.master
-    environment = spark.environment(found, java_home, master, logs, project)
-    return Application(tuple(words), environment, logs)
+    environment = spark.environment(found, java.home, master, logs, project)
+    return Application(tuple(words), environment, logs, spark.archive(found, java, master))
 
 
 def _run_with_crash(app: Application) -> int:
