@@ -34,6 +34,7 @@ POINTS = (
 KINDS = ("start", "refresh", "stop", "recovery")
 MOMENTS = ("before", "after")
 VICTIMS = ("python", "jvm", "both")
+_SIGNALS = {"KILL": signal.SIGKILL, "STOP": signal.SIGSTOP}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,9 @@ class CrashPlan:
         if not text:
             return cls()
         parts = text.split(":")
-        kind, _, point = parts[0].rpartition(".")
+        kind, dot, point = parts[0].rpartition(".")
         known = len(parts) == 3 and point in POINTS and parts[1] in MOMENTS
-        if not known or parts[2] not in VICTIMS or kind not in ("", *KINDS):
+        if not known or parts[2] not in VICTIMS or (dot and kind not in KINDS):
             raise UsageError(
                 f"EOS_CRASH_AT is {text!r}, which names no crash point",
                 hint=f"POINT:before|after:python|jvm|both, POINT one of {', '.join(POINTS)}",
@@ -63,9 +64,13 @@ class CrashPlan:
         driver, jvm = os.getpid(), os.getppid()
         victims = {"python": (driver,), "jvm": (jvm,), "both": (jvm, driver)}[parts[2]]
         log = os.environ.get("EOS_CRASH_LOG", "")
-        pauses = os.environ.get("EOS_CRASH_SIGNAL") == "STOP"
-        number = signal.SIGSTOP if pauses else signal.SIGKILL
-        return cls(f"{parts[0]}:{parts[1]}", victims, driver, log, number)
+        name = os.environ.get("EOS_CRASH_SIGNAL", "KILL")
+        if name not in _SIGNALS or (name == "STOP" and not log):
+            raise UsageError(
+                f"EOS_CRASH_SIGNAL is {name!r}, and EOS_CRASH_LOG is {log!r}",
+                hint="KILL, or STOP with a log: that there is one tells that the pause was made",
+            )
+        return cls(f"{parts[0]}:{parts[1]}", victims, driver, log, _SIGNALS[name])
 
     def reached(self, point: str) -> None:
         """Dies here if this is the planned point; otherwise costs one comparison."""

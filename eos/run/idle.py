@@ -72,6 +72,7 @@ class IdleWatch:
             self._lock.try_take()
             try:
                 self._batches.refresh(self._every_ms)
+                self._trim()
             except FencedError as fenced:
                 self._on_fenced(fenced)
                 return
@@ -79,7 +80,6 @@ class IdleWatch:
                 self._bus.emit(events.Warned(f"the idle refresh failed: {error.message}"))
             except Exception as error:  # noqa: BLE001 - the pipeline goes on without it
                 self._bus.emit(events.Warned(f"the idle refresh failed: {error!r}"))
-            self._trim()
 
     def _trim(self) -> None:
         """The ledger's disk is bounded, too."""

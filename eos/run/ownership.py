@@ -46,9 +46,10 @@ class RunLock:
         if self.try_take() or is_forced:
             return
         assert self._lock is not None
-        who = ""
+        number = ""
         with suppress(OSError):
-            who = f" as process {self._lock.path.read_text(encoding='ascii').strip()}"
+            number = self._lock.path.read_text(encoding="ascii").strip()
+        who = f" as process {number}" if number else ""  # it may be about to write it
         raise UnavailableError(
             f"{self._pipeline} already runs on this machine{who}; it was left alone",
             hint="end that process, or start this one with --take-over, which fences it",

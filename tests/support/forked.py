@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +68,10 @@ class Forked:
         return [line for line in self.said() if line["event"] == event]
 
     def wait_paused(self) -> None:
-        self._wait(lambda: self.pause.exists() and state(self.pid) == "T", "did not pause")
+        self.wait_until(lambda: self.pause.exists() and state(self.pid) == "T", "did not pause")
 
     def wait_told(self, event: str, times: int = 1) -> None:
-        self._wait(lambda: len(self.told(event)) >= times, f"did not say {event!r}")
+        self.wait_until(lambda: len(self.told(event)) >= times, f"did not say {event!r}")
 
     def wake(self) -> None:
         assert state(self.pid) == "T", f"it is not paused:\n{self._words()}"
@@ -88,7 +88,8 @@ class Forked:
             os.kill(self.pid, signal.SIGKILL)
         self._process.join(WAIT_S_MAX)
 
-    def _wait(self, what: Any, otherwise: str) -> None:
+    def wait_until(self, what: Callable[[], bool], otherwise: str) -> None:
+        """While it runs."""
         give_up_at = time.monotonic() + WAIT_S_MAX
         while not what():
             assert self._process.is_alive(), f"{otherwise}, but ended:\n{self._words()}"

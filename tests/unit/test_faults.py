@@ -1,15 +1,19 @@
 """Crash points: inert unless planned, deadly where planned, and they say so before."""
 
+import contextlib
 import os
 import pickle
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from support.processes import state
 
 from eos.errors import UsageError
-from eos.faults import MOMENTS, POINTS, VICTIMS, CrashPlan
+from eos.faults import KINDS, MOMENTS, POINTS, VICTIMS, CrashPlan, Points
 
 # A child that starts another one: its parent stands for the JVM, itself for the driver, and what
 # it starts for a Python worker that gets the plan over the wire.
@@ -71,6 +75,7 @@ def test_a_plan_names_its_victims(monkeypatch, point, moment, victim):
     jvm, driver = os.getppid(), os.getpid()
     victims = {"python": (driver,), "jvm": (jvm,), "both": (jvm, driver)}[victim]
     assert plan == CrashPlan(f"{point}:{moment}", victims, driver, "/somewhere")
+    assert plan.number == signal.SIGKILL
     assert pickle.loads(pickle.dumps(plan)) == plan
 
 
@@ -86,6 +91,11 @@ def test_a_plan_names_its_victims(monkeypatch, point, moment, victim):
         ":before:jvm",
         "::",
         " begin:before:jvm",
+        "stop:before:jvm",
+        "stop.:before:jvm",
+        ".begin:before:jvm",
+        "attempt.begin:before:jvm",
+        "start.stop.begin:before:jvm",
     ],
 )
 def test_words_that_name_no_point_are_refused(monkeypatch, text):
@@ -123,3 +133,84 @@ def test_a_worker_that_reaches_the_point_takes_the_driver_with_it(tmp_path):
     code, output, log = run(tmp_path, "begin:after:python", WORKER)
     assert (code, output) == (0, "jvm lives -9\n")
     assert log.count("\n") == 1
+
+
+# --- what is no micro-batch ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_point_of_another_transaction_has_its_kind_before_it(monkeypatch, kind):
+    monkeypatch.setenv("EOS_CRASH_AT", f"{kind}.offsets:after:python")
+    assert CrashPlan.from_environment().point == f"{kind}.offsets:after"
+
+
+class Heard(list):
+    reached = list.append
+
+
+def test_points_are_told_with_the_kind_of_what_is_under_way():
+    heard = Heard()
+    points = Points(heard)
+    points.reached("offsets:after")
+    points.kind = "refresh"
+    points.reached("offsets:after")
+    points.kind = ""
+    points.reached("offsets:before")
+    assert heard == ["offsets:after", "refresh.offsets:after", "offsets:before"]
+
+
+# --- a pause ------------------------------------------------------------------------------------
+
+WAIT_S_MAX = 30  # a bound, not a measure
+
+
+@pytest.mark.parametrize(("name", "log"), [("STOP", ""), ("TERM", "/log"), ("stop", "/log")])
+def test_a_pause_without_a_log_and_other_signals_are_refused(monkeypatch, name, log):
+    monkeypatch.setenv("EOS_CRASH_AT", "begin:before:python")
+    monkeypatch.setenv("EOS_CRASH_SIGNAL", name)
+    monkeypatch.setenv("EOS_CRASH_LOG", log)
+    with pytest.raises(UsageError, match="EOS_CRASH_SIGNAL is"):
+        CrashPlan.from_environment()
+
+
+REPEATED = DRIVER.replace('print("before"', 'plan.reached("begin:after")\nprint("before"')
+PAUSES = {  # where, in what, how many stand still, and what is said in the end
+    "python": ("begin:after:python", DRIVER, 1, "before\nafter\njvm lives 0\n"),
+    "jvm": ("begin:after:jvm", DRIVER, 1, "before\nafter\njvm lives 0\n"),
+    "both": ("begin:after:both", DRIVER, 2, "before\nafter\njvm lives 0\n"),
+    "once": ("begin:after:python", REPEATED, 1, "before\nafter\njvm lives 0\n"),
+    "worker": ("begin:after:python", WORKER, 2, "worker lives\ndriver lives 0\njvm lives 0\n"),
+}
+
+
+@pytest.mark.parametrize("case", PAUSES)
+def test_who_was_paused_goes_on_when_it_is_continued_as_if_nothing_had_been(tmp_path, case):
+    """All of the victims stand still, and so does a worker that reached the point."""
+    at, program, count, output = PAUSES[case]
+    log = tmp_path / "log"
+    given = {"EOS_CRASH_AT": at, "EOS_CRASH_LOG": str(log), "EOS_CRASH_SIGNAL": "STOP"}
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, program],
+        env={**os.environ, **given},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as jvm:
+        give_up_at = time.monotonic() + WAIT_S_MAX
+        while len(stopped(jvm.pid)) < count:
+            assert time.monotonic() < give_up_at, "nobody stands still"
+            time.sleep(0.01)
+        assert (jvm.pid in stopped(jvm.pid)) == at.endswith((":jvm", ":both"))
+        os.killpg(jvm.pid, signal.SIGCONT)
+        assert jvm.communicate()[0] == output
+    assert log.read_text().count("\n") == 1
+
+
+def stopped(session: int) -> set[int]:
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(ProcessLookupError):
+            number = int(process.name)
+            if os.getsid(number) == session and state(number) == "T":
+                found.add(number)
+    return found

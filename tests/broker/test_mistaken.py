@@ -1,0 +1,122 @@
+"""A copy that is started by mistake beside a healthy pipeline, or by force, without Spark.
+
+`tests/e2e/test_stops.py` has the same with whole processes of spark-submit. Here it is shown that
+the healthy one can't notice: nothing of its identity is spent by somebody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.copy import Copy, Job
+from support.forked import Forked
+from support.scenes import Scene, Scenes, ended
+
+from eos.errors import EosError, PromiseBrokenError, Recovery, UnavailableError
+from eos.observe import events
+
+RECORDS, MORE = 20, 20  # a micro-batch each
+
+
+def same_machine(job: Job) -> Job:
+    return job
+
+
+def elsewhere(job: Job) -> Job:
+    """Another state root: no lock in common, and another deployment."""
+    return replace(job, folder=job.folder / "elsewhere", deployment="there", lock="")
+
+
+MISTAKES: dict[str, tuple[Callable[[Job], Job], type[EosError], str, Recovery]] = {
+    "on the same machine": (same_machine, UnavailableError, "already_running", Recovery.RESTART),
+    "elsewhere": (elsewhere, PromiseBrokenError, "another_deployment", Recovery.STOP),
+}
+
+
+def locked(scenes: Scenes) -> Scene:
+    scene = scenes.new(RECORDS)
+    scene.job = replace(scene.job, lock=str(scene.job.folder / "lock"))
+    return scene
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_healthy_one_does_not_notice_a_copy_by_mistake(scenes, mistake):
+    mistaken, kind, case, recovery = MISTAKES[mistake]
+    scene = locked(scenes)
+    with Copy(scene.job) as healthy:
+        healthy.start()
+        healthy.drain()
+        owned = healthy.coordinator.identity
+        for _ in range(2):
+            with Copy(mistaken(scene.job)) as copy:
+                error = ended(copy)
+            assert type(error) is kind
+            assert error.fields["case"] == case
+            assert "--take-over" in error.hint
+        with Forked(mistaken(scene.job)) as process:
+            assert process.wait() == recovery.value
+        scene.feed(MORE)
+        healthy.drain()
+        healthy.stop()
+    assert healthy.coordinator.identity == (owned[0], owned[1] + 2)  # batch, end
+    assert not healthy.told.of(events.Warned)
+    assert not healthy.told.of(events.AttemptFailed)
+    owners = {tuple(record["owner"].items()) for record in scene.ledger()}
+    assert len(owners) == 1
+    scene.check()
+
+
+def test_the_one_that_holds_the_lock_is_named(scenes):
+    scene = locked(scenes)
+    with Forked(scene.job, "--go-on") as healthy:
+        healthy.wait_told("committed")
+        with Copy(scene.job) as copy:
+            error = ended(copy)
+    assert error is not None
+    assert f"as process {healthy.pid}" in error.message
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_after_a_clean_end_or_a_crash_on_this_machine_nobody_is_asked_for_force(scenes, mistake):
+    mistaken, *_ = MISTAKES[mistake]
+    scene = locked(scenes)
+    crashes = mistake == "on the same machine"
+    with Forked(scene.job, *(["--go-on"] if crashes else [])) as first:
+        first.wait_told("committed")
+        if crashes:
+            first.kill()
+        else:
+            assert first.wait() == 0
+    scene.feed(MORE)
+    with Copy(mistaken(scene.job)) as second:
+        assert ended(second) is None
+    scene.check()
+
+
+def test_after_a_crash_elsewhere_force_is_needed_and_enough(scenes):
+    scene = locked(scenes)
+    with Forked(scene.job, "--go-on") as first:
+        first.wait_told("committed")
+    scene.feed(MORE)
+    with Copy(elsewhere(scene.job)) as unasked, Copy(elsewhere(scene.job)) as forced:
+        refused = ended(unasked)
+        assert isinstance(refused, PromiseBrokenError)
+        assert f"process {first.pid}" in refused.message
+        assert ended(forced, take_over=True) is None
+    scene.check()
+
+
+def test_by_force_it_fences_the_one_that_holds_the_lock_and_has_the_lock_afterwards(scenes):
+    scene = locked(scenes)
+    with Forked(scene.job, EOS_CRASH_AT="offsets:after:python", EOS_CRASH_SIGNAL="STOP") as older:
+        older.wait_paused()
+        with Forked(replace(scene.job, idle_ms=50), "--go-on", "--take-over") as newer:
+            newer.wait_told("committed")
+            older.wake()
+            assert older.wait() == Recovery.FENCED.value
+            # It tries now and then, while it is idle.
+            holder = Path(scene.job.lock)
+            newer.wait_until(lambda: holder.read_text() == f"{newer.pid}\n", "has no lock")

@@ -1,0 +1,159 @@
+"""Who may run a pipeline: the lock of a machine, and the look at the ledger's last record."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.plans import plan
+
+import eos
+from eos.errors import PromiseBrokenError, Recovery, UnavailableError
+from eos.plan.names import Names
+from eos.run.ownership import RunLock, is_ours, owner, require_free
+from eos.transaction.ledger_record import Position, Record
+from eos.transaction.port import Identity
+
+# Holds the lock of a plan until it dies.
+HOLDER = """
+import sys, time
+from pathlib import Path
+from eos.launch.locks import FileLock
+lock = FileLock(Path(sys.argv[1]))
+assert lock.try_exclusive()
+Path(sys.argv[1]).write_text("4711\\n")
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def written_by(deployment: str, kind: str = "attempt") -> Record:
+    by = {"deployment": deployment, "host": "mars", "process": 7, "version": "1"}
+    return Record(kind, Position({}, {}), by, at_ms=0, offset=0, identity=Identity(1, 0))
+
+
+# --- the lock -----------------------------------------------------------------------------------
+
+
+def test_a_second_run_of_the_machine_is_told_who_runs_and_what_to_do(tmp_path):
+    planned = plan(tmp_path / "locks" / "eos.orders")
+    first, second = RunLock(planned), RunLock(planned)
+    first.take(is_forced=False)
+    with pytest.raises(UnavailableError) as caught:
+        second.take(is_forced=False)
+    told = caught.value
+    assert told.message == (
+        f"orders already runs on this machine as process {os.getpid()}; it was left alone"
+    )
+    assert "--take-over" in told.hint
+    assert (told.fields["case"], told.recovery) == ("already_running", Recovery.RESTART)
+    assert told.fields["path"] == planned.names.lock
+    first.close()
+    second.take(is_forced=False)
+    second.close()
+
+
+def test_taken_twice_by_the_same_run_it_is_still_held(tmp_path):
+    planned = plan(tmp_path / "lock")
+    first, second = RunLock(planned), RunLock(planned)
+    first.take(is_forced=False)
+    first.take(is_forced=False)
+    assert first.try_take()
+    assert not second.try_take()
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_death_of_its_holder_frees_it(tmp_path, number):
+    path = tmp_path / "lock"
+    lock = RunLock(plan(path))
+    command = [sys.executable, "-c", HOLDER, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(UnavailableError, match="as process 4711;"):
+            lock.take(is_forced=False)
+        holder.send_signal(number)
+        holder.wait()
+    lock.take(is_forced=False)
+    assert path.read_text() == f"{os.getpid()}\n"
+    lock.close()
+
+
+def test_by_force_it_runs_without_the_lock_and_takes_it_when_the_holder_ends(tmp_path):
+    planned = plan(tmp_path / "lock")
+    older, newer, third = RunLock(planned), RunLock(planned), RunLock(planned)
+    older.take(is_forced=False)
+    newer.take(is_forced=True)
+    assert not newer.try_take()
+    older.close()
+    assert newer.try_take()
+    with pytest.raises(UnavailableError):
+        third.take(is_forced=False)
+    newer.close()
+    third.close()
+
+
+def test_a_holder_that_did_not_write_yet_who_it_is_is_no_riddle(tmp_path):
+    planned = plan(tmp_path / "lock")
+    first, second = RunLock(planned), RunLock(planned)
+    first.take(is_forced=False)
+    Path(planned.names.lock).write_text("")
+    with pytest.raises(UnavailableError, match="already runs on this machine; it was left"):
+        second.take(is_forced=False)
+    first.close()
+    second.close()
+
+
+def test_a_state_root_that_is_no_folder_of_this_machine_has_no_lock(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first, second = RunLock(plan()), RunLock(plan())
+    first.take(is_forced=False)
+    second.take(is_forced=False)
+    assert second.try_take()
+    first.close()
+    second.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_pipelines_of_one_state_root_have_locks_of_their_own(tmp_path):
+    names = [Names.of("eos", name, str(tmp_path)) for name in ("orders", "payments")]
+    locks = [RunLock(plan(each.lock)) for each in names]
+    for lock in locks:
+        lock.take(is_forced=False)
+    for lock in locks:
+        lock.close()
+    assert Names.of("eos", "orders", "s3a://bucket/state").lock == ""
+
+
+# --- the look -----------------------------------------------------------------------------------
+
+
+def test_an_owner_says_where_it_runs():
+    found = owner(plan(deployment="prod"))
+    assert (found["deployment"], found["process"]) == ("prod", os.getpid())
+    assert (bool(found["host"]), found["version"]) == (True, eos.__version__)
+
+
+@pytest.mark.parametrize("kind", ["start", "attempt", "refresh", "recovery"])
+def test_another_deployment_that_may_be_alive_is_left_alone(kind):
+    with pytest.raises(PromiseBrokenError) as caught:
+        require_free(plan(), written_by("there", kind), is_forced=False)
+    told = caught.value
+    for words in ("orders", "'there'", "host mars", "process 7", "'here'", "left alone"):
+        assert words in told.message
+    assert "--take-over" in told.hint
+    assert (told.fields["case"], told.recovery) == ("another_deployment", Recovery.STOP)
+    require_free(plan(), written_by("there", kind), is_forced=True)
+    require_free(plan(), written_by("here", kind), is_forced=False)
+    assert not is_ours(plan(), written_by("there"))
+
+
+def test_a_new_pipeline_and_a_clean_end_are_free_for_anybody():
+    require_free(plan(), None, is_forced=False)
+    require_free(plan(), written_by("there", "stop"), is_forced=False)
