@@ -4,7 +4,7 @@ Each is a process of its own, forked from one that has imported everything alrea
 milliseconds, where a new interpreter takes a second. It ends with the test's process, paused or
 not.
 
-    with Forked(job, folder, "--go-on", EOS_CRASH_AT=..., EOS_CRASH_SIGNAL="STOP") as older:
+    with Forked(job, "--go-on", EOS_CRASH_AT=..., EOS_CRASH_SIGNAL="STOP") as older:
         older.wait_paused()
         older.wake()
         assert older.wait() == 3
