@@ -51,6 +51,11 @@ def find(path: Path) -> Iterable[Problem]:
         if isinstance(loaded, Query):
             yield from _unstable(loaded, pipeline.places.problem(("transform", number, key), ""))
 
+    for number, sink in enumerate(pipeline.sink.kafka):
+        for at, text in sink.expressions:
+            place = pipeline.places.problem(("sink", "kafka", number, *at), "")
+            yield from _unstable(Query(text, ""), place)
+
 
 def _unstable(query: Query, place: Problem) -> Iterable[Problem]:
     """What a redone micro-batch would not repeat. In a pipeline file the place is the query's: how

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, WithJsonSchema
 
 TOPIC_PATTERN = r"^[a-zA-Z0-9._-]{1,249}$"
 Topic = Annotated[str, Field(pattern=TOPIC_PATTERN)]
@@ -37,12 +37,28 @@ class Strict(BaseModel):
     )
 
 
+def _text(value: object) -> object:
+    """Settings are texts to Kafka and Spark: `false` and `4` in YAML mean `"false"` and `"4"`."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+SettingText = Annotated[
+    str,
+    BeforeValidator(_text),
+    WithJsonSchema({"anyOf": [{"type": kind} for kind in ("string", "number", "boolean")]}),
+]
+
+
 def _form(value: Any) -> str | None:
     if isinstance(value, str):
         return WORD
     return MAPPING if isinstance(value, dict | BaseModel) else None
 
 
-def word_or_mapping(expected: str) -> Discriminator:
-    """For a value that is written as a text, tagged `WORD`, or as a mapping, tagged `MAPPING`."""
-    return Discriminator(_form, custom_error_type="form", custom_error_message=expected)
+def word_or_mapping(expected: str, *, any_text: bool = True) -> Discriminator:
+    """For a value that is written as a text, tagged `WORD`, or as a mapping, tagged `MAPPING`.
+    Where any text may be meant, a number without quotes may be one."""
+    kind = "text_or_mapping" if any_text else "form"
+    return Discriminator(_form, custom_error_type=kind, custom_error_message=expected)

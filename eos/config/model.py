@@ -14,14 +14,13 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    GetJsonSchemaHandler,
     PrivateAttr,
     WithJsonSchema,
     model_validator,
 )
-from pydantic_core import CoreSchema
 
-from eos.config.base import Strict, Topic
+from eos.config.base import SettingText, Strict
+from eos.config.sink import Sink
 from eos.config.source import KafkaSource, Source
 from eos.config.transform import Steps
 from eos.config.words import DURATION_PATTERN, duration_ms
@@ -39,17 +38,6 @@ DurationMs = Annotated[
 ]
 
 
-def _text(value: object) -> object:
-    """Settings are texts to Kafka and Spark: `false` and `4` in YAML mean `"false"` and `"4"`."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
-
-
-def _one_as_list(value: object) -> object:
-    return [value] if isinstance(value, dict) else value
-
-
 def _addresses(value: object) -> object:
     """`a:9092,b:9092` and a list of them mean the same."""
     if not isinstance(value, str):
@@ -57,11 +45,6 @@ def _addresses(value: object) -> object:
     return [part.strip() for part in value.split(",") if part.strip()]
 
 
-SettingText = Annotated[
-    str,
-    BeforeValidator(_text),
-    WithJsonSchema({"anyOf": [{"type": kind} for kind in ("string", "number", "boolean")]}),
-]
 ADDRESS_PATTERN = r"^(\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]]+):\d{1,5}$"
 PREFIX_PATTERN = r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$"
 Address = Annotated[str, Field(pattern=ADDRESS_PATTERN)]
@@ -75,53 +58,6 @@ Addresses = Annotated[
         {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
     ),
 ]
-
-
-class CreateTopic(Strict):
-    """How a target topic is created where it is absent. An existing topic is left as it is."""
-
-    partitions: int = Field(default=1, ge=1)
-    replication: int | None = Field(default=None, ge=1, le=32_767)  # None: as the broker is set up
-    config: dict[str, SettingText] = Field(default_factory=dict)
-
-
-class KafkaSink(Strict):
-    topic: Topic
-    create: CreateTopic | None = None
-    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "lz4"
-    partitioner: Literal["key", "round_robin"] = "key"
-    partition: str | None = Field(default=None, min_length=1)  # a column with the target partition
-    timestamp: str | None = Field(default=None, min_length=1)  # a column with the record's time
-
-
-class _OneOrMany:
-    """In the JSON Schema: what the list holds may stand alone."""
-
-    @staticmethod
-    def __get_pydantic_json_schema__(
-        core: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        many = handler(core)
-        return {"anyOf": [many["items"], many]}
-
-
-KafkaSinks = Annotated[
-    Annotated[tuple[KafkaSink, ...], Field(min_length=1)],
-    BeforeValidator(_one_as_list),
-    _OneOrMany,
-]
-
-
-class Sink(Strict):
-    kafka: KafkaSinks
-
-    @model_validator(mode="after")
-    def _names_a_topic_once(self) -> Sink:
-        names = [sink.topic for sink in self.kafka]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"expected each target topic once, `{twice[0]}` is named twice")
-        return self
 
 
 class Trigger(Strict):
@@ -167,7 +103,7 @@ class PipelineFile(Strict):
     @model_validator(mode="after")
     def _has_no_loop(self) -> PipelineFile:
         source: KafkaSource = self.source.kafka
-        loops = sorted(sink.topic for sink in self.sink.kafka if source.reads(sink.topic))
+        loops = sorted(topic for topic in self.sink.topic_names if source.reads(topic))
         if loops:
             how = f" matches the pattern `{source.pattern}` and" if source.pattern else ""
             raise ValueError(

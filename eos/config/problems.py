@@ -137,7 +137,7 @@ def _problem(
     if kind == "literal_error":
         options = re.findall(r"'([^']*)'", str(context["expected"]))
         told += suggestion(places.written(location), options, or_all=False)
-    elif kind == "string_type" and _got(places, location):
+    elif kind in {"string_type", "text_or_mapping"} and _got(places, location):
         told += "; put quotes around it to mean a text"
     return places.problem(location, told, at_key=is_key)
 

@@ -60,7 +60,8 @@ Start = Annotated[
     Annotated[StartWord, Tag(WORD)] | Annotated[StartAt, Tag(MAPPING)],
     word_or_mapping(
         "expected earliest, latest, group, or a mapping with one of the keys group, timestamp, "
-        "offsets"
+        "offsets",
+        any_text=False,
     ),
 ]
 
@@ -131,7 +132,7 @@ class Json(Strict):
 
 Read = Annotated[
     Annotated[Literal["binary", "string"], Tag(WORD)] | Annotated[Json, Tag(MAPPING)],
-    word_or_mapping("expected binary, string, or a mapping with the key json"),
+    word_or_mapping("expected binary, string, or a mapping with the key json", any_text=False),
 ]
 
 

@@ -23,10 +23,13 @@ HEADERS_COLUMN = "headers"
 
 @dataclass(frozen=True, slots=True)
 class SinkSpec:
-    """One Kafka sink: every row goes to it. Either `topic`, or `topic_column` by row."""
+    """One Kafka sink: every row goes to it, or those of `where_column`. Either `topic`, or
+    `topic_column` by row, which may name `topics` only."""
 
     topic: str | None = None
     topic_column: str | None = None
+    topics: tuple[str, ...] = ()  # none: any of the targets
+    where_column: str | None = None  # boolean
     codec: Codec = Codec.LZ4
     partitioner: Partitioner = Partitioner.KEY
     key_column: str = "key"
@@ -49,8 +52,16 @@ class SinkSpec:
             self.timestamp_column,
             self.partition_column,
             self.topic_column,
+            self.where_column,
         )
         return frozenset(name for name in names if name not in {None, HEADERS_COLUMN})
+
+    def chosen(self, rows: pa.Table) -> pa.Table:
+        """The rows that go to it, in their order."""
+        if self.where_column is None:
+            return rows
+        where = _column(rows, self.where_column)
+        return rows if pc.all(where).as_py() else rows.filter(where).combine_chunks()
 
     def read(self, rows: pa.Table) -> Columns:
         """Its columns of a chunk."""
@@ -117,7 +128,7 @@ def _by_topic(
     if (codes < 0).any():
         refusal.no_topic(int(np.argmax(codes < 0)), sink.topic_column)
     groups = []
-    known = frozenset(targets.topics)
+    known = frozenset(sink.topics or targets.topics)
     for code, name in enumerate(encoded.dictionary.to_pylist()):
         where = np.flatnonzero(codes == code)
         if name not in known:

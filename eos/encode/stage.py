@@ -74,8 +74,10 @@ class EncodeStage:
         welcome = frozenset([*SOURCE_COLUMNS, HEADERS_COLUMN])
         bounds = self.chunk_bytes_max, self.chunk_rows_max
         for chunk in chunks(batches, needed, welcome, *bounds):
-            for index in range(len(self.sinks)):
-                yield task.encode(index, chunk)
+            for index, sink in enumerate(self.sinks):
+                chosen = sink.chosen(chunk)
+                if chosen.num_rows:
+                    yield task.encode(index, chosen)
         yield task.manifest()
 
 

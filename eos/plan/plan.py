@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from eos.encode.codec import Codec
-from eos.encode.partition import Partitioner
 from eos.encode.stage import SinkSpec
 from eos.plan.names import Names
+from eos.plan.outputs import Outputs, outputs
 from eos.read.decode import Decode, Format
 
 if TYPE_CHECKING:
-    from eos.config.model import KafkaSink, PipelineFile, Profile
+    from eos.config.model import PipelineFile, Profile
     from eos.config.source import KafkaSource, Read, Source
     from eos.transform.functions import Transform
 
@@ -44,6 +43,7 @@ class Plan:
     transaction_timeout_ms: int
     deployment: str
     decode: Decode = field(default_factory=Decode)
+    outputs: Outputs = field(default_factory=lambda: Outputs({}, (), is_filtered=False))
     parallelism: int = 1
     message_bytes_max: Mapping[str, int] = field(default_factory=dict)
 
@@ -53,7 +53,8 @@ class Plan:
 
     @property
     def sink_topics(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(sink.topic for sink in self.sinks if sink.topic))
+        named = [topic for sink in self.sinks for topic in (sink.topic, *sink.topics) if topic]
+        return tuple(dict.fromkeys(named))
 
     @property
     def sink_columns(self) -> tuple[str, ...]:
@@ -78,20 +79,23 @@ def plan(
     transforms: Sequence[Transform],
 ) -> Plan:
     """Pure: asks neither Kafka nor Spark."""
+    made = outputs(pipeline.sink.kafka)
     return Plan(
         names=Names.of(profile.names.prefix, pipeline.name, profile.state.root),
         bootstrap=bootstrap,
         source=pipeline.source.kafka,
         transforms=transforms,
-        sinks=tuple(_sink(sink) for sink in pipeline.sink.kafka),
+        sinks=made.sinks,
+        outputs=made,
         created_topics={
-            sink.topic: NewTopic(
+            topic: NewTopic(
                 sink.create.partitions,
                 sink.create.replication or BROKERS_CHOICE,
                 dict(sink.create.config),
             )
             for sink in pipeline.sink.kafka
             if sink.create is not None
+            for topic in sink.topic_names
         },
         trigger_every_ms=pipeline.trigger.every_ms,
         transaction_timeout_ms=pipeline.transaction.timeout_ms,
@@ -114,14 +118,4 @@ def _format(read: Read) -> Format:
         tuple(column.name for column in columns),
         tuple(column.name for column in columns if column.is_required),
         read.column or "",
-    )
-
-
-def _sink(sink: KafkaSink) -> SinkSpec:
-    return SinkSpec(
-        topic=sink.topic,
-        codec=Codec[sink.compression.upper()],
-        partitioner=Partitioner[sink.partitioner.upper()],
-        partition_column=sink.partition,
-        timestamp_column=sink.timestamp,
     )

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from eos.deadline import Deadline
 from eos.encode.stage import SPARK_SCHEMA, EncodeStage
 from eos.encode.targets import Targets
-from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, TransformError, crossed
+from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, crossed
 from eos.faults import CrashPlan
 from eos.observe import events
 from eos.plan.plan import Plan
 from eos.read.decode import NONE
 from eos.read.offset_log import Checkpoint, Ranges
+from eos.run.columns import sink_columns
 from eos.run.session import ARROW_BYTES_MAX
 from eos.run.source import LiveSource
 from eos.run.tasks import EncodeAndWriteTask, EncodeTask, WriteStage, WriteTask
@@ -36,10 +37,6 @@ if TYPE_CHECKING:
 # A micro-batch that its offsets bound to fewer records than this runs as one task, without a
 # shuffle: below it a second task costs more time than it saves.
 ONE_TASK_RECORDS_MAX = 50_000
-# An empty list instead of a null one: both mean no headers. Spark asks for the size of the Arrow
-# batch at every row, and Arrow then goes again over all the null lists since the last one that was
-# not. With nulls, a row costs as much as there are rows before it.
-_NEVER_NULL = "coalesce(`headers`, array())"
 _DATA_LOSS = ("OffsetOutOfRange", "failOnDataLoss", "data loss", "DATA_LOSS")
 # What a writer may take of the transaction's time; the rest is for record, offsets and end.
 _WRITER_SHARE = 0.8
@@ -69,9 +66,11 @@ class PipelineQuery:
 
     def check(self, stream: DataFrame) -> None:
         """Refuses, before anything runs, what Spark or this release would refuse as a stream."""
-        out = self._transformed(stream)
-        check_stateless(out)
-        self._columns(out)
+        rows = self._transformed(stream)
+        check_stateless(rows)
+        out = sink_columns(rows, self._plan)
+        if self._plan.outputs.columns:
+            check_stateless(out)  # the sinks' own expressions
         found = unstable(out)
         if found:
             self._micro_batches.bus.emit(
@@ -118,7 +117,7 @@ class PipelineQuery:
             targets = self._targets()
             try:
                 out = self._transformed(_above(frame, floors))
-                job = self._job(self._columns(out), batch_id, ranges, targets, identity)
+                job = self._job(sink_columns(out, self._plan), batch_id, ranges, targets, identity)
                 receipts = receipt.check(job.collect(), targets)
                 self._require_readable(job, receipts)
                 return receipts
@@ -170,37 +169,6 @@ class PipelineQuery:
         shuffled = encoded.repartitionById(writers + 1, "writer")
         ordered = shuffled.sortWithinPartitions("target", "source", "position")
         return ordered.mapInArrow(WriteTask(write), receipt.SCHEMA)
-
-    def _columns(self, out: DataFrame) -> DataFrame:
-        """What the sinks need of the transforms' result, and the source coordinates it kept."""
-        present = {field.name: field.dataType.simpleString() for field in out.schema.fields}
-        if "value" not in present:
-            raise TransformError(
-                f"the last transform returns no column `value` (it has {', '.join(present)})",
-                hint="a Kafka sink writes the columns key, value and headers",
-            )
-        for name in ("key", "value"):
-            if present.get(name, "binary") not in ("binary", "string"):
-                raise TransformError(
-                    f"column `{name}` has type {present[name]}; a Kafka sink writes bytes",
-                    hint=f"cast it, for example with to_json(...) as {name}",
-                )
-        wanted: list[str] = [name for name in ("key", "value", "headers") if name in present]
-        for name in self._plan.sink_columns:
-            if name not in present:
-                raise TransformError(
-                    f"the sink wants column `{name}`, which the last transform does not return "
-                    f"(it has {', '.join(present)})"
-                )
-            wanted.append(name)
-        columns = {name: f"`{name}`" for name in wanted}
-        if present.get("headers", "").startswith("array"):
-            columns["headers"] = _NEVER_NULL
-        coordinates = {"topic": "string", "partition": "int", "offset": "bigint"}
-        if all(present.get(name) == kind for name, kind in coordinates.items()):
-            columns |= {f"__{name}": name for name in coordinates}
-        # As texts, in one call: PySpark takes 2 ms to make a column object.
-        return out.selectExpr(*(f"{what} AS `{name}`" for name, what in columns.items()))
 
     def _targets(self) -> Targets:
         """The target partitions as they are now, frozen for this attempt."""

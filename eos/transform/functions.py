@@ -234,9 +234,8 @@ def _failed(reference: str, how: str, error: Exception) -> TransformError:
         and not any(part in frame.filename for part in _NOT_THE_USERS)
     ]
     where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    words = str(error).split("\n\nJVM stacktrace")[0].split(";\n")[0].strip()[:1000]
     return TransformError(
-        f"transform `{reference}` {how}{where}: {type(error).__name__}: {words}",
+        f"transform `{reference}` {how}{where}: {type(error).__name__}: {sql.words_of(error)}",
         reference=reference,
     )
 

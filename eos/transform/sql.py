@@ -66,7 +66,7 @@ def ask(query: Query, frame: DataFrame, stages: Mapping[str, DataFrame]) -> Data
                     views.enter_context(_view(spark, name, stage))
             return spark.sql(sql_text.stripped(query.text))
     except Exception as error:
-        words = str(error).split("\n\nJVM stacktrace")[0].split(";\n")[0].strip()[:1000]
+        words = words_of(error)
         hint = ""
         if "TABLE_OR_VIEW_NOT_FOUND" in words:
             hint = f"a step may read {', '.join(f'`{name}`' for name in known)}, and Spark's tables"
@@ -75,6 +75,11 @@ def ask(query: Query, frame: DataFrame, stages: Mapping[str, DataFrame]) -> Data
         raise TransformError(
             f"{query.label} failed: {words}", hint=hint, reference=query.label
         ) from error
+
+
+def words_of(error: Exception) -> str:
+    """Spark's own words, without its plans and stack traces."""
+    return str(error).split("\n\nJVM stacktrace")[0].split(";\n")[0].strip()[:1000]
 
 
 @contextmanager

@@ -369,3 +369,29 @@ def test_a_sink_has_one_way_to_its_topic() -> None:
     for wrong in ({}, {"topic": "a", "topic_column": "b"}):
         with pytest.raises(ValueError, match="either a topic or a topic column"):
             SinkSpec(**wrong)
+
+
+def test_a_sink_takes_its_rows_only_in_their_order() -> None:
+    big = SinkSpec("big", key_column="id", where_column="chosen")
+    some = stage(SinkSpec("orders", where_column="other"), big, chunk_rows_max=40)
+    numbers = list(range(100))
+    batch = rows(
+        key=[None] * 100,
+        id=[b"same"] * 100,
+        value=[b"%d" % n for n in numbers],
+        chosen=[n % 3 == 0 for n in numbers],
+        other=[n >= 40 and n < 80 for n in numbers],
+    )
+    out = encode(some, batch)
+    found = values_by_target(out)
+    in_orders = sorted(int(v) for target in range(4) for v in found.get(target, []))
+    assert in_orders == list(range(40, 80))
+    (in_big,) = (values for target, values in found.items() if target >= 4)
+    assert [int(v) for v in in_big] == list(range(0, 100, 3))
+    assert sum(read_manifest(out[-1]["blob"]).values()) == 40 + 34
+
+
+def test_the_topic_column_names_topics_of_its_own_sink_only() -> None:
+    some = stage(SinkSpec(topic_column="to", topics=("orders",)), SinkSpec("big"))
+    error = refusal(some, rows(key=[b"a"], value=[b""], to=["big"]))
+    assert "has the topic 'big' in column to, which is none of the sink's topics" in error.message

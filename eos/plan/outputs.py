@@ -1,0 +1,81 @@
+"""What sinks make of a row, as columns that are computed once, whoever wants them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from eos.encode.codec import Codec
+from eos.encode.partition import Partitioner
+from eos.encode.stage import SinkSpec
+
+if TYPE_CHECKING:
+    from eos.config.sink import JsonColumns, KafkaSink
+
+Kind = Literal["bytes", "json", "headers", "where"]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A column that the sinks read. `texts`: SQL expressions for bytes and where, columns for json
+    (none: all that are not Kafka's), a name and an expression after the other for headers."""
+
+    kind: Kind
+    texts: tuple[str, ...]
+    place: str  # where in the file, for messages: `sink 2: key`
+    is_value: bool = False  # a tombstone stays one
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Each once: two sinks with the same value have it serialised for both at the same time."""
+
+    columns: dict[str, Output]
+    sinks: tuple[SinkSpec, ...]
+    is_filtered: bool  # every sink chooses: rows for nobody need not leave Spark
+
+
+def outputs(sinks: tuple[KafkaSink, ...]) -> Outputs:
+    columns: dict[str, Output] = {}
+    specs = tuple(_sink(number, sink, columns) for number, sink in enumerate(sinks, 1))
+    return Outputs(columns, specs, all(sink.where_column for sink in specs))
+
+
+def _sink(number: int, sink: KafkaSink, columns: dict[str, Output]) -> SinkSpec:
+    def add(kind: Kind, texts: tuple[str, ...], key: str, *, is_value: bool = False) -> str:
+        wanted = (kind, texts, is_value)
+        for name, known in columns.items():
+            if (known.kind, known.texts, known.is_value) == wanted:
+                return name
+        name = f"__out_{len(columns)}"
+        columns[name] = Output(kind, texts, f"sink {number}: {key}", is_value)
+        return name
+
+    def add_bytes(given: str | JsonColumns | None, column: str) -> str:
+        is_value = column == "value"
+        if given is None:
+            return column
+        if isinstance(given, str) and given == "json":
+            return add("json", (), column, is_value=is_value)
+        if isinstance(given, str):
+            return add("bytes", (f"`{column}`" if given == "string" else given,), column)
+        return add("json", given.columns, column, is_value=is_value)
+
+    headers = "headers"
+    if sink.headers is not None:
+        pairs = tuple(text for pair in sink.headers.items() for text in pair)
+        headers = add("headers", pairs, "headers")
+    by_name = isinstance(sink.topic, str)
+    return SinkSpec(
+        topic=sink.topic if isinstance(sink.topic, str) else None,
+        topic_column=None if isinstance(sink.topic, str) else sink.topic.column,
+        topics=() if by_name else sink.topic_names,
+        codec=Codec[sink.compression.upper()],
+        partitioner=Partitioner[sink.partitioner.upper()],
+        key_column=add_bytes(sink.key, "key"),
+        value_column=add_bytes(sink.value, "value"),
+        headers_column=headers,
+        where_column=add("where", (sink.where,), "where") if sink.where else None,
+        partition_column=sink.partition,
+        timestamp_column=sink.timestamp,
+    )

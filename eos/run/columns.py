@@ -1,0 +1,207 @@
+"""From the transforms' rows to the columns that the sinks read: one projection, before encoding.
+
+Sinks that pass on what came get it untouched. What others make of a row is computed once for all of
+them in the same evaluation; which rows go where is decided in the encode stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from eos.config.base import KAFKA_COLUMNS
+from eos.errors import TransformError
+from eos.transform.sql import words_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from eos.plan.outputs import Output, Outputs
+    from eos.plan.plan import Plan
+
+# An empty list instead of a null one: both mean no headers. Spark asks for the size of the Arrow
+# batch at every row, and Arrow then goes again over all the null lists since the last one that was
+# not. With nulls, a row costs as much as there are rows before it.
+_NEVER_NULL = "coalesce(`headers`, array())"
+# Every column is there, and every record of a sink has the same ones: nulls are written. Times are
+# UTC, to the microsecond: nothing that was read is lost.
+_JSON_OPTIONS = (
+    "map('ignoreNullFields', 'false', 'timeZone', 'UTC', "
+    "'timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\")"
+)
+_BYTES = ("binary", "string")
+# Their text is the same on every machine. A time's depends on the session's zone.
+_WITH_A_TEXT = ("tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "date")
+
+
+def sink_columns(out: DataFrame, plan: Plan) -> DataFrame:
+    """What the sinks need of the transforms' result, and the source coordinates it kept."""
+    present = {field.name: field.dataType.simpleString() for field in out.schema.fields}
+    columns = {name: _passed_on(name, present) for name in _wanted(plan, present)}
+    coordinates = {"topic": "string", "partition": "int", "offset": "bigint"}
+    if all(present.get(name) == kind for name, kind in coordinates.items()):
+        columns |= {f"__{name}": name for name in coordinates}
+    outputs = plan.outputs
+    if outputs.columns:
+        columns |= _computed(out, outputs, present)
+    # As texts, in one call: PySpark takes 2 ms to make a column object.
+    made = _selected(out, [f"{what} AS `{name}`" for name, what in columns.items()])
+    if outputs.is_filtered:
+        named = dict.fromkeys(sink.where_column for sink in plan.sinks)
+        made = made.where(" OR ".join(f"`{name}`" for name in named))
+    return made
+
+
+def _selected(out: DataFrame, expressions: list[str]) -> DataFrame:
+    from pyspark.errors import AnalysisException
+
+    try:
+        return out.selectExpr(*expressions)
+    except AnalysisException as error:  # each by itself was fine, such as an aggregate
+        raise TransformError(
+            f"the sinks' columns: {words_of(error)}",
+            hint="a sink's expressions make something of one row at a time",
+        ) from error
+
+
+def _wanted(plan: Plan, present: Mapping[str, str]) -> list[str]:
+    """The transforms' own columns, as they are."""
+    has = ", ".join(present)
+    passed = {sink.value_column for sink in plan.sinks}
+    if "value" in passed and "value" not in present:
+        raise TransformError(
+            f"the last transform returns no column `value` (it has {has})",
+            hint="a Kafka sink writes the columns key, value and headers; `value: json` in the "
+            "sink writes the other ones",
+        )
+    passed |= {sink.key_column for sink in plan.sinks}
+    for name in ("key", "value"):
+        if name in passed and present.get(name, "binary") not in _BYTES:
+            raise TransformError(
+                f"column `{name}` has type {present[name]}; a Kafka sink writes bytes",
+                hint=f"say `{name}: ...` in the sink, or cast it in the last transform",
+            )
+    passed |= {sink.headers_column for sink in plan.sinks if sink.headers_column}
+    wanted: list[str] = [
+        name
+        for name in ("key", "value", "headers")
+        if name in passed and (name in present or name == "key")
+    ]
+    for name in plan.sink_columns:
+        if name not in present:
+            raise TransformError(
+                f"the sink wants column `{name}`, which the last transform does not return "
+                f"(it has {has})"
+            )
+        wanted.append(name)
+    return wanted
+
+
+def _passed_on(name: str, present: Mapping[str, str]) -> str:
+    if name not in present:
+        return "CAST(NULL AS BINARY)"
+    if name == "headers" and present[name].startswith("array"):
+        return _NEVER_NULL
+    return f"`{name}`"
+
+
+def _computed(out: DataFrame, outputs: Outputs, present: Mapping[str, str]) -> dict[str, str]:
+    """An expression for each output. Spark is asked once for the types of all that were given."""
+    given = {
+        (name, at): f"(\n{text}\n)"  # in lines of its own: it may end in a comment
+        for name, output in outputs.columns.items()
+        for at, text in enumerate(output.texts)
+        if output.kind in ("bytes", "where") or (output.kind == "headers" and at % 2)
+    }
+    types = dict(zip(given, _types(out, outputs, given), strict=True))
+    made = {}
+    for name, output in outputs.columns.items():
+        if output.kind == "json":
+            made[name] = _json(output, present)
+        elif output.kind == "where":
+            if types[name, 0] != "boolean":
+                raise TransformError(
+                    f"{output.place} is of type {types[name, 0]}; expected a condition"
+                )
+            made[name] = f"coalesce({given[name, 0]}, false)"
+        elif output.kind == "bytes":
+            made[name] = _bytes(given[name, 0], types[name, 0], output.place)
+        else:
+            made[name] = _headers(name, output, given, types)
+    return made
+
+
+def _types(out: DataFrame, outputs: Outputs, given: Mapping[tuple[str, int], str]) -> list[str]:
+    from pyspark.errors import AnalysisException
+
+    def of(expressions: list[str]) -> list[str]:
+        schema = out.selectExpr(*expressions).schema
+        return [field.dataType.simpleString() for field in schema.fields]
+
+    try:
+        return of(list(given.values())) if given else []
+    except AnalysisException:
+        for (name, _), text in given.items():  # one by one: the error names no place
+            try:
+                of([text])
+            except AnalysisException as error:
+                place = outputs.columns[name].place
+                raise TransformError(f"{place}: {words_of(error)}") from error
+        raise
+
+
+def _bytes(text: str, kind: str, place: str) -> str:
+    if kind in _BYTES:
+        return text
+    if kind in _WITH_A_TEXT or kind.startswith("decimal"):
+        return f"CAST({text} AS STRING)"
+    raise TransformError(
+        f"{place} is of type {kind}; a Kafka sink writes bytes or text",
+        hint="`{json: [columns]}` writes an object; to_json(...), date_format(...) or a cast "
+        "makes a text of your choice",
+    )
+
+
+def _headers(
+    name: str,
+    output: Output,
+    given: Mapping[tuple[str, int], str],
+    types: Mapping[tuple[str, int], str],
+) -> str:
+    pairs = []
+    for at in range(0, len(output.texts), 2):
+        header, place = output.texts[at], f"{output.place} {output.texts[at]}"
+        value = _bytes(given[name, at + 1], types[name, at + 1], place)
+        pairs.append(f"struct({_text(header)} AS key, CAST({value} AS BINARY) AS value)")
+    empty = "CAST(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>)"
+    return f"array({', '.join(pairs)})" if pairs else empty
+
+
+def _json(output: Output, present: Mapping[str, str]) -> str:
+    kafkas = {name.lower() for name in KAFKA_COLUMNS}
+    names = output.texts or tuple(name for name in present if name.lower() not in kafkas)
+    if not names:
+        raise TransformError(
+            f"{output.place} is json, but the last transform returns Kafka's columns only "
+            f"(it has {', '.join(present)})",
+            hint="read the source's value as json, or add columns in a transform",
+        )
+    by_name = {name.lower(): name for name in present}
+    for name in names:
+        if name.lower() not in by_name:
+            raise TransformError(
+                f"{output.place} wants column `{name}`, which the last transform does not return "
+                f"(it has {', '.join(present)})"
+            )
+    listed = ", ".join(f"{_quoted(name)} AS {_quoted(name)}" for name in names)
+    made = f"to_json(struct({listed}), {_JSON_OPTIONS})"
+    is_tombstone = output.is_value and "value" in by_name
+    return f"IF(`value` IS NULL, NULL, {made})" if is_tombstone else made
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
