@@ -17,6 +17,7 @@ from eos.transaction.coordinator import Coordinator
 from eos.transaction.ledger import Ledger
 from eos.transaction.ledger_record import Position, Record
 from eos.transaction.micro_batch import STEP_TIMEOUT_MS, MicroBatches
+from eos.transaction.port import NO_IDENTITY
 from eos.transaction.wire import Wire
 
 
@@ -40,7 +41,7 @@ class Taken:
             bus,
             self.points,
             source,
-            is_new=self.last is None,
+            self.last.identity if self.last else NO_IDENTITY,
         )
 
 

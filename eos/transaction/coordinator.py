@@ -15,7 +15,13 @@ from enum import Enum
 
 from eos.deadline import Backoff, Deadline
 from eos.errors import EosError, UnavailableError
-from eos.transaction.port import CommittedOffset, Identity, TopicPartition, TransactionPort
+from eos.transaction.port import (
+    CommittedOffset,
+    Identity,
+    TopicPartition,
+    TransactionPort,
+    TransactionState,
+)
 from eos.transaction.protocol import step
 from eos.transaction.requests import Requests, Work
 from eos.transaction.states import (
@@ -80,9 +86,13 @@ class Coordinator:
 
     @property
     def is_disputed(self) -> bool:
-        """TV1: a FencedError that may stand for our own timed-out transaction. If the ledger has
-        no newer start record of another owner, `fence_again`; else it is final."""
+        """TV1: a FencedError that may stand for our own timed-out transaction. If nobody else
+        was there since (`claim`), `fence_again`; else it is final."""
         return isinstance(self._state, Disputed)
+
+    def look(self, deadline: Deadline) -> TransactionState:
+        """What the broker knows of the id. Changes nothing."""
+        return self._requests.look(deadline)
 
     @property
     def is_in_doubt(self) -> bool:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Protocol
 
 from eos.deadline import Deadline
-from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, Recovery
+from eos.errors import AttemptFailedError, EosError, Recovery
 from eos.faults import Points
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.transaction import group, ranges
+from eos.transaction.claim import Claim
 from eos.transaction.coordinator import Conclusion, Coordinator
 from eos.transaction.ledger import Ledger
 from eos.transaction.ledger_record import (
@@ -22,7 +23,6 @@ from eos.transaction.ledger_record import (
     Ends,
     Kind,
     Position,
-    Record,
     advanced,
     stamped,
 )
@@ -64,14 +64,18 @@ class MicroBatches:
     bus: Bus
     points: Points
     source: Source
-    is_new: bool = False  # nothing is in the ledger yet
+    last: InitVar[Identity] = NO_IDENTITY  # of the ledger's last record; none: there is none yet
     is_stopping: bool = field(default=False)
     last_at: float = field(default_factory=time.monotonic)  # of the last commit
+    claim: Claim = field(init=False)
     _open: Identity = field(default=NO_IDENTITY, init=False)  # until it is certain that none is
     _is_compared: bool = field(default=True, init=False)  # the group, since the last commit
     _has_returned: bool = field(default=False, init=False)
     # A micro-batch, and what is written while the pipeline is idle, never at the same time.
     lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def __post_init__(self, last: Identity) -> None:
+        self.claim = Claim(self.pipeline, self.coordinator, self.ledger, last)
 
     def run(self, step: Step, execute: Execute) -> None:
         """Returns once the micro-batch is committed, by this call or by one before it."""
@@ -115,10 +119,10 @@ class MicroBatches:
     def require_owner(self) -> None:
         """Raises FencedError if another copy of this pipeline took over. Costs an empty attempt."""
         with self.lock:
-            if not self.coordinator.is_in_doubt:
+            if not self.claim.is_undecided:
                 deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
-                self.coordinator.begin(deadline)
-                self.coordinator.abort(deadline)
+                self.claim.begin(deadline)
+                self.claim.abort(deadline)
 
     def _decide(self, step: Step) -> Decision:
         unknown = ranges.unknown(self.position, step)
@@ -145,11 +149,11 @@ class MicroBatches:
         the next attempt. An abort that fails must not hide why there was one.
         """
         recovery = error.recovery if isinstance(error, EosError) else Recovery.STOP
-        if recovery is Recovery.FENCED or self.coordinator.is_in_doubt:
+        if recovery is Recovery.FENCED or self.claim.is_undecided:
             return False  # in doubt: never abort what may be committed, the ledger will tell
         unended: Exception | None = None
         try:
-            self.coordinator.abort(Deadline.after_ms(STEP_TIMEOUT_MS))
+            self.claim.abort(Deadline.after_ms(STEP_TIMEOUT_MS))
         except Exception as failed:  # noqa: BLE001 - any of them would hide `error`
             unended = failed
         is_wanted = not self.is_stopping or bool(self.points.kind)  # the clean end's note is
@@ -170,16 +174,13 @@ class MicroBatches:
         if self._open == NO_IDENTITY:
             return
         deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
-        is_in_doubt = self.coordinator.is_in_doubt
-        if is_in_doubt:
-            self.coordinator.settle(deadline)
+        if self.claim.is_undecided:
+            found = self.claim.settle(self._open, deadline)
         else:
-            self.coordinator.abort(deadline)
-        found = self._last(deadline)
-        if is_in_doubt:
-            self.coordinator.settled(found is not None and found.identity == self._open)
+            self.claim.abort(deadline)
+            found = self.claim.read_last(deadline)
         if found is not None:
-            self.position, self.is_new = found.position, False
+            self.position = found.position
         self._open = NO_IDENTITY
 
     def _attempt(self, number: int, step: Step, decision: Decision, execute: Execute) -> None:
@@ -217,7 +218,7 @@ class MicroBatches:
         deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
         # Before it is known: an interrupt inside must leave a mark, too.
         self._open = self.coordinator.identity
-        self._open = self.coordinator.begin(deadline)
+        self._open = self.claim.begin(deadline)
         return self._open
 
     def _commit(
@@ -239,40 +240,15 @@ class MicroBatches:
         marks.append(time.monotonic())
 
         if self.coordinator.commit(Deadline.after_ms(STEP_TIMEOUT_MS)) is Conclusion.IN_DOUBT:
-            self._settle(identity)
+            found = self.claim.settle(identity, Deadline.after_ms(STEP_TIMEOUT_MS))
+            if found is None or found.identity != identity:
+                raise AttemptFailedError("the commit's answer was lost, and the ledger lacks it")
         self.position = after  # first of all: what fails from here on must not redo it
-        self._open, self.is_new = NO_IDENTITY, False
+        self.claim.last, self._open = identity, NO_IDENTITY
         self._is_compared = False
         reached("end_txn_answered:after")
         self.last_at = time.monotonic()
         marks.append(self.last_at)
-
-    def _settle(self, identity: Identity) -> None:
-        """EndTxn was sent and its outcome is unknown: the ledger knows (rules R4, R7).
-
-        Our init with (id, epoch) waits until the broker has finished whatever it had begun. After
-        that the ledger's end is final: no request of the attempt can still be on its way, since
-        its epoch is over.
-        """
-        deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
-        self.coordinator.settle(deadline)
-        found = self._last(deadline)
-        is_committed = found is not None and found.identity == identity
-        self.coordinator.settled(is_committed)
-        if not is_committed:
-            raise AttemptFailedError("the commit's answer was lost, and the ledger lacks it")
-
-    def _last(self, deadline: Deadline) -> Record | None:
-        found = self.ledger.read_last(deadline)
-        if found is None and not self.is_new:
-            raise PromiseBrokenError(
-                f"{self.pipeline}: the ledger {self.ledger.partition.topic!r} is empty, although "
-                "this pipeline wrote to it",
-                hint="somebody deleted its records or the topic, while the pipeline ran: "
-                f"`eos recover {self.pipeline}` shows what is left to go on from",
-                case="ledger_gone",
-            )
-        return found
 
     def compare_group(self) -> None:
         """Tells if somebody else moved the group's offsets since our last commit. The ledger is

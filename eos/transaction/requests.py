@@ -22,9 +22,9 @@ from eos.transaction.port import (
     ProduceAnswer,
     TopicPartition,
     TransactionPort,
+    TransactionState,
 )
 from eos.transaction.states import API_OF, Answered, Effect
-
 
 _Answers = Iterable[tuple[str, Answer | IdentityAnswer | ProduceAnswer]]  # with what each is about
 
@@ -63,6 +63,9 @@ class Requests:
             return self._send(effect, identity, deadline, work)
         except NoAnswerError as error:
             return unanswered(API_OF[effect], error)
+
+    def look(self, deadline: Deadline) -> TransactionState:
+        return self._port.transaction_state(self._transactional_id, deadline)
 
     def _send(
         self, effect: Effect, identity: Identity, deadline: Deadline, work: Work

@@ -119,8 +119,8 @@ class Renewing(State):
 
 
 class Disputed(State):
-    """TV1: refused as fenced, but our own timed-out transaction looks the same. If the ledger
-    shows no newer owner, the start procedure once more. -> Judging, -> Fenced, -> Stopped."""
+    """TV1: refused as fenced, but our own timed-out transaction looks the same. If there is no
+    newer owner, the start procedure once more. -> Judging, -> Fenced, -> Stopped."""
 
 
 class Fenced(State):

@@ -13,7 +13,6 @@ from support.micro_batch_world import (
     TRIES,
     FewTries,
     Interrupt,
-    NoWait,
     World,
 )
 from support.simulated_ledger import stored
@@ -24,9 +23,7 @@ from eos.errors import (
 from eos.faults import MOMENTS, POINTS
 from eos.observe import events
 from eos.testing.broker import Fault, Strike
-from eos.testing.broker.kit import Tries
 from eos.transaction import micro_batch as module
-from eos.transaction.coordinator import Coordinator
 from eos.transaction.port import Api
 
 POINTS_OF_A_NOTE = [
@@ -37,11 +34,6 @@ POINTS_OF_A_NOTE = [
 @pytest.fixture(autouse=True)
 def _no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "Deadline", FewTries)
-
-
-def overtake(world: World) -> None:
-    """A second copy of the pipeline starts."""
-    Coordinator(world.port, "id", "group", 60_000, backoff=NoWait).fence(Tries(9))
 
 
 @pytest.mark.parametrize("point", POINTS_OF_A_NOTE)
@@ -97,7 +89,7 @@ def test_idle_is_refreshed_once_in_its_time_and_not_beside_a_micro_batch():
 def test_a_refresh_finds_out_that_another_copy_took_over():
     world = World()
     world.run(0)
-    overtake(world)
+    world.another()
     with pytest.raises(FencedError):
         world.batches.refresh(0)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+import pytest
+
 from eos.deadline import Backoff
 from eos.errors import AttemptFailedError, NoAnswerError, UnavailableError
 from eos.faults import Points
@@ -14,7 +16,15 @@ from eos.transaction.coordinator import Coordinator
 from eos.transaction.ledger import Ledger
 from eos.transaction.ledger_record import Ends, Position
 from eos.transaction.micro_batch import Execute, MicroBatches
-from eos.transaction.port import CommittedOffset, Identity, Profile, TopicPartition
+from eos.transaction.port import (
+    NO_IDENTITY,
+    Answer,
+    CommittedOffset,
+    Identity,
+    ProduceAnswer,
+    Profile,
+    TopicPartition,
+)
 from eos.transaction.ranges import Step
 from eos.transaction.receipt import Receipt
 from support.simulated_ledger import LedgerWire, stored
@@ -22,6 +32,14 @@ from support.simulated_ledger import LedgerWire, stored
 LEDGER, SOURCE, TARGET = (TopicPartition(name, 0) for name in ("ledger", "source", "target"))
 SIZE = 10  # records of a micro-batch
 TRIES = 4
+TIMEOUT_MS = 60_000
+# A client's profile on a cluster's: TV2 needs a cluster that has it, TV1 is right on both.
+EVERYWHERE = (
+    (Profile.TV2, Profile.TV2),
+    (Profile.TV1, Profile.TV2),
+    (Profile.TV1, Profile.TV1),
+)
+ALL = pytest.mark.parametrize("where", EVERYWHERE, ids=["TV2", "TV1-upgraded", "TV1"])
 
 
 class NoWait(Backoff):
@@ -78,23 +96,25 @@ def step(number: int, query: str = "q") -> Step:
 
 
 class World:
-    """One pipeline: started as a process starts, run as Spark runs it."""
+    """One pipeline: started as a process starts, run as Spark runs it. `server` is the cluster's
+    own transaction version."""
 
-    def __init__(self) -> None:
-        self.broker = SimulatedBroker({"ledger": 1, "source": 1, "target": 1})
+    def __init__(self, profile: Profile = Profile.TV2, server: Profile = Profile.TV2) -> None:
+        self.profile = profile
+        self.broker = SimulatedBroker({"ledger": 1, "source": 1, "target": 1}, server)
         self.identities: list[Identity] = []
         self.crash = Interrupt()
         self.start()
 
     def start(self) -> None:
         """A new process: fence, then read how far the ledger has come."""
-        self.port = SimulatedPort(self.broker, Profile.TV2)
+        self.port = SimulatedPort(self.broker, self.profile)
         self.points = Points(self)
         self.coordinator = Coordinator(
             self.port,
             "id",
             "group",
-            60_000,
+            TIMEOUT_MS,
             self.points.reached,
             backoff=NoWait,
         )
@@ -112,7 +132,7 @@ class World:
             self.emitted,
             self.points,
             self.cluster,
-            is_new=last is None,
+            last.identity if last else NO_IDENTITY,
         )
         if last is None:
             self.batches.note("start")
@@ -132,14 +152,7 @@ class World:
             assert identity not in self.identities, "one epoch, one attempt"
             self.identities.append(identity)
             blob = record_batch(identity, 0, [b"%d" % number])
-            for _ in range(TRIES):
-                try:
-                    answer = self.port.produce("id", {TARGET: blob}, Tries(1))[TARGET]
-                except NoAnswerError:
-                    continue
-                break
-            else:
-                raise UnavailableError("the leader does not answer")
+            answer = self._written(identity, blob)
             if answer.error:
                 raise AttemptFailedError(f"answered {answer.error}")
             error = left.pop(0) if left else None
@@ -148,6 +161,26 @@ class World:
             return [Receipt("target", 0, 1, answer.offset, answer.offset, len(blob), 7)]
 
         return execute
+
+    def _written(self, identity: Identity, blob: bytes) -> Answer | ProduceAnswer:
+        """What a writer does: TV1 adds the partition first."""
+        for _ in range(TRIES):
+            try:
+                if self.profile is Profile.TV1:
+                    only = frozenset({TARGET})
+                    added = self.port.add_partitions("id", identity, only, Tries(1))[TARGET]
+                    if added.error:
+                        return added
+                return self.port.produce("id", {TARGET: blob}, Tries(1))[TARGET]
+            except NoAnswerError:
+                continue
+        raise UnavailableError("the leader does not answer")
+
+    def another(self) -> Coordinator:
+        """A second copy of the pipeline, as far as it has come when it has fenced this one."""
+        other = Coordinator(self.port, "id", "group", TIMEOUT_MS, backoff=NoWait)
+        other.fence(Tries(9))
+        return other
 
     def visible(self) -> list[int]:
         entries = self.broker.read_committed(TARGET)

@@ -1,0 +1,226 @@
+"""On a TV1 cluster: refused as fenced by our own doing, or because another copy took over.
+
+Each begins with a micro-batch that is committed, and ends with a look at what is visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from support.micro_batch_world import LEDGER, TARGET, TIMEOUT_MS, TRIES, FewTries, World
+
+from eos.errors import AttemptFailedError, FencedError, UnavailableError
+from eos.observe import events
+from eos.testing.broker import Fault, Phase, Strike
+from eos.testing.broker.kit import Tries
+from eos.transaction import micro_batch as module
+from eos.transaction.ledger_record import Ends, encoded, stamped
+from eos.transaction.micro_batch import Execute
+from eos.transaction.port import NO_IDENTITY, Api, Identity, Profile
+from eos.transaction.receipt import Receipt
+
+
+@pytest.fixture(autouse=True)
+def _no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "Deadline", FewTries)
+
+
+@pytest.fixture
+def world() -> World:
+    made = World(Profile.TV1, Profile.TV1)
+    made.run(0)
+    return made
+
+
+def reasons(world: World) -> list[str]:
+    return [event.reason for event in world.of_kind(events.AttemptFailed)]
+
+
+def at_first(world: World, execute: Execute) -> Execute:
+    """In the first attempt, that is; then all is well."""
+    left = [execute]
+
+    def job(identity: Identity, floors: Ends) -> Sequence[Receipt]:
+        return (left.pop() if left else world.writes(1))(identity, floors)
+
+    return job
+
+
+@pytest.mark.parametrize(
+    "point", ["all_acked:before", "ledger_record:after", "offsets:after", "end_txn_sent:before"]
+)
+def test_a_transaction_that_outlived_its_timeout_is_redone(world: World, point: str) -> None:
+    reached, left = world.reached, [TIMEOUT_MS]
+
+    def late(at: str) -> None:
+        if at == point and left:
+            world.broker.advance(left.pop())
+        reached(at)
+
+    world.reached = late
+    world.run(1)
+    assert not left
+    assert len(reasons(world)) == 1
+    world.run(2)
+    world.check(3)
+
+
+def test_a_commit_that_never_arrived_is_ended_by_our_own_init_and_redone(world: World) -> None:
+    world.broker.arm(Fault(Api.END_TXN, Strike.LOSE_REQUEST, times=TRIES))
+    world.run(1)
+    assert reasons(world) == ["the commit's answer was lost, and the ledger lacks it"]
+    world.check(2)
+
+
+def test_a_double_of_add_partitions_after_the_end_costs_nothing(world: World) -> None:
+    world.broker.arm(Fault(Api.ADD_PARTITIONS, Strike.REPEAT_LATER))
+    world.run(1)
+    world.broker.deliver_late()
+    assert world.broker.phase("id") is Phase.ONGOING
+    world.run(2)
+    assert reasons(world) == []
+    world.check(3)
+
+
+def test_one_that_was_replaced_ends_our_transaction_once_and_is_fenced(world: World) -> None:
+    former = world.batches
+    world.start()
+
+    def beside(identity, floors):
+        receipts = world.writes(1)(identity, floors)
+        with pytest.raises(FencedError):
+            former.require_owner()  # its init ends our transaction before it is refused
+        return receipts
+
+    world.run(1, at_first(world, beside))
+    assert len(reasons(world)) == 1
+    with pytest.raises(FencedError, match="another copy took over"):
+        former.note("refresh")
+    world.check(2)
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_takeover_is_final_although_its_owner_has_not_written_yet(
+    world: World, is_open: bool
+) -> None:
+    def taken(identity, floors):
+        receipts = world.writes(1)(identity, floors)
+        world.another()
+        return receipts
+
+    if is_open:
+        with pytest.raises(FencedError, match="another copy took over: it is at epoch"):
+            world.run(1, taken)
+    else:
+        other = world.another()
+        with pytest.raises(FencedError, match="another copy took over: it is at epoch"):
+            world.run(1)
+        other.begin(Tries(9))
+        other.abort(Tries(9))
+    world.check(1)
+
+
+def test_who_is_taken_over_in_the_middle_gives_way_to_the_newer_owner(world: World) -> None:
+    """A blank init that finds a transaction open ends it, and is asked to come again. Until it
+    does, the coordinator knows of no newer owner, and whoever comes first is not the last."""
+
+    def halfway(identity, floors):
+        receipts = world.writes(1)(identity, floors)
+        answer = world.port.init_producer_id("id", TIMEOUT_MS, NO_IDENTITY, Tries(1))
+        assert answer.error == 51
+        return receipts
+
+    world.run(1, at_first(world, halfway))
+    world.check(2)
+    other = world.another()
+    with pytest.raises(FencedError):
+        world.run(2)
+    assert other.begin(Tries(9)).epoch > world.coordinator.identity.epoch
+    world.check(2)
+
+
+def test_a_newer_owners_record_is_final_whatever_the_coordinator_says(world: World) -> None:
+    other = world.another()
+    identity = other.begin(Tries(9))
+    body = encoded("p", {"host": "there", "process": 7}, "start", world.batches.position)
+    other.produce({LEDGER: stamped(body, identity)}, Tries(9))
+    other.commit(Tries(9))
+    # A producer that is not ours, under the same epoch: the broker's last word is then an abort.
+    world.port.add_partitions("id", identity, frozenset({TARGET}), Tries(1))
+    world.port.end_txn("id", identity, False, Tries(1))
+    assert world.broker.phase("id") is Phase.COMPLETE_ABORT
+    with pytest.raises(FencedError, match=r"ledger \(host there, process 7\)"):
+        world.run(1)
+    other.begin(Tries(9))  # it was not fenced
+    other.abort(Tries(9))
+
+
+def test_a_dispute_that_is_not_concluded_is_by_the_next_call(world: World) -> None:
+    """Committed, its answer lost; then reopened by a double; and nobody answers the blank init."""
+    world.broker.arm(Fault(Api.ADD_PARTITIONS, Strike.REPEAT_LATER))
+    world.broker.arm(Fault(Api.END_TXN, Strike.LOSE_ANSWER, times=TRIES))
+    settle = world.coordinator.settle
+
+    def reopened(deadline):
+        world.broker.deliver_late()
+        nth = 3  # the init that ends what was reopened, its repetition, the blank one
+        lost = Fault(Api.INIT_PRODUCER_ID, Strike.LOSE_REQUEST, nth, times=TRIES)
+        world.broker.arm(lost)
+        world.coordinator.settle = settle
+        return settle(deadline)
+
+    world.coordinator.settle = reopened
+    with pytest.raises(UnavailableError, match="InitProducerId had no answer"):
+        world.run(1)
+    assert world.coordinator.is_disputed
+    assert reasons(world) == []  # nothing was aborted: it may be committed
+    world.run(1)
+    assert len(world.of_kind(events.MicroBatchSkipped)) == 1
+    world.run(2)
+    world.check(3)
+
+
+def test_notes_and_refreshes_are_disputed_too(world: World) -> None:
+    world.broker.arm(Fault(Api.ADD_PARTITIONS, Strike.REPEAT_LATER))
+    world.run(1)
+    world.broker.deliver_late()
+    assert world.batches.refresh(0)
+    world.broker.arm(Fault(Api.END_TXN, Strike.LOSE_REQUEST, times=TRIES))
+    world.batches.note("stop")
+    assert world.ledger_body()["kind"] == "stop"
+    world.check(2)
+
+
+def test_the_second_refusal_is_final(world: World) -> None:
+    world.broker.arm(Fault(Api.INIT_PRODUCER_ID, Strike.ANSWER, code=90, times=3))
+
+    def late(identity, floors):
+        world.writes(1)(identity, floors)
+        world.broker.advance(TIMEOUT_MS)
+        raise AttemptFailedError("late")
+
+    with pytest.raises(FencedError):
+        world.run(1, late)
+    with pytest.raises(FencedError):
+        world.run(1)
+    world.check(1)
+
+
+def test_a_newer_owner_that_comes_between_our_look_and_our_init_has_the_last_word(
+    world: World,
+) -> None:
+    again = world.coordinator.fence_again
+
+    def overtaken(deadline):
+        other = world.another()
+        record = encoded("p", {"host": "there"}, "start", world.batches.position)
+        other.produce({LEDGER: stamped(record, other.begin(Tries(9)))}, Tries(9))
+        other.commit(Tries(9))
+        return again(deadline)
+
+    world.coordinator.fence_again = overtaken
+    world.broker.arm(Fault(Api.END_TXN, Strike.LOSE_REQUEST, times=TRIES))
+    with pytest.raises(FencedError, match="ledger \\(host there"):
+        world.run(1)
+    assert world.visible() == [0]
