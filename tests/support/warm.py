@@ -60,6 +60,11 @@ class Warm:
         }
         return Run(self._driver, request, log)
 
+    @property
+    def pid(self) -> int:
+        """The driver's that is there now; 0 if there is none."""
+        return self._driver.pid if self._driver is not None else 0
+
     def close(self) -> None:
         if self._driver is not None:
             self._driver.close()

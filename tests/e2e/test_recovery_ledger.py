@@ -1,0 +1,85 @@
+"""The ledger is gone, or is another's: what nobody may decide but a person."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import pytest
+from support.past import RECORDS, Past
+from support.project import PIPELINE, Project
+
+pytestmark = pytest.mark.timeout(600)  # may start a warm driver
+
+FAILING = "def passed_on(frame):\n    raise ValueError('this one does not end cleanly')\n"
+
+
+@pytest.fixture
+def past(project: Project) -> Past:
+    return Past(project, {project.source: 2})
+
+
+def test_deleted_it_is_not_begun_anew(past: Past) -> None:
+    past.ran(2)
+    past.delete_topic(past.project.ledger)
+    past.stops(f"the ledger '{past.project.ledger}' is empty", remedy="--from-group")
+    past.recovers("--from-group")
+    past.ran(1)
+
+
+def test_deleted_with_the_group_the_checkpoint_still_knows(past: Past) -> None:
+    past.ran(2)
+    past.delete_topic(past.project.ledger)
+    past.delete_group()
+    words = str(past.checkpoint.folder), f"the ledger '{past.project.ledger}' has none"
+    past.stops(*words, remedy="--adopt-checkpoint")
+    past.recovers("--adopt-checkpoint")
+    past.ran(1)
+
+
+def test_deleted_with_the_checkpoint_the_group_still_knows(past: Past) -> None:
+    past.ran(2)
+    past.delete_topic(past.project.ledger)
+    shutil.rmtree(past.checkpoints)
+    past.stops(f"{past.project.source}-0 is at {2 * RECORDS}", remedy="--from-group")
+    past.recovers("--from-group")
+    past.ran(1)
+
+
+def test_the_checkpoint_of_another_program_is_not_begun_anew(past: Past, project: Project) -> None:
+    """Spark wrote it as it does for any query: who called it can't be told from its files."""
+    past.ran(2)
+    text = PIPELINE.replace("{source}", past.project.source)
+    other = Past(replace(project, name=f"{project.name}b"), {}, text)
+    other.topics, other.written = past.topics, past.written
+    other.declare()
+    shutil.copytree(past.checkpoint.folder, other.checkpoints / "0001")
+    words = str(other.checkpoint.folder), f"the ledger '{other.project.ledger}' has none"
+    other.stops(*words, remedy="--adopt-checkpoint")
+    other.recovers("--adopt-checkpoint")
+    other.ran(1)
+
+
+def test_another_deployment_that_did_not_end_cleanly_is_left_alone(past: Past) -> None:
+    past.ran(1)
+    past.write_batches(1)
+    transform = past.project.folder / "pipelines" / past.project.name / "transform.py"
+    text = transform.read_text()
+    transform.write_text(FAILING)
+    assert past.project.run_warm().returncode == 4
+    transform.write_text(text)
+    past.moved_to("elsewhere")
+    past.stops("belongs to deployment", "/state'", "/elsewhere'", remedy="--take-over", command="")
+    past.goes_on("--take-over")
+    past.ran(1)
+
+
+def test_a_copy_of_another_deployments_checkpoint_is_not_gone_on_with(past: Past) -> None:
+    past.ran(1)
+    state = past.project.folder / "state"
+    shutil.copytree(state, past.project.folder / "elsewhere")
+    past.ran(2)
+    past.moved_to("elsewhere")
+    past.ran(2)
+    past.moved_to("state")
+    past.ran(1)

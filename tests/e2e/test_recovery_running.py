@@ -1,0 +1,79 @@
+"""What happens to a pipeline while it runs: its target goes, its checkpoint is another's, too."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from support import outside
+from support.past import RECORDS, Past
+from support.project import TRANSFORM, Project
+
+pytestmark = pytest.mark.timeout(600)  # may start a warm driver
+
+REFUSING = """
+def passed_on(frame):
+    return frame.selectExpr(
+        "key", "if(CAST(value AS STRING) = '{value}', raise_error('not yet'), value) AS value"
+    )
+"""
+CONCURRENT = """
+import shutil
+from pathlib import Path
+
+def passed_on(frame):
+    offsets = Path({folder!r}) / "0001" / "offsets"
+    if (offsets / "0").exists() and not (offsets / "1").exists():
+        shutil.copy(offsets / "0", offsets / "1")  # as another query that plans the next one
+    return frame
+"""
+
+
+@pytest.fixture
+def past(project: Project) -> Past:
+    return Past(project, {project.source: 2})
+
+
+def transform(past: Past, text: str, **values: object) -> None:
+    place = past.project.folder / "pipelines" / past.project.name / "transform.py"
+    place.write_text(text.format(**values) if values else text)
+
+
+def test_started_again_inside_the_process_after_it_failed_it_goes_on(past: Past) -> None:
+    past.ran(1)
+    assert past.project.warm is not None
+    driver = past.project.warm.pid
+    past.write_batches(3)
+    transform(past, REFUSING, value=f"{past.project.source}/1/{2 * RECORDS + 3}")
+    failed = past.project.run_warm()
+    assert failed.returncode == 5, failed.stderr
+    assert "micro-batch 1 committed" in failed.stderr
+    assert "micro-batch 2, attempt 3 failed" in failed.stderr
+    transform(past, TRANSFORM)
+    past.goes_on()
+    assert past.project.warm.pid == driver
+    markers = outside.check_log(outside.dump(past.project.broker, past.project.target))
+    assert markers["COMMIT"] > 0
+
+
+def test_a_second_writer_of_its_checkpoint_ends_the_run_to_be_started_again(past: Past) -> None:
+    past.write_batches(3)
+    transform(past, CONCURRENT, folder=str(past.checkpoints))
+    done = past.project.run_warm()
+    assert done.returncode == 5, done.stderr
+    assert "micro-batch 0 committed" in done.stderr
+    transform(past, TRANSFORM)
+    past.goes_on()
+    past.ran(1)
+
+
+def test_a_target_made_anew_before_a_micro_batch_is_written_has_it_whole(past: Past) -> None:
+    past.ran(2)
+    before = Counter(past.expected)
+    past.write_batches(3)
+    with past.paused_at("begin:after") as run:
+        past.delete_topic(past.project.target)
+        past.create_topic(past.project.target, 2)
+    assert run.wait() == 0, run.said()
+    past.expected -= before  # with the old topic
+    past.check()
