@@ -91,6 +91,7 @@ class Pipeline:
     def __post_init__(self) -> None:
         # Kept: one that is collected never answers.
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 3})
+        self.asks = self.wire()
         self.declare()
         if not self.pattern:
             self.create(self.source, self.partitions)
@@ -197,13 +198,13 @@ class Pipeline:
     # --- what is there -------------------------------------------------------------------------
 
     def last(self) -> Record:
-        found = ledger_of(self.planned(), self.wire()).look(soon())
+        found = ledger_of(self.planned(), self.asks).look(soon())
         assert found is not None
         return found
 
     def ledger_ends(self) -> Mapping[TopicPartition, int]:
         """How long the ledger topic is: whoever writes to it moves this."""
-        wire, topic = self.wire(), self.planned().names.ledger
+        wire, topic = self.asks, self.planned().names.ledger
         if wire.topics([topic], soon())[topic].error:
             return {}
         at = TopicPartition(topic, 0)
@@ -226,11 +227,12 @@ class Pipeline:
 
     def create(self, topic: str, partitions: int) -> None:
         outside.create_topics(self.bootstrap, partitions, topic)
+        self.wait_for(topic, partitions)
 
     def fill(self, count: int, topic: str = "", *partitions: int) -> None:
         topic = topic or self.source
         producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 3})
-        for partition in partitions or outside.ends(self.bootstrap, topic):
+        for partition in partitions or range(self.asks.topics([topic], soon())[topic].partitions):
             for number in range(count):
                 producer.produce(topic, b"%d" % number, partition=partition)
         assert producer.flush(WAIT_S) == 0
@@ -247,12 +249,17 @@ class Pipeline:
             future.result(WAIT_S)
 
     def add_partitions(self, total: int) -> None:
-        self.admin.create_partitions([NewPartitions(self.source, total)])[self.source].result(
-            WAIT_S
-        )
-        wire, deadline = self.wire(), soon()
-        while wire.topics([self.source], deadline)[self.source].partitions < total:
+        asked = self.admin.create_partitions([NewPartitions(self.source, total)])
+        asked[self.source].result(WAIT_S)
+        self.wait_for(self.source, total)
+
+    def wait_for(self, topic: str, partitions: int) -> None:
+        """Created means that the controller knows it; the broker hears of it, and leads, after."""
+        deadline = soon()
+        while self.asks.topics([topic], deadline)[topic].partitions < partitions:
             assert not deadline.has_passed
+        every = [TopicPartition(topic, number) for number in range(partitions)]
+        self.asks.list_offsets(every, "latest", committed=False, deadline=deadline)
 
     def move_group(self, offsets: Mapping[int, int], topic: str = "") -> None:
         moved = [Theirs(topic or self.source, number, at) for number, at in offsets.items()]
