@@ -44,7 +44,7 @@ def act(planned: Plan, wire: Wire, verb: Verb, *, why: str, take_over: bool) -> 
     with closing(lock), closing(Bus()) as bus:
         lock.take(is_forced=take_over)
         bus.subscribe(Console())
-        wire.require_supported(soon())
+        wire.agree_on_profile(soon())
         # What an open transaction hides is seen after the fence, which ends it.
         with suppress(UnavailableError):
             change = propose(planned, wire, verb, take_over=take_over)

@@ -12,7 +12,8 @@ from eos.recover.rewind import at
 from eos.transaction.ledger_record import Position, Record, nested
 
 _ROWS_MAX = 40
-_HISTORY_SHOWN = 10
+_TOPICS_MAX = 20
+_HISTORY_SHOWN, _HISTORY_JSON = 10, 50
 _COLUMNS = ("ledger", "group", "committed", "planned", "earliest", "latest")
 
 
@@ -25,8 +26,7 @@ def lines(found: Explanation, command: Command) -> Iterator[str]:
         yield f"            process {found.runs_as} lives on this machine: the pipeline runs now"
     yield f"group       {names.group}{': hidden by an open transaction' * found.is_group_hidden}"
     yield f"checkpoint  {_folder(found)}"
-    for name, (known, now) in sorted(found.topic_ids.items()):
-        yield f"topic       {name}: {_ids(known, now)}"
+    yield from _topics(found)
     yield ""
     yield from _table(found.rows)
     if found.history:
@@ -48,7 +48,7 @@ def as_json(found: Explanation, command: Command) -> dict[str, Any]:
         "pipeline": names.pipeline,
         "deployment": found.planned.deployment,
         "ledger": {"topic": names.ledger, "last": found.last and _record(found.last)},
-        "history": [_record(record) for record in found.history],
+        "history": [_record(record) for record in found.history[:_HISTORY_JSON]],
         "group": {"name": names.group, "hidden": found.is_group_hidden},
         "checkpoint": {
             "root": names.checkpoints,
@@ -134,6 +134,15 @@ def _folder(found: Explanation) -> str:
         f"{folder.location}: query {folder.query_id}{whose}, last micro-batch planned "
         f"{_or_none(folder.planned)}, committed {_or_none(folder.committed)}"
     )
+
+
+def _topics(found: Explanation) -> Iterator[str]:
+    """Those first whose ids differ."""
+    ordered = sorted(found.topic_ids.items(), key=lambda item: item[1][0] == item[1][1])
+    for name, (known, now) in ordered[:_TOPICS_MAX]:
+        yield f"topic       {name}: {_ids(known, now)}"
+    if len(ordered) > _TOPICS_MAX:
+        yield f"            and {len(ordered) - _TOPICS_MAX} more (--json has all)"
 
 
 def _ids(known: str | None, now: str | None) -> str:
