@@ -161,14 +161,15 @@ def _require_all_read(
 
 
 def require_no_members(planned: Plan, source: LiveSource, deadline: Deadline) -> None:
-    """The broker refuses offsets from outside of a group that has members, at the first commit."""
+    """A transaction's offsets are taken beside those of live members, and theirs beside ours: each
+    overwrites the other's, and after a crash theirs would pass for how far we came."""
     group_name = planned.names.group
     state = source.wire.group_state(group_name, deadline)
     if state not in AT_REST:
         name = planned.names.pipeline
         raise PromiseBrokenError(
             f"{name}: somebody else consumes with the pipeline's group {group_name!r} (it is "
-            f"{state}), so its offsets can't be committed in a transaction",
+            f"{state}): what they commit would overwrite what this pipeline commits",
             hint="end them, or give them a group of their own; `kafka-consumer-groups.sh "
             f"--describe --members --group {group_name}` names them",
             case="group_has_members",
