@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 
 from eos.cli.named import find_pipeline
 from eos.config.load import load_profile
+from eos.errors import UnavailableError
 from eos.plan.plan import Plan, plan
 from eos.recover import checkpoint, group, rewind, source
 from eos.recover.act import Done, act, propose
@@ -20,7 +21,6 @@ from eos.recover.cluster import addresses
 from eos.recover.explain import explain
 from eos.recover.findings import Command, command_of
 from eos.recover.words import as_json, lines
-from eos.transaction.port import Profile
 from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire
 
@@ -41,7 +41,7 @@ def recover(words: Sequence[str]) -> int:
     if verb is None and options.yes:
         parser.error("--yes does what a verb says: name one")
     command = command_of(options.pipeline, _repeated(options))
-    with _reached(options) as (planned, wire):
+    with _readable(), _reached(options) as (planned, wire):
         if verb is None:
             return _explain(planned, wire, command, is_json=options.json)
         if options.yes:
@@ -89,13 +89,26 @@ def _tell(planned: Plan, done: Done, command: Command, *, is_done: bool, is_json
 
 
 @contextmanager
+def _readable() -> Iterator[None]:
+    """What a folder refuses is told like everything else."""
+    try:
+        yield
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise UnavailableError(
+            f"{where}{error.strerror or error}",
+            hint="may this user read and write the state root?",
+        ) from error
+
+
+@contextmanager
 def _reached(options: argparse.Namespace) -> Iterator[tuple[Plan, Wire]]:
     """The plan without its transforms: a pipeline whose code is broken can be put right, too."""
     pipeline = find_pipeline(options.pipeline)
     profile = load_profile(options.profile, pipeline.project_root)
     with addresses(profile) as bootstrap:
         planned = plan(pipeline, profile, bootstrap, ())
-        with closing(Wire(KafkaSettings(bootstrap), Profile.TV2)) as wire:
+        with closing(Wire(KafkaSettings(bootstrap))) as wire:
             yield planned, wire
 
 

@@ -72,4 +72,11 @@ def _rename(planned: Plan, change: Change) -> None:
     files = readable(planned)
     if files is not None:
         for old, new in change.renames:
-            files.rename(old, new)
+            try:
+                files.rename(old, new)
+            except OSError as error:
+                raise UnavailableError(
+                    f"{old} can't be renamed to {new} ({error.strerror or error})",
+                    hint="all else is done: rename it by hand" if change.after else "",
+                    path=old,
+                ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from eos.errors import PromiseBrokenError, UsageError
@@ -13,12 +14,13 @@ from eos.transaction.ledger_record import Ends
 from eos.transaction.ranges import Step, require_same_topics
 
 
-def forget_topics(names: Sequence[str]) -> Verb:
+def forget_topics(topics: Sequence[str]) -> Verb:
     """Deleted or made-anew topics leave the ledger: a new one is read from its beginning.
 
     All of them at once: the record commits the group's offsets of all that stays, and a commit for
     a topic that is gone would be refused.
     """
+    names = list(dict.fromkeys(topics))
 
     def verb(view: View) -> Change:
         before = view.position
@@ -93,9 +95,10 @@ def accept_start(view: View) -> Change:
 def _begun(view: View) -> tuple[Ends, list[Lost], list[str]]:
     """Partitions that the ledger does not know, and that are not planned from their beginning."""
     step = _next_step(view)
-    tps = [] if step is None else ranges.unknown(view.position, step)
-    if step is None or not tps:
+    if step is None:
         return {}, [], []
+    here = view.partitions()
+    tps = [tp for tp in ranges.unknown(view.position, step) if tp in here]
     earliest = view.source.earliest(tps)
     odd = {tp: step.starts[tp] for tp in tps if step.starts[tp] != earliest[tp]}
     ends = {tp: max(start, earliest[tp]) for tp, start in odd.items()}
@@ -113,5 +116,11 @@ def _begun(view: View) -> tuple[Ends, list[Lost], list[str]]:
 
 
 def _next_step(view: View) -> Step | None:
+    """What the checkpoint would run. One that can't be read plans nothing that has to be kept:
+    then new partitions begin at their beginning."""
     checkpoint = None if view.position.is_reset else view.newest()
-    return None if checkpoint is None else upcoming(checkpoint).step
+    if checkpoint is None:
+        return None
+    with suppress(PromiseBrokenError):
+        return upcoming(checkpoint).step
+    return None

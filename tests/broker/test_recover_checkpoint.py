@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.recovered import Folder, Pipeline, flat
 
+from eos.read.files import LocalFiles
 from eos.run import topics
 
 
@@ -189,6 +190,34 @@ def test_set_aside_the_next_start_goes_on_in_a_fresh_one(pipeline: Pipeline) -> 
         assert [set(step.starts.values()) for step in run.read] == [{8}]
         run.stop()
     assert pipeline.explained().code == 0
+
+
+def test_a_folder_that_can_not_be_renamed_is_told_and_left_behind_all_the_same(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_self: LocalFiles, _old: str, _new: str) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    pipeline.ran(5)
+    monkeypatch.setattr(LocalFiles, "rename", refuse)
+    done = pipeline.recover("--set-checkpoint-aside", "--yes")
+    assert (done.code, "(Permission denied)" in done.err) == (5, True)
+    assert "all else is done: rename it by hand" in done.err
+    with pipeline.running() as run:
+        assert run.location.endswith("/0002")
+
+
+def test_a_state_root_that_can_not_be_read_is_told(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_self: LocalFiles, path: str) -> list[str]:
+        raise PermissionError(13, "Permission denied", path)
+
+    pipeline.ran(5)
+    monkeypatch.setattr(LocalFiles, "names", refuse)
+    done = pipeline.recover()
+    assert (done.code, done.out) == (5, "")
+    assert done.err.startswith(f"eos: {pipeline.checkpoints}: Permission denied\n  hint: ")
 
 
 def test_an_unreadable_one_is_set_aside(pipeline: Pipeline) -> None:

@@ -78,9 +78,8 @@ def test_two_topics_are_forgotten_at_once_since_one_alone_could_not_be(of_two: P
     assert explained["ways"][0]["command"].endswith(" ".join(words))
     alone = of_two.recover("--forget-topic", gone[0], "--yes")
     assert (alone.code, f"the source topic {gone[1]!r} does not exist" in alone.err) == (4, True)
-    assert of_two.did("--forget-topic", gone[0], "--forget-topic", gone[1])["verb"] == (
-        " ".join(words)
-    )
+    said = [word for topic in (*gone, gone[0]) for word in ("--forget-topic", topic)]
+    assert of_two.did(*said)["verb"] == " ".join(words)
     assert of_two.ends() == {}
 
 
@@ -161,6 +160,16 @@ def test_a_new_partition_begins_where_it_is_planned(
             1: 5,
             2: begins,
         }
+
+
+def test_a_checkpoint_that_is_not_gone_on_with_need_not_be_readable(pipeline: Pipeline) -> None:
+    pipeline.ran(5, 3)
+    pipeline.fill(4)
+    pipeline.truncate(1, 11)
+    (pipeline.checkpoint().path / "metadata").unlink()
+    assert pipeline.explained().cases == ["truncated", "checkpoint_unreadable"]
+    assert pipeline.did("--accept-start")["ends"] == {pipeline.source: {"1": [8, 11]}}
+    assert pipeline.explained().code == 0
 
 
 def test_nothing_is_accepted_where_nothing_is_gone(pipeline: Pipeline) -> None:
