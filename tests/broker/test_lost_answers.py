@@ -7,13 +7,14 @@ micro-batch is what any reader sees, and in the end everything came through once
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import NamedTuple
 
 import pytest
 from support.copy import Copy, Job
 from support.played import At
-from support.proxied import ProxiedKafka, run
+from support.proxied import Ended, ProxiedKafka, run
 from support.proxy import Do, Rule
 
 from eos.errors import Recovery
@@ -102,6 +103,39 @@ def test_it_comes_through_once(
     assert ended.error is None
     assert ended.committed == [0, 1][processes_before:]
     assert bool(ended.failed) is ((request_of, fault) in COSTLY)
+    proxied.check(small)
+
+
+@pytest.mark.parametrize("api", ["AddPartitionsToTxn", "WriteTxnMarkers"])
+@pytest.mark.parametrize(
+    "do", [Do.CLOSE_BEFORE, Do.CLOSE_AFTER, Do.LOSE_ANSWER, Do.HALF_ANSWER], ids=lambda do: do.name
+)
+def test_what_brokers_ask_one_another_is_asked_again(
+    proxied: ProxiedKafka, small: Job, api: str, do: Do
+) -> None:
+    """A leader adds its partition to the transaction, a coordinator has the markers written."""
+    rule = proxied.proxy.rule(api, do, nth=4)
+    ended = run(small)
+    assert rule.struck
+    assert ended == Ended([0, 1], [], None)
+    proxied.check(small)
+
+
+def test_markers_that_are_late_are_waited_for(proxied: ProxiedKafka, small: Job) -> None:
+    """The next first Produce is refused (51) until the partition's last transaction is closed."""
+    markers = proxied.proxy.rule("WriteTxnMarkers", Do.HOLD_REQUEST, nth=2)
+    produced = proxied.proxy.rule("Produce", Do.NOTHING, client=f"{small.name}.writer", times=1_000)
+
+    def let_go() -> None:
+        markers.wait_struck()
+        produced.wait_answered(len(produced.struck) + 2)
+        markers.release()
+
+    with ThreadPoolExecutor() as pool:
+        network = pool.submit(let_go)
+        ended = run(small)
+        network.result()
+    assert ended == Ended([0, 1], [], None)
     proxied.check(small)
 
 
