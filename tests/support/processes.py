@@ -24,6 +24,12 @@ def cpu_seconds_of(pid: int) -> float:
     return sum(map(int, stat[_USED])) / _TICKS
 
 
+def of_session(session: int) -> list[int]:
+    """Who belongs to a session now: JVM, driver, and workers, which have groups of their own."""
+    found = ((int(process.name), _stat(process)) for process in _processes())
+    return [pid for pid, stat in found if stat and int(stat[_SESSION]) == session]
+
+
 def state(pid: int) -> str:
     """R runs, S waits, T is paused, Z has ended; empty if it is gone."""
     return next(iter(_stat(Path(f"/proc/{pid}"))), "")
