@@ -26,6 +26,7 @@ from eos.transaction.ledger_record import Ends, Position
 from eos.transaction.port import TopicPartition
 from eos.transaction.ranges import Decision, Step
 
+_BRIEF_MS = 1_000
 FOUND_MAX = 20  # of one kind: the first few tell what happened
 
 _T = TypeVar("_T")
@@ -100,10 +101,23 @@ def _position(found: Prediction) -> Position | None:
         if position is not None:
             return position
         left = _without(last.position, found.errors[-1])
+        if found.errors[-1].fields.get("case") == "gone":
+            left = _without_all_gone(found, left)
         if left == last.position:
             break
         last = replace(last, position=left)
     return inherited(planned, last)
+
+
+def _without_all_gone(found: Prediction, position: Position) -> Position:
+    """The first one that is gone was waited for: so is no other one any more."""
+    view = found.view
+    brief = replace(view.source, timeout_ms=_BRIEF_MS)
+    now = view.wire.topics(position.topic_ids, soon()) if position.topic_ids else {}
+    for name in sorted(name for name, info in now.items() if info.error)[:FOUND_MAX]:
+        if found.ask(brief.topic_ids, [name]) is None:
+            position = _without(position, found.errors[-1])
+    return position
 
 
 def _without(position: Position, error: EosError) -> Position:

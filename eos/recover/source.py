@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -25,7 +25,10 @@ def forget_topics(topics: Sequence[str]) -> Verb:
     def verb(view: View) -> Change:
         before = view.position
         known = before.topic_ids.keys() | {tp.topic for tp in before.ends}
-        says = [_forgotten(view, name, sorted(known)) for name in names]
+        _require_known(view, names, known)
+        gone = view.gone(names)
+        now = view.source.topic_ids(set(names) - gone)
+        says = [_forgotten(view, name, now.get(name)) for name in names]
         ends = {tp: end for tp, end in before.ends.items() if tp.topic not in names}
         rest = view.source.topic_ids(known - set(names))  # or: what else is gone
         require_same_topics(view.name, before, rest)
@@ -37,20 +40,22 @@ def forget_topics(topics: Sequence[str]) -> Verb:
     return verb
 
 
-def _forgotten(view: View, name: str, known: Sequence[str]) -> str:
+def _require_known(view: View, names: Sequence[str], known: Collection[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"{view.name}: the ledger knows no topic {name!r}",
+                hint=f"it knows {', '.join(sorted(known)) or 'none'}",
+                topic=name,
+            )
+
+
+def _forgotten(view: View, name: str, now: str | None) -> str:
     """What it means to forget this one; refused if nothing happened to it."""
-    if name not in known:
-        raise UsageError(
-            f"{view.name}: the ledger knows no topic {name!r}",
-            hint=f"it knows {', '.join(known) or 'none'}",
-            topic=name,
-        )
     reads = view.planned.source.reads(name)
-    try:
-        now = view.source.topic_ids([name])[name]
-    except PromiseBrokenError:
-        named_in_file = reads and view.planned.source.pattern is None
-        more = "; the pipeline file still names it, so a start stops" if named_in_file else ""
+    if now is None:
+        is_named = reads and view.planned.source.pattern is None
+        more = "; the pipeline file still names it, so a start stops" if is_named else ""
         return f"{name} is gone: what it held beyond the ledger's ends was never read{more}"
     if not reads:
         return f"{name} is no topic of the source any more: its ends are forgotten"

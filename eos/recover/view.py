@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from eos.deadline import Deadline
-from eos.errors import UnavailableError, UsageError
+from eos.errors import PromiseBrokenError, UnavailableError, UsageError
 from eos.plan.plan import Plan
 from eos.read.files import Files, files_for
 from eos.read.offset_log import Checkpoint, newest_with_offsets
@@ -73,6 +73,19 @@ class View:
         meant is over, and a commit of them would be refused."""
         now = self.source.topic_ids(self.position.topic_ids)
         require_same_topics(self.name, self.position, now)
+
+    def gone(self, topics: Collection[str]) -> frozenset[str]:
+        """Those that are not there. A broker that does not know one yet is waited for, but once
+        for all of them."""
+        try:
+            self.source.topic_ids(topics)
+        except PromiseBrokenError as error:
+            if error.fields.get("case") != "gone":
+                raise
+        else:
+            return frozenset()
+        now = self.wire.topics(topics, soon())
+        return frozenset(name for name, info in now.items() if info.error == _UNKNOWN_TOPIC)
 
     def moved(self, ends: Ends) -> Position:
         """The position with other ends: no checkpoint made before goes with it."""

@@ -74,6 +74,8 @@ def test_two_topics_are_forgotten_at_once_since_one_alone_could_not_be(of_two: P
     for topic in gone:
         of_two.delete(topic)
     explained = of_two.explained().json["findings"][0]
+    for topic, message in zip(gone, explained["messages"], strict=True):
+        assert f"the source topic {topic!r} does not exist" in message
     words = [f"--forget-topic {topic}" for topic in gone]
     assert explained["ways"][0]["command"].endswith(" ".join(words))
     alone = of_two.recover("--forget-topic", gone[0], "--yes")
