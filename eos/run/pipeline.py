@@ -34,7 +34,6 @@ from eos.run.start import choose_checkpoint, starting_offsets, where_to_go_on, w
 from eos.run.stopping import Stopping
 from eos.run.take import still_ours, take
 from eos.transaction.micro_batch import MicroBatches
-from eos.transaction.port import Profile as TransactionProfile
 from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire
 from eos.transform.functions import load
@@ -69,7 +68,7 @@ def run(
         if stopping.is_asked:
             return
         bus.subscribe(Console())
-        with closing(Wire(KafkaSettings(addresses), TransactionProfile.TV2)) as wire:
+        with closing(Wire(KafkaSettings(addresses))) as wire:
             _Run(spark, wire, planned, bus, crash, stopping, lock).through(take_over)
 
 
@@ -87,7 +86,7 @@ class _Run:
 
     def through(self, take_over: bool) -> None:
         deadline = Deadline.after_ms(START_TIMEOUT_MS)
-        self.wire.require_supported(deadline)
+        self.wire.agree_on_profile(deadline)
         parallelism = self.spark.sparkContext.defaultParallelism
         planned = with_targets(self.planned, self.wire, parallelism, deadline)
         source = LiveSource(planned, self.wire)

@@ -60,6 +60,7 @@ def take(planned: Plan, wire: Wire, crash: Dies, deadline: Deadline, *, is_force
         reached=points.reached,
     )
     coordinator.fence(deadline)
+    wire.agree_on_profile(deadline)
     with still_ours(coordinator):
         last = ledger.read_last(deadline)
     return Taken(planned, ledger, coordinator, points, last)

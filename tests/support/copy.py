@@ -82,6 +82,7 @@ class Job:
     deployment: str = "here"
     lock: str = ""  # a file: who runs on this machine; none: as with a state root elsewhere
     idle_ms: int = 0  # how often the process refreshes while it waits for more; 0: never
+    profile: str = "TV2"  # TV1: as on older brokers, and on any
 
     @property
     def ledger(self) -> str:
@@ -106,7 +107,7 @@ class Job:
             client_id=self.name + role,
             request_timeout_ms=self.request_timeout_ms,
         )
-        return Wire(settings, Profile.TV2)
+        return Wire(settings, Profile[self.profile])
 
 
 class Copy:
@@ -140,7 +141,7 @@ class Copy:
         deadline = Deadline.after_ms(self.job.start_timeout_ms)
         planned = self.job.plan()
         self.lock.take(is_forced=take_over)
-        self.wire.require_supported(deadline)
+        self.wire.agree_on_profile(deadline)
         source = LiveSource(planned, self.wire)
         taken = take(planned, self.wire, self.crash, deadline, is_forced=take_over)
         self.coordinator = taken.coordinator

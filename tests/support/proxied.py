@@ -54,7 +54,8 @@ class ProxiedKafka:
 
     def check_logs(self, topics: str) -> Mapping[str, int]:
         """Of all topics that match, in their files: see `outside.check_log`."""
-        return outside.check_log(outside.dump(self.broker, topics))
+        is_tv1 = self.broker.nodes[0].version == "3.9"
+        return outside.check_log(outside.dump(self.broker, topics), is_tv1=is_tv1)
 
 
 @dataclass
@@ -85,12 +86,14 @@ def run(job: Job, crash: At | None = None, micro_batches: int | None = None) -> 
 
 
 @contextmanager
-def proxied_kafka(root: Path, config: Mapping[str, str]) -> Iterator[ProxiedKafka]:
+def proxied_kafka(
+    root: Path, config: Mapping[str, str], version: str | None = None
+) -> Iterator[ProxiedKafka]:
     with Proxy() as proxy:
         (port,) = free_ports(1)
         bootstrap = f"{HOST}:{proxy.before(port)}"
         everybody = {"advertised.listeners": f"PLAINTEXT://{bootstrap}", **config}
-        with EmbeddedKafka(root, port=port, config=everybody) as broker:
+        with EmbeddedKafka(root, port=port, config=everybody, version=version) as broker:
             outside.create_topics(bootstrap, PARTITIONS, SOURCE)
             outside.fill(bootstrap, SOURCE, range(NUMBERS))
             expected, ends = _values(bootstrap, SOURCE), outside.ends(bootstrap, SOURCE)

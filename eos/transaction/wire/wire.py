@@ -320,9 +320,6 @@ class Wire:
         """The cluster's finalized `transaction.version`; 0 if it knows no such feature."""
         return features.transaction_version(self._cluster, deadline)
 
-    def require_supported(self, deadline: Deadline) -> None:
-        self.agree_on_profile(deadline)
-
     def agree_on_profile(self, deadline: Deadline) -> Profile:
         """Takes the profile that the cluster can keep, or raises `UnsupportedBrokerError`.
 
