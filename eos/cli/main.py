@@ -81,16 +81,34 @@ def lint(
     raise typer.Exit(check(pipelines, as_json=as_json))
 
 
+@app.command("test")
+def run_tests(
+    pipelines: Annotated[list[Path], typer.Argument(help="Pipeline files, or their folders.")],
+    profile: Annotated[
+        str | None, typer.Option(help="A profile's name or path, for its Spark settings.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Run the tests in pipeline files: Spark without Kafka."""
+    from eos.cli.cases import run_cases
+
+    raise typer.Exit(run_cases(pipelines, profile, as_json=as_json))
+
+
 @app.command()
 def schema(
     of: Annotated[File, typer.Argument(help="Which file's.")] = File.pipeline,
 ) -> None:
     """Print the JSON Schema of a file, for editors."""
+    print(schema_of(of), end="")
+
+
+def schema_of(of: File) -> str:
     from eos.config.model import PipelineFile, ProfileFile
 
     model = PipelineFile if of is File.pipeline else ProfileFile
     found = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | model.model_json_schema()
-    print(json.dumps(found, indent=2))
+    return json.dumps(found, indent=2) + "\n"
 
 
 @app.command(context_settings=_HANDED_ON, add_help_option=False)

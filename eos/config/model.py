@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from eos.config.base import SettingText, Strict
+from eos.config.cases import Case
 from eos.config.sink import Sink
 from eos.config.source import KafkaSource, Source
 from eos.config.transform import Steps
@@ -95,6 +96,7 @@ class PipelineFile(Strict):
     sink: Sink
     trigger: Trigger = Field(default_factory=_every_second)
     transaction: Transaction = Field(default_factory=Transaction)
+    tests: tuple[Case, ...] = ()
 
     _path: Path = PrivateAttr(default=Path("pipeline.yaml"))
     _project_root: Path = PrivateAttr(default=Path())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,10 @@ from eos.encode.stage import EncodeStage
 from eos.encode.targets import Targets
 from eos.errors import TransformError
 from eos.plan.plan import Plan, plan
+from eos.run.cases import check
 from eos.run.columns import sink_columns
 from eos.transform.check import check_stateless
+from eos.transform.sql import Query
 
 pytestmark = pytest.mark.spark
 
@@ -191,6 +194,11 @@ def test_without_a_key_column_records_have_none(rows, tmp_path):
 
 
 def test_an_aggregate_in_a_sink_is_refused_as_in_a_step(spark, tmp_path):
+    counted = planned(tmp_path, "topic: a")
+    group = Query("SELECT value, count(*) FROM input GROUP BY value", "q")
+    with pytest.raises(TransformError, match="stateful pipelines are not supported"):
+        check(spark, replace(counted, transforms=(group,)))
+    assert check(spark, counted) == ()
     stream = spark.readStream.format("rate").load().selectExpr("'v' AS value", "value AS id")
     with pytest.raises(TransformError):
         check_stateless(sink_columns(stream, planned(tmp_path, "{topic: a, key: max(id)}")))

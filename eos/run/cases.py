@@ -1,0 +1,186 @@
+"""Runs the tests of a pipeline file: the real source formats, steps and sinks, without Kafka."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from eos.errors import EosError
+from eos.run.columns import sink_columns
+from eos.transform.check import check_stateless
+from eos.transform.functions import apply
+from eos.transform.unstable import unstable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from eos.config.cases import Case, InputRecord, OutputRecord
+    from eos.encode.stage import SinkSpec
+    from eos.plan.plan import Plan
+
+_SCHEMA = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
+    "timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+_STREAM = (
+    "CAST(NULL AS BINARY) AS key",
+    "CAST(NULL AS BINARY) AS value",
+    "'' AS topic",
+    "0 AS partition",
+    "value AS offset",
+    "timestamp",
+    "0 AS timestampType",
+    "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers",
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+# A record as compared and shown: the fields that the test speaks of, as JSON texts.
+Line = str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`missing` should have been there, `unexpected` should not."""
+
+    name: str
+    matched: int
+    missing: tuple[Line, ...] = ()
+    unexpected: tuple[Line, ...] = ()
+    error: str = ""
+
+    @property
+    def is_passed(self) -> bool:
+        return not (self.missing or self.unexpected or self.error)
+
+
+def check(spark: SparkSession, plan: Plan) -> tuple[str, ...]:
+    """What a start would refuse of the steps, but for Kafka; returns what a redo would change."""
+    stream = spark.readStream.format("rate").load().selectExpr(*_STREAM)
+    rows = apply(plan.decode.apply(stream), plan.transforms)
+    check_stateless(rows)
+    out = sink_columns(rows, plan)
+    check_stateless(out)
+    return unstable(out)
+
+
+def run_case(spark: SparkSession, plan: Plan, case: Case) -> Outcome:
+    try:
+        found = list(_written(plan, _frame(spark, plan, case)))
+    except EosError as error:
+        return Outcome(case.name, 0, error=str(error))
+    told = {field for record in case.output for field in record.model_fields_set}
+    expected = Counter(_line(_expected(record), told) for record in case.output)
+    # A JSON value is compared as a value where the test gives one.
+    as_json = {
+        field: any(isinstance(getattr(r, field), dict | list) for r in case.output)
+        for field in ("key", "value")
+    }
+    actual = Counter(_line(_actual(record, as_json), told) for record in found)
+    return Outcome(
+        case.name,
+        matched=(expected & actual).total(),
+        missing=tuple((expected - actual).elements()),
+        unexpected=tuple((actual - expected).elements()),
+    )
+
+
+def _frame(spark: SparkSession, plan: Plan, case: Case) -> DataFrame:
+    topic = next(iter(plan.source_topics), "source")
+    rows = [_row(number, record, topic) for number, record in enumerate(case.input)]
+    return spark.createDataFrame(rows, _SCHEMA)
+
+
+def _row(number: int, record: InputRecord, topic: str) -> tuple[Any, ...]:
+    headers = [(key, _bytes(text)) for key, text in record.headers.items()]
+    return (
+        _bytes(record.key),
+        _bytes(record.value),
+        record.topic or topic,
+        record.partition,
+        number if record.offset is None else record.offset,
+        _EPOCH + timedelta(milliseconds=record.timestamp_ms),
+        0,
+        headers or None,
+    )
+
+
+def _written(plan: Plan, frame: DataFrame) -> Iterator[dict[str, Any]]:
+    """What each sink would write, but for the partition."""
+    job = sink_columns(apply(plan.decode.apply(frame), plan.transforms), plan)
+    rows = [row.asDict() for row in job.collect()]
+    plan.decode.require_none(plan.decode.found(job, len(rows)), plan.names.pipeline)
+    for sink in plan.sinks:
+        for row in rows:
+            if sink.where_column is None or row[sink.where_column]:
+                yield _record(sink, row)
+
+
+def _record(sink: SinkSpec, row: Mapping[str, Any]) -> dict[str, Any]:
+    headers = (row.get(sink.headers_column) if sink.headers_column else None) or []
+    topic = sink.topic or row[sink.topic_column or ""]
+    if sink.topics and topic not in sink.topics:
+        raise EosError(f"a row has the topic {topic!r}, which is none of the sink's topics")
+    return {
+        "topic": topic,
+        "key": _text(row[sink.key_column]),
+        "value": _text(row[sink.value_column]),
+        "headers": {header[0]: _text(header[1]) for header in headers},
+    }
+
+
+def _bytes(value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    return (value if isinstance(value, str) else json.dumps(value)).encode()
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return bytes(value).decode(errors="backslashreplace")
+
+
+def _expected(record: OutputRecord) -> dict[str, Any]:
+    return {
+        "topic": record.topic,
+        "key": _plain(record.key),
+        "value": _plain(record.value),
+        "headers": dict(record.headers),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and flags are texts in Kafka; mappings and lists are compared as values."""
+    return value if value is None or isinstance(value, str | dict | list) else json.dumps(value)
+
+
+def _actual(record: Mapping[str, Any], as_json: Mapping[str, bool]) -> dict[str, Any]:
+    found = dict(record)
+    for field, is_json in as_json.items():
+        if is_json and found[field] is not None:
+            try:
+                read = json.loads(found[field])
+            except ValueError:
+                continue
+            found[field] = read if isinstance(read, dict | list) else found[field]
+    return found
+
+
+def _line(record: Mapping[str, Any], fields: Iterable[str]) -> Line:
+    # Without a word about any record, the topic and the value tell the most.
+    shown = sorted(fields) or ["topic", "value"]
+    return json.dumps({name: _numbers(record[name]) for name in shown}, sort_keys=True)
+
+
+def _numbers(value: Any) -> Any:
+    """`1` and `1.0` are the same number."""
+    if isinstance(value, dict):
+        return {key: _numbers(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_numbers(each) for each in value]
+    is_whole = isinstance(value, float) and value.is_integer()
+    return int(value) if is_whole else value

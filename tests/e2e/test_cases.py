@@ -1,0 +1,70 @@
+"""`eos test` as a user runs it: tests that pass, tests that fail, and how."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]  # a JVM of its own
+TEXT = """
+version: 1
+name: words
+source: {kafka: {topic: words}, key: string, value: {json: "id INT, word STRING"}}
+transform:
+  - sql: SELECT *, upper(word) AS loud, uuid() AS other FROM input WHERE id > 0
+sink:
+  kafka:
+    - {topic: all, value: {json: [id, loud]}, headers: {key: key}}
+    - {topic: b, where: loud LIKE 'B%'}
+tests:
+  - name: right
+    input: [{key: k, value: {id: 1, word: a}}, {value: {id: 2, word: b}}, {value: {id: 0}}]
+    output:
+      - {topic: b, value: {id: 2, word: b}, headers: {}}
+      - {topic: all, value: {id: 2.0, loud: B}, headers: {key: null}}
+      - {topic: all, value: {id: 1, loud: A}, headers: {key: k}}
+  - name: wrong
+    input: [{value: {id: 1, word: a}}, {value: {id: 3, word: c}}]
+    output: [{value: {id: 1, loud: A}}, {value: {id: 3, loud: X}}, {value: {id: 4}}]
+  - name: malformed
+    input: [{value: {id: x}, offset: 17}]
+    output: []
+"""
+
+WRONG = """\
+ok    words: right
+FAIL  words: wrong
+      1 as expected
+    - {"value": {"id": 3, "loud": "X"}}
+    - {"value": {"id": 4}}
+    + {"value": {"id": 3, "loud": "C"}}
+FAIL  words: malformed
+"""
+
+
+def test_what_passes_and_what_fails_is_told_with_the_difference(tmp_path: Path) -> None:
+    (tmp_path / "pipelines").mkdir()
+    path = tmp_path / "pipelines" / "pipeline.yaml"
+    path.write_text(TEXT)
+    example = ROOT / "pipelines" / "orders_enriched"
+    done = subprocess.run(
+        [sys.executable, "-m", "eos", "test", str(path), str(example)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith(WRONG)
+    assert "the record words-0 at offset 17 can't be read" in done.stdout
+    assert "`on_error: drop`" in done.stdout
+    assert done.stdout.count("ok    orders_enriched: ") == 3
+    assert done.stdout.count("FAIL") == 2
+    assert "warning: words uses uuid: a micro-batch that is redone" in done.stderr

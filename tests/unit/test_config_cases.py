@@ -1,0 +1,73 @@
+"""Tests in a pipeline file: what they may say, and how a difference is shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eos.cli.cases import lines
+from eos.config.load import load_pipeline
+from eos.errors import UsageError
+from eos.run.cases import Outcome
+
+TEXT = """\
+version: 1
+name: orders
+source: {kafka: {topic: orders}}
+sink: {kafka: {topic: orders.out}}
+tests:
+"""
+
+
+def written(folder: Path, *cases: str) -> Path:
+    path = folder / "pipeline.yaml"
+    path.write_text(TEXT + "".join(f"  - {case}\n" for case in cases))
+    return path
+
+
+def test_a_case_is_records_in_and_records_out(tmp_path):
+    (case,) = load_pipeline(
+        written(
+            tmp_path,
+            "{name: a, input: [{value: {x: [1]}, offset: 7}, {}], output: [{key: 1, value: null}]}",
+        ),
+        {},
+    ).tests
+    assert [record.value for record in case.input] == [{"x": [1]}, None]
+    assert case.input[0].offset == 7
+    assert case.output[0].model_fields_set == {"key", "value"}
+
+
+@pytest.mark.parametrize(
+    ("case", "column", "message"),
+    [
+        ("{name: a, input: []}", 5, "expected key `output`, which is missing"),
+        ("{name: '', input: [], output: []}", 12, "expected a text that is not empty"),
+        ("{name: a, input: [{valu: 1}], output: []}", 24, "did you mean `value`?"),
+        ("{name: a, input: [{timestamp: 5}], output: []}", 35, "expected a time such as"),
+        ("{name: a, input: [], output: [{topic: a b}]}", 43, "expected a topic name"),
+    ],
+)
+def test_what_is_no_case_is_told_at_its_place(tmp_path, case, column, message):
+    with pytest.raises(UsageError) as caught:
+        load_pipeline(written(tmp_path, case), {})
+    (found,) = caught.value.fields["problems"]
+    assert message in found.message
+    assert (found.line, found.column) == (6, column)
+
+
+def test_differences_are_told_in_words_and_coloured_on_a_terminal():
+    failed = Outcome("a", 2, missing=("x",), unexpected=("y", "z"))
+    assert list(lines("p", failed, has_colour=False)) == [
+        "FAIL  p: a",
+        "      2 as expected",
+        "    - x",
+        "    + y",
+        "    + z",
+    ]
+    assert list(lines("p", failed, has_colour=True))[2] == "\x1b[31m    - x\x1b[0m"
+    assert list(lines("p", Outcome("a", 2), has_colour=False)) == ["ok    p: a"]
+    broken = Outcome("a", 0, error="m\n  hint: h")
+    assert list(lines("p", broken, has_colour=False))[1:] == ["      m", "        hint: h"]
+    assert not broken.is_passed

@@ -1,0 +1,33 @@
+"""The JSON Schema that editors read is the one of the code, and the examples fit their own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from eos.cli.lint import find
+from eos.cli.main import File, schema_of
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "pipelines").glob("*/pipeline.yaml"))
+
+
+@pytest.mark.parametrize("of", list(File))
+def test_the_file_in_conf_is_not_stale(of: File) -> None:
+    written = (ROOT / "conf" / f"{of.value}.schema.json").read_text()
+    assert written == schema_of(of), f"run: eos schema {of.value} > conf/{of.value}.schema.json"
+
+
+def test_every_key_of_the_examples_is_in_the_schema() -> None:
+    schema = json.loads(schema_of(File.pipeline))
+    for path in EXAMPLES:
+        for key in yaml.safe_load(path.read_text()):
+            assert key in schema["properties"], f"{path}: {key}"
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
+def test_the_examples_have_no_problems(path: Path) -> None:
+    assert list(find(path)) == []
