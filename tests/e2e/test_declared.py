@@ -1,0 +1,102 @@
+"""The example pipelines/orders_enriched, end to end: JSON in, SQL, Python, two topics out."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from support import outside
+from support.project import Project
+
+pytestmark = pytest.mark.timeout(400)
+
+EXAMPLE = Path(__file__).parents[2] / "pipelines" / "orders_enriched"
+TAX = {"DE": Decimal("1.19"), "JP": Decimal("1.10")}
+FIELDS = ["order_id", "customer", "country", "amount", "gross", "ts"]
+
+
+def declare(project: Project, **instead: str) -> None:
+    """The example under the project's own names."""
+    folder = project.folder / "pipelines" / project.name
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in EXAMPLE.glob("*.*"):
+        text = path.read_text()
+        for word, other in {
+            "orders.enriched": project.target,
+            "orders.large": f"{project.target}.large",
+            "topic: orders,": f"topic: {project.source},",
+            "orders_enriched": project.name,
+            **instead,
+        }.items():
+            text = text.replace(word, other)
+        (folder / path.name).write_text(text)
+
+
+def orders(count: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "order_id": number,
+            "customer": f"name {number}" if number % 5 else None,
+            "country": ("DE", "JP", "FR")[number % 3],
+            "amount": number * 50,
+            "ts": "2026-11-21T10:00:00.000001+01:00",
+        }
+        for number in range(count)
+    ]
+
+
+def enriched(order: dict[str, Any]) -> dict[str, Any]:
+    amount = Decimal(order["amount"])
+    return {
+        **order,
+        "customer": order["customer"] and f"{order['customer'][:2]}***",
+        "amount": amount,
+        "gross": amount * TAX.get(order["country"], Decimal(1)),
+        "ts": "2026-11-21T09:00:00.000001Z",
+    }
+
+
+def produce(project: Project, *values: bytes | None, partition: int = 1) -> None:
+    producer = Producer({"bootstrap.servers": project.broker.bootstrap, "log_level": 3})
+    for value in values:
+        producer.produce(project.source, value, b"k", partition=partition)
+    assert producer.flush(60) == 0
+
+
+def read(project: Project, topic: str) -> dict[int, dict[str, Any]]:
+    found = {}
+    for row in outside.read(project.broker.bootstrap, topic):
+        value = json.loads(row.value, parse_float=Decimal)
+        assert list(value) == FIELDS
+        assert row.key == b"%d" % value["order_id"]
+        assert value["order_id"] not in found
+        found[value["order_id"]] = value
+    return found
+
+
+def test_what_is_declared_is_what_is_written(project: Project) -> None:
+    declare(project)
+    outside.create_topics(project.broker.bootstrap, 2, project.source)
+    given = orders(300)
+    produce(project, *(json.dumps(order).encode() for order in given), partition=0)
+    produce(project, b"no order", b'{"customer": "x"}', None, b'{"order_id": 9, "amount": "x"}')
+    done = project.run_warm()
+    assert done.returncode == 0, done.stderr
+    dropped = f"3 malformed dropped, the first is {project.source}-1 at offset 0"
+    assert dropped in done.stderr
+    expected = {order["order_id"]: enriched(order) for order in given if order["amount"]}
+    assert read(project, project.target) == expected
+    large = {number: order for number, order in expected.items() if order["gross"] > 10000}
+    assert 0 < len(large) < len(expected)
+    assert read(project, f"{project.target}.large") == large
+
+    declare(project, **{"on_error: drop": "on_error: fail"})
+    produce(project, b'{"order_id": 1000, "amount": 1}', b"[]")
+    failed = project.run_warm()
+    assert failed.returncode == 4, failed.stderr
+    assert f"the record {project.source}-1 at offset 5 can't be read" in failed.stderr
+    assert read(project, project.target) == expected  # nothing of the micro-batch

@@ -1,0 +1,38 @@
+"""Every YAML block of the guide and pipeline of the README, with what it leaves out filled in, has no problems."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from eos.cli.lint import find
+
+ROOT = Path(__file__).parents[2]
+YAML = re.compile(r"^```yaml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+README = [b for b in YAML.findall((ROOT / "README.md").read_text()) if b.startswith("version:")]
+BLOCKS = [*YAML.findall((ROOT / "docs" / "pipelines.md").read_text()), *README]
+LEFT_OUT = {
+    "version": "1",
+    "name": "from_the_guide",
+    "source": "{kafka: {topic: orders}}",
+    "sink": "{kafka: {topic: orders.out}}",
+}
+
+
+def test_there_are_blocks() -> None:
+    assert len(BLOCKS) == 6
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_a_block_has_no_problems(number: int, tmp_path: Path) -> None:
+    folder = tmp_path / "pipelines" / "orders_enriched"
+    shutil.copytree(ROOT / "pipelines" / "orders_enriched", folder)
+    block = BLOCKS[number]
+    said = yaml.safe_load(block)
+    rest = "".join(f"{key}: {text}\n" for key, text in LEFT_OUT.items() if key not in said)
+    (folder / "pipeline.yaml").write_text(block + rest)
+    assert list(find(folder / "pipeline.yaml")) == []
