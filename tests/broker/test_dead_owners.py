@@ -16,6 +16,7 @@ from support.played import At
 from support.proxied import ProxiedKafka
 from support.proxy import Do
 from support.scenes import ended
+from support.watched import Watched
 
 from eos.observe import events
 
@@ -34,8 +35,10 @@ REQUESTS = {
     "offsets": Request("TxnOffsetCommit", 2),
     "commit": Request("EndTxn", 2),
 }
+FENCE = "init_producer_id"  # no step, but a request
 MOMENTS = {
-    "before the fence": "",
+    "before its look": "",
+    "between its look and its fence": FENCE,
     "after the fence": "start.ledger_record:before",
     "before its first produce": "first_produce:before",
     "beside its records": "all_acked:before",
@@ -59,9 +62,11 @@ def test_it_does_nothing_to_the_newer_one(
         rule.release()
         rule.wait_answered()
 
-    if not MOMENTS[moment]:
+    at = MOMENTS[moment]
+    if not at:
         arrive()
-    with Copy(copy, At(MOMENTS[moment], arrive)) as newer:
+    with Copy(copy, At(at, arrive)) as newer:
+        newer.wire = Watched(newer.wire, At(at, arrive).reached)
         assert ended(newer) is None
     assert rule.is_released
     assert not newer.told.of(events.AttemptFailed), "it was disturbed"
