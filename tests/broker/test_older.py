@@ -41,7 +41,8 @@ def died(scenes: Scenes, point: str) -> None:
     scene = scenes.new(RECORDS, profile="TV1")
     with Forked(scene.job, EOS_CRASH_AT=f"{point}:python") as dead:
         assert dead.wait() < 0
-    assert ended(Copy(scene.job)) is None
+    with Copy(scene.job) as newer:
+        assert ended(newer) is None
     scene.check()
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import (
@@ -17,10 +20,14 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from support.copy import Copy
+from support.played import At
+from support.scenes import Scenes, ended
 
 from eos.deadline import Backoff, Deadline
 from eos.errors import UnavailableError, UnsupportedBrokerError
 from eos.launch.embedded import EmbeddedKafka
+from eos.observe import events
 from eos.transaction.port import Profile
 from eos.transaction.wire import Wire
 
@@ -47,9 +54,8 @@ def admin(own_broker: EmbeddedKafka) -> AdminClient:
 
 @pytest.fixture
 def agrees(wires: Callable[..., Wire], own_broker: EmbeddedKafka) -> AGREES:
-    """A start's first question."""
-    wire = wires(None, own_broker.bootstrap)
-    return lambda: wire.agree_on_profile(Deadline.after_ms(20_000))
+    """Every start's first question."""
+    return lambda: wires(None, own_broker.bootstrap).agree_on_profile(Deadline.after_ms(20_000))
 
 
 def until(is_so: Callable[[], bool], what: str) -> None:
@@ -146,3 +152,47 @@ def test_a_cluster_that_was_lowered_meanwhile_costs_another_start(
     before = wires(Profile.TV2, own_broker.bootstrap)
     with pytest.raises(UnavailableError, match="was lowered"):
         before.agree_on_profile(Deadline.after_ms(20_000))
+
+
+@pytest.fixture
+def sets_version(own_broker: EmbeddedKafka) -> Callable[[str, int], None]:
+    def change(way: str, version: int) -> None:
+        command = ("--bootstrap-server", own_broker.bootstrap, way)
+        feature = ("--feature", f"transaction.version={version}")
+        done = own_broker.tool("org.apache.kafka.tools.FeatureCommand", *command, *feature)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return change
+
+
+def test_a_run_keeps_its_profile_when_the_cluster_changes_and_the_next_one_has_the_new(
+    own_broker: EmbeddedKafka,
+    tmp_path: Path,
+    agrees: AGREES,
+    sets_version: Callable[[str, int], None],
+) -> None:
+    """Changed in the middle of a transaction, once up and once down."""
+
+    def finds(profile: Profile) -> None:
+        until(lambda: agrees() is profile, "the change was not heard of")
+
+    scene = Scenes(own_broker, tmp_path, "profile").new(20, profile="TV1")
+    for way, version, now in (("upgrade", 2, "TV2"), ("downgrade", 1, "TV1")):
+        before = scene.job.profile
+        changed = At("offsets:before", partial(sets_version, way, version))
+        with Copy(scene.job, changed) as copy:
+            copy.start()
+            copy.drain()
+            scene.feed(20)
+            copy.drain()
+            copy.stop()
+            assert copy.wire.profile is Profile[before]
+        assert changed.times
+        assert copy.told.of(events.AttemptFailed) == []
+        scene.check()
+        finds(Profile[now])
+        scene = replace(scene, job=replace(scene.job, profile=now), fed=scene.fed)
+        scene.feed(20)
+    with Copy(scene.job) as last:
+        assert ended(last) is None
+    scene.check()
