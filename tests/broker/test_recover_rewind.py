@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -54,14 +56,25 @@ def test_a_rewind_is_undone_by_going_to_a_later_record(ran: Pipeline) -> None:
     assert "are skipped: this pipeline will not read them" in did["says"][1]
 
 
+@pytest.fixture
+def tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Where the machine stands must not matter."""
+    with monkeypatch.context() as there:
+        there.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("tokyo")
 def test_a_time_means_the_last_record_at_or_before_it(ran: Pipeline) -> None:
     at = times(ran)
     offset = {"verb": "--rewind-to 2"}
     exact = at[2].isoformat()
     later = (at[4] - timedelta(milliseconds=1)).astimezone(timezone(timedelta(hours=5)))
     bare = at[2].replace(tzinfo=None).isoformat()  # without a zone: UTC
-    for time in (exact, later.isoformat(), bare, exact.replace("+00:00", "Z")):
-        assert ran.recover("--rewind-to", time, "--json").json.items() >= offset.items(), time
+    for text in (exact, later.isoformat(), bare, exact.replace("+00:00", "Z")):
+        assert ran.recover("--rewind-to", text, "--json").json.items() >= offset.items(), text
     too_early = (at[0] - timedelta(milliseconds=1)).isoformat()
     refused = ran.recover("--rewind-to", too_early, "--yes")
     assert (refused.code, "no record that old: its first record is 0" in refused.err) == (2, True)
