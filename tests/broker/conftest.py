@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
-from support import outside
 from support.copy import Job
-from support.proxied import PARTITIONS, SOURCE, ProxiedKafka, proxied_kafka
+from support.proxied import ProxiedKafka, proxied_kafka
 from support.recovered import Pipeline
 from support.scenes import Scenes, SideBySide
 from support.worlds import Readers, reading
@@ -116,18 +115,10 @@ def proxied(behind_proxy: ProxiedKafka) -> Iterator[ProxiedKafka]:
 
 
 @pytest.fixture
-def job(
-    proxied: ProxiedKafka, tmp_path: Path, request: pytest.FixtureRequest
-) -> Callable[..., Job]:
-    """Makes a copy's job with a target of its own; names begin with the test file's."""
+def job(proxied: ProxiedKafka, request: pytest.FixtureRequest) -> Callable[..., Job]:
+    """Makes a copy's job; names begin with the test file's."""
     file = Path(str(request.path)).stem.removeprefix("test_").replace("_", "-")
-
-    def make(**options: Any) -> Job:
-        name = f"{file}-{uuid.uuid4().hex[:8]}"
-        outside.create_topics(proxied.bootstrap, PARTITIONS, f"{name}.out")
-        return Job(proxied.bootstrap, name, SOURCE, f"{name}.out", tmp_path / name, **options)
-
-    return make
+    return lambda **options: proxied.job(file, **options)
 
 
 @pytest.fixture(scope="module")

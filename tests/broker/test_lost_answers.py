@@ -6,7 +6,7 @@ micro-batch is what any reader sees, and in the end everything came through once
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from support.copy import Copy, Job
 from support.played import At
 from support.proxied import Ended, ProxiedKafka, run
 from support.proxy import Do, Rule
+from support.scenes import SideBySide
 
 from eos.errors import Recovery
 from eos.observe import events
@@ -69,9 +70,9 @@ FAULTS = {
 WORSE = {"noise for an answer": Do.GARBAGE_ANSWER, "request late": Do.HOLD_REQUEST}
 
 REQUESTS = {**CHANGING, **LOOKING}
-CASES = [*product(REQUESTS, FAULTS), *product(CHANGING, WORSE)]
+CASES = [": ".join(case) for case in (*product(REQUESTS, FAULTS), *product(CHANGING, WORSE))]
 # A blank init ends whatever is open, before it is told that it must come again (51).
-COSTLY = {("fence", "repeated later"), ("fence", "request late")}
+COSTLY = {"fence: repeated later", "fence: request late"}
 
 
 def haunt(rule: Rule) -> None:
@@ -83,27 +84,40 @@ def haunt(rule: Rule) -> None:
         rule.wait_answered()
 
 
-@pytest.fixture
-def small(job: Callable[..., Job]) -> Job:
-    return job(records=RECORDS, request_timeout_ms=300)
-
-
-@pytest.mark.parametrize(("request_of", "fault"), CASES, ids=[": ".join(case) for case in CASES])
-def test_it_comes_through_once(
-    proxied: ProxiedKafka, small: Job, request_of: str, fault: str
-) -> None:
-    api, nth, ghost_in, client, processes_before = REQUESTS[request_of]
+def comes_through_once(kafka: ProxiedKafka, case: str) -> None:
+    request, fault = case.split(": ")
+    api, nth, ghost_in, client, processes_before = REQUESTS[request]
+    small = kafka.job("lost-answers", records=RECORDS, request_timeout_ms=300)
     for _ in range(processes_before):
         assert run(small, micro_batches=1).error is None
-        proxied.proxy.clear()
         ghost_in -= 1  # it belongs to the second process
-    rule = proxied.proxy.rule(api, {**FAULTS, **WORSE}[fault], client=small.name + client, nth=nth)
+    rule = kafka.proxy.rule(api, {**FAULTS, **WORSE}[fault], client=small.name + client, nth=nth)
     ended = run(small, At("ledger_record:after", lambda: haunt(rule), nth=ghost_in))
     assert rule.struck
     assert ended.error is None
     assert ended.committed == [0, 1][processes_before:]
-    assert bool(ended.failed) is ((request_of, fault) in COSTLY)
-    proxied.check(small)
+    assert bool(ended.failed) is (case in COSTLY)
+    kafka.check(small)
+
+
+@pytest.fixture(scope="module")
+def begun(behind_proxy: ProxiedKafka) -> Iterator[SideBySide]:
+    """Rules are for client ids, so that the cases don't meet one another's."""
+    made = SideBySide(behind_proxy)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_comes_through_once(
+    side_by_side: Callable[[Callable[[ProxiedKafka, str], None], str], None], case: str
+) -> None:
+    side_by_side(comes_through_once, case)
+
+
+@pytest.fixture
+def small(job: Callable[..., Job]) -> Job:
+    return job(records=RECORDS, request_timeout_ms=300)
 
 
 @pytest.mark.parametrize("api", ["AddPartitionsToTxn", "WriteTxnMarkers"])
@@ -114,15 +128,18 @@ def test_what_brokers_ask_one_another_is_asked_again(
     proxied: ProxiedKafka, small: Job, api: str, do: Do
 ) -> None:
     """A leader adds its partition to the transaction, a coordinator has the markers written."""
-    rule = proxied.proxy.rule(api, do, nth=4)
+    rule = proxied.proxy.rule(api, do, nth=3)  # the second micro-batch's, or before
     ended = run(small)
     assert rule.struck
     assert ended == Ended([0, 1], [], None)
     proxied.check(small)
 
 
-def test_markers_that_are_late_are_waited_for(proxied: ProxiedKafka, small: Job) -> None:
+def test_markers_that_are_late_are_waited_for(
+    proxied: ProxiedKafka, small: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The next first Produce is refused (51) until the partition's last transaction is closed."""
+    monkeypatch.setattr(micro_batch, "_COMPARE_TIMEOUT_MS", 200)  # the group's markers are late too
     markers = proxied.proxy.rule("WriteTxnMarkers", Do.HOLD_REQUEST, nth=2)
     produced = proxied.proxy.rule("Produce", Do.NOTHING, client=f"{small.name}.writer", times=1_000)
 

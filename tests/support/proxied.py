@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from eos.errors import EosError
 from eos.launch.embedded import EmbeddedKafka
@@ -31,6 +33,13 @@ class ProxiedKafka:
     bootstrap: str
     expected: Values
     ends: Mapping[int, int]
+    folder: Path
+
+    def job(self, prefix: str, **options: Any) -> Job:
+        """Of a new pipeline, with a target of its own."""
+        name = f"{prefix}-{uuid.uuid4().hex[:8]}"
+        outside.create_topics(self.bootstrap, PARTITIONS, f"{name}.out")
+        return Job(self.bootstrap, name, SOURCE, f"{name}.out", self.folder / name, **options)
 
     def visible(self, topic: str) -> Values:
         """What any read_committed reader sees now."""
@@ -97,7 +106,7 @@ def proxied_kafka(
             outside.create_topics(bootstrap, PARTITIONS, SOURCE)
             outside.fill(bootstrap, SOURCE, range(NUMBERS))
             expected, ends = _values(bootstrap, SOURCE), outside.ends(bootstrap, SOURCE)
-            yield ProxiedKafka(broker, proxy, bootstrap, expected, ends)
+            yield ProxiedKafka(broker, proxy, bootstrap, expected, ends, root / "jobs")
 
 
 def _values(bootstrap: str, topic: str) -> Values:
