@@ -1,0 +1,54 @@
+"""A pipeline on an older broker, killed in the middle of a transaction: the same promise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from support import outside
+from support.project import PROFILE, Project
+from support.warm import KILLED, Warm
+
+from eos.launch.embedded import EmbeddedKafka
+
+PARTITIONS, RECORDS = 4, 51_000  # of each micro-batch: with a shuffle, so that several tasks write
+COUNT = 2 * RECORDS
+
+
+@pytest.fixture
+def older(project: Project, older_broker: EmbeddedKafka, tmp_path: Path, warm: Warm) -> Project:
+    made = Project(tmp_path, older_broker, project.name, warm)
+    text = PROFILE.format(bootstrap=older_broker.bootstrap, root=tmp_path / "state")
+    made.profile.write_text(text)
+    return made
+
+
+@pytest.mark.timeout(300)  # a driver is started twice
+def test_every_record_once_in_order_across_a_kill(older: Project, tmp_path: Path) -> None:
+    bootstrap, log = older.broker.bootstrap, tmp_path / "crash.log"
+    older.declare(RECORDS, PARTITIONS)
+    outside.create_topics(bootstrap, PARTITIONS, older.source)
+    outside.fill(bootstrap, older.source, range(COUNT))
+    died = older.run_warm(EOS_CRASH_AT="offsets:after:both", EOS_CRASH_LOG=str(log))
+    assert died.returncode == KILLED, died.stderr
+    assert log.exists(), died.stderr
+    last = older.run_warm()
+    assert last.returncode == 0, last.stderr
+
+    went_in = outside.read(bootstrap, older.source)
+    came_out = outside.read(bootstrap, older.target)
+    assert Counter((row.key, row.value) for row in came_out) == Counter(
+        (row.key, row.value) for row in went_in
+    )
+    newest: dict[bytes | None, int] = {}
+    for row in came_out:
+        number = int(row.value or b"-1")
+        assert newest.get(row.key, -1) < number, f"key {row.key!r}: {number} after a later one"
+        newest[row.key] = number
+    ends = outside.ends(bootstrap, older.source)
+    assert outside.group_offsets(bootstrap, older.group, older.source) == ends
+
+    markers = outside.check_log(outside.dump(older.broker, older.target), is_tv1=True)
+    assert markers["ABORT"] == PARTITIONS, "no half-written transaction was left behind"
+    assert markers["COMMIT"] >= 2 * PARTITIONS
