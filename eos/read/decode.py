@@ -8,6 +8,7 @@ keeps the optimizer from moving a transform's filter below the parser, where it 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +22,8 @@ _PARSED = {"key": "__eos_key", "value": "__eos_value"}
 _RAW = "__eos_raw"  # in a parsed struct: the text, if something of it could not be read
 _IS_MALFORMED = "__eos_malformed"
 _METRIC = "eos.malformed"
+_FIRST = f"min(CASE WHEN {_IS_MALFORMED} THEN struct(topic, partition, offset) END)"
+_COUNTED = (f"count_if({_IS_MALFORMED}) AS records", f"{_FIRST} AS first")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,38 +68,34 @@ class Decode:
         from pyspark.sql import functions as f
 
         formats = {"key": self.key, "value": self.value}
-        parsed = [_parse(name, each) for name, each in formats.items() if each.kind == "json"]
-        wrong = " OR ".join(_wrong(name, each) for name, each in formats.items() if _may_fail(each))
-        first = f"CASE WHEN {_IS_MALFORMED} THEN struct(topic, partition, offset) END"
-        seen = (
-            frame.selectExpr("*", *parsed)
-            .selectExpr("*", f"{wrong} AS {_IS_MALFORMED}")
-            .observe(
-                _METRIC,
-                f.expr(f"count_if({_IS_MALFORMED})").alias("records"),
-                f.expr(f"min({first})").alias("first"),
-            )
-        )
+        seen = self._parsed(frame).observe(_METRIC, *map(f.expr, _COUNTED))
         named = [_kept(name, formats.get(name)) for name in KAFKA_COLUMNS if name in frame.columns]
         for name, each in formats.items():
             named += _columns(name, each)
         return seen.where(f"NOT {_IS_MALFORMED}").selectExpr(*named)
 
-    def found(self, job: DataFrame, records_out: int) -> Malformed:
-        """What was left out of a micro-batch that was just evaluated by `job`."""
+    def _parsed(self, frame: DataFrame) -> DataFrame:
+        formats = {"key": self.key, "value": self.value}
+        parsed = [_parse(name, each) for name, each in formats.items() if each.kind == "json"]
+        wrong = " OR ".join(_wrong(name, each) for name, each in formats.items() if _may_fail(each))
+        return frame.selectExpr("*", *parsed).selectExpr("*", f"{wrong} AS {_IS_MALFORMED}")
+
+    def found(self, job: DataFrame, records_out: int, frame: DataFrame) -> Malformed:
+        """What was left out of the micro-batch `frame` that was just evaluated by `job`."""
         if self.is_plain:
             return NONE
         # The plan that ran knows at once. An Observation would wait for a listener.
-        metrics: Any = job._jdf.queryExecution().observedMetrics()  # noqa: SLF001
+        execution: Any = job._jdf.queryExecution()  # noqa: SLF001
+        metrics = execution.observedMetrics()
         if not metrics.contains(_METRIC):
             if records_out:
                 raise AttemptFailedError("Spark did not count the records that can't be read")
-            return NONE  # the optimizer saw that no row can come out, and read none
+            # No row came out. Spark throws away a stage that counted as soon as it sees that it
+            # is empty, and its numbers with it: then the micro-batch is read again, to count.
+            return _malformed(*self._parsed(frame).selectExpr(*_COUNTED).collect()[0])
         row = metrics.apply(_METRIC)
-        records, first = int(row.getLong(0)), row.get(1)
-        if not records:
-            return NONE
-        return Malformed(records, str(first.get(0)), int(first.get(1)), int(first.get(2)))
+        first = row.get(1)
+        return _malformed(int(row.getLong(0)), first and [first.get(at) for at in range(3)])
 
     def require_none(self, malformed: Malformed, pipeline: str) -> None:
         """With `on_error: fail`, stops before anything of the micro-batch is committed."""
@@ -115,6 +114,10 @@ class Decode:
             source_offset=malformed.offset,
             records=malformed.records,
         )
+
+
+def _malformed(records: int, first: Sequence[Any] | None) -> Malformed:
+    return Malformed(records, str(first[0]), int(first[1]), int(first[2])) if first else NONE
 
 
 def _may_fail(each: Format) -> bool:

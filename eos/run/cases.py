@@ -112,7 +112,7 @@ def _written(plan: Plan, frame: DataFrame) -> Iterator[dict[str, Any]]:
     """What each sink would write, but for the partition."""
     job = sink_columns(apply(plan.decode.apply(frame), plan.transforms), plan)
     rows = [row.asDict() for row in job.collect()]
-    plan.decode.require_none(plan.decode.found(job, len(rows)), plan.names.pipeline)
+    plan.decode.require_none(plan.decode.found(job, len(rows), frame), plan.names.pipeline)
     for sink in plan.sinks:
         for row in rows:
             if sink.where_column is None or row[sink.where_column]:

@@ -95,9 +95,11 @@ class PipelineQuery:
     def _transformed(self, frame: DataFrame) -> DataFrame:
         return apply(self._plan.decode.apply(frame), self._plan.transforms)
 
-    def _require_readable(self, job: DataFrame, receipts: Sequence[Receipt]) -> None:
+    def _require_readable(
+        self, job: DataFrame, receipts: Sequence[Receipt], rows: DataFrame
+    ) -> None:
         decode = self._plan.decode
-        self._dropped = decode.found(job, sum(receipt.records for receipt in receipts))
+        self._dropped = decode.found(job, sum(receipt.records for receipt in receipts), rows)
         decode.require_none(self._dropped, self._plan.names.pipeline)
 
     def _tell_dropped(self, batch_id: int) -> None:
@@ -116,10 +118,11 @@ class PipelineQuery:
         def execute(identity: Identity, floors: Ends) -> Sequence[Receipt]:
             targets = self._targets()
             try:
-                out = self._transformed(_above(frame, floors))
+                rows = _above(frame, floors)
+                out = self._transformed(rows)
                 job = self._job(sink_columns(out, self._plan), batch_id, ranges, targets, identity)
                 receipts = receipt.check(job.collect(), targets)
-                self._require_readable(job, receipts)
+                self._require_readable(job, receipts, rows)
                 return receipts
             except EosError:
                 raise

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from support.local_spark import local_spark
@@ -38,7 +39,7 @@ def records(spark: SparkSession, *values: bytes | None, key: bytes | None = b"k"
 def read(decode: Decode, frame: DataFrame) -> tuple[list[dict], Malformed]:
     out = decode.apply(frame)
     rows = [row.asDict(recursive=True) for row in out.collect()]
-    return rows, decode.found(out, len(rows))
+    return rows, decode.found(out, len(rows), frame)
 
 
 def test_json_columns_stand_beside_kafkas(spark):
@@ -131,34 +132,65 @@ def test_the_first_is_told_by_topic_partition_and_offset(spark):
 def test_each_record_is_parsed_once_whatever_the_transforms_ask(spark):
     decode = Decode(value=ORDER, on_error="drop")
     query = Query("SELECT id, id * 2 AS twice, name FROM input WHERE id > 1 AND name = 'x'", "q")
-    out = apply(decode.apply(records(spark, b'{"id": 2, "name": "x"}', b"{")), [query])
+    rows = records(spark, b'{"id": 2, "name": "x"}', b"{")
+    out = apply(decode.apply(rows), [query])
     plan = out._jdf.queryExecution().optimizedPlan().toString()
     assert plan.count("from_json(") == 1
     assert [row.twice for row in out.collect()] == [4]
-    assert decode.found(out, 1).records == 1
+    assert decode.found(out, 1, rows).records == 1
 
 
 def test_a_union_of_the_input_with_itself_counts_a_record_once(spark):
     decode = Decode(value=ORDER, on_error="drop")
     query = Query("SELECT id FROM input UNION ALL SELECT -id FROM input WHERE id > 0", "q")
-    out = apply(decode.apply(records(spark, b'{"id": 2}', b"{")), [query])
+    rows = records(spark, b'{"id": 2}', b"{")
+    out = apply(decode.apply(rows), [query])
     assert sorted(row.id for row in out.collect()) == [-2, 2]
-    assert decode.found(out, 2) == Malformed(1, "in", 1, 1)
+    assert decode.found(out, 2, rows) == Malformed(1, "in", 1, 1)
+
+
+def test_the_count_is_there_behind_a_shuffle_and_without_rows(spark):
+    """As a large micro-batch runs: encoded in many tasks, each with a manifest, then written."""
+    decode = Decode(value=ORDER, on_error="drop")
+    rows = records(spark, b'{"id": 2}', b"{", b'{"id": 3}', b"[]").repartition(2)
+    schema = "writer int, id bigint"
+
+    def with_manifest(batches):  # in here, so that workers get it by value
+        yield from batches
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([0], pa.int32()), pa.array([-1], pa.int64())], names=["writer", "id"]
+        )
+
+    def as_it_is(batches):
+        return batches
+
+    def job(condition: str, encode: Callable) -> tuple[list, Malformed]:
+        chosen = decode.apply(rows).where(condition).selectExpr("int(offset) % 3 AS writer", "id")
+        shuffled = chosen.mapInArrow(encode, schema).repartitionById(3, "writer")
+        made = shuffled.sortWithinPartitions("id").mapInArrow(as_it_is, schema)
+        out = [row.id for row in made.collect() if row.id >= 0]
+        return sorted(out), decode.found(made, len(out), rows)
+
+    assert job("id > 0", with_manifest) == ([2, 3], Malformed(2, "in", 1, 1))
+    assert job("id > 7", with_manifest) == ([], Malformed(2, "in", 1, 1))
+    # Without manifests Spark throws away the stage that counted, once it sees that it is empty.
+    assert job("id > 7", as_it_is) == ([], Malformed(2, "in", 1, 1))
 
 
 def test_rows_that_nobody_counted_do_not_pass(spark):
     decode = Decode(value=ORDER)
-    nothing = decode.apply(records(spark, b"{")).where("false")
+    rows = records(spark, b"{")
+    nothing = decode.apply(rows).where("false")  # the optimizer reads none
     nothing.collect()
-    assert decode.found(nothing, 0) == NONE
+    assert decode.found(nothing, 0, rows) == Malformed(1, "in", 1, 0)
     with pytest.raises(AttemptFailedError):
-        decode.found(nothing, 1)
+        decode.found(nothing, 1, rows)
 
 
 def test_bytes_that_stay_bytes_cost_nothing(spark):
     frame = records(spark, b"x")
     assert Decode().apply(frame) is frame
-    assert Decode().found(frame, 5) == NONE
+    assert Decode().found(frame, 5, frame) == NONE
 
 
 def test_the_stream_may_run(spark):
