@@ -159,9 +159,9 @@ def dump(broker: EmbeddedKafka, topic: str) -> list[LoggedBatch]:
 def check_log(batches: Sequence[LoggedBatch], *, is_tv1: bool = False) -> dict[str, int]:
     """Each (partition, producer id, epoch) holds sequences from 0 without a gap, then one marker.
 
-    Under TV2 the marker carries the next epoch (KIP-890), under TV1 only where the broker ended
-    what its owner had left open; a producer id that runs out of epochs rotates, which these tests
-    don't reach. Returns how many markers of each kind there are.
+    Under TV2 the marker carries the next epoch (KIP-890), which no owner is given where they run
+    out; under TV1 only where the broker ended what its owner had left open. Returns how many
+    markers of each kind there are.
     """
     markers: dict[str, int] = defaultdict(int)
     open_epoch: dict[tuple[str, int, int], tuple[int, int]] = {}
