@@ -6,6 +6,8 @@ import pytest
 from support.past import RECORDS, Past
 from support.project import PIPELINE, Project
 
+from eos.run import topics
+
 pytestmark = pytest.mark.timeout(600)  # may start a warm driver
 
 TWO = PIPELINE.replace("topic: {source}", "topics: [{source}.a, {source}.b]")
@@ -19,8 +21,7 @@ def past(project: Project) -> Past:
 
 @pytest.fixture(params=[TWO, PATTERN], ids=["names", "pattern"])
 def two(project: Project, request: pytest.FixtureRequest) -> Past:
-    topics = {f"{project.source}.{name}": 2 for name in "ab"}
-    return Past(project, topics, request.param)
+    return Past(project, {f"{project.source}.{name}": 2 for name in "ab"}, request.param)
 
 
 @pytest.fixture
@@ -40,6 +41,13 @@ def test_a_topic_that_was_created_again_stops(past: Past) -> None:
     past.ran(2)
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`eos recover` believes at once that a topic is gone; the pipeline itself does not."""
+    monkeypatch.setattr(topics, "_PASSES_WITHIN_MS", 100)
+
+
+@pytest.mark.usefixtures("impatient")
 def test_a_topic_that_is_gone_stops(past: Past) -> None:
     past.ran(2)
     past.delete_topic(past.project.source)
@@ -108,6 +116,7 @@ def test_a_topic_that_comes_to_match_is_read_from_its_beginning(matched: Past) -
     matched.ran(2)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_topic_that_no_longer_matches_since_it_is_gone_stops(matched: Past) -> None:
     new = f"{matched.project.source}.b"
     matched.topics[new] = 2

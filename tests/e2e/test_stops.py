@@ -60,10 +60,10 @@ def until_committed(project: Project, process: subprocess.Popen[str], records: i
         time.sleep(0.2)
 
 
-def started(project: Project, log: Path, *words: str) -> subprocess.Popen[str]:
+def started(project: Project, log: Path) -> subprocess.Popen[str]:
     with log.open("w") as stderr:
         return subprocess.Popen(
-            [*project.command(), *words],
+            project.command(),
             env=project.environment(),
             cwd=project.folder,
             stdout=subprocess.DEVNULL,
@@ -135,7 +135,7 @@ def test_a_missing_source_topic_is_a_sentence(project: Project) -> None:
 
 def test_a_setting_that_breaks_the_promise_is_refused(project: Project) -> None:
     project.declare(1000)
-    profile = project.folder / "conf" / "test.yaml"
+    profile = project.profile
     profile.write_text(profile.read_text() + "    spark.speculation: true\n")
     stopped = project.run()
     assert stopped.returncode == 2, stopped.stderr
@@ -170,13 +170,13 @@ def test_a_second_copy_leaves_the_first_alone_or_fences_it_by_force(
     project: Project, place: str
 ) -> None:
     filled(project, 500, 1_000, FOREVER)
-    first_log, second_log = project.folder / "first.log", project.folder / "second.log"
+    first_log = project.folder / "first.log"
     first = started(project, first_log)
     until_committed(project, first, 1)
     # With checkpoints of its own, as another machine would have, or with the very same.
-    profile = project.folder / "conf" / "test.yaml"
+    profile = project.profile
     profile.write_text(profile.read_text().replace("/state", f"/{place}"))
-    mistaken = project.run()
+    mistaken = project.run_warm()
     code, words = MISTAKEN[place]
     assert mistaken.returncode == code, mistaken.stderr
     assert words in mistaken.stderr
@@ -184,7 +184,7 @@ def test_a_second_copy_leaves_the_first_alone_or_fences_it_by_force(
     outside.fill(project.broker.bootstrap, project.source, range(1_000))
     until_committed(project, first, 3)
     assert "warning" not in first_log.read_text(), "the first copy noticed"
-    second = started(project, second_log, "--take-over")
+    second = project.start_warm("--take-over")
     try:
         outside.fill(project.broker.bootstrap, project.source, range(1_000, 3_000))
         deadline = time.monotonic() + WAIT_S_MAX
@@ -198,10 +198,10 @@ def test_a_second_copy_leaves_the_first_alone_or_fences_it_by_force(
         assert has_no_trace(first_log.read_text()), first_log.read_text()
         deadline = time.monotonic() + WAIT_S_MAX
         while not same(project):
-            assert second.poll() is None, second_log.read_text()
+            assert second.poll() is None, second.said()
             assert time.monotonic() < deadline, "the second copy does not go on"
             time.sleep(0.5)
     finally:
         second.send_signal(signal.SIGTERM)
-        assert second.wait(WAIT_S_MAX) == 0, second_log.read_text()
+        assert second.wait(WAIT_S_MAX) == 0, second.said()
     outside.check_log(outside.dump(project.broker, project.target))
