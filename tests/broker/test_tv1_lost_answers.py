@@ -8,6 +8,7 @@ ends under a new epoch, as if there were another owner.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import product
 
 import pytest
@@ -17,6 +18,7 @@ from support.copy import Copy, Job
 from support.played import At
 from support.proxied import ProxiedKafka, proxied_kafka, run
 from support.proxy import Do, Rule
+from support.scenes import SideBySide
 
 from eos.deadline import Deadline
 from eos.errors import FencedError
@@ -44,7 +46,7 @@ FAULTS = {
     "repeated later": Do.NOTHING,
     "request late": Do.HOLD_REQUEST,
 }
-CASES = list(product(REQUESTS, FAULTS))
+Play = Callable[[Callable[[ProxiedKafka, str], None], str], None]  # fixture `side_by_side`
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +56,16 @@ def behind_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedKa
         yield made
 
 
-@pytest.fixture
-def small(job: Callable[..., Job]) -> Job:
-    return job(profile="TV1", records=RECORDS, request_timeout_ms=300)
+@pytest.fixture(scope="module")
+def begun(behind_proxy: ProxiedKafka) -> Iterator[SideBySide]:
+    """Rules are for client ids, so that the cases don't meet one another's."""
+    made = SideBySide(behind_proxy)
+    yield made
+    made.close()
+
+
+def a_job(kafka: ProxiedKafka, **options: int) -> Job:
+    return kafka.job("tv1-lost-answers", profile="TV1", records=RECORDS, **options)
 
 
 def haunt(rule: Rule) -> None:
@@ -68,32 +77,39 @@ def haunt(rule: Rule) -> None:
         rule.wait_answered()
 
 
-@pytest.mark.parametrize(("request_of", "fault"), CASES, ids=[": ".join(case) for case in CASES])
-def test_it_comes_through_once(
-    proxied: ProxiedKafka, small: Job, request_of: str, fault: str
-) -> None:
+def comes_through_once(kafka: ProxiedKafka, case: str) -> None:
     """A double comes while the next micro-batch's transaction is open."""
-    api, nth, client = REQUESTS[request_of]
-    rule = proxied.proxy.rule(api, FAULTS[fault], client=small.name + client, nth=nth)
+    request, fault = case.split(": ")
+    api, nth, client = REQUESTS[request]
+    small = a_job(kafka, request_timeout_ms=300)
+    rule = kafka.proxy.rule(api, FAULTS[fault], client=small.name + client, nth=nth)
     ended = run(small, At("ledger_record:after", lambda: haunt(rule), nth=2))
     assert rule.struck
     assert ended.error is None
     assert ended.committed == [0, 1]
-    proxied.check(small)
+    kafka.check(small)
 
 
-@pytest.mark.parametrize("client", ["", WRITER])
-def test_a_double_between_two_transactions_is_no_takeover(
-    proxied: ProxiedKafka, small: Job, client: str
-) -> None:
-    """It opens another one under the old epoch. The next init ends it, and is refused for that."""
-    nth = 1 if client else 2
-    rule = proxied.proxy.rule("AddPartitionsToTxn", Do.NOTHING, client=small.name + client, nth=nth)
+@pytest.mark.parametrize("case", [": ".join(case) for case in product(REQUESTS, FAULTS)])
+def test_it_comes_through_once(side_by_side: Play, case: str) -> None:
+    side_by_side(comes_through_once, case)
+
+
+def doubled_at_rest(kafka: ProxiedKafka, client: str) -> None:
+    """It opens another transaction under the old epoch, once nobody needs it. The next init ends
+    that, and is refused for it."""
+    small, nth = a_job(kafka), 1 if client else 2
+    rule = kafka.proxy.rule("AddPartitionsToTxn", Do.NOTHING, client=small.name + client, nth=nth)
     ended = run(small, At("begin:before", rule.repeat, nth=2))
     assert rule.struck
     assert ended.error is None
     assert ended.failed == []
-    proxied.check(small)
+    kafka.check(small)
+
+
+@pytest.mark.parametrize("client", ["", WRITER])
+def test_a_double_between_two_transactions_is_no_takeover(side_by_side: Play, client: str) -> None:
+    side_by_side(doubled_at_rest, client)
 
 
 @pytest.fixture
@@ -105,8 +121,9 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize(("do", "is_committed"), [(Do.DROP_REQUEST, False), (Do.LOSE_ANSWER, True)])
 def test_a_commit_that_nobody_answers_is_settled_by_the_ledger(
-    proxied: ProxiedKafka, small: Job, do: Do, is_committed: bool
+    proxied: ProxiedKafka, do: Do, is_committed: bool
 ) -> None:
+    small = a_job(proxied, request_timeout_ms=300)
     never = proxied.proxy.rule("EndTxn", do, client=small.name, nth=3, times=10_000)
     ended = run(small, At("begin:before", proxied.proxy.clear_rules, nth=3))
     if is_committed:  # its clean end meets the same, and is settled, too
@@ -117,55 +134,50 @@ def test_a_commit_that_nobody_answers_is_settled_by_the_ledger(
     proxied.check(small)
 
 
-@pytest.fixture
-def short(job: Callable[..., Job]) -> Job:
-    """Its transactions may last two seconds."""
-    return job(profile="TV1", records=RECORDS, transaction_timeout_ms=2_000)
-
-
-@pytest.mark.parametrize("point", ["first_produce:after", "ledger_record:after", "offsets:after"])
-def test_a_transaction_that_outlived_its_timeout_is_redone(
-    proxied: ProxiedKafka, short: Job, point: str
-) -> None:
+def outlived(kafka: ProxiedKafka, point: str) -> None:
+    short = a_job(kafka, transaction_timeout_ms=2_000)
     wire = short.wire(".looks")
 
-    def outlived() -> None:
+    def wait() -> None:
         wait_for(wire, short.name, "Ongoing")
         wait_for(wire, short.name, "CompleteAbort")
 
-    ended = run(short, At(point, outlived, nth=2))
+    ended = run(short, At(point, wait, nth=2))
     wire.close()
     assert ended.error is None
     assert ended.committed == [0, 1]
     assert len(ended.failed) == 1
-    proxied.check(short)
+    kafka.check(short)
 
 
-@pytest.mark.parametrize("is_started", [True, False])
-@pytest.mark.parametrize("point", ["begin:after", "offsets:after", "end_txn_answered:after"])
-def test_who_is_taken_over_is_fenced_and_the_newer_one_goes_on(
-    proxied: ProxiedKafka, small: Job, point: str, is_started: bool
-) -> None:
-    """From its fence on, whether it has written to the ledger by then or not."""
-    with Copy(small) as newer:
+@pytest.mark.parametrize("point", ["first_produce:after", "ledger_record:after", "offsets:after"])
+def test_a_transaction_that_outlived_its_timeout_is_redone(side_by_side: Play, point: str) -> None:
+    side_by_side(outlived, point)
 
-        def takes_over() -> None:
-            if is_started:
+
+def taken_over(kafka: ProxiedKafka, point: str) -> None:
+    for is_started in (True, False):
+        small = a_job(kafka)
+        with Copy(small) as newer:
+            fence = Coordinator(newer.wire, small.name, small.name, 60_000).fence
+            takes = newer.start if is_started else partial(fence, Deadline.after_ms(60_000))
+            with Copy(small, At(point, takes)) as older:
+                older.start()
+                with pytest.raises(FencedError, match="another copy took over"):
+                    older.drain()
+            if not is_started:
                 newer.start()
-            else:
-                fence = Coordinator(newer.wire, small.name, small.name, 60_000).fence
-                fence(Deadline.after_ms(20_000))
+            newer.drain()
+            newer.stop()
+        assert newer.told.of(events.AttemptFailed) == []
+        kafka.check(small)
 
-        with Copy(small, At(point, takes_over)) as older:
-            older.start()
-            with pytest.raises(FencedError, match="another copy took over"):
-                older.drain()
-        if not is_started:
-            newer.start()
-        newer.drain()
-        newer.stop()
-    assert newer.told.of(events.AttemptFailed) == []
-    proxied.check(small)
+
+@pytest.mark.parametrize("point", ["begin:after", "offsets:after", "end_txn_answered:after"])
+def test_who_is_taken_over_is_fenced_whether_the_newer_one_has_written_or_not(
+    side_by_side: Play, point: str
+) -> None:
+    side_by_side(taken_over, point)
 
 
 def test_the_logs_of_all_of_them_are_well_formed(behind_proxy: ProxiedKafka) -> None:
