@@ -32,10 +32,11 @@ AT_A_TIME = 4
 
 
 class Scenes:
-    """`prefix` is how all names in Kafka begin."""
+    """`prefix` is how all names in Kafka begin; `options` are those of all jobs."""
 
-    def __init__(self, broker: EmbeddedKafka, folder: Path, prefix: str) -> None:
+    def __init__(self, broker: EmbeddedKafka, folder: Path, prefix: str, **options: Any) -> None:
         self.broker = broker
+        self._options = options
         self._folder = folder
         self._prefix = prefix
         self._producer = Producer(
@@ -47,7 +48,8 @@ class Scenes:
         name = f"{self._prefix}-{uuid.uuid4().hex[:8]}"
         source, target = f"{name}.in", f"{name}.out"
         outside.create_topics(self.broker.bootstrap, PARTITIONS, source, target)
-        job = Job(self.broker.bootstrap, name, source, target, self._folder / name, **options)
+        given = {**self._options, **options}
+        job = Job(self.broker.bootstrap, name, source, target, self._folder / name, **given)
         scene = Scene(self, job)
         scene.feed(records)
         return scene

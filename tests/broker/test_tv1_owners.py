@@ -1,0 +1,44 @@
+"""Several owners on a broker that knows no transaction version 2.
+
+There a refusal may stand for our own transaction that timed out, so a fence is disputed before it
+is believed. Nobody who was replaced may win that dispute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from support.scenes import Scenes
+from support.two_copies import started_together
+from support.zombies import STEPS, WOKEN_INSIDE, disturbed, overtaken
+
+from eos.launch.embedded import EmbeddedKafka
+
+SEEDS = 30
+
+
+@pytest.fixture(scope="module")
+def scenes(
+    older_broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Scenes]:
+    return Scenes(older_broker, tmp_path_factory.mktemp("tv1"), "tv1-owners", profile="TV1")
+
+
+@pytest.mark.parametrize("point", STEPS)
+def test_woken_it_is_fenced_and_the_newer_one_notices_nothing(side_by_side, point):
+    side_by_side(overtaken, point)
+
+
+@pytest.mark.parametrize("points", WOKEN_INSIDE)
+def test_woken_inside_a_transaction_it_costs_the_newer_one_an_attempt(side_by_side, points):
+    side_by_side(disturbed, points)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_of_two_that_are_started_together_one_goes_on(side_by_side, seed):
+    side_by_side(started_together, seed)
+
+
+def test_the_logs_of_all_of_them_are_well_formed(scenes):
+    assert scenes.check_logs()["COMMIT"] > 0
