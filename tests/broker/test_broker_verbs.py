@@ -149,3 +149,18 @@ def test_a_port_that_is_none_is_refused(project: Project, port: str) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert "Invalid value for '--port'" in done.stderr
     assert not project.root.exists()
+
+
+def test_a_version_that_is_not_there_or_not_the_datas_is_refused(project: Project) -> None:
+    unknown = project.eos("start", "--version", "2.8")
+    assert (unknown.returncode, unknown.stdout) == (2, "")
+    assert "no embedded broker 2.8 is pinned" in unknown.stderr
+    assert "there are 4.3, 3.9" in unknown.stderr
+
+    project.root.mkdir(parents=True, exist_ok=True)
+    known = {"id": "x", "ports": [[1, 2]], "version": "3.9"}
+    (project.root / "cluster.json").write_text(json.dumps(known))
+    other = project.eos("start", "--version", "4.3")
+    assert other.returncode == 2
+    assert "holds the data of a broker 3.9, 4.3 was asked" in other.stderr
+    assert json.loads(project.told("status", "--json", code=1))["version"] == "3.9"
