@@ -100,7 +100,7 @@ def disturbed(scenes: Scenes, points: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "points", [f"{at} inside {inside}" for at, inside in zip(STEPS[::4], INSIDE)]
+    "points", [f"{at} inside {inside}" for at, inside in zip(STEPS[::4], INSIDE, strict=True)]
 )
 def test_woken_inside_a_transaction_it_costs_the_newer_one_an_attempt(side_by_side, points):
     side_by_side(disturbed, points)
