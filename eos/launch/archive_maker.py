@@ -22,7 +22,7 @@ import time
 import zlib
 from pathlib import Path
 
-KEPT = 2  # archives of one program: for two checkouts, or two Javas
+KEPT = 3  # archives of one program: each checkout and each Java has its own
 TRIED_S = 24 * 3600.0  # as long as a failed attempt is not repeated
 _MAKE_S_MAX = 900.0
 _CHUNK = 1 << 20

@@ -127,13 +127,11 @@ def test_the_archives_used_last_are_kept(folder: Path, classes: Path) -> None:
     other = make(Archive("other", "k"), classes, folder)
     every = [Archive("program", f"k{number}") for number in range(archive_maker.KEPT + 1)]
     paths = {one.key: make(one, classes, folder) for one in every[:-1]}
-    for age, path in enumerate(paths.values()):
-        os.utime(path, (time.time() - 100 - age, time.time() - 100 - age))
-    assert every[-2].options(), "the eldest is used once more"
+    for number, path in enumerate(paths.values()):
+        os.utime(path, (time.time() - 100 + number, time.time() - 100 + number))
+    assert every[0].options(), "the eldest is used once more"
     make(every[-1], classes, folder)
-    assert every[-2].options()
-    assert every[-1].options()
-    assert not every[0].options()
+    assert [bool(one.options()) for one in every] == [one is not every[1] for one in every]
     assert other.exists()
 
 
