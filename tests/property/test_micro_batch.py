@@ -12,6 +12,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.micro_batch_world import (
     ALL,
     EVERYWHERE,
@@ -86,7 +87,7 @@ def overdue(world: World, execute: Execute, times: int) -> Execute:
 
 
 @settings(
-    max_examples=250,
+    max_examples=examples(250),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

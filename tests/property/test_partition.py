@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from eos.encode.columns import blobs
 from eos.encode.murmur2 import murmur2
@@ -37,7 +38,7 @@ keys = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(keys=keys, before=st.integers(0, 3))
 def test_a_column_of_keys_hashes_as_key_by_key(keys: list[bytes | None], before: int) -> None:
     column = blobs(pa.array([b"abc"] * before + keys, pa.binary()).slice(before), "key")
@@ -52,7 +53,7 @@ def test_a_key_of_many_thousand_bytes_hashes_like_any_other() -> None:
     assert found.tolist() == [reference(b"short"), reference(key), reference(b"")]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(keys=keys, count=st.integers(1, 300), first=st.integers(0, 300))
 def test_keyed_records_ignore_the_turn_and_the_company(keys, count: int, first: int) -> None:
     column = blobs(pa.array(keys, pa.binary()), "key")
@@ -68,7 +69,7 @@ def test_keyed_records_ignore_the_turn_and_the_company(keys, count: int, first: 
     ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 200_000), min_size=1, max_size=200),
     count=st.integers(1, 50),

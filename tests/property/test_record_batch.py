@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords
+from support.examples import examples
 
 from eos.encode.codec import Codec
 from eos.encode.columns import Columns
@@ -107,12 +108,19 @@ def read(blob: bytes):
     return batch, records
 
 
+def eight_bits(crc: int) -> int:
+    for _ in range(8):
+        crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return crc
+
+
+OF_A_BYTE = [eight_bits(byte) for byte in range(256)]
+
+
 def reference_crc32c(data: bytes) -> int:
     crc = 0xFFFFFFFF
     for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+        crc = OF_A_BYTE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
     return crc ^ 0xFFFFFFFF
 
 
@@ -132,7 +140,7 @@ def reference_digest(records: list[Record]) -> int:
 
 
 @pytest.mark.parametrize("codec", Codec)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(table=tables(), sequence=st.integers(0, 2**31 - 1))
 def test_a_reader_finds_what_went_in(codec: Codec, table, sequence: int) -> None:
     records, columns = table
@@ -150,7 +158,7 @@ def test_a_reader_finds_what_went_in(codec: Codec, table, sequence: int) -> None
     assert batch.last_offset_delta == len(records) - 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(table=tables(), codecs=st.permutations(list(Codec)))
 def test_the_digest_is_that_of_the_decoded_records(table, codecs: list[Codec]) -> None:
     records, columns = table
@@ -160,7 +168,7 @@ def test_the_digest_is_that_of_the_decoded_records(table, codecs: list[Codec]) -
     assert reference_digest(found) == one.digest
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(table=tables(), cuts=st.sets(st.integers(1, 79)), codec=st.sampled_from(Codec))
 def test_many_record_batches_at_once_are_the_same_as_one_by_one(table, cuts, codec) -> None:
     _, columns = table
@@ -171,7 +179,7 @@ def test_many_record_batches_at_once_are_the_same_as_one_by_one(table, cuts, cod
     assert together == alone
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(table=tables(), data=st.data())
 def test_splitting_fills_each_record_batch_and_overfills_none(table, data: st.DataObject) -> None:
     _, columns = table
@@ -192,7 +200,7 @@ def test_splitting_fills_each_record_batch_and_overfills_none(table, data: st.Da
             assert len(more.blob) > bytes_max
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(table=tables(), codec=st.sampled_from(Codec))
 def test_stamping_again_changes_nothing_but_the_identity(table, codec: Codec) -> None:
     _, columns = table

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from support.examples import examples
 
 from eos.deadline import Backoff
 from eos.errors import AttemptFailedError, EosError, FencedError, NoAnswerError
@@ -370,7 +371,7 @@ class Owners(RuleBasedStateMachine):
 
 
 Owners.TestCase.settings = settings(
-    max_examples=300,
+    max_examples=examples(300),
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],

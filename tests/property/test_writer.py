@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.simulated_wire import (
     Break,
     Lose,
@@ -61,7 +62,7 @@ adds = st.lists(
 work = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3), st.booleans()), max_size=40)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     work,
     st.lists(happenings, max_size=25),
@@ -87,7 +88,7 @@ def test_what_was_added_is_in_the_log_once_whatever_passes(
     run.check_receipts(receipts)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     work,
     st.lists(happenings, max_size=8),

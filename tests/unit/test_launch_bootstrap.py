@@ -85,13 +85,3 @@ def test_with_the_tests_tools_the_runtime_is_there_too(
     assert bootstrap.main([str(tmp_path), "test", "wanted"]) == 0
     stamps = sorted(path.name for path in (tmp_path / ".venv").iterdir())
     assert stamps == ["eos-embedded.stamp", "eos-test.stamp"]
-
-
-def test_an_unfinished_environment_is_made_anew(tmp_path: Path) -> None:
-    """As a kill in the middle of `python -m venv` leaves it: a Python without pip."""
-    venv = tmp_path / ".venv"
-    (venv / "bin").mkdir(parents=True)
-    (venv / "bin" / "python").write_text("#!/bin/sh\nexit 1\n")
-    (venv / "bin" / "python").chmod(0o755)
-    bootstrap._make(venv)
-    assert bootstrap._works([venv / "bin" / "python", "-c", "import pip"])

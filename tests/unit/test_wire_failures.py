@@ -177,7 +177,7 @@ def test_closing_leaves_neither_thread_nor_file_descriptor(free_port):
     before = held()
     with server(None) as silent, wire_to(silent, f"127.0.0.1:{free_port}") as wire:
         with pytest.raises(UnavailableError):
-            wire.topics(["t"], Deadline.after_ms(1500))
+            wire.topics(["t"], Deadline.after_ms(500))
         wire.close()
         with pytest.raises(RuntimeError, match="closed"):
             wire.topics(["t"], Deadline.after_ms(100))
