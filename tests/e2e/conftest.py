@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +26,4 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
 
 @pytest.fixture
 def project(tmp_path: Path, broker: EmbeddedKafka, warm: Warm) -> Project:
-    made = Project(tmp_path, broker, f"p{uuid.uuid4().hex[:8]}", warm)
-    (tmp_path / "conf").mkdir()
-    made.profile.write_text(PROFILE.format(bootstrap=broker.bootstrap, root=tmp_path / "state"))
-    return made
+    return Project.made(tmp_path, broker, warm)

@@ -1,19 +1,23 @@
 """SIGKILL at every step of a micro-batch, for every victim: each record comes out exactly once.
 
 One pipeline a victim. Each run of it dies at the next point, the last one drains the source.
-What a stranger then finds must be what went in, whatever happened between.
+What a stranger then finds must be what went in, whatever happened between. The pipelines share
+nothing but the broker, so they run side by side.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from support import outside
 from support.project import Project
 
 from eos.faults import MOMENTS, POINTS
+from eos.launch.embedded import EmbeddedKafka
 
 # Small micro-batches run as one task, large ones with a shuffle: both ways must survive.
 SIZES = {"python": 500, "jvm": 500, "both": 51_000}
@@ -23,6 +27,37 @@ COUNTS = {"python": 10, "jvm": 18, "both": 9}
 PARTITIONS = 4
 
 
+@pytest.fixture(scope="module")
+def crashed(
+    broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Callable[[str], Project]]:
+    """The pipeline of a victim, once all its runs are over. Those of all tests begin at once."""
+    tests = [item for item in request.session.items if "crashed" in item.fixturenames]
+    victims = [test.callspec.params["victim"] for test in tests]
+    given_up = threading.Event()
+    with ThreadPoolExecutor(len(victims)) as pool:
+        runs: dict[str, Future[Project]] = {}
+        for victim in victims:
+            project = Project.made(tmp_path_factory.mktemp(victim), broker)
+            runs[victim] = pool.submit(crash_everywhere, project, victim, given_up)
+        yield lambda victim: runs[victim].result()
+        given_up.set()
+
+
+def crash_everywhere(project: Project, victim: str, given_up: threading.Event) -> Project:
+    filled(project, victim)
+    for point in POINTS:
+        for moment in MOMENTS:
+            assert not given_up.is_set()
+            log = project.folder / f"{point}.{moment}"
+            died = project.run(EOS_CRASH_AT=f"{point}:{moment}:{victim}", EOS_CRASH_LOG=str(log))
+            assert died.returncode != 0, died.stderr
+            assert log.exists(), f"{point}:{moment} was not reached:\n{died.stderr}"
+    last = project.run()
+    assert last.returncode == 0, last.stderr
+    return project
+
+
 def filled(project: Project, victim: str) -> None:
     records = SIZES[victim]
     project.declare(records, PARTITIONS)
@@ -30,20 +65,12 @@ def filled(project: Project, victim: str) -> None:
     outside.fill(project.broker.bootstrap, project.source, range(records * COUNTS[victim]))
 
 
-@pytest.mark.timeout(1200)  # seventeen runs of spark-submit
+@pytest.mark.timeout(1800)  # three times seventeen runs of spark-submit
 @pytest.mark.parametrize("victim", ["python", "jvm", "both"])
 def test_every_record_once_in_order_whatever_dies_when(
-    project: Project, victim: str, tmp_path: Path
+    crashed: Callable[[str], Project], victim: str
 ) -> None:
-    filled(project, victim)
-    for point in POINTS:
-        for moment in MOMENTS:
-            log = tmp_path / f"{point}.{moment}"
-            died = project.run(EOS_CRASH_AT=f"{point}:{moment}:{victim}", EOS_CRASH_LOG=str(log))
-            assert died.returncode != 0, died.stderr
-            assert log.exists(), f"{point}:{moment} was not reached:\n{died.stderr}"
-    last = project.run()
-    assert last.returncode == 0, last.stderr
+    project = crashed(victim)
     check_exactly_once(project)
     check_logs(project)
     check_group_offsets(project)

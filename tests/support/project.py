@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +56,13 @@ class Project:
     broker: EmbeddedKafka
     name: str
     warm: Warm | None = None
+
+    @classmethod
+    def made(cls, folder: Path, broker: EmbeddedKafka, warm: Warm | None = None) -> Project:
+        made = cls(folder, broker, f"p{uuid.uuid4().hex[:8]}", warm)
+        made.profile.parent.mkdir()
+        made.profile.write_text(PROFILE.format(bootstrap=broker.bootstrap, root=folder / "state"))
+        return made
 
     @property
     def source(self) -> str:
