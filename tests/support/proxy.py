@@ -254,6 +254,8 @@ class _Link:
         if rule is not None and do is Do.HOLD_REQUEST:
             self._proxy.hold(rule, lambda: self._is_closed)
         self._unanswered[seen.correlation] = rule
+        if do is Do.CLOSE_AFTER:
+            self._hang_up()  # first, or the answer may be quicker
         self._broker.sendall(sized(seen.frame))
         return do is not Do.CLOSE_AFTER
 
