@@ -1,8 +1,4 @@
-"""Several owners on an older broker: dead, paused and woken, replaced; and what only it does.
-
-As `test_zombies.py` and `test_crashes.py` have it, without Spark and under TV1, where the broker
-tells an owner that was replaced from one whose transaction it ended itself only if it is asked.
-"""
+"""An older broker: whoever dies at whatever step, and what only such a broker does."""
 
 from __future__ import annotations
 
@@ -12,10 +8,9 @@ import pytest
 from support.copy import Copy
 from support.forked import Forked
 from support.played import At
-from support.scenes import Scene, Scenes, ended
+from support.scenes import Scenes, ended
 
 from eos.deadline import Deadline
-from eos.errors import Recovery
 from eos.faults import MOMENTS, POINTS
 from eos.launch.embedded import EmbeddedKafka
 from eos.observe import events
@@ -23,8 +18,7 @@ from eos.transaction.port import NO_IDENTITY, CommittedOffset, Identity, Profile
 from eos.transaction.wire import Wire
 
 STEPS = [f"{point}:{moment}" for point in POINTS for moment in MOMENTS]
-INSIDE = ("first_produce:after", "all_acked:before", "ledger_record:after", "offsets:after")
-RECORDS, MORE = 40, 8  # two micro-batches, and one more
+RECORDS = 40  # two micro-batches
 
 
 def soon() -> Deadline:
@@ -33,11 +27,11 @@ def soon() -> Deadline:
 
 @pytest.fixture(scope="module")
 def scenes(older_broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Scenes:
-    return Scenes(older_broker, tmp_path_factory.mktemp("older"), "older")
+    return Scenes(older_broker, tmp_path_factory.mktemp("older"), "older", profile="TV1")
 
 
 def died(scenes: Scenes, point: str) -> None:
-    scene = scenes.new(RECORDS, profile="TV1")
+    scene = scenes.new(RECORDS)
     with Forked(scene.job, EOS_CRASH_AT=f"{point}:python") as dead:
         assert dead.wait() < 0
     with Copy(scene.job) as newer:
@@ -48,62 +42,6 @@ def died(scenes: Scenes, point: str) -> None:
 @pytest.mark.parametrize("point", STEPS)
 def test_whoever_dies_when_everything_comes_through_once(side_by_side, point):
     side_by_side(died, point)
-
-
-def woken(older: Forked) -> None:
-    older.wake()
-    assert older.wait() == Recovery.FENCED.value
-    assert "took over" in older.said()[-1]["message"]
-
-
-def paused(scene: Scene, point: str) -> Forked:
-    older = Forked(scene.job, EOS_CRASH_AT=f"{point}:python", EOS_CRASH_SIGNAL="STOP")
-    older.wait_paused()
-    return older
-
-
-def overtaken(scenes: Scenes, point: str) -> None:
-    """Woken when the newer one has done all that there was to do, on the same checkpoint."""
-    scene = scenes.new(RECORDS, profile="TV1")
-    with paused(scene, point) as older, Copy(scene.job) as newer:
-        newer.start()
-        newer.drain()
-        woken(older)
-        scene.feed(MORE)
-        newer.drain()
-        newer.stop()
-    assert not newer.told.of(events.AttemptFailed)
-    assert not newer.told.of(events.Warned)
-    scene.check()
-
-
-@pytest.mark.parametrize("point", STEPS[1::2])
-def test_woken_it_is_fenced_and_the_newer_one_notices_nothing(side_by_side, point):
-    side_by_side(overtaken, point)
-
-
-def disturbed(scenes: Scenes, points: str) -> None:
-    """Woken while the newer one's transaction is open: the init that is refused to the older one
-    ends it, under an epoch that is nobody's. The newer one disputes that, and is right."""
-    point, inside = points.split(" inside ")
-    scene = scenes.new(RECORDS, profile="TV1")
-    with (
-        paused(scene, point) as older,
-        Copy(scene.job, At(inside, lambda: woken(older))) as newer,
-    ):
-        scene.feed(MORE)
-        newer.start()
-        newer.drain()
-        newer.stop()
-    assert [event.will_redo for event in newer.told.of(events.AttemptFailed)] == [True]
-    scene.check()
-
-
-@pytest.mark.parametrize(
-    "points", [f"{at} inside {inside}" for at, inside in zip(STEPS[::4], INSIDE, strict=True)]
-)
-def test_woken_inside_a_transaction_it_costs_the_newer_one_an_attempt(side_by_side, points):
-    side_by_side(disturbed, points)
 
 
 @pytest.fixture
@@ -136,7 +74,7 @@ def test_a_refused_offset_commit_takes_pending_ones_with_it(
 
 
 def test_a_group_that_lost_its_offsets_so_is_told_and_put_right(scenes: Scenes, tv1: Wire) -> None:
-    scene = scenes.new(RECORDS, profile="TV1")
+    scene = scenes.new(RECORDS)
     at = TopicPartition(scene.job.source, 0)
 
     def straggler() -> None:
