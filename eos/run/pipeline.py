@@ -108,14 +108,7 @@ class _Run:
         query.check(stream)
         if not self.stopping.is_asked:
             self._wait(stream, query, batches, location)
-        batches.is_stopping = True
-        # From here on another deployment may take the pipeline without force.
-        try:
-            batches.note("stop")
-        except FencedError:
-            raise  # a start again would fence whoever replaced us
-        except EosError as error:
-            self.bus.emit(events.Warned(f"the clean end could not be noted: {error.message}"))
+        note_clean_end(batches, self.bus)
 
     def _owned(
         self, planned: Plan, source: LiveSource, take_over: bool, deadline: Deadline
@@ -183,6 +176,17 @@ class _Run:
         lines = [line for line in str(ended).splitlines() if line.strip()]
         words = lines[0][:500] if lines else type(ended).__name__
         return data_loss(ended) or UnavailableError(f"the query ended: {words}")
+
+
+def note_clean_end(batches: MicroBatches, bus: Bus) -> None:
+    """From here on another deployment may take the pipeline without force."""
+    batches.is_stopping = True
+    try:
+        batches.note("stop")
+    except FencedError:
+        raise  # a start again would fence whoever replaced us
+    except EosError as error:
+        bus.emit(events.Warned(f"the clean end could not be noted: {error.message}"))
 
 
 def _is_final(error: Exception | None) -> TypeGuard[EosError]:

@@ -1,0 +1,52 @@
+"""The end of a run: what it has committed stays, whether its clean end can be noted or not."""
+
+from __future__ import annotations
+
+import pytest
+from support.micro_batch_world import TRIES, FewTries, NoWait, World
+
+from eos.errors import FencedError
+from eos.observe import events
+from eos.run.pipeline import note_clean_end
+from eos.testing.broker import Fault, SimulatedPort, Strike
+from eos.testing.broker.kit import Tries
+from eos.transaction import micro_batch as module
+from eos.transaction.coordinator import Coordinator
+from eos.transaction.port import Api, Profile
+
+
+@pytest.fixture(autouse=True)
+def _no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "Deadline", FewTries)
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.run(0)
+    return made
+
+
+def test_it_is_the_last_record_and_no_attempt_follows(world):
+    note_clean_end(world.batches, world.emitted)
+    assert world.ledger_body()["kind"] == "stop"
+    assert world.batches.is_stopping
+    assert not world.of_kind(events.Warned)
+    world.check(1)
+
+
+def test_an_end_that_can_not_be_noted_is_a_warning(world):
+    world.broker.arm(Fault(Api.PRODUCE, Strike.LOSE_REQUEST, times=99 * TRIES))
+    note_clean_end(world.batches, world.emitted)
+    (told,) = world.of_kind(events.Warned)
+    assert told.message.startswith("the clean end could not be noted: ")
+    assert world.ledger_body()["kind"] == "attempt"
+
+
+def test_who_was_replaced_says_so_at_its_end(world):
+    """With exit 0 a supervisor might start it again, and it would fence whoever replaced it."""
+    port = SimulatedPort(world.broker, Profile.TV2)
+    Coordinator(port, "id", "group", 60_000, backoff=NoWait).fence(Tries(9))
+    with pytest.raises(FencedError):
+        note_clean_end(world.batches, world.emitted)
+    assert not world.of_kind(events.Warned)
