@@ -155,8 +155,8 @@ def _decide(found: Prediction, position: Position) -> None:
             break
         stopped = TopicPartition(fields["topic"], fields["partition"])
         step = _restricted(step, frozenset(step.ends) - {stopped})
-    if found.decision and found.decision.floors and not is_certain:
-        found.errors.append(_behind(view, step, found.decision))
+    if found.decision and not is_certain:
+        _require_level(found, step, found.decision)
 
 
 def _latest(view: View, partitions: Iterable[TopicPartition]) -> Ends:
@@ -176,14 +176,19 @@ def _restricted(step: Step, to: frozenset[TopicPartition]) -> Step:
     return replace(step, starts=starts, ends=ends)
 
 
-def _behind(view: View, step: Step, decision: Decision) -> EosError:
+def _require_level(found: Prediction, step: Step, decision: Decision) -> None:
     """How far Spark will plan is not known yet: perhaps beyond the ledger's ends, perhaps not."""
-    tp, floor = min(decision.floors.items())
-    return PromiseBrokenError(
-        f"{view.name}: micro-batch {step.batch_id}, the checkpoint's next, begins at offset "
-        f"{step.starts[tp]} of {tp.topic}-{tp.partition}, but the ledger says that {floor} is next:"
-        " a start stops if that micro-batch ends before it",
-        hint="was the checkpoint restored from a copy?",
-        case="beyond",
-        behind=named(decision.floors),
-    )
+    behind = {
+        tp: start for tp, start in decision.starts.items() if start > step.starts.get(tp, start)
+    }
+    if behind:
+        tp, known = min(behind.items())
+        error = PromiseBrokenError(
+            f"{found.view.name}: micro-batch {step.batch_id}, the checkpoint's next, begins at "
+            f"offset {step.starts[tp]} of {tp.topic}-{tp.partition}, but the ledger says that "
+            f"{known} is next: a start stops if that micro-batch ends before it",
+            hint="was the checkpoint restored from a copy?",
+            case="beyond",
+            behind=named(behind),
+        )
+        found.errors.append(error)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from support.recovered import Pipeline, flat, soon
 
-from eos.errors import EosError
+from eos.errors import EosError, PromiseBrokenError
 from eos.recover import view
 from eos.run import topics
 from eos.transaction.ledger_record import stamped
@@ -239,6 +239,25 @@ def test_a_start_would_stop(
     assert all(f"  $ {command}\n" in told for command in ways)
     assert pipeline.ledger_ends() == before
     assert started(pipeline) == cases[0]
+
+
+def test_where_the_limit_of_records_decides_a_checkpoint_that_fell_back_is_told(
+    pipeline: Pipeline,
+) -> None:
+    """How far the next micro-batch reaches is not planned yet: with 2 of each partition it would
+    end below the ledger, with 3 it would not."""
+    pipeline.ran(5, 3)
+    one_micro_batch_back(pipeline)
+    pipeline.declare(max_records=6)
+    assert pipeline.explained().code == 0
+    pipeline.declare(max_records=5)
+    said = pipeline.explained()
+    assert (said.code, said.cases) == (1, ["beyond"])
+    (message,) = said.json["findings"][0]["messages"]
+    assert f"begins at offset 5 of {pipeline.source}-0, but the ledger says that 8 is" in message
+    words = "running it would repeat"
+    with pytest.raises(PromiseBrokenError, match=words), pipeline.running() as run:
+        run.step(2)
 
 
 def test_everything_that_is_wrong_is_told_at_once(pipeline: Pipeline) -> None:

@@ -106,10 +106,11 @@ class Pipeline:
         place = self.folder / "pipelines" / "its-folder"
         return [str(place), "--profile", str(self.folder / "conf" / f"{self.state}.yaml")]
 
-    def declare(self) -> None:
+    def declare(self, **limits: int) -> None:
         place = self.folder / "pipelines" / "its-folder"
         place.mkdir(parents=True, exist_ok=True)
-        source = json.dumps({"pattern": self.pattern} if self.pattern else {"topic": self.source})
+        which = {"pattern": self.pattern} if self.pattern else {"topic": self.source}
+        source = json.dumps({**which, **limits})
         (place / "pipeline.yaml").write_text(PIPELINE.format(name=self.name, source=source))
         (self.folder / "conf").mkdir(exist_ok=True)
         profile = {"kafka": {"bootstrap": self.bootstrap}, "state": {"root": self.state}}
