@@ -47,6 +47,16 @@ def _rebuild(kind: type[EosError], message: str, hint: str, fields: dict[str, An
     return kind(message, hint=hint, **fields)
 
 
+def about(pipeline: str, error: EosError) -> EosError:
+    """The same error with the pipeline's name, where it was raised by what does not know it."""
+    if error.message.startswith(f"{pipeline}: "):
+        return error
+    hint = error.hint.replace("PIPELINE", pipeline)
+    return type(error)(
+        f"{pipeline}: {error.message}", hint=hint, **{**error.fields, "pipeline": pipeline}
+    )
+
+
 class UsageError(EosError):
     """A pipeline file, profile or command line that can't be meant."""
 

@@ -73,6 +73,17 @@ class Checkpoint:
             starts = self.ends(batch_id - 1)
         return Ranges({tp: offset for tp, offset in starts.items() if tp in ends}, ends)
 
+    def require_readable(self) -> None:
+        """What a start will read of it, asked before Spark does: it would stop in other words."""
+        self.query_id()
+        planned, committed = self.planned(), self.committed()
+        if committed is not None:
+            parse_commit(*self._text(f"commits/{committed}"))
+        if planned is not None and planned == committed:
+            self.ends(planned)
+        elif planned is not None:
+            self.ranges(planned)
+
     def _last(self, log: str) -> int | None:
         names = self._files.names(f"{self.location}/{log}")
         return max((int(name) for name in names if name.isdigit()), default=None)
@@ -130,6 +141,17 @@ def parse_starts(text: str, path: str) -> Offsets:
     """`sources/0/0`: the version and the offsets, after a zero byte that keeps releases of Spark
     before 2.1 from reading it."""
     return _parse(text.lstrip("\0"), path, lines_expected=2)
+
+
+def parse_commit(text: str, path: str) -> None:
+    """`commits/<N>`: the version, and what Spark notes of the micro-batch's end."""
+    try:
+        version, noted = text.rstrip("\n").split("\n")
+        if version != "v1":
+            raise ValueError(f"version {version[:20]!r}")
+        json.loads(noted)
+    except ValueError as error:
+        raise _unknown(path, error) from error
 
 
 def _parse(text: str, path: str, lines_expected: int) -> Offsets:

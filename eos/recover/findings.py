@@ -33,6 +33,7 @@ _WAYS: Mapping[str, tuple[Way, ...]] = {
         Way("--set-checkpoint-aside", "reads them from their beginning"),
     ),
     "checkpoint_unreadable": (_ASIDE,),
+    "new_truncated": (_ASIDE,),
     "ledger_empty": (_ADOPT,),
     "ledger_lost": (_FROM_GROUP,),
     "group_ahead": (

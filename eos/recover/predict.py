@@ -17,6 +17,7 @@ from eos.run.ownership import require_free
 from eos.run.start import (
     choose_checkpoint,
     inherited,
+    require_new_whole,
     require_targets,
     starting_offsets,
     where_to_go_on,
@@ -74,11 +75,13 @@ def predict(view: View) -> Prediction:
     found.position = _position(found)
     position = found.position or Position({}, {})
     if files is not None:
-        found.chosen = found.ask(choose_checkpoint, planned, files, position)
+        is_new = view.last is None
+        found.chosen = found.ask(lambda: choose_checkpoint(planned, files, position, is_new=is_new))
     starts = found.ask(starting_offsets, planned, wire, position, soon())
     found.here = None if starts is None else frozenset(starts)
     newest = view.newest()
     if newest is not None and newest.location == found.chosen:
+        found.ask(require_new_whole, planned, view.source, view.position.ends, soon())
         found.upcoming = found.ask(upcoming, newest)
     _decide(found, position)
     return found

@@ -30,7 +30,13 @@ from eos.run.ownership import RunLock
 from eos.run.query import PipelineQuery, data_loss
 from eos.run.session import open_session
 from eos.run.source import LiveSource
-from eos.run.start import choose_checkpoint, starting_offsets, where_to_go_on, with_targets
+from eos.run.start import (
+    choose_checkpoint,
+    require_new_whole,
+    starting_offsets,
+    where_to_go_on,
+    with_targets,
+)
 from eos.run.stopping import Stopping
 from eos.run.take import still_ours, take
 from eos.transaction.micro_batch import MicroBatches
@@ -93,9 +99,11 @@ class _Run:
         batches = self._owned(planned, source, take_over, deadline)
         files = files_for(planned.names.checkpoints, self.spark)
         with still_ours(batches.coordinator):
-            location = choose_checkpoint(planned, files, batches.position)
+            location = choose_checkpoint(planned, files, batches.position, is_new=batches.is_new)
+            checkpoint = Checkpoint(files, location)
+            if checkpoint.planned() is not None:
+                require_new_whole(planned, source, batches.position.ends, deadline)
         batches.note("start")
-        checkpoint = Checkpoint(files, location)
         query = PipelineQuery(planned, self.wire, checkpoint, batches, source, self.crash)
         stream = KafkaSource(
             bootstrap=",".join(planned.bootstrap),
@@ -167,7 +175,10 @@ class _Run:
         try:
             batches.require_owner()
             query.source.topic_ids(batches.position.topic_ids)
-            query.source.require_there(batches.position.ends)
+            known = batches.position.ends
+            query.source.require_there(known)
+            deadline = Deadline.after_ms(START_TIMEOUT_MS)
+            require_new_whole(self.planned, query.source, known, deadline)
         except (FencedError, PromiseBrokenError) as told:
             return told
         except EosError:
@@ -175,7 +186,11 @@ class _Run:
         ended = query.error or error
         lines = [line for line in str(ended).splitlines() if line.strip()]
         words = lines[0][:500] if lines else type(ended).__name__
-        return data_loss(ended) or UnavailableError(f"the query ended: {words}")
+        name = self.planned.names.pipeline
+        return data_loss(ended) or UnavailableError(
+            f"{name}: the query ended: {words}",
+            hint="Spark's log says more; nothing is lost: start it again",
+        )
 
 
 def note_clean_end(batches: MicroBatches, bus: Bus) -> None:

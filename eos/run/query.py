@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from eos.deadline import Deadline
 from eos.encode.stage import SPARK_SCHEMA, EncodeStage
 from eos.encode.targets import Targets
-from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, crossed
+from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, about, crossed
 from eos.faults import CrashPlan
 from eos.observe import events
 from eos.plan.plan import Plan
@@ -26,7 +26,7 @@ from eos.transaction.micro_batch import STEP_TIMEOUT_MS, MicroBatches
 from eos.transaction.port import Identity
 from eos.transaction.ranges import Step
 from eos.transaction.receipt import Receipt
-from eos.transaction.wire import Wire
+from eos.transaction.wire import TopicInfo, Wire
 from eos.transform.check import check_stateless
 from eos.transform.functions import apply
 from eos.transform.unstable import unstable
@@ -58,9 +58,11 @@ class PipelineQuery:
         self._wire = wire
         self._checkpoint = checkpoint
         self._micro_batches = micro_batches
+        micro_batches.require_targets = self._require_same_targets
         self.source = source
         self._crash = crash
         self._query_id = ""
+        self._target_ids: dict[str, str] = {}
         self._dropped = NONE  # of the attempt that was executed last
         self.error: Exception | None = None
 
@@ -82,8 +84,7 @@ class PipelineQuery:
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         try:
-            self._query_id = self._query_id or self._checkpoint.query_id()
-            ranges = self._checkpoint.ranges(batch_id)
+            ranges = self._ranges(batch_id)
             step = Step(self._query_id, batch_id, ranges.starts, ranges.ends)
             self._dropped = NONE
             self._micro_batches.run(step, self._execution(frame, batch_id, ranges))
@@ -91,6 +92,13 @@ class PipelineQuery:
         except Exception as error:
             self.error = self.error or error
             raise
+
+    def _ranges(self, batch_id: int) -> Ranges:
+        try:
+            self._query_id = self._query_id or self._checkpoint.query_id()
+            return self._checkpoint.ranges(batch_id)
+        except EosError as error:
+            raise about(self._plan.names.pipeline, error) from error
 
     def _transformed(self, frame: DataFrame) -> DataFrame:
         return apply(self._plan.decode.apply(frame), self._plan.transforms)
@@ -129,7 +137,9 @@ class PipelineQuery:
             except Exception as error:
                 told = _task_error(error)
                 if told.fields.get("case") == "source_lost_records":
-                    self.source.require_there(ranges.starts)  # the same with numbers
+                    # The same with numbers. Where a partition is new, Spark begins at 0.
+                    begun = {tp: ranges.starts.get(tp, 0) for tp in ranges.ends}
+                    self.source.require_there(begun)
                 raise told from error
 
         return execute
@@ -175,6 +185,16 @@ class PipelineQuery:
 
     def _targets(self) -> Targets:
         """The target partitions as they are now, frozen for this attempt."""
+        topics = self._require_same_targets()
+        limits = self._plan.message_bytes_max
+        return Targets.of(
+            {name: (topics[name].partitions, limits[name]) for name in self._plan.sink_topics}
+        )
+
+    def _require_same_targets(self) -> Mapping[str, TopicInfo]:
+        """A target that is made anew takes acknowledged records with it, and the broker commits
+        the rest without a word. What is deleted between this look and the commit is told by the
+        next micro-batch."""
         deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
         topics = existing_topics(
             self._wire,
@@ -183,11 +203,23 @@ class PipelineQuery:
             what="target",
             missing=PromiseBrokenError,
             hint="it was there at the start: create it again, and start again",
+            pipeline=self._plan.names.pipeline,
         )
-        limits = self._plan.message_bytes_max
-        return Targets.of(
-            {name: (topics[name].partitions, limits[name]) for name in self._plan.sink_topics}
-        )
+        for topic, info in topics.items():
+            before = self._target_ids.setdefault(topic, info.topic_id)
+            if before != info.topic_id:
+                name = self._plan.names.pipeline
+                raise PromiseBrokenError(
+                    f"{name}: the target topic {topic!r} was deleted and created again while the "
+                    f"pipeline ran (its id was {before}, and is {info.topic_id}): what was written "
+                    "to it before is gone",
+                    hint="start again to go on with the new topic; `eos recover "
+                    f"{name} --rewind-to` an earlier record writes what came after it again",
+                    case="target_recreated",
+                    topic=topic,
+                    pipeline=name,
+                )
+        return topics
 
 
 def _above(frame: DataFrame, floors: Ends) -> DataFrame:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from eos.deadline import Deadline
-from eos.errors import PromiseBrokenError, UsageError
+from eos.errors import PromiseBrokenError, UsageError, about
 from eos.observe import events
 from eos.plan.plan import Plan
 from eos.read.files import Files
@@ -89,12 +89,34 @@ def starting_offsets(
     return {tp: position.ends.get(tp, _EARLIEST) for tp in partitions}
 
 
-def choose_checkpoint(planned: Plan, files: Files, position: Position) -> str:
+def require_new_whole(planned: Plan, source: LiveSource, known: Ends, deadline: Deadline) -> None:
+    """In a checkpoint that goes on, Spark takes a new partition from offset 0 or not at all, and
+    does not name it."""
+    found = _partitions(_source_topics(planned, source.wire, deadline))
+    name = planned.names.pipeline
+    for tp, first in sorted(source.earliest(found - known.keys()).items()):
+        if first > 0:
+            raise PromiseBrokenError(
+                f"{name}: {tp.topic}-{tp.partition} is new, and begins at offset {first}: the "
+                f"{first} offsets before it were deleted before they were read",
+                hint="is its retention shorter than the pipeline was down? `eos recover "
+                f"{name} --set-checkpoint-aside` goes on with what is left of it",
+                case="new_truncated",
+                pipeline=name,
+                topic=tp.topic,
+                partition=tp.partition,
+                earliest=first,
+            )
+
+
+def choose_checkpoint(planned: Plan, files: Files, position: Position, *, is_new: bool) -> str:
     """The checkpoint to go on with, or a fresh one that begins at the ledger's ends."""
     current, fresh = newest_with_offsets(files, planned.names.checkpoints)
     if current is None or position.is_reset:
         return fresh
-    if position.batch_id < 0 and Checkpoint(files, current).has_commits():
+    checkpoint = Checkpoint(files, current)
+    # Commits alone tell nothing: Spark notes empty micro-batches, which the ledger does not have.
+    if is_new and checkpoint.has_commits():
         name = planned.names.pipeline
         raise PromiseBrokenError(
             f"{name}: the checkpoint {current} has committed micro-batches, but the ledger "
@@ -104,6 +126,10 @@ def choose_checkpoint(planned: Plan, files: Files, position: Position) -> str:
             case="ledger_empty",
             pipeline=name,
         )
+    try:
+        checkpoint.require_readable()
+    except PromiseBrokenError as error:
+        raise about(planned.names.pipeline, error) from error
     return current
 
 

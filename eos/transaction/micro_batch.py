@@ -65,6 +65,8 @@ class MicroBatches:
     points: Points
     source: Source
     last: InitVar[Identity] = NO_IDENTITY  # of the ledger's last record; none: there is none yet
+    # Asked once all is acknowledged: raises if a target is not the topic any more that it was.
+    require_targets: Callable[[], object] = field(default=lambda: None)
     is_stopping: bool = field(default=False)
     last_at: float = field(default_factory=time.monotonic)  # of the last commit
     claim: Claim = field(init=False)
@@ -76,6 +78,11 @@ class MicroBatches:
 
     def __post_init__(self, last: Identity) -> None:
         self.claim = Claim(self.pipeline, self.coordinator, self.ledger, last)
+
+    @property
+    def is_new(self) -> bool:
+        """Nothing is in the ledger yet."""
+        return self.claim.last == NO_IDENTITY
 
     def run(self, step: Step, execute: Execute) -> None:
         """Returns once the micro-batch is committed, by this call or by one before it."""
@@ -194,6 +201,7 @@ class MicroBatches:
         receipts = execute(identity, decision.floors)  # every planned record acknowledged once
         marks.append(time.monotonic())
         reached("all_acked:before")
+        self.require_targets()
         topic_ids = self.source.topic_ids({tp.topic for tp in (*self.position.ends, *step.ends)})
         require_same_topics(self.pipeline, self.position, topic_ids)
         after = advanced(self.position, step.ends, step.query_id, step.batch_id, topic_ids)

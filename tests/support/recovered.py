@@ -290,7 +290,9 @@ class Running:
         taken = take(planned, wire, Points(self), soon(), is_forced=take_over)
         position = where_to_go_on(planned, source, taken.last, self.told, soon())
         self.batches: MicroBatches = taken.batches(position, source, self.told)
-        self.location = choose_checkpoint(planned, LocalFiles(), position)
+        self.location = choose_checkpoint(
+            planned, LocalFiles(), position, is_new=taken.last is None
+        )
         self.batches.note("start")
         self.settled()
         self.starts = starting_offsets(planned, wire, position, soon())

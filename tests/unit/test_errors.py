@@ -9,8 +9,10 @@ from eos.errors import (
     AttemptFailedError,
     CrossingError,
     EosError,
+    PromiseBrokenError,
     Recovery,
     UsageError,
+    about,
     crossed,
     crossing,
 )
@@ -136,3 +138,11 @@ def test_words_that_look_like_an_error_are_none_and_hide_none(text):
 def test_the_hint_stands_on_a_line_of_its_own():
     assert str(EosError("what", hint="do this")) == "what\n  hint: do this"
     assert str(EosError("what")) == "what"
+
+
+def test_an_error_about_a_pipeline_names_it_once_and_stays_what_it_was():
+    told = about("p", PromiseBrokenError("it is gone", hint="`eos recover PIPELINE`", case="gone"))
+    assert isinstance(told, PromiseBrokenError)
+    assert (told.message, told.hint) == ("p: it is gone", "`eos recover p`")
+    assert told.fields == {"case": "gone", "pipeline": "p"}
+    assert about("p", told) is told

@@ -1,0 +1,101 @@
+"""What Spark would tell in its own words, or not at all: damaged files, targets and partitions."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from support import outside
+from support.past import Past
+from support.project import PIPELINE, Project
+
+pytestmark = pytest.mark.timeout(600)  # may start a warm driver
+
+ASIDE = "--set-checkpoint-aside"
+
+
+@pytest.fixture
+def past(project: Project) -> Past:
+    return Past(project, {project.source: 2})
+
+
+@pytest.mark.parametrize("size", [0, 40], ids=["empty", "half"])
+def test_with_a_truncated_offsets_file_it_stops(past: Past, size: int) -> None:
+    past.ran(2)
+    past.checkpoint.truncate("offsets/1", size)
+    past.stops(f"{past.checkpoint.folder}/offsets/1", remedy=ASIDE)
+    past.recovers(ASIDE)
+    past.ran(1)
+
+
+@pytest.mark.parametrize("size", [0, 10], ids=["empty", "half"])
+def test_with_truncated_metadata_it_stops(past: Past, size: int) -> None:
+    past.ran(2)
+    past.checkpoint.truncate("metadata", size)
+    past.stops(f"{past.checkpoint.folder}/metadata", remedy=ASIDE)
+    past.recovers(ASIDE)
+    past.ran(1)
+
+
+def test_without_metadata_it_stops(past: Past) -> None:
+    past.ran(2)
+    past.checkpoint.remove("metadata")
+    past.stops(f"{past.checkpoint.folder}", remedy=ASIDE)
+    past.recovers(ASIDE)
+    past.ran(1)
+
+
+def test_an_added_partition_that_lost_its_beginning_stops(past: Past) -> None:
+    past.ran(2)
+    topic = past.project.source
+    past.add_partitions(topic, 3)
+    past.write({(topic, 2): 4}, is_lost=True)
+    past.write({(topic, 2): 4})
+    past.truncate(topic, 2, 4)
+    past.stops(f"{topic}-2 is new", "offset 4", remedy=ASIDE)
+    past.recovers(ASIDE)
+    past.goes_on()
+
+
+# How many records went with the old topic: those that were committed before the next look at it.
+LOST = {"begin:after": 0, "all_acked:before": 0, "offsets:after": 16}
+
+
+@pytest.mark.parametrize("point", LOST)
+def test_a_target_made_anew_in_mid_batch_has_that_batch_or_it_is_told(
+    past: Past, point: str
+) -> None:
+    past.ran(2)
+    before = Counter(past.expected)
+    past.write_batches(3)
+    with past.paused_at(point) as run:
+        past.delete_topic(past.project.target)
+        past.create_topic(past.project.target, 2)
+    if point == "begin:after":
+        assert run.wait() == 0, run.said()
+    else:
+        assert run.wait() == 4, run.said()
+        name = past.project.name
+        assert f"{name}: the target topic '{past.project.target}' was deleted" in run.said()
+        assert f"eos recover {name} --rewind-to" in run.said()
+        again = past.project.run_warm()
+        assert again.returncode == 0, again.stderr
+    wanted = past.expected - before  # what was in the old topic went with it
+    found = Counter(row.value for row in outside.read(past.bootstrap, past.project.target))
+    assert not found - wanted
+    assert (wanted - found).total() == LOST[point]
+
+
+def test_a_start_at_the_end_that_has_read_nothing_yet_is_remembered(project: Project) -> None:
+    """Its first record says where it begins, in numbers: a second start does not move that."""
+    text = PIPELINE.replace("max_records", "start: latest, max_records")
+    past = Past(project, {project.source: 2}, text)
+    past.write(dict.fromkeys(past.partitions(), 3), is_lost=True)
+    past.goes_on()
+    past.ran(2)
+
+
+def test_a_first_run_that_found_nothing_is_no_contradiction(past: Past) -> None:
+    past.goes_on()
+    past.goes_on()
+    past.ran(2)
