@@ -1,4 +1,4 @@
-"""Every YAML block of the guide and pipeline of the README, with what it leaves out filled in, has no problems."""
+"""Every YAML block of the guide and README has no problems, with what it leaves out filled in."""
 
 from __future__ import annotations
 
