@@ -11,6 +11,9 @@ Two things tell that from a takeover. The coordinator of the id remembers what h
 a takeover ends in an init that was granted, or in a higher epoch. And a newer owner's first record
 in the ledger is its start. If both say that nobody was there, the start procedure is gone through
 once more: a blank init, then the ledger to its true end (rule R7).
+
+And on any cluster an init with (id, epoch) is granted under another producer id if our epochs have
+run out, but also if the broker has forgotten the id, whoever owned it since. The ledger tells.
 """
 
 from __future__ import annotations
@@ -47,17 +50,17 @@ class Claim:
         return self.coordinator.is_in_doubt or self.coordinator.is_disputed
 
     def begin(self, deadline: Deadline) -> Identity:
-        if self._is_refused(self.coordinator.begin, deadline):
-            self._again(NO_IDENTITY, deadline)
-            self.coordinator.settled(committed=False)
+        self._ask(self.coordinator.begin, deadline)
+        if self.coordinator.is_judging:
+            self._judge(NO_IDENTITY, deadline)
             self.coordinator.begin(deadline)
         return self.coordinator.identity
 
     def abort(self, deadline: Deadline) -> None:
         """Ends the attempt with a new identity in hand: EndTxn(commit) was not sent."""
-        if self._is_refused(self.coordinator.abort, deadline):
-            self._again(NO_IDENTITY, deadline)
-            self.coordinator.settled(committed=False)
+        self._ask(self.coordinator.abort, deadline)
+        if self.coordinator.is_judging:
+            self._judge(NO_IDENTITY, deadline)
 
     def settle(self, identity: Identity, deadline: Deadline) -> Record | None:
         """EndTxn was sent and its outcome is unknown: the ledger knows (rules R4, R7). Returns its
@@ -67,15 +70,13 @@ class Claim:
         that the ledger's end is final: no request of the attempt can still be on its way, since
         its epoch is over.
         """
-        if self._is_refused(self.coordinator.settle, deadline):
-            found = self._again(identity, deadline)
-        else:
-            found = self.read_last(deadline)
-        self.coordinator.settled(found is not None and found.identity == identity)
-        return found
+        self._ask(self.coordinator.settle, deadline, identity)
+        return self._judge(identity, deadline)
 
     def read_last(self, deadline: Deadline) -> Record | None:
-        found = self.ledger.read_last(deadline)
+        return self._noted(self.ledger.read_last(deadline))
+
+    def _noted(self, found: Record | None) -> Record | None:
         if found is None and self.last != NO_IDENTITY:
             raise PromiseBrokenError(
                 f"{self.pipeline}: the ledger {self.ledger.partition.topic!r} is empty, although "
@@ -88,32 +89,43 @@ class Claim:
             self.last = found.identity
         return found
 
-    def _is_refused(self, ask: Callable[[Deadline], object], deadline: Deadline) -> bool:
-        """Whether that can be disputed; raises FencedError if not."""
-        if not self.coordinator.is_disputed:  # else a dispute was not brought to its end
+    def _ask(
+        self,
+        ask: Callable[[Deadline], object],
+        deadline: Deadline,
+        in_doubt: Identity = NO_IDENTITY,
+    ) -> None:
+        """What is refused is disputed where it can be; FencedError is the last word."""
+        is_asked = self.coordinator.is_disputed or self.coordinator.is_judging
+        if not is_asked:  # else it was before, and not brought to its end
             try:
                 ask(deadline)
             except FencedError:
                 if not self.coordinator.is_disputed:
                     raise
-        return self.coordinator.is_disputed
+        if self.coordinator.is_disputed:
+            self._fence_again(in_doubt, deadline)
 
-    def _again(self, in_doubt: Identity, deadline: Deadline) -> Record | None:
-        """The start procedure once more: look, fence, read."""
-        known = {self.last, in_doubt}
-        self._require_alone(self.ledger.look(deadline), known)
+    def _fence_again(self, in_doubt: Identity, deadline: Deadline) -> None:
+        """The start procedure once more, as far as the fence."""
+        self._require_alone(self.ledger.look(deadline), in_doubt)
         ours, seen = self.coordinator.identity, self.coordinator.look(deadline)
         is_own_doing = seen.identity == (ours.producer_id, ours.epoch + 1)
         if not (is_own_doing and seen.phase in _ENDED_BY_BROKER):
             raise self._fenced(f"it is at epoch {seen.identity.epoch} ({seen.phase})")
         self.coordinator.fence_again(deadline)
-        found = self.read_last(deadline)
-        self._require_alone(found, known)
+
+    def _judge(self, in_doubt: Identity, deadline: Deadline) -> Record | None:
+        """We are fenced off from everybody before: what the ledger ends with is final."""
+        found = self.ledger.read_last(deadline)
+        self._require_alone(found, in_doubt)
+        self._noted(found)
+        self.coordinator.settled(found is not None and found.identity == in_doubt)
         return found
 
-    def _require_alone(self, last: Record | None, known: set[Identity]) -> None:
+    def _require_alone(self, last: Record | None, in_doubt: Identity) -> None:
         """Whoever wrote a record that is neither our last nor in doubt, it was not us."""
-        if last is not None and last.identity not in known:
+        if last is not None and last.identity not in {self.last, in_doubt}:
             raise self._fenced(
                 f"its record is at offset {last.offset} of the ledger (host "
                 f"{last.owner.get('host')}, process {last.owner.get('process')})"

@@ -110,11 +110,19 @@ class Coordinator:
         self._run(Event.FENCE_AGAIN, deadline)
         return self.identity
 
+    @property
+    def is_judging(self) -> bool:
+        """We have an identity, and before it is used the ledger must say what was before it: then
+        call `settled`."""
+        return isinstance(self._state, Judging)
+
     def begin(self, deadline: Deadline) -> Identity:
-        """Opens an attempt. TV2 sends nothing; TV1 asks for an epoch if the last one is used."""
+        """Opens an attempt, unless it comes to `is_judging`. TV2 sends nothing; TV1 asks for an
+        epoch if the last one is used."""
         if not isinstance(self._state, Ready):
             self._run(Event.BEGIN, deadline)
-        self._run(Event.BEGIN, deadline)
+        if not self.is_judging:
+            self._run(Event.BEGIN, deadline)
         return self.identity
 
     def produce(
@@ -163,7 +171,8 @@ class Coordinator:
 
     def abort(self, deadline: Deadline) -> Identity:
         """Ends the attempt with a new identity in hand, or with FencedError if somebody else
-        took over meanwhile. May be called again if the deadline passed."""
+        took over meanwhile. May come to `is_judging`, and be called again if the deadline passed.
+        """
         self._run(Event.ABORT, deadline)
         return self.identity
 

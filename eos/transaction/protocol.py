@@ -151,6 +151,7 @@ def _table(profile: Profile) -> Table:
         (Aborting, Event.ABORT): abort,
         (Renewing, Event.ABORT): renew,
         (Renewing, Event.BEGIN): renew,
+        (Renewing, Event.ROTATED): Row(Judging),
     }
     if is_tv1:
         rows |= {(Spent, event): renew for event in (Event.BEGIN, Event.ABORT)}
@@ -191,7 +192,9 @@ def step(
         before = NO_IDENTITY if isinstance(state, Unfenced | Disputed) else identity
         is_next = _follows(before, event.identity)
         outcome, identity = (outcome, event.identity) if is_next else (Outcome.UNKNOWN, identity)
-    row = TABLES[profile].get((type(state), (event.api, outcome)))
+    is_rotated = isinstance(state, Renewing) and identity.producer_id != state.identity.producer_id
+    key: Key = Event.ROTATED if is_rotated else (event.api, outcome)
+    row = TABLES[profile].get((type(state), key))
     if row is None:  # an answer to a question that was not asked: trust nothing from here on
         row = Row(InDoubt if isinstance(state, Committing | InDoubt) else Stopped, (Effect.RAISE,))
     return row.state(identity), row.effects
@@ -204,7 +207,8 @@ def _gives_identity(profile: Profile, api: Api) -> bool:
 def _follows(before: Identity, after: Identity) -> bool:
     """Ids rotate, so both halves come from the answer. But one that is not new would let two
     attempts share an epoch; and a new producer id while ours has epochs left means that the
-    transactional id expired, and with it all memory of who owned it since."""
+    transactional id expired, and with it all memory of who owned it since. When they have run out,
+    an init's answer doesn't tell the two apart: the ledger is asked (`ROTATED`)."""
     if before == NO_IDENTITY:
         return after.producer_id >= 0
     if after.producer_id == before.producer_id:

@@ -15,7 +15,8 @@ from eos.transaction.port import NO_IDENTITY, Api, Identity
 
 
 class Event(Enum):
-    """What the caller asks for, and GAVE_UP: a request had no final answer by its deadline."""
+    """What the caller asks for. Beside that GAVE_UP: a request had no final answer by its deadline;
+    and ROTATED: an init with (id, epoch) was granted under another producer id."""
 
     FENCE = "fence"
     BEGIN = "begin"
@@ -28,6 +29,7 @@ class Event(Enum):
     SETTLED = "settled"
     FENCE_AGAIN = "fence_again"
     GAVE_UP = "gave up"
+    ROTATED = "rotated"
 
 
 class Answered(NamedTuple):
@@ -102,7 +104,8 @@ class InDoubt(State):
 
 
 class Judging(State):
-    """New identity, nothing open: the ledger can be read and its word is final. -> Ready."""
+    """New identity, nothing open: the ledger can be read and its word is final, on an attempt in
+    doubt and on who else was there. -> Ready."""
 
 
 class Aborting(State):
@@ -115,7 +118,10 @@ class Spent(State):
 
 class Renewing(State):
     """An init with (id, epoch) asks for a new epoch, which also tells our own time-out (it is
-    granted) from a newer owner (it is not). -> Ready, -> Fenced, TV1: -> Disputed, -> Stopped."""
+    granted) from a newer owner (it is not). -> Ready, -> Fenced, TV1: -> Disputed, -> Stopped.
+
+    With another producer id: -> Judging. Our epochs ran out, or the broker has forgotten the
+    transactional id, and with it who owned it since: the answer is the same."""
 
 
 class Disputed(State):
@@ -132,4 +138,4 @@ class Stopped(State):
 
 
 STATES: Final = tuple(State.__subclasses__())
-COMMANDS: Final = tuple(event for event in Event if event is not Event.GAVE_UP)
+COMMANDS: Final = tuple(set(Event) - {Event.GAVE_UP, Event.ROTATED})

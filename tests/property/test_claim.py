@@ -18,6 +18,7 @@ from eos.transaction import micro_batch as module
 from eos.transaction.ledger_record import Ends, encoded, stamped
 from eos.transaction.micro_batch import Execute
 from eos.transaction.port import NO_IDENTITY, Api, Identity, Profile
+from eos.transaction.protocol import EPOCH_LAST
 from eos.transaction.receipt import Receipt
 
 
@@ -224,3 +225,30 @@ def test_a_newer_owner_that_comes_between_our_look_and_our_init_has_the_last_wor
     with pytest.raises(FencedError, match="ledger \\(host there"):
         world.run(1)
     assert world.visible() == [0]
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+@pytest.mark.parametrize("profile", Profile)
+def test_another_producer_id_is_a_rotation_only_if_nobody_else_was_there(
+    profile: Profile, is_replaced: bool
+) -> None:
+    """The broker forgot the id while ours was at its last epoch, whoever owned it since."""
+    world = World(profile, profile)
+    world.run(0)
+    last = Identity(world.coordinator.identity.producer_id, EPOCH_LAST)
+    world.coordinator._state = type(world.coordinator.state)(last)
+    world.broker.transactions.by_name["id"].identity = last
+    older = world.batches
+    if is_replaced:
+        world.start()
+        world.run(1)
+    world.broker.expire("id")
+    if is_replaced:
+        with pytest.raises(FencedError, match="its record is at offset"):
+            older.require_owner()
+        with pytest.raises(FencedError, match="its record is at offset"):
+            older.note("refresh")
+    else:
+        older.require_owner()
+        world.run(1)
+    world.check(2)

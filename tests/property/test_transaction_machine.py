@@ -152,6 +152,11 @@ class Owners(RuleBasedStateMachine):
         self.takes_over(owner)
         self.judge(owner)
 
+    def rotated(self, owner):
+        """Another producer id: its epochs ran out, or the broker forgot who had owned the id."""
+        self.takes_over(owner)
+        self.judge(owner)
+
     def judge(self, owner):
         """Init has been granted: the ledger's word is final."""
         committed = {number_of(entry) for entry in self.committed_attempts()}
@@ -218,6 +223,9 @@ class Owners(RuleBasedStateMachine):
             identity = owner.coordinator.begin(Tries(2))
         except EosError:
             self.dispute(owner)
+            return
+        if owner.coordinator.is_judging:
+            self.rotated(owner)
             return
         used = [attempt.identity for attempt in self.attempts]
         assert identity not in used, "two attempts share an epoch"
@@ -289,6 +297,8 @@ class Owners(RuleBasedStateMachine):
         except EosError:
             return
         assert owner.coordinator.identity != before
+        if owner.coordinator.is_judging:
+            self.rotated(owner)
 
     # --- the world ------------------------------------------------------------------------------
 

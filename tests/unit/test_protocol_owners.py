@@ -1,13 +1,24 @@
 """Who owns the transactional id: fencing, being fenced, and what only looks like it."""
 
 import pytest
-from support.coordination import BOTH, TIMEOUT_MS, attempt, cluster, owner, record, some, values
+from support.coordination import (
+    BOTH,
+    LEDGER,
+    TIMEOUT_MS,
+    attempt,
+    cluster,
+    owner,
+    record,
+    some,
+    values,
+)
 
 from eos.errors import AttemptFailedError, FencedError, KafkaRefusedError, UnavailableError
 from eos.testing.broker import Fault, Phase, SimulatedPort, Strike
 from eos.transaction.coordinator import Conclusion, Coordinator
-from eos.transaction.port import Api, Profile
-from eos.transaction.states import Disputed, Failed, Fenced, Judging, Stopped
+from eos.transaction.port import Api, Identity, Profile
+from eos.transaction.protocol import EPOCH_LAST, TransitionError
+from eos.transaction.states import Disputed, Failed, Fenced, Judging, Ready, Stopped
 
 
 @BOTH
@@ -151,3 +162,26 @@ def test_a_forgotten_transactional_id_is_not_taken_for_a_new_epoch(profile):
     with pytest.raises(UnavailableError, match="expired"):
         coordinator.abort(some())
     assert isinstance(coordinator.state, Stopped)
+
+
+@BOTH
+def test_a_forgotten_id_at_the_last_epoch_looks_like_its_rotation_until_the_ledger_is_read(profile):
+    broker = cluster()
+    coordinator = owner(broker, profile)
+    identity = coordinator.fence(some())
+    last = Identity(identity.producer_id, EPOCH_LAST)
+    broker.transactions.by_name["id"].identity = last
+    coordinator._state = Ready(last)
+    broker.expire("id")
+    other = owner(broker, profile)
+    other.fence(some())
+    attempt(other)
+    other.commit(some())
+    broker.expire("id")
+    coordinator.begin(some())
+    with pytest.raises(AttemptFailedError, match="INVALID_PRODUCER_ID_MAPPING"):
+        record(coordinator)
+    coordinator.abort(some())
+    assert coordinator.is_judging
+    with pytest.raises(TransitionError):
+        coordinator.produce({LEDGER: b""}, some())
