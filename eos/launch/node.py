@@ -84,8 +84,8 @@ class Node:
         """Start the minder, which starts the JVM. The caller already holds a lock on `users`."""
         command = [
             *(sys.executable, "-I", "-S", minder.__file__, str(self.folder), "--"),
-            *self._broker(*_BROKER_OPTIONS, *_archive(self.version).options(self._classes)),
-            str(self.folder / "server.properties"),
+            *_java(self.version, *_BROKER_OPTIONS, *_archive(self.version).options(self._classes)),
+            *(self._logs, "kafka.Kafka", str(self.folder / "server.properties")),
         ]
         # A session of its own: a terminal's Ctrl-C is for the pipeline, not for its broker.
         return subprocess.Popen(
@@ -130,12 +130,13 @@ class Node:
             )
 
     def make_archive(self) -> None:
-        """After its first good end: the next start shall be quicker. Returns at once."""
-        archive = _archive(self.version)
-        archive.make_later(self._classes, self._broker(*archive.dump_options), os.environ)
+        """After its first good end: the next start shall be quicker. Returns at once.
 
-    def _broker(self, *options: str) -> list[str]:
-        return _java(self.version, *options, self._logs, "kafka.Kafka")
+        The maker outlives us. It names nothing of this folder, which may be removed meanwhile.
+        """
+        archive = _archive(self.version)
+        command = _java(self.version, *archive.dump_options, "kafka.Kafka")
+        archive.make_later(self._classes, command, os.environ)
 
     @property
     def _logs(self) -> str:
