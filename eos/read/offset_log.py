@@ -73,6 +73,14 @@ class Checkpoint:
             starts = self.ends(batch_id - 1)
         return Ranges({tp: offset for tp, offset in starts.items() if tp in ends}, ends)
 
+    def begun(self) -> frozenset[TopicPartition]:
+        """The partitions that are not new to Spark: it knows where their next record is."""
+        planned = self.planned()
+        if planned is None:
+            return frozenset()
+        is_done = planned == self.committed()
+        return frozenset(self.ends(planned) if is_done else self.ranges(planned).starts)
+
     def require_readable(self) -> None:
         """What a start will read of it, asked before Spark does: it would stop in other words."""
         self.query_id()

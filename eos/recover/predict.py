@@ -81,7 +81,7 @@ def predict(view: View) -> Prediction:
     found.here = None if starts is None else frozenset(starts)
     newest = view.newest()
     if newest is not None and newest.location == found.chosen:
-        found.ask(require_new_whole, planned, view.source, view.position.ends, soon())
+        found.ask(require_new_whole, planned, view.source, view.position, newest, soon())
         found.upcoming = found.ask(upcoming, newest)
     _decide(found, position)
     return found

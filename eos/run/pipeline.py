@@ -101,8 +101,7 @@ class _Run:
         with still_ours(batches.coordinator):
             location = choose_checkpoint(planned, files, batches.position, is_new=batches.is_new)
             checkpoint = Checkpoint(files, location)
-            if checkpoint.planned() is not None:
-                require_new_whole(planned, source, batches.position.ends, deadline)
+            require_new_whole(planned, source, batches.position, checkpoint, deadline)
         batches.note("start")
         query = PipelineQuery(planned, self.wire, checkpoint, batches, source, self.crash)
         stream = KafkaSource(
@@ -175,10 +174,11 @@ class _Run:
         try:
             batches.require_owner()
             query.source.topic_ids(batches.position.topic_ids)
-            known = batches.position.ends
-            query.source.require_there(known)
+            query.source.require_there(batches.position.ends)
             deadline = Deadline.after_ms(START_TIMEOUT_MS)
-            require_new_whole(self.planned, query.source, known, deadline)
+            require_new_whole(
+                self.planned, query.source, batches.position, query.checkpoint, deadline
+            )
         except (FencedError, PromiseBrokenError) as told:
             return told
         except EosError:

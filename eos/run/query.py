@@ -56,7 +56,7 @@ class PipelineQuery:
     ) -> None:
         self._plan = plan
         self._wire = wire
-        self._checkpoint = checkpoint
+        self.checkpoint = checkpoint
         self._micro_batches = micro_batches
         micro_batches.require_targets = self._require_same_targets
         self.source = source
@@ -95,8 +95,8 @@ class PipelineQuery:
 
     def _ranges(self, batch_id: int) -> Ranges:
         try:
-            self._query_id = self._query_id or self._checkpoint.query_id()
-            return self._checkpoint.ranges(batch_id)
+            self._query_id = self._query_id or self.checkpoint.query_id()
+            return self.checkpoint.ranges(batch_id)
         except EosError as error:
             raise about(self._plan.names.pipeline, error) from error
 

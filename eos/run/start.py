@@ -89,12 +89,21 @@ def starting_offsets(
     return {tp: position.ends.get(tp, _EARLIEST) for tp in partitions}
 
 
-def require_new_whole(planned: Plan, source: LiveSource, known: Ends, deadline: Deadline) -> None:
+def require_new_whole(
+    planned: Plan,
+    source: LiveSource,
+    position: Position,
+    checkpoint: Checkpoint,
+    deadline: Deadline,
+) -> None:
     """In a checkpoint that goes on, Spark takes a new partition from offset 0 or not at all, and
     does not name it."""
+    if checkpoint.planned() is None:
+        return
     found = _partitions(_source_topics(planned, source.wire, deadline))
+    new = found - position.ends.keys() - checkpoint.begun()
     name = planned.names.pipeline
-    for tp, first in sorted(source.earliest(found - known.keys()).items()):
+    for tp, first in sorted(source.earliest(new).items()):
         if first > 0:
             raise PromiseBrokenError(
                 f"{name}: {tp.topic}-{tp.partition} is new, and begins at offset {first}: the "
