@@ -51,4 +51,4 @@ class Backoff:
         return deadline.at_most_ms(int(wait_ms) + 1) / 1000
 
     def sleep(self, deadline: Deadline) -> None:
-        time.sleep(self.next_s(deadline))
+        time.sleep(self.next_s(deadline))  # never longer than the deadline leaves

@@ -109,7 +109,7 @@ def _run(jars: Sequence[Jar], work: Path, folder: Path) -> dict[str, str]:
             # Asked before the look: what arrives between the two is then seen below.
             is_running = any(process.poll() is None for process in running)
             _take_in(jars, work, folder, wrong)
-            time.sleep(_POLL_S if is_running else 0)
+            time.sleep(_POLL_S if is_running else 0)  # other processes: nothing to wait on
     return wrong
 
 

@@ -109,7 +109,7 @@ def _attend(jvm: subprocess.Popen[bytes], pid_file: Path, signals: _Signals) -> 
         is_stuck = driver is None and waiting_since and now - waiting_since > _ANNOUNCE_S_MAX
         if is_late or is_stuck:
             _kill_group(jvm.pid)
-        time.sleep(_POLL_S)
+        time.sleep(_POLL_S)  # signals, the JVM and the driver: no one wait covers all three
     return _exit_code(jvm.returncode, driver or _read_pid(pid_file), driver_gone_at is not None)
 
 
@@ -126,7 +126,7 @@ def _exit_code(code: int, driver: int | None, driver_went_first: bool) -> int:
 def _wait_gone(pid: int) -> bool:
     end = time.monotonic() + _REST_GRACE_S
     while _lives(pid) and time.monotonic() < end:
-        time.sleep(_POLL_S)
+        time.sleep(_POLL_S)  # not our child, so there is no wait for it
     return True
 
 

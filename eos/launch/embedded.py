@@ -283,7 +283,7 @@ class EmbeddedKafka:
                     raise self._failure(f"node {node.number} ended")
             if deadline.has_passed:
                 raise self._failure("it does not serve in time")
-            time.sleep(_POLL_S if waiting else 0)
+            time.sleep(_POLL_S if waiting else 0)  # a broker tells nobody that it serves
         return True
 
     def _has_ended(self, node: Node) -> bool:
@@ -315,7 +315,7 @@ class EmbeddedKafka:
                 node.signal("broker_pid", signal.SIGKILL)
                 node.signal("minder_pid", signal.SIGKILL)
                 deadline = Deadline.after_ms(5000)  # SIGKILL can't be refused, only be slow
-            time.sleep(_POLL_S)
+            time.sleep(_POLL_S)  # it may be another process's child
 
     def _node(self, number: int) -> Node:
         return self._nodes[number - 1]

@@ -83,4 +83,4 @@ def _pause(lock: FileLock, deadline: Deadline) -> None:
             hint="look for a start that hangs, end it, and try again",
             path=str(lock.path),
         )
-    time.sleep(_PAUSE_S)
+    time.sleep(_PAUSE_S)  # flock has no wait with a deadline

@@ -60,7 +60,7 @@ def _take_patiently(descriptor: int) -> bool:
     for _ in range(TAKE_TRIES):
         if _take(descriptor):
             return True
-        time.sleep(TAKE_PAUSE_S)
+        time.sleep(TAKE_PAUSE_S)  # TAKE_TRIES bounds it
     return False
 
 
@@ -117,7 +117,7 @@ def main(arguments: list[str]) -> int:
         if _asked_to_stop or _is_forgotten(users, keep):
             _stop(broker)
             return 0
-        time.sleep(POLL_S)
+        time.sleep(POLL_S)  # for as long as the broker lives
     return broker.returncode if broker.returncode > 0 else 128 - broker.returncode
 
 

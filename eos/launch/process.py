@@ -57,7 +57,7 @@ def die_with_parent() -> None:
 
     def watch() -> None:
         while os.getppid() == parent and not (lock and _is_free(Path(lock))):
-            time.sleep(_POLL_S)
+            time.sleep(_POLL_S)  # for as long as this process lives
         who = "launcher" if os.getppid() == parent else "JVM"
         # Our stderr may be a pipe to the very process that died: then nobody is left to be told.
         with contextlib.suppress(OSError):

@@ -3,7 +3,8 @@
 import pytest
 
 from eos.errors import PromiseBrokenError
-from eos.read.offset_log import Ranges, parse_ends, parse_query_id, parse_starts
+from eos.read.files import LocalFiles
+from eos.read.offset_log import Checkpoint, Ranges, parse_ends, parse_query_id, parse_starts
 from eos.transaction.port import TopicPartition
 
 METADATA = (
@@ -73,3 +74,29 @@ def test_an_unknown_form_of_metadata_stops_with_the_path(text):
 def test_a_bound_of_the_records_counts_a_partition_without_a_start_from_zero():
     first, second = TopicPartition("orders", 0), TopicPartition("orders", 1)
     assert Ranges({first: 5}, {first: 12, second: 3}).records_max == 7 + 3
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("metadata", "{"), ("commits/1", "v1"), ("commits/1", "v1\n{"), ("offsets/1", "v1\n{}")],
+)
+def test_a_damaged_file_is_told_before_spark_reads_it(tmp_path, name, text):
+    whole = {
+        "metadata": '{"id": "q"}',
+        "offsets/0": 'v1\n{}\n{"t": {"0": 4}}',
+        "offsets/1": 'v1\n{}\n{"t": {"0": 9, "1": 2}}',
+        "commits/1": 'v1\n{"nextBatchWatermarkMs": 0}',
+    }
+    for each, content in whole.items():
+        (tmp_path / each).parent.mkdir(exist_ok=True)
+        (tmp_path / each).write_text(content)
+    checkpoint = Checkpoint(LocalFiles(), str(tmp_path))
+    checkpoint.require_readable()
+    assert checkpoint.begun() == {TopicPartition("t", 0), TopicPartition("t", 1)}
+    (tmp_path / name).write_text(text)
+    with pytest.raises(PromiseBrokenError, match=name) as caught:
+        checkpoint.require_readable()
+    assert caught.value.fields["case"] == "checkpoint_unreadable"
+    (tmp_path / name).write_text(whole[name])
+    (tmp_path / "commits/1").unlink()  # planned and not done: what it reads first is new
+    assert checkpoint.begun() == {TopicPartition("t", 0)}
