@@ -49,10 +49,12 @@ def paused(scene: Scene, point: str) -> Forked:
 def check_ended(older: Forked, point: str) -> None:
     code = older.wait()
     last = older.said()[-1]
+    ended = (code, last.get("error") or None)
     if point in HAD_ENDED:
-        assert (code, last["message"]) == (0, "drained")
+        assert ended == (0, None), last
+        assert last["message"] == "drained"
     else:
-        assert (code, last["error"]) == (Recovery.FENCED.value, "fenced")
+        assert ended == (Recovery.FENCED.value, "fenced"), last
         assert "took over" in last["message"]
 
 
