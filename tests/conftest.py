@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.brokers import LOOKS_OFTEN
 
-from eos.launch.embedded import EmbeddedKafka
+pytest.register_assert_rewrite("support")  # before its first import: what fails there shows values
+
+from support.brokers import LOOKS_OFTEN  # noqa: E402 - see above
+
+from eos.launch.embedded import EmbeddedKafka  # noqa: E402
 
 
 @pytest.fixture(scope="session")
