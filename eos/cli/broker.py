@@ -34,10 +34,17 @@ def start(
         str | None,
         typer.Option(help=f"{' or '.join(BROKER_VERSIONS)}; data keeps the one it was made by."),
     ] = None,
+    nodes: Annotated[
+        int | None,
+        typer.Option(min=1, max=9, help="How many; data keeps the number it was made by."),
+    ] = None,
     as_json: _Json = False,
 ) -> None:
-    """Start it, or keep the one that runs; pipelines of this profile then use it."""
-    kafka = EmbeddedKafka(_root(profile), port=port, version=version)
+    """Start it, or keep the one that runs; pipelines of this profile then use it.
+
+    With --nodes 3 topics have three replicas, of which two must have a record before it counts.
+    """
+    kafka = EmbeddedKafka(_root(profile), nodes=nodes, port=port, version=version)
     kafka.start()
     kafka.keep()
     kafka.stop()  # lets go only: it was told to stay
@@ -48,21 +55,13 @@ def start(
 def stop(profile: _Profile = None, as_json: _Json = False) -> None:
     """Stop it; its data stays. If a pipeline uses it, it stops when that has ended."""
     root = _root(profile)
-    before = status_of(root)
-    if before.is_running:
-        kafka = EmbeddedKafka(root, nodes=before.nodes)
-        kafka.start()
-        kafka.forget()
-        kafka.stop()
-    else:
-        # It may have died while it was to stay: the next pipeline's broker must not inherit that.
-        EmbeddedKafka(root).forget()
+    EmbeddedKafka(root).end()
     _print(status_of(root), as_json)
 
 
 @app.command()
 def status(profile: _Profile = None, as_json: _Json = False) -> None:
-    """Where it listens, or that it is stopped (exit code 1)."""
+    """Where it listens, or that it is stopped, or not all of it runs (exit code 1)."""
     found = status_of(_root(profile))
     _print(found, as_json)
     if not found.is_running:
@@ -85,6 +84,8 @@ def _print(found: Status, as_json: bool) -> None:
             json.dumps(
                 {
                     "running": found.is_running,
+                    "nodes": found.nodes,
+                    "down": list(found.down),
                     "bootstrap": found.bootstrap,
                     "kept": found.is_kept,
                     "version": found.version,
@@ -92,9 +93,12 @@ def _print(found: Status, as_json: bool) -> None:
                 }
             )
         )
-    elif found.is_running:
+    elif found.bootstrap:
         why = "to stay" if found.is_kept else "for a pipeline, and stops with it"
         version = "" if found.version == BROKER_VERSION else f" (Kafka {found.version})"
         print(f"running at {found.bootstrap}{version}, {why}; data in {found.root}")
+        if found.down:
+            down = ", ".join(map(str, found.down))
+            print(f"down: node {down} of {found.nodes}; `eos broker start` starts what is down")
     else:
         print(f"stopped; data in {found.root}")

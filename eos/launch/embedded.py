@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,27 +35,30 @@ class Status:
 
     root: Path
     nodes: int
-    bootstrap: str  # empty if not all of it runs
+    down: tuple[int, ...]  # of them, by number
+    bootstrap: str  # of the nodes that run
     is_kept: bool
     version: str
 
     @property
     def is_running(self) -> bool:
-        return bool(self.bootstrap)
+        """All of it."""
+        return bool(self.nodes) and not self.down
 
 
 def status_of(root: Path) -> Status:
     root = root.resolve()
-    try:
-        known = json.loads((root / "cluster.json").read_text())
-    except FileNotFoundError:
-        known = {"ports": []}
-    ports = [Ports(*pair) for pair in known["ports"]]
-    nodes = [Node(number, root, pair) for number, pair in enumerate(ports, 1)]
-    runs = bool(nodes) and all(node.is_running for node in nodes)
-    bootstrap = ",".join(f"{HOST}:{node.ports.client}" for node in nodes) if runs else ""
-    version = known.get("version", BROKER_VERSION)
-    return Status(root, len(nodes), bootstrap, (root / "keep").exists(), version)
+    known = _known(root)
+    nodes = _nodes(root, known)
+    up = [node for node in nodes if node.is_running]
+    return Status(
+        root,
+        len(nodes),
+        tuple(node.number for node in nodes if node not in up),
+        _addresses(up),
+        (root / "keep").exists(),
+        known.get("version", BROKER_VERSION),
+    )
 
 
 class EmbeddedKafka:
@@ -64,7 +67,8 @@ class EmbeddedKafka:
     Guarantees: data under `root` persists from start to start. A second user of the same root, in
     this or another process, shares the running cluster. It stops when its last user has stopped or
     died, in whatever way, unless `keep` was set.
-    Data keeps the `version` that it was made by; without one it goes on with the newest.
+    Data keeps the `version` that it was made by, without one it goes on with the newest; and its
+    number of `nodes`, which is 1 for new data if nobody says.
     Not guaranteed: that `config` or `port` are in force where the cluster was already running, or
     that `features` are where its data was there before.
     """
@@ -72,9 +76,9 @@ class EmbeddedKafka:
     def __init__(
         self,
         root: Path,
-        nodes: int = 1,
+        nodes: int | None = None,
         port: int | None = None,
-        config: Mapping[str, str] | None = None,
+        config: Mapping[str, str] | Callable[[Node], Mapping[str, str]] | None = None,
         *,
         version: str | None = None,
         features: Mapping[str, int] | None = None,
@@ -82,7 +86,7 @@ class EmbeddedKafka:
         self.root = root.resolve()
         self._count = nodes
         self._port = port
-        self._config = dict(config or {})
+        self._config = config or {}
         self._version = version
         self._features = dict(features or {})
         self._nodes: tuple[Node, ...] = ()
@@ -103,7 +107,7 @@ class EmbeddedKafka:
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(f"{HOST}:{node.ports.client}" for node in self._nodes)
+        return _addresses(self._nodes)
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -150,6 +154,26 @@ class EmbeddedKafka:
     def forget(self) -> None:
         (self.root / "keep").unlink(missing_ok=True)
 
+    def end(self, deadline: Deadline | None = None) -> None:
+        """`forget`, and stop what runs of it now, unless somebody uses it: then it ends with him.
+
+        Nothing is started for that: a node may be down, and may not be able to start.
+        """
+        if not self.root.exists():
+            return
+        deadline = deadline or Deadline.after_ms(STOP_MS_MAX)
+        with exclusive(self.root / "start.lock", deadline):
+            self._nodes = _nodes(self.root, _known(self.root))
+            last = FileLock(self.root / "users")
+            try:
+                is_unused = last.try_exclusive()  # before `forget`, or a minder is quicker
+                self.forget()
+                if is_unused and any(node.is_running for node in self._nodes):
+                    self._stop_nodes(deadline)
+                    self._nodes[0].make_archive()
+            finally:
+                last.close()
+
     def kill(self, number: int, deadline: Deadline | None = None) -> None:
         """SIGKILL one node's JVM, and wait until it is gone."""
         node = self._node(number)
@@ -189,7 +213,9 @@ class EmbeddedKafka:
             down = [node for node in self._nodes if not node.is_running]
             with ThreadPoolExecutor(len(self._nodes)) as pool:
                 prepared = [
-                    pool.submit(node.prepare, cluster_id, self._nodes, self._config, self._features)
+                    pool.submit(
+                        node.prepare, cluster_id, self._nodes, self._extra(node), self._features
+                    )
                     for node in down
                 ]
                 for one in prepared:
@@ -204,23 +230,22 @@ class EmbeddedKafka:
 
     def _layout(self) -> tuple[str, tuple[Node, ...]]:
         """The cluster as it is written down, with new ports if nothing runs and one is taken."""
-        path = self.root / "cluster.json"
-        try:
-            known = json.loads(path.read_text())
-        except FileNotFoundError:
-            known = {"id": _cluster_id(), "ports": []}
+        known = _known(self.root)
+        if "id" not in known:
+            known["id"] = _cluster_id()
             known |= {"version": self._version} if self._version else {}
-        version = self._same_version(known)
-        ports = [Ports(*pair) for pair in known["ports"]]
-        if ports and len(ports) != self._count:
+        self._require_version(known)
+        nodes = _nodes(self.root, known)
+        if nodes and self._count not in {None, len(nodes)}:
             raise UsageError(
-                f"`{self.root}` holds a cluster of {len(ports)} nodes, {self._count} were asked",
+                f"`{self.root}` holds a cluster of {len(nodes)} nodes, {self._count} were asked",
                 hint="use another folder, or remove this one with its data",
             )
-        nodes = self._named(ports, version)
         if not any(node.is_running for node in nodes):
-            nodes = self._named(self._choose(ports), version)
-            known["ports"] = [[node.ports.client, node.ports.controller] for node in nodes]
+            ports = self._choose([node.ports for node in nodes])
+            known["ports"] = [[pair.client, pair.controller] for pair in ports]
+            nodes = _nodes(self.root, known)
+            path = self.root / "cluster.json"
             unfinished = path.with_name(f"cluster.json.{os.getpid()}")
             unfinished.write_text(json.dumps(known))
             unfinished.replace(path)
@@ -231,7 +256,7 @@ class EmbeddedKafka:
             )
         return known["id"], nodes
 
-    def _same_version(self, known: Mapping[str, Any]) -> str:
+    def _require_version(self, known: Mapping[str, Any]) -> None:
         """Data of a version that was asked for keeps it: another would change it, or not read it.
         All other data goes on with the newest."""
         version = str(known.get("version", BROKER_VERSION))
@@ -246,17 +271,16 @@ class EmbeddedKafka:
                 f"`{self.root}` holds the data of a broker {version}, {wanted} was asked",
                 hint="use another folder, or remove this one with its data",
             )
-        return version
 
-    def _named(self, ports: list[Ports], version: str) -> tuple[Node, ...]:
-        return tuple(Node(number, self.root, pair, version) for number, pair in enumerate(ports, 1))
+    def _extra(self, node: Node) -> Mapping[str, str]:
+        return self._config(node) if callable(self._config) else self._config
 
     def _choose(self, before: list[Ports]) -> list[Ports]:
         """The ports of the last start where they are free, so that an address stays good."""
         every = [port for pair in before for port in (pair.client, pair.controller)]
         # A port that was the controller's before, and is now asked for clients, serves one only.
         if not every or self._port in every[1:] or not all(map(is_free, every)):
-            every = free_ports(2 * self._count)
+            every = free_ports(2 * (self._count or len(before) or 1))
         if self._port is not None:
             if not is_free(self._port):
                 raise UsageError(f"port {self._port} is taken", hint="choose another with --port")
@@ -319,6 +343,25 @@ class EmbeddedKafka:
 
     def _node(self, number: int) -> Node:
         return self._nodes[number - 1]
+
+
+def _known(root: Path) -> dict[str, Any]:
+    """What is written down of the cluster."""
+    try:
+        found: dict[str, Any] = json.loads((root / "cluster.json").read_text())
+    except FileNotFoundError:
+        return {"ports": []}
+    return found
+
+
+def _nodes(root: Path, known: Mapping[str, Any]) -> tuple[Node, ...]:
+    version = known.get("version", BROKER_VERSION)
+    pairs = enumerate(known["ports"], 1)
+    return tuple(Node(number, root, Ports(*pair), version) for number, pair in pairs)
+
+
+def _addresses(nodes: Iterable[Node]) -> str:
+    return ",".join(f"{HOST}:{node.ports.client}" for node in nodes)
 
 
 def _cluster_id() -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,9 +16,14 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from support.outside import create_topics
 
+from eos.deadline import Deadline
 from eos.launch.embedded import EmbeddedKafka
 from eos.launch.node import HOST, free_ports
 from eos.launch.probe import live_brokers
+from eos.transaction.coordinator import Coordinator
+from eos.transaction.port import Profile
+from eos.transaction.settings import KafkaSettings
+from eos.transaction.wire import Wire
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -55,8 +62,9 @@ class Project:
     def stopped(self) -> str:
         return f"stopped; data in {self.root}"
 
-    def pids(self) -> dict[str, int]:
-        found: dict[str, int] = json.loads((self.root / "node-1" / "state.json").read_text())
+    def pids(self, node: int = 1) -> dict[str, int]:
+        state = self.root / f"node-{node}" / "state.json"
+        found: dict[str, int] = json.loads(state.read_text())
         return found
 
     def processes(self) -> set[int]:
@@ -128,6 +136,8 @@ def test_stop_waits_for_no_pipeline_and_ends_none(project: Project) -> None:
     assert project.processes() == set()
     assert json.loads(project.told("status", "--json", code=1)) == {
         "running": False,
+        "nodes": 1,
+        "down": [1],
         "bootstrap": "",
         "kept": False,
         "folder": str(project.root),
@@ -141,6 +151,52 @@ def test_after_a_crash_stop_still_takes_back_that_it_was_to_stay(project: Projec
     (project.root / "keep").touch()  # what a `start` leaves when the machine goes down
     assert project.told("stop") == project.stopped
     assert not json.loads(project.told("status", "--json", code=1))["kept"]
+
+
+def test_three_nodes_from_start_to_stop_with_one_that_dies(project: Project) -> None:
+    started = project.told("start", "--nodes", "3")
+    found = json.loads(project.told("status", "--json"))
+    assert found["running"]
+    assert (found["nodes"], found["down"]) == (3, [])
+    assert started.startswith(f"running at {found['bootstrap']}, to stay")
+    addresses = found["bootstrap"].split(",")
+    ports = [int(address.rpartition(":")[2]) for address in addresses]
+    assert [live_brokers(port) for port in ports] == 3 * [{1, 2, 3}]
+    check_replicas(found["bootstrap"])
+
+    os.kill(project.pids(2)["broker_pid"], signal.SIGKILL)
+    while not (found := json.loads(project.eos("status", "--json").stdout))["down"]:
+        pass  # each look starts a Python: no pause is needed
+    assert (found["running"], found["down"]) == (False, [2])
+    assert found["bootstrap"] == f"{addresses[0]},{addresses[2]}"
+    assert "down: node 2 of 3; `eos broker start`" in project.told("status", code=1)
+    other = project.eos("start", "--nodes", "1")
+    assert (other.returncode, other.stdout) == (2, "")
+    assert "holds a cluster of 3 nodes, 1 were asked" in other.stderr
+    with EmbeddedKafka(project.root) as used:  # as a pipeline of this profile
+        assert used.bootstrap == ",".join(addresses)
+        assert live_brokers(ports[1]) == {1, 2, 3}
+        used.kill(3)
+    assert project.told("stop") == project.stopped
+    assert project.processes() == set()
+
+
+def check_replicas(bootstrap: str) -> None:
+    """Of the topics that Kafka makes by itself, and of one that says nothing about it."""
+    wire = Wire(KafkaSettings(tuple(bootstrap.split(","))), Profile.TV2)
+    topics = ["__transaction_state", "__consumer_offsets", "said-nothing"]
+    with closing(wire):
+        deadline = Deadline.after_ms(60_000)
+        wire.create_topic("said-nothing", 2, -1, {}, deadline)
+        coordinator = Coordinator(wire, "id", "group", 60_000)
+        coordinator.fence(deadline)
+        assert wire.committed_offsets("group", deadline) == {}
+        in_sync = {wire.topic_config(name, "min.insync.replicas", deadline) for name in topics}
+    assert in_sync == {"2"}
+    known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).topics
+    for name in topics:
+        replicas = [sorted(one.replicas) for one in known[name].partitions.values()]
+        assert replicas == [[1, 2, 3]] * len(replicas)
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "-1", "http"])
