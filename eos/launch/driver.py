@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -35,9 +35,15 @@ _REST_GRACE_S = 3.0  # for a driver whose JVM has ended
 _ANNOUNCE_S_MAX = 60.0  # a signal that waits longer than this for a driver ends the JVM
 
 
-def run(words: Sequence[str], environment: Mapping[str, str], log: Path) -> int:
+def run(
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    log: Path,
+    meanwhile: Callable[[], None] | None = None,
+) -> int:
     """The driver's exit code; 137 if the driver was killed, 5 if only its JVM was.
 
+    `meanwhile` is called while the JVM starts; what it raises ends the JVM. A signal waits for it.
     The driver's stdout and stderr (the JVM joins them) go to our stderr, the JVM's own to `log`.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -55,6 +61,8 @@ def run(words: Sequence[str], environment: Mapping[str, str], log: Path) -> int:
                 preexec_fn=end_with_parent,  # noqa: PLW1509 - this process has one thread
             )
             try:
+                if meanwhile is not None:
+                    meanwhile()
                 return _attend(jvm, pid_file, signals)
             finally:
                 _kill_group(jvm.pid)

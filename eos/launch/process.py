@@ -1,4 +1,7 @@
-"""Who ends with whom: a child never outlives the process that it works for."""
+"""Launcher, JVM and driver: who ends with whom, and what they tell each other.
+
+A child never outlives the process that it works for.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,19 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+from eos.errors import UnavailableError
 from eos.launch.locks import is_held
 
 DRIVER_PID_FILE = "EOS_DRIVER_PID_FILE"
 LAUNCHER_LOCK = "EOS_LAUNCHER_LOCK"  # a file that the launcher holds locked while it lives
 EXIT_PARENT_DIED = 5  # errors.Recovery.RESTART: broken surroundings, a supervisor may start again
+
+# A broker's start and a load take less, and a launcher in which they fail ends the driver.
+ADDRESS_S_MAX = 600
+_ADDRESS_POLL_S = 0.02
 
 _PR_SET_PDEATHSIG = 1
 _POLL_S = 0.2
@@ -65,6 +74,21 @@ def die_with_parent() -> None:
         os._exit(EXIT_PARENT_DIED)
 
     threading.Thread(target=watch, name="eos-parent-watch", daemon=True).start()
+
+
+def await_address(file: Path, is_stopping: Callable[[], bool]) -> str:
+    """The driver waits for the launcher's broker. Empty if it was asked to stop meanwhile."""
+    give_up_at = time.monotonic() + ADDRESS_S_MAX
+    while not file.exists():
+        if is_stopping():
+            return ""
+        if time.monotonic() > give_up_at:
+            raise UnavailableError(
+                f"no broker's address came in {ADDRESS_S_MAX} s (file {file})",
+                hint="./spark-submit.sh writes it once its embedded broker serves",
+            )
+        time.sleep(_ADDRESS_POLL_S)  # another process's progress; bounded above
+    return file.read_text(encoding="ascii")
 
 
 def _is_free(lock: Path) -> bool:

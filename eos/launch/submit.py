@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from eos.errors import EosError
 from eos.launch import driver, spark
 from eos.launch.archive import Archive
-from eos.launch.demo import Demo, Loaded, find_demo
 from eos.launch.embedded import EmbeddedKafka
 from eos.launch.jars import SPARK, ensure, of_broker
 from eos.launch.java import Java
+from eos.launch.local import LocalKafka
 from eos.launch.options import HELP, Options, parse, project_of
 from eos.launch.provide import provide_java
 
@@ -37,6 +37,7 @@ class Application:
     environment: dict[str, str]
     logs: Path
     archive: Archive | None
+    local: LocalKafka | None  # none: the profile names a cluster
 
     def run(self, **extra: str) -> int:
         environment = {**self.environment, **extra}
@@ -52,7 +53,8 @@ class Application:
         return code
 
     def _run(self, environment: Mapping[str, str]) -> int:
-        return driver.run(self.words, environment, self.logs / "jvm.log")
+        meanwhile = self.local.serve if self.local else None
+        return driver.run(self.words, environment, self.logs / "jvm.log", meanwhile)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -77,40 +79,41 @@ def _submit(options: Options) -> int:
     profile = load_profile(options.profile, project)
     java = provide_java()
     with contextlib.ExitStack() as stack:
-        bootstrap = None
+        local = None
         if profile.kafka.bootstrap is None:
             ensure(SPARK, *of_broker())  # side by side, not one after the other
-            _timing("starting the broker")
-            bootstrap = stack.enter_context(_broker(profile)).bootstrap
-            _timing("the broker serves")
-        app = _application(options, profile, project, java, bootstrap)
-        demo = find_demo(options.pipeline, bootstrap) if bootstrap else None
-        loaded = demo.load() if demo else None
+            local = stack.enter_context(_local(options, profile))
+        app = _application(options, profile, project, java, local)
         _timing("handing over to spark-submit")
         started = time.monotonic()
         code = _run_with_crash(app) if options.demo_crash else app.run()
         seconds = time.monotonic() - started
-        if code == 0 and demo and loaded:
-            return _report(demo, loaded, seconds, options)
+        if code == 0 and local and local.demo and local.loaded:
+            return local.demo.report(seconds, local.loaded.already, options.as_json)
         if code:
             say(f"the driver ended with exit code {code}; Spark's logs are in {app.logs}")
         return code
 
 
-def _broker(profile: ProfileFile) -> EmbeddedKafka:
+@contextlib.contextmanager
+def _local(options: Options, profile: ProfileFile) -> Iterator[LocalKafka]:
     kafka = EmbeddedKafka(profile.local_root / "broker")
     say(f"embedded Kafka broker, data in {kafka.root}")
-    return kafka
+    with tempfile.TemporaryDirectory(prefix="eos-") as folder:
+        try:
+            yield LocalKafka(kafka, options.pipeline, Path(folder) / "address", _timing)
+        finally:
+            kafka.stop()
 
 
 def _application(
-    options: Options, profile: ProfileFile, project: Path, java: Java, bootstrap: str | None
+    options: Options, profile: ProfileFile, project: Path, java: Java, local: LocalKafka | None
 ) -> Application:
     job = [str(options.pipeline)]
     if options.profile:
         job += ["--profile", options.profile]
-    if bootstrap:
-        job += ["--bootstrap", bootstrap]
+    if local:
+        job += ["--bootstrap-from", str(local.address)]
     if options.take_over:
         job.append("--take-over")
     found = spark.find_spark()
@@ -127,7 +130,7 @@ def _application(
     )
     master = spark.master_of(options.spark) or profile.spark.master
     environment = spark.environment(found, java.home, master, logs, project)
-    return Application(tuple(words), environment, logs, spark.archive(found, java, master))
+    return Application(tuple(words), environment, logs, spark.archive(found, java, master), local)
 
 
 def _run_with_crash(app: Application) -> int:
@@ -141,10 +144,6 @@ def _run_with_crash(app: Application) -> int:
     say(f"the driver was killed by SIGKILL in the middle of a transaction (exit code {code})")
     say("starting it again")
     return app.run()
-
-
-def _report(demo: Demo, loaded: Loaded, seconds: float, options: Options) -> int:
-    return demo.report(seconds, loaded.already, options.as_json)
 
 
 def _timing(what: str) -> None:

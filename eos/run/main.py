@@ -25,6 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             Path(options.pipeline),
             options.profile,
             options.bootstrap,
+            options.bootstrap_from,
             take_over=options.take_over,
         )
     except EosError as error:
@@ -59,5 +60,8 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("pipeline", help="path of a pipeline.yaml")
     parser.add_argument("--profile", help="name in conf/ or path of a profile")
     parser.add_argument("--bootstrap", help="Kafka addresses, instead of the profile's")
+    parser.add_argument(
+        "--bootstrap-from", type=Path, help="file with the addresses, which may come later"
+    )
     parser.add_argument("--take-over", action="store_true", help="fence whoever runs it")
     return parser.parse_args(argv)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -18,6 +18,7 @@ from eos.errors import (
     UsageError,
 )
 from eos.faults import CrashPlan
+from eos.launch.process import await_address
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.observe.console import Console
@@ -51,19 +52,27 @@ START_TIMEOUT_MS = 120_000
 
 
 def run(
-    pipeline_path: Path, profile_name: str | None, bootstrap: str | None, *, take_over: bool = False
+    pipeline_path: Path,
+    profile_name: str | None,
+    bootstrap: str | None = None,
+    bootstrap_from: Path | None = None,
+    *,
+    take_over: bool = False,
 ) -> None:
-    """Returns when the source is drained (`available_now`) or the run was asked to stop."""
+    """Returns when the source is drained (`available_now`) or the run was asked to stop.
+
+    `bootstrap_from` is waited for only when all that needs no Kafka is done.
+    """
     pipeline = load_pipeline(pipeline_path)
     profile = load_profile(profile_name, pipeline.project_root)
     addresses = tuple(bootstrap.split(",")) if bootstrap else profile.kafka.bootstrap
-    if not addresses:
+    if not addresses and bootstrap_from is None:
         raise UsageError(
             f"profile {profile.name!r} names no kafka.bootstrap",
             hint="./spark-submit.sh starts an embedded broker for such a profile",
         )
     functions = load(pipeline.transform, pipeline.project_root, pipeline.folder)
-    planned = plan(pipeline, profile, addresses, functions)
+    planned = plan(pipeline, profile, addresses or (), functions)
     crash = CrashPlan.from_environment()
     stopping = Stopping()
     lock = RunLock(planned)
@@ -71,10 +80,13 @@ def run(
         lock.take(is_forced=take_over)
         spark = open_session(planned.names.pipeline)
         stopping.listen()
+        if bootstrap_from is not None:
+            found = await_address(bootstrap_from, lambda: stopping.is_asked)
+            planned = replace(planned, bootstrap=tuple(found.split(",")))
         if stopping.is_asked:
             return
         bus.subscribe(Console())
-        with closing(Wire(KafkaSettings(addresses))) as wire:
+        with closing(Wire(KafkaSettings(planned.bootstrap))) as wire:
             _Run(spark, wire, planned, bus, crash, stopping, lock).through(take_over)
 
 

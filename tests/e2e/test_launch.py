@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.processes import naming
+from support.project import Project
 
 from eos.launch.java import find_java, wrap
 
@@ -178,3 +181,16 @@ def test_spark_runs_on_a_java_that_lacks_the_incubator_module(folder: Path) -> N
     assert one.end() == 7, "".join(one.said)
     (folder / "real" / "release").write_text('JAVA_VERSION="17.0.1"\n')
     assert launch(folder, "0", "7", "session", JAVA_HOME=str(folder / "real")).end() != 7
+
+
+def test_a_broker_that_can_not_start_ends_the_driver_that_waits_for_it(tmp_path: Path) -> None:
+    project = Project.without_broker(tmp_path)
+    project.declare(records=10)
+    known = {"id": "made-by-hand", "version": "1.0", "ports": [[1, 2]]}
+    broker = tmp_path / "state" / "broker"
+    broker.mkdir(parents=True)
+    (broker / "cluster.json").write_text(json.dumps(known))
+    done = project.run()
+    assert done.returncode == 2, done.stderr
+    assert "no embedded broker 1.0 is pinned" in done.stderr
+    assert not naming(str(project.folder))

@@ -30,6 +30,12 @@ def of_session(session: int) -> list[int]:
     return [pid for pid, stat in found if stat and int(stat[_SESSION]) == session]
 
 
+def naming(text: str) -> list[int]:
+    """Who has this text in its command line."""
+    found = _processes()
+    return [int(each.name) for each in found if text.encode() in _read(each / "cmdline")]
+
+
 def state(pid: int) -> str:
     """R runs, S waits, T is paused, Z has ended; empty if it is gone."""
     return next(iter(_stat(Path(f"/proc/{pid}"))), "")

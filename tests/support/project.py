@@ -18,7 +18,7 @@ CHECKOUT = Path(__file__).parents[2]
 RUN_S_MAX = 240  # a bound, not a measure: a hanging driver must not hang the suite
 
 PROFILE = """
-kafka: {{bootstrap: "{bootstrap}"}}
+kafka: {{bootstrap: {bootstrap}}}
 state: {{root: "{root}"}}
 spark:
   master: local[2]
@@ -60,9 +60,20 @@ class Project:
     @classmethod
     def made(cls, folder: Path, broker: EmbeddedKafka, warm: Warm | None = None) -> Project:
         made = cls(folder, broker, f"p{uuid.uuid4().hex[:8]}", warm)
-        made.profile.parent.mkdir()
-        made.profile.write_text(PROFILE.format(bootstrap=broker.bootstrap, root=folder / "state"))
+        made._write_profile(broker.bootstrap)
         return made
+
+    @classmethod
+    def without_broker(cls, folder: Path) -> Project:
+        """Its launcher starts one of its own, in `state/broker`."""
+        made = cls(folder, EmbeddedKafka(folder / "state" / "broker"), f"p{uuid.uuid4().hex[:8]}")
+        made._write_profile("null")
+        return made
+
+    def _write_profile(self, bootstrap: str) -> None:
+        self.profile.parent.mkdir()
+        root = self.folder / "state"
+        self.profile.write_text(PROFILE.format(bootstrap=bootstrap, root=root))
 
     @property
     def source(self) -> str:
