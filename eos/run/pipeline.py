@@ -28,7 +28,7 @@ from eos.read.kafka_source import KafkaSource
 from eos.read.offset_log import Checkpoint
 from eos.run.idle import IdleWatch, interval_ms
 from eos.run.ownership import RunLock
-from eos.run.query import PipelineQuery, data_loss
+from eos.run.query import PipelineQuery, check, data_loss
 from eos.run.session import open_session
 from eos.run.source import LiveSource
 from eos.run.start import (
@@ -40,13 +40,14 @@ from eos.run.start import (
 )
 from eos.run.stopping import Stopping
 from eos.run.take import still_ours, take
+from eos.transaction.ledger_record import Ends
 from eos.transaction.micro_batch import MicroBatches
 from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire
 from eos.transform.functions import load
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 START_TIMEOUT_MS = 120_000
 
@@ -107,6 +108,8 @@ class _Run:
         self.wire.agree_on_profile(deadline)
         parallelism = self.spark.sparkContext.defaultParallelism
         planned = with_targets(self.planned, self.wire, parallelism, deadline)
+        # Before the look: who can't run must not take the pipeline from somebody who can.
+        check(planned, self._stream(planned, {}), self.bus)
         source = LiveSource(planned, self.wire)
         batches = self._owned(planned, source, take_over, deadline)
         files = files_for(planned.names.checkpoints, self.spark)
@@ -116,18 +119,21 @@ class _Run:
             require_new_whole(planned, source, batches.position, checkpoint, deadline)
         batches.note("start")
         query = PipelineQuery(planned, self.wire, checkpoint, batches, source, self.crash)
-        stream = KafkaSource(
+        starts = starting_offsets(planned, self.wire, batches.position, deadline)
+        stream = self._stream(planned, starts)
+        if not self.stopping.is_asked:
+            self._wait(stream, query, batches, location)
+        note_clean_end(batches, self.bus)
+
+    def _stream(self, planned: Plan, starts: Ends) -> DataFrame:
+        return KafkaSource(
             bootstrap=",".join(planned.bootstrap),
             topics=planned.source_topics,
             records_max=planned.source.max_records,
             partitions_min=planned.source.min_partitions,
-            starts=starting_offsets(planned, self.wire, batches.position, deadline),
+            starts=starts,
             pattern=planned.source.pattern,
         ).stream(self.spark)
-        query.check(stream)
-        if not self.stopping.is_asked:
-            self._wait(stream, query, batches, location)
-        note_clean_end(batches, self.bus)
 
     def _owned(
         self, planned: Plan, source: LiveSource, take_over: bool, deadline: Deadline

@@ -12,6 +12,7 @@ from eos.encode.targets import Targets
 from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, about, crossed
 from eos.faults import CrashPlan
 from eos.observe import events
+from eos.observe.bus import Bus
 from eos.plan.plan import Plan
 from eos.read.decode import NONE
 from eos.read.offset_log import Checkpoint, Ranges
@@ -42,6 +43,28 @@ _DATA_LOSS = ("OffsetOutOfRange", "failOnDataLoss", "data loss", "DATA_LOSS")
 _WRITER_SHARE = 0.8
 
 
+def check(plan: Plan, stream: DataFrame, bus: Bus) -> None:
+    """Refuses, before anything is taken or run, what Spark or this release would refuse as a
+    stream. Sends nothing to Kafka."""
+    rows = transformed(plan, stream)
+    check_stateless(rows)
+    out = sink_columns(rows, plan)
+    if plan.outputs.columns:
+        check_stateless(out)  # the sinks' own expressions
+    found = unstable(out)
+    if found:
+        bus.emit(
+            events.Warned(
+                f"the transforms use {', '.join(found)}: a micro-batch that is redone gets "
+                "other values"
+            )
+        )
+
+
+def transformed(plan: Plan, frame: DataFrame) -> DataFrame:
+    return apply(plan.decode.apply(frame), plan.transforms)
+
+
 class PipelineQuery:
     """Called by Spark for each micro-batch. Keeps the first error, since Spark keeps its text."""
 
@@ -66,22 +89,6 @@ class PipelineQuery:
         self._dropped = NONE  # of the attempt that was executed last
         self.error: Exception | None = None
 
-    def check(self, stream: DataFrame) -> None:
-        """Refuses, before anything runs, what Spark or this release would refuse as a stream."""
-        rows = self._transformed(stream)
-        check_stateless(rows)
-        out = sink_columns(rows, self._plan)
-        if self._plan.outputs.columns:
-            check_stateless(out)  # the sinks' own expressions
-        found = unstable(out)
-        if found:
-            self._micro_batches.bus.emit(
-                events.Warned(
-                    f"the transforms use {', '.join(found)}: a micro-batch that is redone gets "
-                    "other values"
-                )
-            )
-
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         try:
             ranges = self._ranges(batch_id)
@@ -99,9 +106,6 @@ class PipelineQuery:
             return self.checkpoint.ranges(batch_id)
         except EosError as error:
             raise about(self._plan.names.pipeline, error) from error
-
-    def _transformed(self, frame: DataFrame) -> DataFrame:
-        return apply(self._plan.decode.apply(frame), self._plan.transforms)
 
     def _require_readable(
         self, job: DataFrame, receipts: Sequence[Receipt], rows: DataFrame
@@ -127,7 +131,7 @@ class PipelineQuery:
             targets = self._targets()
             try:
                 rows = _above(frame, floors)
-                out = self._transformed(rows)
+                out = transformed(self._plan, rows)
                 job = self._job(sink_columns(out, self._plan), batch_id, ranges, targets, identity)
                 receipts = receipt.check(job.collect(), targets)
                 self._require_readable(job, receipts, rows)

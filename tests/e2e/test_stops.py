@@ -133,6 +133,17 @@ def test_a_missing_source_topic_is_a_sentence(project: Project) -> None:
     assert has_no_trace(stopped.stderr), stopped.stderr
 
 
+def test_who_can_not_run_takes_the_pipeline_from_nobody(project: Project) -> None:
+    filled(project, 1000, 100)
+    place = project.folder / "pipelines" / project.name / "transform.py"
+    place.write_text("def passed_on(frame):\n    return frame.groupBy('key').count()\n")
+    stopped = project.run_warm()
+    assert stopped.returncode == 4, stopped.stderr
+    assert "a group, an aggregate" in stopped.stderr
+    # No start's record, not even the ledger's topic: nothing was fenced.
+    assert project.ledger not in outside.topics(project.broker.bootstrap)
+
+
 def test_a_setting_that_breaks_the_promise_is_refused(project: Project) -> None:
     project.declare(1000)
     profile = project.profile

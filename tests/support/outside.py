@@ -30,10 +30,15 @@ class Row:
     value: bytes | None
 
 
-def create_topics(bootstrap: str, partitions: int, *names: str) -> None:
+def create_topics(bootstrap: str, partitions: int, *names: str, replication: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.create_topics([NewTopic(n, partitions, 1) for n in names]).values():
+    asked = [NewTopic(name, partitions, replication) for name in names]
+    for future in admin.create_topics(asked).values():
         future.result(30)
+
+
+def topics(bootstrap: str) -> set[str]:
+    return set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).topics)
 
 
 def fill(bootstrap: str, topic: str, numbers: Iterable[int], keys: int = 97) -> int:
@@ -110,12 +115,12 @@ class LoggedBatch:
 _FIELD = re.compile(r"(\w+): (\S+)")
 
 
-def dump(broker: EmbeddedKafka, topic: str) -> list[LoggedBatch]:
-    """DumpLogSegments over every segment of the topic on the broker's first node.
+def dump(broker: EmbeddedKafka, topic: str, node: int = 1) -> list[LoggedBatch]:
+    """DumpLogSegments over every segment of the topic on one node.
 
     Of many topics at once if `topic` is a pattern: a JVM starts slowly.
     """
-    root = broker.nodes[0].data
+    root = broker.nodes[node - 1].data
     files = sorted(path for path in root.glob(f"{topic}-[0-9]*/*.log") if path.stat().st_size)
     assert files, f"no log of {topic} under {root}"
     done = broker.tool(
