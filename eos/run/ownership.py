@@ -21,6 +21,8 @@ from eos.launch.locks import FileLock
 from eos.plan.plan import Plan
 from eos.transaction.ledger_record import Record
 
+_LEFT = frozenset({"stop", "recovery"})  # kinds of a last record after which nobody runs
+
 
 def owner(planned: Plan) -> Mapping[str, Any]:
     """Written into each record of the ledger."""
@@ -71,8 +73,9 @@ class RunLock:
 
 
 def require_free(planned: Plan, last: Record | None, *, is_forced: bool) -> None:
-    """The look before the fence. A clean stop leaves the pipeline to anybody."""
-    if last is None or is_forced or last.kind == "stop" or is_ours(planned, last):
+    """The look before the fence. A clean stop leaves the pipeline to anybody, and so does a
+    recovery: it fenced whoever ran, and nobody has started since."""
+    if last is None or is_forced or last.kind in _LEFT or is_ours(planned, last):
         return
     theirs = last.owner
     raise PromiseBrokenError(

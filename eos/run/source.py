@@ -65,8 +65,8 @@ class LiveSource:
             values = {"pipeline": name, "topic": tp.topic, "partition": tp.partition}
             if offset < earliest[tp]:
                 raise PromiseBrokenError(
-                    f"{where} begins at offset {earliest[tp]}, but the ledger says that {offset} "
-                    f"is next: {earliest[tp] - offset} offsets were deleted before they were read",
+                    f"{where} begins at offset {earliest[tp]}, but {offset} is next: "
+                    f"{earliest[tp] - offset} offsets were deleted before they were read",
                     hint="retention deleted them while the pipeline was down or behind, or "
                     "somebody did; nothing brings them back, and nothing was skipped: `eos "
                     f"recover {name} --accept-start` goes on without them",
@@ -77,8 +77,8 @@ class LiveSource:
                 )
             if offset > latest[tp]:
                 raise PromiseBrokenError(
-                    f"{where} ends at offset {latest[tp]}, but the ledger says that {offset} is "
-                    f"next: {offset - latest[tp]} offsets that were read before are missing now",
+                    f"{where} ends at offset {latest[tp]}, but {offset} is next: "
+                    f"{offset - latest[tp]} offsets that were read before are missing now",
                     hint="did an unclean leader election lose records, or was the cluster "
                     "restored from a copy? New records would get the offsets of others: `eos "
                     f"recover {name} --rewind-to` an attempt before the loss",

@@ -83,7 +83,7 @@ def test_another_deployment_that_may_run_is_left_alone(pipeline: Pipeline) -> No
 def test_after_a_clean_stop_another_deployment_may_put_it_right(pipeline: Pipeline) -> None:
     other = pipeline.ran(5, 3).elsewhere()
     assert other.recover(*CHANGES, "--yes").code == 0
-    assert pipeline.explained().cases == ["another_deployment"]
+    assert "another_deployment" not in pipeline.explained().cases  # nobody has started since
 
 
 def test_a_refusal_fences_nobody(pipeline: Pipeline) -> None:

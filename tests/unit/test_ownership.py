@@ -140,7 +140,7 @@ def test_an_owner_says_where_it_runs():
     assert (bool(found["host"]), found["version"]) == (True, eos.__version__)
 
 
-@pytest.mark.parametrize("kind", ["start", "attempt", "refresh", "recovery"])
+@pytest.mark.parametrize("kind", ["start", "attempt", "refresh"])
 def test_another_deployment_that_may_be_alive_is_left_alone(kind):
     with pytest.raises(PromiseBrokenError) as caught:
         require_free(plan(), written_by("there", kind), is_forced=False)
@@ -154,6 +154,7 @@ def test_another_deployment_that_may_be_alive_is_left_alone(kind):
     assert not is_ours(plan(), written_by("there"))
 
 
-def test_a_new_pipeline_and_a_clean_end_are_free_for_anybody():
+def test_a_new_pipeline_a_clean_end_and_a_recovery_are_free_for_anybody():
     require_free(plan(), None, is_forced=False)
     require_free(plan(), written_by("there", "stop"), is_forced=False)
+    require_free(plan(), written_by("there", "recovery"), is_forced=False)
