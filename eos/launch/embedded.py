@@ -180,13 +180,15 @@ class EmbeddedKafka:
         node.signal("broker_pid", signal.SIGKILL)
         self._wait_gone(node, deadline or Deadline.after_ms(STOP_MS_MAX))
 
-    def restart(self, number: int, deadline: Deadline | None = None) -> None:
-        """Start a node again (stopping it first if it runs), on the ports that it had."""
+    def restart(self, *numbers: int, deadline: Deadline | None = None) -> None:
+        """Start nodes again (stopping them first if they run), on the ports that they had."""
         deadline = deadline or Deadline.after_ms(START_MS_MAX)
-        node = self._node(number)
-        node.signal("minder_pid", signal.SIGTERM)
-        self._wait_gone(node, deadline)
-        self._spawn(node)
+        nodes = [self._node(number) for number in numbers]
+        for node in nodes:
+            node.signal("minder_pid", signal.SIGTERM)
+        for node in nodes:
+            self._wait_gone(node, deadline)
+            self._spawn(node)
         if not self._wait_ready(deadline):
             raise self._failure("it could not bind its old ports")
 

@@ -91,7 +91,7 @@ class Job:
     def plan(self) -> Plan:
         return Plan(
             names=Names(self.name, self.name, self.name, self.ledger, str(self.folder), self.lock),
-            bootstrap=(self.bootstrap,),
+            bootstrap=tuple(self.bootstrap.split(",")),
             source=KafkaSource(topic=self.source),
             transforms=(),
             sinks=(),
@@ -103,7 +103,7 @@ class Job:
 
     def wire(self, role: str = "") -> Wire:
         settings = KafkaSettings(
-            (self.bootstrap,),
+            tuple(self.bootstrap.split(",")),
             client_id=self.name + role,
             request_timeout_ms=self.request_timeout_ms,
         )

@@ -32,10 +32,22 @@ AT_A_TIME = 4
 
 
 class Scenes:
-    """`prefix` is how all names in Kafka begin; `options` are those of all jobs."""
+    """`prefix` is how all names in Kafka begin; `options` are those of all jobs. `bootstrap`: where
+    the jobs find the broker; `replication`: of their topics, -1 as the broker is set up."""
 
-    def __init__(self, broker: EmbeddedKafka, folder: Path, prefix: str, **options: Any) -> None:
+    def __init__(
+        self,
+        broker: EmbeddedKafka,
+        folder: Path,
+        prefix: str,
+        *,
+        bootstrap: str = "",
+        replication: int = 1,
+        **options: Any,
+    ) -> None:
         self.broker = broker
+        self._bootstrap = bootstrap or broker.bootstrap
+        self._replication = replication
         self._options = options
         self._folder = folder
         self._prefix = prefix
@@ -47,9 +59,11 @@ class Scenes:
         """`records` are in the source from the beginning."""
         name = f"{self._prefix}-{uuid.uuid4().hex[:8]}"
         source, target = f"{name}.in", f"{name}.out"
-        outside.create_topics(self.broker.bootstrap, PARTITIONS, source, target)
+        outside.create_topics(
+            self.broker.bootstrap, PARTITIONS, source, target, replication=self._replication
+        )
         given = {**self._options, **options}
-        job = Job(self.broker.bootstrap, name, source, target, self._folder / name, **given)
+        job = Job(self._bootstrap, name, source, target, self._folder / name, **given)
         scene = Scene(self, job)
         scene.feed(records)
         return scene

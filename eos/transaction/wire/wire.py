@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from eos.deadline import Deadline
-from eos.errors import UnavailableError, UsageError
+from eos.errors import NoAnswerError, UnavailableError, UsageError
 from eos.transaction.port import (
     Answer,
     CommittedOffset,
@@ -150,7 +150,14 @@ class Wire:
             )
             for leader in sorted(set(leaders.values()))
         ]
-        return {tp: answer for one in sent for tp, answer in one.wait(deadline).items()}
+        try:
+            answers = {tp: answer for one in sent for tp, answer in one.wait(deadline).items()}
+        except NoAnswerError:
+            self._cluster.forget_leaders()
+            raise
+        if any(answer.error for answer in answers.values()):
+            self._cluster.forget_leaders()  # whoever asks again shall ask who leads by then
+        return answers
 
     def send_produce(
         self,

@@ -1,0 +1,173 @@
+"""Three brokers, and one of them is killed while pipelines are at every point of a transaction.
+
+Each pipeline stops at a point of its own, the node dies, and all go on without it; each commits at
+least once before the node comes back. Their ids and topics lie on all nodes, so that the victim is
+leader, transaction coordinator and group coordinator of some of them, whichever it is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+from support.played import At
+from support.proxy import Do
+from support.scenes import Scene
+from support.three import INTERNAL, NODES, PATIENCE_S, Flow, Three, three_nodes
+
+PREFIX = "three-kills"
+NUMBERS = 60  # of two partitions: three micro-batches
+PROFILES = ("TV2", "TV1")
+HOOKS = (
+    "begin:before",
+    "begin:after",
+    "all_acked:after",
+    "ledger_record:after",
+    "offsets:after",
+    "end_txn_sent:before",
+    "end_txn_sent:after",
+    "end_txn_answered:before",
+    "end_txn_answered:after",
+)
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
+    with three_nodes(tmp_path_factory.mktemp("three")) as made:
+        yield made
+
+
+class Caught:
+    """Pipelines that wait, each at its point of its second micro-batch, until `let_go`."""
+
+    def __init__(self, three: Three) -> None:
+        self._three = three
+        self._scenes = {profile: three.scenes(PREFIX, profile) for profile in PROFILES}
+        self._is_free = threading.Event()
+        self._waiting: list[threading.Event] = []
+        self.flows: list[Flow] = []
+
+    def at_hook(self, point: str, profile: str) -> None:
+        here = self._here()
+
+        def wait() -> None:
+            here.set()
+            assert self._is_free.wait(PATIENCE_S)
+
+        self._flow(profile, At(point, wait, nth=2))
+
+    def at_produce(self, do: Do, profile: str) -> None:
+        """A record batch of the writer's is on its way, or its answer is."""
+        scene = self._scenes[profile].new(NUMBERS)
+        rule = self._three.proxy.rule("Produce", do, client=f"{scene.job.name}.writer", nth=4)
+        here = self._here()
+
+        def look() -> None:
+            rule.wait_struck()
+            here.set()
+            assert self._is_free.wait(PATIENCE_S)
+            rule.release()
+
+        threading.Thread(target=look, daemon=True).start()
+        self.flows.append(self._three.flow(scene))
+
+    def wait(self) -> None:
+        for here in self._waiting:
+            assert here.wait(PATIENCE_S)
+
+    def let_go(self) -> None:
+        self._is_free.set()
+
+    def _here(self) -> threading.Event:
+        self._waiting.append(threading.Event())
+        return self._waiting[-1]
+
+    def _flow(self, profile: str, crash: At) -> None:
+        scene = self._scenes[profile].new(NUMBERS)
+        self.flows.append(self._three.flow(scene, crash))
+
+
+@pytest.mark.parametrize("victim", NODES)
+def test_a_node_that_dies_costs_no_record_wherever_a_transaction_is(
+    three: Three, victim: int
+) -> None:
+    caught = Caught(three)
+    for number, point in enumerate(HOOKS):
+        caught.at_hook(point, PROFILES[number % 2])
+    for do in (Do.HOLD_REQUEST, Do.HOLD_ANSWER):
+        for profile in PROFILES:
+            caught.at_produce(do, profile)
+    caught.wait()
+    before = [flow.commits for flow in caught.flows]
+    three.kill(victim)
+    caught.let_go()
+    for flow, commits in zip(caught.flows, before, strict=True):
+        flow.wait_commits(commits + 1)
+    three.restart(victim)
+    for flow in caught.flows:
+        assert flow.finish() is None, flow.job
+        flow.scene.check()
+
+
+def rolling_restart(three: Three, flows: list[Flow]) -> None:
+    for number in NODES:
+        three.restart(number)
+        committed_again(flows)
+
+
+def moved_leaders(three: Three, flows: list[Flow]) -> None:
+    """Of all that a transaction needs, and no broker stops for it."""
+    names = [name for flow in flows for name in (flow.job.source, flow.job.target, flow.job.ledger)]
+    topics = (*INTERNAL, *names)
+    for _ in NODES:
+        before = three.leaders(*topics)
+        three.move_leaders(*topics)
+        after = three.leaders(*topics)
+        assert all(after[at] != leader for at, leader in before.items())
+        committed_again(flows)
+
+
+def committed_again(flows: list[Flow]) -> None:
+    """Twice: the first one may have been under way."""
+    for count, flow in [(flow.commits, flow) for flow in flows]:
+        flow.wait_commits(count + 2)
+
+
+@pytest.mark.parametrize("disturbance", [rolling_restart, moved_leaders])
+def test_pipelines_go_on_through(
+    three: Three, disturbance: Callable[[Three, list[Flow]], None]
+) -> None:
+    scenes = [three.scenes(PREFIX, profile).new(NUMBERS) for profile in 2 * PROFILES]
+    flows = [three.flow(scene, goes_on=True) for scene in scenes]
+    with feeding(scenes):
+        committed_again(flows)
+        disturbance(three, flows)
+    for flow in flows:
+        assert flow.finish() is None
+        flow.scene.check()
+
+
+@contextmanager
+def feeding(scenes: list[Scene]) -> Iterator[None]:
+    """Without end, as long as it lasts."""
+    is_over = threading.Event()
+
+    def feed() -> None:
+        while not is_over.wait(0.1):
+            for scene in scenes:
+                scene.feed(10)
+
+    with ThreadPoolExecutor(1) as pool:
+        fed = pool.submit(feed)
+        try:
+            yield
+        finally:
+            is_over.set()
+        fed.result()
+
+
+def test_all_replicas_have_the_same_well_formed_logs(three: Three) -> None:
+    three.check_logs(PREFIX)

@@ -1,0 +1,281 @@
+"""Three brokers that clients reach through proxies, and pipelines on them that are watched.
+
+Replication factor 3 and min.insync.replicas=2, as `eos broker start --nodes 3` sets them up. The
+brokers talk to one another directly: a rule of the proxy is for clients only.
+
+    with three_nodes(folder) as three:
+        flow = three.flow("leader-dies", numbers=60, at=At("offsets:before", ...))
+        ...
+        three.kill(three.leader(flow.job.target))
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from kafka.protocol.admin import AlterPartitionReassignmentsRequest, ElectLeadersRequest
+
+from eos.deadline import Backoff, Deadline
+from eos.errors import EosError
+from eos.launch.embedded import EmbeddedKafka
+from eos.launch.node import HOST, Node, free_ports
+from eos.observe import events
+from eos.transaction.port import Profile, TopicPartition
+from eos.transaction.settings import KafkaSettings
+from eos.transaction.wire import Wire
+from eos.transaction.wire.cluster import Kind
+from support import outside
+from support.copy import Copy, Job
+from support.played import At
+from support.proxy import Proxy
+from support.scenes import PARTITIONS, Scene, Scenes
+
+NODES = (1, 2, 3)
+PATIENCE_S = 60  # a test that waits for longer has failed
+_STEP_S = 0.02
+INTERNAL = ("__transaction_state", "__consumer_offsets")
+
+
+@dataclass
+class Flow:
+    """A pipeline that copies in a thread of its own, and when it committed what.
+
+    `stall_s` is the longest time without a commit, from its start to its last one.
+    """
+
+    scene: Scene
+    crash: At | None = None
+    goes_on: bool = False  # until `finish`, instead of until its source is drained
+    told: list[events.Event] = field(default_factory=list)
+    marks: list[float] = field(default_factory=list)
+    end: Future[EosError | None] = field(default_factory=Future)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+
+    @property
+    def job(self) -> Job:
+        return self.scene.job
+
+    @property
+    def commits(self) -> int:
+        return sum(isinstance(event, events.MicroBatchCommitted) for event in self.told)
+
+    @property
+    def failed(self) -> list[str]:
+        return [event.reason for event in self.told if isinstance(event, events.AttemptFailed)]
+
+    @property
+    def stall_s(self) -> float:
+        return max(after - before for before, after in pairwise(self.marks))
+
+    def run(self) -> EosError | None:
+        """From its start to its clean end, or to the error that ends it."""
+        self.marks.append(time.monotonic())
+        with Copy(self.job, self.crash, self._tell) as copy:
+            try:
+                copy.start()
+                while copy.step() or self.goes_on:
+                    time.sleep(_STEP_S)  # what a trigger does
+                copy.stop()
+            except EosError as error:
+                return error
+        return None
+
+    def finish(self) -> EosError | None:
+        """Returns when it has drained its source; the error that ended it, if one did."""
+        self.goes_on = False
+        return self.end.result(2 * PATIENCE_S)
+
+    def wait_commits(self, count: int) -> None:
+        """Until there are as many, or it ended."""
+        with self._changed:
+            met = self._changed.wait_for(
+                lambda: self.commits >= count or self.end.done(), PATIENCE_S
+            )
+        assert met, f"{self.job.name}: {self.commits} commits, told {self.told[-3:]}"
+
+    def _tell(self, event: events.Event) -> None:
+        with self._changed:
+            self.told.append(event)
+            if isinstance(event, events.MicroBatchCommitted):
+                self.marks.append(time.monotonic())
+            self._changed.notify_all()
+
+
+class Three:
+    def __init__(self, kafka: EmbeddedKafka, proxy: Proxy, ports: Mapping[int, int]) -> None:
+        self.kafka, self.proxy = kafka, proxy
+        self.bootstrap = ",".join(f"{HOST}:{ports[number]}" for number in NODES)
+        self.wire = Wire(KafkaSettings(tuple(kafka.bootstrap.split(","))), Profile.TV2)
+        self._pool = ThreadPoolExecutor(32)
+        self._folder = kafka.root / "jobs"
+
+    def close(self) -> None:
+        self.proxy.clear()
+        self._pool.shutdown(cancel_futures=True)
+        self.wire.close()
+
+    # -- pipelines -------------------------------------------------------------------------------
+
+    def scenes(self, prefix: str, profile: str = "TV2", **options: Any) -> Scenes:
+        return Scenes(
+            self.kafka,
+            self._folder,
+            f"{prefix}-{profile}",
+            bootstrap=self.bootstrap,
+            replication=-1,
+            profile=profile,
+            **options,
+        )
+
+    def flow(self, scene: Scene, crash: At | None = None, *, goes_on: bool = False) -> Flow:
+        """Begins it."""
+        made = Flow(scene, crash, goes_on)
+        made.end = self._pool.submit(made.run)
+        return made
+
+    # -- who does what ---------------------------------------------------------------------------
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        return self.leaders(topic)[topic, partition]
+
+    def leaders(self, *topics: str) -> dict[tuple[str, int], int]:
+        return {
+            (topic.name, one.partition_index): one.leader_id
+            for topic in self.wire._cluster.metadata(topics, _soon()).topics
+            for one in topic.partitions
+        }
+
+    def coordinator(self, job: Job) -> int:
+        """Of its transactions."""
+        return self._coordinator(Kind.TRANSACTION, job.name)
+
+    def group_coordinator(self, job: Job) -> int:
+        return self._coordinator(Kind.GROUP, job.name)
+
+    def _coordinator(self, kind: Kind, name: str) -> int:
+        self.wire.forget_coordinators()
+        return int(self.wire._cluster.coordinator(kind, name, _soon()))
+
+    # -- faults ----------------------------------------------------------------------------------
+
+    def port(self, number: int) -> int:
+        """By which the proxy's rules know the node."""
+        return self.kafka.nodes[number - 1].ports.client
+
+    def kill(self, *numbers: int) -> None:
+        for number in numbers:
+            self.kafka.kill(number)
+
+    def restart(self, *numbers: int) -> None:
+        """A clean stop of each that runs, then a start of all of them, which is waited for."""
+        self.kafka.restart(*numbers)
+        self.wait_whole()
+
+    def wait_whole(self) -> None:
+        """Until every partition has all its replicas in sync again."""
+        deadline, backoff = Deadline.after_ms(PATIENCE_S * 1000), Backoff()
+        while behind := self._behind():
+            assert not deadline.has_passed, f"not in sync: {behind[:5]}"
+            backoff.sleep(deadline)
+
+    def _behind(self) -> list[str]:
+        found = self.wire._cluster.metadata(None, _soon())
+        return [
+            f"{topic.name}-{partition.partition_index}"
+            for topic in found.topics
+            for partition in topic.partitions
+            if len(partition.isr_nodes) < len(partition.replica_nodes) or partition.error_code
+        ]
+
+    def move_leaders(self, *topics: str) -> None:
+        """Every partition of theirs gets another leader, and no broker stops for it."""
+        turned = {}
+        for topic in self.wire._cluster.metadata(topics, _soon()).topics:
+            for one in topic.partitions:
+                others = [node for node in one.replica_nodes if node != one.leader_id]
+                turned[topic.name, one.partition_index] = [*others, one.leader_id]
+        _reassign(self.wire, turned)
+        _elect(self.wire, turned)
+
+    # -- what must hold --------------------------------------------------------------------------
+
+    def check_logs(self, prefix: str) -> None:
+        """Of all pipelines' ledgers and targets, on every node: well-formed, and the same on all.
+        Those of TV1 have it in their names."""
+        self.wait_whole()
+        with ThreadPoolExecutor(len(NODES)) as pool:
+            found = list(pool.map(lambda number: self._dumped(f"{prefix}-*.[!i]*", number), NODES))
+        assert found[0] == found[1] == found[2]
+        for is_tv1 in (False, True):
+            of_profile = [one for one in found[0] if is_tv1 is ("-TV1-" in one.topic)]
+            outside.check_log(of_profile, is_tv1=is_tv1)
+
+    def _dumped(self, topics: str, number: int) -> Sequence[outside.LoggedBatch]:
+        found = outside.dump(self.kafka, topics, number)
+        return sorted(found, key=lambda one: (one.topic, one.partition, one.offset))
+
+
+@contextmanager
+def three_nodes(root: Path, config: Mapping[str, str] | None = None) -> Iterator[Three]:
+    ports: dict[int, int] = {}
+
+    def of(node: Node) -> Mapping[str, str]:
+        ports[node.number] = proxy.before(node.ports.client)
+        (internal,) = free_ports(1)
+        between = f"INTERNAL://{HOST}:{internal}"
+        control = f"CONTROLLER://{HOST}:{node.ports.controller}"
+        return {
+            "listeners": f"PLAINTEXT://{HOST}:{node.ports.client},{between},{control}",
+            "advertised.listeners": f"PLAINTEXT://{HOST}:{ports[node.number]},{between}",
+            "inter.broker.listener.name": "INTERNAL",
+            "listener.security.protocol.map": ",".join(
+                f"{name}:PLAINTEXT" for name in ("PLAINTEXT", "INTERNAL", "CONTROLLER")
+            ),
+            **(config or {}),
+        }
+
+    with Proxy() as proxy, EmbeddedKafka(root, nodes=3, config=of) as kafka:
+        made = Three(kafka, proxy, ports)
+        try:
+            yield made
+        finally:
+            made.close()
+            for number in NODES:  # nobody needs its data any more: a clean stop takes seconds
+                kafka.kill(number)
+
+
+def _soon() -> Deadline:
+    return Deadline.after_ms(PATIENCE_S * 1000)
+
+
+def _reassign(wire: Wire, turned: Mapping[tuple[str, int], list[int]]) -> None:
+    """The same replicas in another order: the first is the one to lead."""
+    topic = AlterPartitionReassignmentsRequest.ReassignableTopic
+    partition = topic.ReassignablePartition
+    asked = [
+        topic(name=name, partitions=[partition(partition_index=number, replicas=replicas)])
+        for (name, number), replicas in turned.items()
+    ]
+    wire._cluster.ask_any(
+        lambda: AlterPartitionReassignmentsRequest(version=0, timeout_ms=30_000, topics=asked),
+        _soon(),
+    )
+
+
+def _elect(wire: Wire, turned: Mapping[tuple[str, int], list[int]]) -> None:
+    of_topic = ElectLeadersRequest.TopicPartitions
+    asked = [of_topic(topic=name, partitions=[number]) for name, number in turned]
+    wire._cluster.ask_any(
+        lambda: ElectLeadersRequest(
+            version=2, election_type=0, topic_partitions=asked, timeout_ms=30_000
+        ),
+        _soon(),
+    )
