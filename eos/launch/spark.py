@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from eos.errors import UsageError
+from eos.launch import shipping
 from eos.launch.archive import Archive, archive_of
-from eos.launch.jars import SPARK, ensure
+from eos.launch.jars import SPARK, ensure, read_lock
 from eos.launch.java import Java
+from eos.launch.shipping import CHECKOUT, PACKAGES
 
-CHECKOUT = Path(__file__).parents[2]
-# Lists that the user and the launcher both fill: spark-submit takes the last one only.
-_JOINED = ("--jars", "--py-files")
+# Lists that the user and the launcher both fill. spark-submit takes the last one only, and an
+# option instead of the setting.
+_JOINED = {
+    "--jars": "spark.jars",
+    "--py-files": "spark.submit.pyFiles",
+    "--archives": "spark.archives",
+}
+_PYTHON_PATH = "spark.executorEnv.PYTHONPATH"
+_PYTHON, _DRIVER_PYTHON = "spark.pyspark.python", "spark.pyspark.driver.python"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +49,26 @@ def find_spark() -> Spark:
                 f"SPARK_HOME is `{given}`, but there is no bin/spark-submit in it",
                 hint="correct it, or unset it to use the Spark of this environment",
             )
+        _require_version(found.home)
         return found
     spec = importlib.util.find_spec("pyspark")  # finds, does not import
     if spec is None or spec.origin is None:
         raise UsageError("pyspark is not installed", hint="install `spark-eos` with its packages")
     return Spark(Path(spec.origin).parent, is_installed=False)
+
+
+def _require_version(home: Path) -> None:
+    """The jars that come with the job are for one version of Spark."""
+    jars = (jar.coordinate.split(":") for jar in read_lock() if jar.purpose == SPARK)
+    ours = next(version for group, _, version in jars if group == "org.apache.spark")
+    for core in (home / "jars").glob("spark-core_*.jar"):
+        found = re.fullmatch(r"spark-core_([\d.]+)-(\d+\.\d+)\..*\.jar", core.name)
+        if found and found.groups() != ("2.13", ours.rpartition(".")[0]):
+            raise UsageError(
+                f"SPARK_HOME is `{home}`, a Spark {found[2]} for Scala {found[1]}; this release "
+                f"needs {ours} for Scala 2.13",
+                hint="point SPARK_HOME to that version, on the workers, too",
+            )
 
 
 def command(
@@ -58,20 +81,74 @@ def command(
     project: Path,
 ) -> list[str]:
     """`job` is what follows jobs/run.py; `options` are the user's and win over the profile's."""
-    joined = {"--jars": [str(path) for path in ensure(SPARK)[SPARK]], "--py-files": []}
-    rest = _take_out(options, joined)
+    given, rest = _settings(conf, options)
+    _refuse_cluster_mode(given, rest)
+    joined = {option: given.pop(key, "").split(",") for option, key in _JOINED.items()}
+    joined["--jars"] = [*map(str, ensure(SPARK)[SPARK]), *joined["--jars"]]
     chosen = master_of(options) or master
-    if spark.is_installed or not chosen.startswith("local"):
-        joined["--py-files"].append(str(ship(ship_folder, project)))
+    is_remote = not chosen.startswith("local")
+    if spark.is_installed or is_remote:
+        joined["--py-files"].insert(0, str(shipping.eos_zip(ship_folder, project)))
+    if is_remote and not _brings_its_own(given):
+        joined["--archives"].insert(0, f"{shipping.packages_zip()}#{PACKAGES}")
+        given[_PYTHON_PATH] = os.pathsep.join(filter(None, [PACKAGES, given.get(_PYTHON_PATH)]))
+    if _PYTHON in given:  # Spark would take it for the driver, too
+        given.setdefault(_DRIVER_PYTHON, sys.executable)
     words = [str(spark.submit)]
     if master_of(options) is None:
         words += ["--master", master]
-    for key, value in conf.items():
+    for key, value in given.items():
         words += ["--conf", f"{key}={value}"]
-    for key, values in joined.items():
-        if values:
-            words += [key, ",".join(values)]
+    for option, values in joined.items():
+        if any(values):
+            words += [option, ",".join(filter(None, values))]
     return [*words, *rest, str(CHECKOUT / "jobs" / "run.py"), *job]
+
+
+def _settings(conf: Mapping[str, str], options: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """All settings that were given, the user's over the profile's; and the user's other words.
+
+    What both may add to (jars, Python files, archives) is joined.
+    """
+    given, rest, words = dict(conf), list[str](), iter(options)
+
+    def take(key: str, value: str) -> None:
+        before = given.get(key) if key in _JOINED.values() else None
+        given[key] = f"{before},{value}" if before else value
+
+    for word in words:
+        option, equals, value = word.partition("=")
+        if option in _JOINED:
+            take(_JOINED[option], value if equals else next(words, ""))
+        elif option in {"--conf", "-c"}:
+            setting = value if equals else next(words, "")
+            key, equals, value = setting.partition("=")
+            if equals and key != "spark.master":
+                take(key.strip(), value)
+            else:  # spark-submit knows what to say of it
+                rest += [option, setting]
+        else:
+            rest.append(word)
+    return given, rest
+
+
+def _refuse_cluster_mode(given: Mapping[str, str], rest: Sequence[str]) -> None:
+    following = zip(rest, [*rest, ""][1:], strict=True)
+    asked = [value for word, value in following if word == "--deploy-mode"]
+    asked += [word.partition("=")[2] for word in rest if word.startswith("--deploy-mode=")]
+    asked.append(given.get("spark.submit.deployMode", ""))
+    if "cluster" in asked:
+        raise UsageError(
+            "--deploy-mode is cluster: the driver would run on a machine that has neither the "
+            "pipeline's file nor its state",
+            hint="leave it out: the driver runs here (client mode), the executors in the cluster",
+        )
+
+
+def _brings_its_own(given: Mapping[str, str]) -> bool:
+    """Is the executors' Python in an archive of the user's, as Spark's guide to packages says?"""
+    python = given.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or ""
+    return "/" in python and not python.startswith("/")
 
 
 def environment(
@@ -86,6 +163,8 @@ def environment(
     changed["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if master.startswith("local"):
         changed["PYSPARK_PYTHON"] = sys.executable
+    else:  # the packages that travel are for this one, and `python3` may be another
+        changed.setdefault("PYSPARK_PYTHON", f"python{sys.version_info[0]}.{sys.version_info[1]}")
     # It only prints the command line of the JVM that follows.
     changed.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     settings = f"-Dlog4j2.configurationFile=file:{_log_settings(project)}"
@@ -127,31 +206,6 @@ def master_of(options: Sequence[str]) -> str | None:
     return found
 
 
-def ship(folder: Path, project: Path) -> Path:
-    """`eos`, and the project's pipelines with it, as one zip for machines that have neither."""
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / "eos.zip"
-    unfinished = folder / f"eos.zip.{os.getpid()}"
-    with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
-        for base, name in ((CHECKOUT, "eos"), (project, "pipelines")):
-            for path in sorted((base / name).rglob("*.py")):
-                archive.write(path, path.relative_to(base))
-    unfinished.replace(target)
-    return target
-
-
 def _log_settings(project: Path) -> Path:
     own = project / "conf" / "log4j2.properties"
     return own if own.exists() else CHECKOUT / "conf" / "log4j2.properties"
-
-
-def _take_out(options: Sequence[str], joined: dict[str, list[str]]) -> list[str]:
-    """Move the values of the joined lists out of the user's words; returns the other words."""
-    rest, words = [], iter(options)
-    for word in words:
-        key, equals, value = word.partition("=")
-        if key in _JOINED:
-            joined[key] += (value if equals else next(words, "")).split(",")
-        else:
-            rest.append(word)
-    return rest

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import zipfile
+from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from eos.errors import UsageError
-from eos.launch import spark
+from eos.launch import shipping, spark
 from eos.launch.options import parse, project_of
 from eos.launch.spark import Spark, master_of
 
@@ -66,10 +72,15 @@ def test_the_users_master_is_found_however_it_is_written(
     assert master_of(words) == master
 
 
-def built(options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def built(
+    options: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    conf: Mapping[str, str] = MappingProxyType({"spark.ui.enabled": "false"}),
+) -> list[str]:
     monkeypatch.setattr(spark, "ensure", lambda *_: {"spark": [Path("/j/a.jar")]})
+    monkeypatch.setattr(shipping, "packages_zip", lambda: Path("/c/packages.zip"))
     here = Spark(Path("/s"), is_installed=False)
-    conf = {"spark.ui.enabled": "false"}
     return spark.command(here, ["p.yaml"], "local[*]", conf, options, tmp_path, tmp_path)
 
 
@@ -98,9 +109,151 @@ def test_the_users_jars_are_added_to_ours(tmp_path: Path, monkeypatch: pytest.Mo
     assert words.count("--jars") == 1
 
 
+def after(option: str, words: list[str]) -> list[str]:
+    return [following for word, following in pairwise(words) if word == option]
+
+
+def test_the_packages_go_to_workers_that_have_python_and_spark_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    words = built(["--master", "spark://x:7077"], tmp_path, monkeypatch)
+    assert after("--archives", words) == ["/c/packages.zip#eos_packages"]
+    assert "spark.executorEnv.PYTHONPATH=eos_packages" in after("--conf", words)
+    assert "--archives" not in built(["--master", "local-cluster[2,1,1024]"], tmp_path, monkeypatch)
+
+
+def test_what_the_user_ships_goes_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Profile, --conf and option: spark-submit would take one of them, and drop the others."""
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    conf = {"spark.archives": "/p.zip", "spark.jars": "/p.jar"}
+    options = ["--master", "spark://x:7077", "--conf", "spark.archives=/c.zip#c"]
+    options += ["--archives=/o.zip", "-c", "spark.executorEnv.PYTHONPATH=lib", "--jars", "/o.jar"]
+    words = built([*options, "--py-files", "/o.py"], tmp_path, monkeypatch, conf)
+    archives = ["/c/packages.zip#eos_packages", "/p.zip", "/c.zip#c", "/o.zip"]
+    assert after("--archives", words) == [",".join(archives)]
+    assert after("--jars", words) == ["/j/a.jar,/p.jar,/o.jar"]
+    assert after("--py-files", words)[0].endswith(",/o.py")
+    assert after("--conf", words) == ["spark.executorEnv.PYTHONPATH=eos_packages:lib"]
+
+
+@pytest.mark.parametrize("is_variable", [True, False])
+def test_executors_with_an_environment_of_the_users_get_no_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_variable: bool
+) -> None:
+    python = "./mine/bin/python"
+    monkeypatch.setenv("PYSPARK_PYTHON", python if is_variable else "")
+    conf = {} if is_variable else {"spark.pyspark.python": python}
+    options = ["--master", "yarn", "--archives", "/mine.tar.gz#mine"]
+    words = built(options, tmp_path, monkeypatch, conf)
+    assert after("--archives", words) == ["/mine.tar.gz#mine"]
+    # Spark would start the driver with it, too.
+    assert is_variable or f"spark.pyspark.driver.python={sys.executable}" in after("--conf", words)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--deploy-mode", "cluster"],
+        ["--deploy-mode=cluster"],
+        ["--conf", "spark.submit.deployMode=cluster"],
+    ],
+    ids=["two words", "one word", "setting"],
+)
+def test_a_driver_in_the_cluster_is_refused(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match="--deploy-mode is cluster"):
+        built(options, tmp_path, monkeypatch)
+
+
+def test_the_workers_python_is_of_the_drivers_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    here = Spark(Path("/s"), is_installed=False)
+
+    def python(master: str) -> str:
+        found = spark.environment(here, Path("/java"), master, Path("/l"), Path("/p"))
+        return found["PYSPARK_PYTHON"]
+
+    assert python("local-cluster[2,1,1024]") == sys.executable
+    assert python("spark://x:7077") == f"python3.{sys.version_info[1]}"
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    assert python("yarn") == "/opt/python"
+
+
+def test_a_module_in_a_folder_that_is_no_package_is_found_in_the_zip(tmp_path: Path) -> None:
+    module = tmp_path / "pipelines" / "mine" / "late.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("FOUND = 7\n")
+    archive = shipping.eos_zip(tmp_path / "ship", tmp_path)
+    program = (
+        "import eos.errors, pipelines.mine.late as late; print(eos.errors.__file__, late.FOUND)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program],
+        env={"PYTHONPATH": str(archive)},
+        cwd=tmp_path / "ship",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == f"{archive}/eos/errors.py 7\n", done.stderr
+
+
+def test_what_was_shipped_once_is_not_changed_and_what_nobody_holds_goes(tmp_path: Path) -> None:
+    """An executor that starts later fetches it again. Four changes, one made while we hold all."""
+    module = tmp_path / "pipelines" / "mine.py"
+    module.parent.mkdir()
+    program = (
+        "import sys; from pathlib import Path; from eos.launch import shipping;"
+        "print(shipping.eos_zip(Path(sys.argv[1]), Path(sys.argv[2])))"
+    )
+
+    def shipped(number: int) -> Path:
+        """By a process that has ended, so that it holds nothing."""
+        module.write_text(f"NUMBER = {number}\n")
+        command = [sys.executable, "-c", program, str(tmp_path / "ship"), str(tmp_path)]
+        environment = {**os.environ, "PYTHONPATH": str(shipping.CHECKOUT)}
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+        return Path(done.stdout.decode().strip())
+
+    module.write_text("NUMBER = 1\n")
+    held = shipping.eos_zip(tmp_path / "ship", tmp_path)
+    before = held.read_bytes()
+    assert shipped(1) == held
+    others = [shipped(number) for number in range(2, 6)]
+    assert held.read_bytes() == before
+    left = sorted(path.name for path in (tmp_path / "ship").glob("*.zip"))
+    assert left == sorted(path.name for path in (held, *others[-3:]))
+
+
 def test_a_spark_home_without_a_spark_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     with pytest.raises(UsageError, match="no bin/spark-submit"):
         spark.find_spark()
+
+
+@pytest.mark.parametrize(
+    ("jar", "is_refused"),
+    [
+        ("spark-core_2.13-4.2.1.jar", False),
+        ("spark-core_2.13-4.1.1.jar", True),
+        ("spark-core_2.12-3.5.3.jar", True),
+    ],
+)
+def test_a_spark_home_of_another_version_is_refused(
+    jar: str, is_refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("bin/spark-submit", f"jars/{jar}"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    if is_refused:
+        with pytest.raises(UsageError, match=r"needs 4\.2\.0 for Scala 2\.13"):
+            spark.find_spark()
+    else:
+        assert spark.find_spark() == Spark(tmp_path, is_installed=True)
