@@ -1,0 +1,105 @@
+"""Which ranges of one epoch are appended, for all producers at once, without a loop over records.
+
+A segment is what one producer sent to one partition in one epoch, in order. Where a state moves on
+is a chain: behind a range that was appended comes the first later one that begins where it ended
+(or, where gaps are accepted, at or above that). Those pointers are found by searching sorted
+arrays, and the chain from a segment's head is marked by doubling them: log n steps for n records.
+
+All numbers here are distances from a segment's anchor, so that plain comparisons are right: the
+caller keeps away segments that reach around a quarter of the circle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Ordered by segment, then by arrival. `is_kept`: a range of the state before, appended then.
+    The first element of each segment is kept, or it opened the epoch; `is_start` is where the
+    search begins: the last kept one, or the opener."""
+
+    segment: Ints
+    first: Ints
+    last: Ints
+    is_kept: Flags
+    is_start: Flags
+
+    def __len__(self) -> int:
+        return len(self.segment)
+
+
+def applied(chain: Chain, *, accepts_gaps: bool) -> Flags:
+    """Which elements the state takes in."""
+    done = chain.is_kept | chain.is_start
+    follows = np.ones(len(chain), np.bool_)
+    follows[1:] = chain.first[1:] == chain.last[:-1] + 1
+    odd = ~follows & ~done
+    if not odd.any():
+        return np.ones(len(chain), np.bool_)
+    # Only segments in which something does not simply follow: most have nothing of the kind.
+    number: Ints = np.concatenate(([0], np.cumsum(np.diff(chain.segment) != 0)))
+    is_odd = np.zeros(int(number[-1]) + 1, np.bool_)
+    is_odd[number[odd]] = True
+    searched = is_odd[number]
+    found: Flags = ~searched
+    at = np.flatnonzero(searched)
+    segment, first, last = number[at], chain.first[at], chain.last[at]
+    behind = (_at_or_above if accepts_gaps else _exactly)(segment, first, last)
+    found[at] = _marked(behind, chain.is_start[at], segment) | chain.is_kept[at]
+    return found
+
+
+def _exactly(segment: Ints, first: Ints, last: Ints) -> Ints:
+    """For each element the next one of its segment that begins where it ended; else the length."""
+    count = len(first)
+    low = min(int(first.min()), int(last.min()))
+    span = max(int(first.max()), int(last.max())) - low + 3
+    begins = segment * span + (first - low)
+    wanted = segment * span + (last + 1 - low)
+    values, place = np.unique(begins, return_inverse=True)
+    index = np.arange(count, dtype=np.int64)
+    order = np.lexsort((index, place))
+    ranked = place[order] * count + index[order]
+    value = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
+    at = np.searchsorted(ranked, value * count + index, side="right")
+    at_most = np.minimum(at, count - 1)
+    is_there = (values[value] == wanted) & (at < count) & (place[order[at_most]] == value)
+    return np.where(is_there, order[at_most], count)
+
+
+def _at_or_above(segment: Ints, first: Ints, last: Ints) -> Ints:
+    """For each element the next one of its segment that begins above its end; else the length."""
+    count = len(first)
+    levels = [first]
+    while 2 ** len(levels) <= count:
+        half, before = 2 ** (len(levels) - 1), levels[-1]
+        levels.append(np.maximum(before[:-half], before[half:]))
+    end = np.searchsorted(segment, segment, side="right")
+    at = np.arange(1, count + 1, dtype=np.int64)
+    for level in range(len(levels) - 1, -1, -1):
+        size, highest = 2**level, levels[level]
+        fits = at + size <= end
+        passes = fits & (highest[np.where(fits, at, 0)] <= last)
+        at = np.where(passes, at + size, at)
+    return np.where(at < end, at, count)
+
+
+def _marked(behind: Ints, starts: Flags, segment: Ints) -> Flags:
+    """All that is reached from the starts."""
+    count = len(behind)
+    longest = int(np.bincount(segment).max())
+    jumps = [np.append(behind, count)]
+    while 2 ** len(jumps) < longest:
+        jumps.append(jumps[-1][jumps[-1]])
+    reached = np.append(starts, False)
+    for jump in reversed(jumps):
+        reached[jump[np.flatnonzero(reached)]] = True
+    return reached[:count]

@@ -1,0 +1,137 @@
+"""Each row of the table of verdicts, the wrap, epochs and expiry; docs/audit.md says the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from eos.audit import producer_table
+from eos.audit.producer_batch import decide_all
+from eos.audit.producer_state import (
+    IDLE_MS,
+    KAFKA,
+    KAFKA_ANSWERS,
+    Event,
+    Range,
+    Rules,
+    State,
+    Verdict,
+    after,
+    decide,
+    is_expired,
+    marked,
+)
+
+TOP = 2**31 - 1
+DOCS = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
+
+
+def sent(*ranges, epoch=3, rules=KAFKA):
+    state = None
+    for first, last in ranges:
+        one = Event(epoch, first, last)
+        state = after(state, one, decide(state, one, rules), rules)
+    return state
+
+
+SEVEN = [(n * 10, n * 10 + 9) for n in range(7)]
+
+
+@pytest.mark.parametrize(
+    ("ranges", "event", "verdict"),
+    [
+        (SEVEN, Event(3, 70, 74), "appended"),
+        (SEVEN, Event(3, 30, 39), "duplicate"),  # an exact range
+        (SEVEN, Event(3, 33, 33), "duplicate"),  # inside a retained one
+        (SEVEN, Event(3, 38, 41), "duplicate"),  # across two of them
+        (SEVEN, Event(3, 0, 9), "duplicate"),  # below those retained
+        (SEVEN, Event(3, 68, 72), "late"),  # a part is new
+        (SEVEN, Event(3, 71, 71), "gap"),
+        (SEVEN, Event(2, 70, 70), "fenced"),
+        (SEVEN, Event(2, 0, 0), "fenced"),
+        (SEVEN, Event(4, 0, 5), "appended"),
+        (SEVEN, Event(4, 70, 75), "gap"),
+        ([], Event(9, 0, 0), "appended"),
+        ([], Event(9, 1, 1), "unknown_producer"),
+        ([(5, 6)], Event(3, 7, 7), "appended"),
+        ([(5, 6)], Event(3, 4, 4), "late"),  # it began above: nobody knows
+        ([(TOP - 1, TOP)], Event(3, 0, 2), "appended"),
+        ([(TOP - 1, TOP)], Event(3, 1, 2), "gap"),
+        ([(TOP - 1, 3)], Event(3, 4, 4), "appended"),
+        ([(TOP - 1, 3)], Event(3, TOP, 1), "duplicate"),
+    ],
+)
+def test_a_verdict(ranges, event, verdict):
+    assert decide(sent(*ranges), event).value == verdict
+
+
+def test_below_what_is_retained_nothing_is_proven_where_a_sequence_is_spread_over_partitions():
+    spread = Rules(is_ordered=False)
+    assert decide(sent(*SEVEN), Event(3, 20, 29), spread) is Verdict.DUPLICATE
+    assert decide(sent(*SEVEN), Event(3, 0, 9), spread) is Verdict.LATE
+
+
+def test_how_many_ranges_are_retained_can_be_chosen():
+    for kept in (1, 5, 7):
+        spread = Rules(kept, is_ordered=False)
+        state = sent(*SEVEN, rules=spread)
+        found = [decide(state, Event(3, *each), spread).value for each in SEVEN]
+        assert found == ["late"] * (7 - kept) + ["duplicate"] * kept
+
+
+def test_what_is_refused_changes_nothing_and_an_accepted_gap_is_remembered_as_a_hole():
+    state = sent((0, 2))
+    assert after(state, Event(3, 5, 6), Verdict.GAP) is state
+    accepts = Rules(accepts=frozenset({Verdict.GAP}))
+    state = after(state, Event(3, 5, 6), Verdict.GAP, accepts)
+    assert state is not None
+    assert state.ranges == (Range(0, 2), Range(5, 6))
+    assert decide(state, Event(3, 1, 1), accepts) is Verdict.DUPLICATE
+    assert decide(state, Event(3, 3, 3), accepts) is Verdict.LATE  # it never came
+
+
+def test_a_marker_of_the_next_epoch_forgets_the_ranges_and_one_of_the_same_does_not():
+    state = sent((0, 9))
+    assert marked(state, 3, 7) == state._replace(at_ms=7)
+    assert marked(state, 2) is state
+    opened = marked(state, 4)
+    assert decide(opened, Event(3, 10, 10)) is Verdict.FENCED
+    assert decide(opened, Event(4, 10, 10)) is Verdict.GAP
+    assert decide(opened, Event(4, 0, 0)) is Verdict.APPENDED
+
+
+def test_an_idle_producer_is_forgotten():
+    state = State(1, (Range(0, 0),), 1, at_ms=5)
+    assert not is_expired(state, 5 + IDLE_MS - 1)
+    assert is_expired(state, 5 + IDLE_MS)
+    columns = dict.fromkeys(("epoch", "first", "last"), pa.array([0, 0]))
+    events = pa.table(
+        {"producer": ["a", "b"], "partition": [0, 0], **columns, "at_ms": pa.array([5, 6])}
+    )
+    left = producer_table.without_idle(decide_all(events).states, 5 + IDLE_MS)
+    assert left.column("producer").to_pylist() == ["b"]
+
+
+@pytest.mark.parametrize("event", [Event(-1, 0, 0), Event(2**15, 0, 0), Event(0, -1, 0)])
+def test_what_is_no_sequence_is_refused(event):
+    with pytest.raises(ValueError, match="expected 0 to"):
+        decide(None, event)
+    values = {name: pa.array([value]) for name, value in event._asdict().items()}
+    with pytest.raises(ValueError, match="expected 0 to"):
+        decide_all(pa.table({"producer": ["a"], "partition": [0], **values}))
+
+
+def test_rows_of_nobody_are_refused():
+    columns = {name: pa.array([0]) for name in Event._fields}
+    nobody = pa.table({"producer": pa.array([None], pa.string()), "partition": [0], **columns})
+    with pytest.raises(ValueError, match="producer is null"):
+        decide_all(nobody)
+
+
+def test_the_docs_say_what_kafka_answers_to_each_verdict():
+    rows = re.findall(r"^\| `([a-z_]+)` \| ([0-9, ]+) \|", DOCS, re.MULTILINE)
+    told = {Verdict(verdict): {int(code) for code in codes.split(",")} for verdict, codes in rows}
+    assert told == KAFKA_ANSWERS
