@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from eos.cli.recover import recover
@@ -198,17 +198,19 @@ class Past:
     # --- what an operator does to Kafka -----------------------------------------------------------
 
     def delete_topic(self, name: str) -> None:
+        """Returns when the broker's own metadata lacks it: that follows the answer."""
         self.admin.delete_topics([name])[name].result(WAIT_S)
+        self._wait_known(name, is_there=False)
 
     def create_topic(self, name: str, partitions: int = 0) -> None:
-        """Tried again: one that was just deleted may be there for a moment."""
+        outside.create_topics(self.bootstrap, partitions or self.topics[name], name)
+        self._wait_known(name, is_there=True)
+
+    def _wait_known(self, name: str, *, is_there: bool) -> None:
         give_up_at = time.monotonic() + WAIT_S
-        while True:
-            try:
-                return outside.create_topics(self.bootstrap, partitions or self.topics[name], name)
-            except KafkaException:
-                assert time.monotonic() < give_up_at, f"{name} can't be created again"
-                time.sleep(0.1)
+        while (name in outside.topics(self.bootstrap)) is not is_there:
+            assert time.monotonic() < give_up_at, f"{name}: still {is_there=}"
+            time.sleep(0.02)
 
     def truncate(self, topic: str, partition: int, before: int) -> None:
         asked = [TopicPartition(topic, partition, before)]
