@@ -21,7 +21,6 @@ from eos.recover.cluster import addresses
 from eos.recover.explain import explain
 from eos.recover.findings import Command, command_of
 from eos.recover.words import as_json, lines
-from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire
 
 _ABOUT = """\
@@ -108,7 +107,7 @@ def _reached(options: argparse.Namespace) -> Iterator[tuple[Plan, Wire]]:
     profile = load_profile(options.profile, pipeline.project_root)
     with addresses(profile) as bootstrap:
         planned = plan(pipeline, profile, bootstrap, ())
-        with closing(Wire(KafkaSettings(bootstrap))) as wire:
+        with closing(Wire(planned.kafka)) as wire:
             yield planned, wire
 
 

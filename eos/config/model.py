@@ -21,6 +21,7 @@ from pydantic import (
 
 from eos.config.base import SettingText, Strict
 from eos.config.cases import Case
+from eos.config.security import Security
 from eos.config.sink import Sink
 from eos.config.source import KafkaSource, Source
 from eos.config.transform import Steps
@@ -140,9 +141,16 @@ class PipelineFile(Strict):
 
 
 class KafkaProfile(Strict):
-    """No `bootstrap`: an embedded broker is started."""
+    """No `bootstrap`: an embedded broker is started, which asks nobody who he is."""
 
     bootstrap: Addresses | None = None
+    security: Security | None = None
+
+    @model_validator(mode="after")
+    def _is_of_a_cluster(self) -> KafkaProfile:
+        if self.security is not None and self.bootstrap is None:
+            raise ValueError("expected `bootstrap` beside `security`: an embedded broker has none")
+        return self
 
 
 class SparkProfile(Strict):

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from eos.config import base, model, transform
+from eos.config import base, model, security, transform
 from eos.errors import UsageError
 
 Location = tuple[str | int, ...]
@@ -22,6 +22,8 @@ _PATTERNS = {
     transform.FUNCTION_PATTERN: "a function as `package.module:function`",
     model.ADDRESS_PATTERN: "an address as `host:port`",
     base.IDENTIFIER_PATTERN: "a name of letters, digits and `_` that begins with no digit",
+    security.FILE_PATTERN: "an absolute path without `:`, `$`, `{` and `}`",
+    security.USER_PATTERN: "a name without spaces, quotes, backslashes and `$`",
     model.PREFIX_PATTERN: "a prefix of letters, digits, `.`, `_` and `-`, at most 64 of them",
 }
 _KINDS = {
@@ -133,6 +135,7 @@ def _problem(
     if is_key:
         location = location[:-1]
     got = f", got `{location[-1]}`" if is_key else _got(places, location)
+    got = "" if kind == "secret" else got  # it may be the secret itself
     told = f"{_expected(root, kind, location, context, message)}{got}"
     if kind == "literal_error":
         options = re.findall(r"'([^']*)'", str(context["expected"]))

@@ -208,6 +208,8 @@ def _settings(node: Node, everyone: Sequence[Node], extra: Mapping[str, str]) ->
     replicas = min(len(everyone), 3)
     in_sync = max(1, replicas - 1)
     client = f"PLAINTEXT://{HOST}:{node.ports.client}"
+    # More listeners, such as one with TLS, stand beside the one that everything here uses.
+    more = ",".join(filter(None, (client, extra.get("listeners"))))
     voters = ",".join(f"{one.number}@{HOST}:{one.ports.controller}" for one in everyone)
     return {
         "process.roles": "broker,controller",
@@ -215,8 +217,7 @@ def _settings(node: Node, everyone: Sequence[Node], extra: Mapping[str, str]) ->
         # Voters by configuration: ports may then change between two starts of the cluster.
         "controller.quorum.voters": voters,
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"{client},CONTROLLER://{HOST}:{node.ports.controller}",
-        "advertised.listeners": client,
+        "advertised.listeners": more,
         "log.dirs": str(node.data),
         # A topic that nobody declared is a mistake, not a topic.
         "auto.create.topics.enable": "false",
@@ -241,4 +242,5 @@ def _settings(node: Node, everyone: Sequence[Node], extra: Mapping[str, str]) ->
         "background.threads": "2",
         "log.cleaner.dedupe.buffer.size": str(4 << 20),
         **extra,
+        "listeners": f"{more},CONTROLLER://{HOST}:{node.ports.controller}",
     }

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 from eos.encode.stage import SinkSpec
 from eos.plan.names import Names
 from eos.plan.outputs import Outputs, outputs
+from eos.plan.security import kafka_settings
 from eos.read.decode import Decode, Format
+from eos.transaction.settings import KafkaSettings
 
 if TYPE_CHECKING:
     from eos.config.model import PipelineFile, Profile
+    from eos.config.security import Security
     from eos.config.source import KafkaSource, Read, Source
     from eos.transform.functions import Transform
 
@@ -46,6 +49,12 @@ class Plan:
     outputs: Outputs = field(default_factory=lambda: Outputs({}, (), is_filtered=False))
     parallelism: int = 1
     message_bytes_max: Mapping[str, int] = field(default_factory=dict)
+    security: Security | None = None
+
+    @property
+    def kafka(self) -> KafkaSettings:
+        """How driver and writers reach the cluster."""
+        return kafka_settings(self.bootstrap, self.security)
 
     @property
     def source_topics(self) -> tuple[str, ...]:
@@ -101,6 +110,7 @@ def plan(
         transaction_timeout_ms=pipeline.transaction.timeout_ms,
         deployment=profile.deployment_name,
         decode=decode(pipeline.source),
+        security=profile.kafka.security,
     )
 
 

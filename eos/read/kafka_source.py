@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from eos.errors import UsageError
@@ -27,6 +27,7 @@ class KafkaSource:
     partitions_min: int | None
     starts: Mapping[TopicPartition, int]
     pattern: str | None = None
+    security: Mapping[str, str] = field(default_factory=dict)  # options of Kafka's Java client
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """The streaming frame: key, value, headers, and each record's coordinates."""
@@ -51,6 +52,8 @@ class KafkaSource:
             # Deleted before it was read: stop, never skip.
             .option("failOnDataLoss", "true")
         )
+        for name, value in self.security.items():
+            reader = reader.option(f"kafka.{name}", value)
         if self.partitions_min:
             reader = reader.option("minPartitions", self.partitions_min)
         return reader.load()

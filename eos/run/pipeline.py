@@ -23,6 +23,7 @@ from eos.observe import events
 from eos.observe.bus import Bus
 from eos.observe.console import Console
 from eos.plan.plan import Plan, plan
+from eos.plan.security import source_options
 from eos.read.files import files_for
 from eos.read.kafka_source import KafkaSource
 from eos.read.offset_log import Checkpoint
@@ -42,7 +43,6 @@ from eos.run.stopping import Stopping
 from eos.run.take import still_ours, take
 from eos.transaction.ledger_record import Ends
 from eos.transaction.micro_batch import MicroBatches
-from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire
 from eos.transform.functions import load
 
@@ -87,7 +87,7 @@ def run(
         if stopping.is_asked:
             return
         bus.subscribe(Console())
-        with closing(Wire(KafkaSettings(planned.bootstrap))) as wire:
+        with closing(Wire(planned.kafka)) as wire:
             _Run(spark, wire, planned, bus, crash, stopping, lock).through(take_over)
 
 
@@ -133,6 +133,7 @@ class _Run:
             partitions_min=planned.source.min_partitions,
             starts=starts,
             pattern=planned.source.pattern,
+            security=source_options(planned.security),
         ).stream(self.spark)
 
     def _owned(

@@ -10,23 +10,23 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import ssl
 import struct
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from kafka import errors as kafka_errors
 from kafka.net.selector import NetworkSelector
 
 from eos.deadline import Deadline
-from eos.errors import EosError, KafkaRefusedError, UnsupportedBrokerError
+from eos.errors import EosError, UnsupportedBrokerError
 from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import shared
 from eos.transaction.wire.manager import DIRECT, Manager
 from eos.transaction.wire.options import security_options
 from eos.transaction.wire.pending import Pending
+from eos.transaction.wire.refusal import refusal, words_of
 
 Node = int | str  # a broker's id, or "bootstrap-<n>"
 
@@ -35,9 +35,6 @@ _CLOSE_MS = 5_000
 _PAUSE_STEP_S = 0.01
 _FLUSH_STEP_S = 0.001
 _RESPONSE_BYTES_MAX = 128 * 1024 * 1024
-
-# The peer hung up, or the time was up: another try may do.
-_TLS_UNFINISHED = (ssl.SSLEOFError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 _numbers = itertools.count(1)
 
@@ -63,6 +60,7 @@ class Connections:
     def __init__(self, settings: KafkaSettings) -> None:
         _be_quiet()
         security = security_options(settings)  # may refuse: before anything is open
+        self._settings = settings
         name = f"{settings.client_id}-{next(_numbers)}"
         self._net = NetworkSelector(client_id=name, slow_task_threshold_secs=0)
         self._manager = Manager(
@@ -205,7 +203,7 @@ class Connections:
             _fail_all(lane, error)
             return
         except kafka_errors.KafkaError as error:
-            _lose_all(lane, f"{self.address(lane.node)}: {_words(error)}")
+            _lose_all(lane, f"{self.address(lane.node)}: {words_of(error)}")
             return
         if connection is None:  # its time was up while the connection was paused
             lane.queue.popleft().lose("the broker throttled the connection until the deadline")
@@ -235,7 +233,7 @@ class Connections:
             # Not a matter of the network: the request could not be encoded.
             pending.fail(error)
             return
-        future.add_errback(lambda error: pending.lose(_words(error)))
+        future.add_errback(lambda error: pending.lose(words_of(error)))
         if pending.on_sent is None:
             future.add_callback(pending.succeed)
             return
@@ -285,10 +283,10 @@ class Connections:
         except Exception as error:
             connection.close(error)
             self._manager.update_backoff(node)
-            lane.failure = _words(error)
-            refusal = _refusal(error, self.address(node))
-            if refusal is not None:
-                raise refusal from error
+            lane.failure = words_of(error)
+            refused = refusal(error, self.address(node), self._settings)
+            if refused is not None:
+                raise refused from error
             raise kafka_errors.KafkaConnectionError(lane.failure) from error
         return connection
 
@@ -308,54 +306,6 @@ def _lose_all(lane: _Lane, cause: str) -> None:
 def _fail_all(lane: _Lane, error: EosError) -> None:
     while lane.queue:
         lane.queue.popleft().fail(error)
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    for _ in range(10):
-        if error is None:
-            return
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def _words(error: BaseException) -> str:
-    words = " ".join(str(error).split()) or type(error).__name__
-    return words.removeprefix("KafkaConnectionError: ")
-
-
-def _refusal(error: BaseException, address: str) -> EosError | None:
-    """The error of a connection that trying again will not mend, else None."""
-    for cause in _causes(error):
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return KafkaRefusedError(
-                f"the certificate of {address} does not hold: {cause.verify_message}",
-                hint="is ssl_cafile the authority that signed it, and the host name in it?",
-                address=address,
-            )
-        if isinstance(cause, ssl.SSLError) and not isinstance(cause, _TLS_UNFINISHED):
-            return KafkaRefusedError(
-                f"no TLS session with {address}: {cause.reason or cause}",
-                hint="is this the broker's TLS port, and does it ask for a client certificate?",
-                address=address,
-            )
-        if isinstance(
-            cause,
-            kafka_errors.SaslAuthenticationFailedError
-            | kafka_errors.UnsupportedSaslMechanismError
-            | kafka_errors.IllegalSaslStateError
-            | kafka_errors.AuthorizationError,
-        ):
-            return KafkaRefusedError(
-                f"{address} refused the login: {_words(cause)}",
-                hint="check the user, the password and the mechanism",
-                address=address,
-            )
-        if isinstance(cause, FileNotFoundError | PermissionError | ValueError | TypeError):
-            return KafkaRefusedError(
-                f"the security settings for {address} can't be used: {_words(cause)}",
-                address=address,
-            )
-    return None
 
 
 def _not_offered(

@@ -1,7 +1,9 @@
-"""kafka-python's connection manager, made to close what it opened when a connection fails.
+"""kafka-python's connection manager, made to close what it opened when a connection fails, and to
+hear what a broker says before it hangs up.
 
-The library leaves a socket whose connection or TLS handshake failed to the garbage collector, and
-waits for the end of a TLS handshake for ever.
+The library leaves a socket whose connection or TLS handshake failed to the garbage collector,
+waits for the end of a TLS handshake for ever, and throws away what was read together with the end
+of the connection.
 """
 
 from __future__ import annotations
@@ -30,7 +32,25 @@ class _Socket(KafkaNetSocket):  # type: ignore[misc]
             raise
 
 
+def _without_loss(read: tuple[bytes, Exception | None]) -> tuple[bytes, Exception | None]:
+    """What was read, first. The end of the connection is still there at the next look.
+
+    A broker that refuses a login says so and hangs up: both may be read at once, and with the
+    first thrown away a wrong password looks like a network that fails.
+    """
+    data, error = read
+    return (data, None) if data else (data, error)
+
+
+class _TcpTransport(KafkaTCPTransport):  # type: ignore[misc]
+    def _sock_recv(self) -> tuple[bytes, Exception | None]:
+        return _without_loss(super()._sock_recv())
+
+
 class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]
+    def _sock_recv(self) -> tuple[bytes, Exception | None]:
+        return _without_loss(super()._sock_recv())
+
     def write(self, data: Any) -> None:
         # TLS takes 16 KiB at a time, and the base cuts each off the rest: a copy unless a view.
         super().write(memoryview(data))
@@ -60,7 +80,7 @@ class Manager(KafkaConnectionManager):  # type: ignore[misc]
             timeout_at=timeout_at,
         )
         if not self.ssl_enabled:
-            return KafkaTCPTransport(self._net, sock, host=node.host)
+            return _TcpTransport(self._net, sock, host=node.host)
         options = {key: value for key, value in self.config.items() if key.startswith("ssl_")}
         try:
             transport = _TlsTransport(self._net, sock, host=node.host, **options)

@@ -1,15 +1,20 @@
-"""From the settings' security names to kafka-python's options."""
+"""From the settings' security names to kafka-python's options. Secrets are read here."""
 
 from __future__ import annotations
 
 import importlib
+import socket
+from pathlib import Path
 from typing import Any
 
 from kafka.net.manager import KafkaConnectionManager
 
 from eos.errors import UsageError
+from eos.secret import reveal
 from eos.transaction.settings import KafkaSettings
 
+_SECRETS = ("sasl_plain_password", "ssl_password")
+_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
 _FLAGS = {"true": True, "false": False}
 
 
@@ -31,11 +36,29 @@ def security_options(settings: KafkaSettings) -> dict[str, Any]:
             if value.lower() not in _FLAGS:
                 raise UsageError(f"ssl_check_hostname is {value!r}: say true or false")
             options[name] = _FLAGS[value.lower()]
+        elif name in _SECRETS:
+            options[name] = reveal(value)
+        elif name in _FILES:
+            _require_file(name, Path(value))
+            options[name] = value
         elif name == "sasl_oauth_token_provider":
             options[name] = _load(value)
         else:
             options[name] = value
     return options
+
+
+def _require_file(name: str, path: Path) -> None:
+    """The library's own error says neither which file nor on which machine."""
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise UsageError(
+            f"the file {path} ({name}) can't be read on {socket.gethostname()}: {error.strerror}",
+            hint="kafka.security names it; it must be on each machine that runs a part of the "
+            "pipeline, driver and executors, under this path",
+            path=str(path),
+        ) from error
 
 
 def _load(path: str) -> Any:

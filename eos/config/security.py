@@ -1,0 +1,118 @@
+"""How a pipeline shows who it is to Kafka: one block for Spark's source, driver and executors."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic_core import PydanticCustomError
+
+from eos.config.base import Strict
+from eos.config.variables import Filled
+from eos.secret import PATH_PATTERN, REFERENCE_PATTERN, file_of, is_reference, read_file
+
+FILE_PATTERN = f"^{PATH_PATTERN}$"
+USER_PATTERN = r"^[^\s\"\\$]{1,200}$"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+# Kafka's Java client takes the text as it is, between quotes.
+_BREAKS_QUOTES = re.compile(r"[\"\\]")
+_TLS, _SASL = {"SSL", "SASL_SSL"}, {"SASL_SSL", "SASL_PLAINTEXT"}
+
+
+def _refuse(words: str) -> PydanticCustomError:
+    """Of a kind whose value is not told: it may be the secret itself."""
+    return PydanticCustomError("secret", "{words}", {"words": f"expected {words}"})
+
+
+def _reference(value: object) -> object:
+    """What stands in the file, after a look at what it means."""
+    if value is None:
+        return value
+    written = value.written if isinstance(value, Filled) else value
+    if not isinstance(written, str) or not is_reference(written):
+        raise _refuse(
+            "`${VAR}` or `${file:/absolute/path}`, alone: a secret does not stand in a profile, "
+            "nor does a default for it"
+        )
+    if isinstance(value, Filled):
+        _require_one_line(value)
+    return written
+
+
+def _require_one_line(found: Filled) -> None:
+    path = file_of(found.written)
+    exact = read_file(path) if path is not None else str(found)
+    if not exact:
+        raise _refuse(f"a secret, and {found.written} is empty")
+    if _CONTROL.search(exact):
+        raise _refuse(
+            f"one line without its end in {found.written}: Kafka's Java client takes a line break "
+            "for a part of the secret (`printf %s` writes none)"
+        )
+
+
+def _password(value: object) -> object:
+    found = _reference(value)
+    if isinstance(value, Filled) and _BREAKS_QUOTES.search(value):
+        raise _refuse(
+            f"a password without double quotes and backslashes in {found}: Kafka's Java client "
+            "can't take them from a variable or file"
+        )
+    return found
+
+
+_AS_TEXT = WithJsonSchema(
+    {"type": "string", "pattern": REFERENCE_PATTERN, "examples": ["${file:/run/secrets/kafka}"]}
+)
+Reference = Annotated[str, BeforeValidator(_reference), _AS_TEXT]
+Password = Annotated[str, BeforeValidator(_password), _AS_TEXT]
+# The same path on each machine, whatever folder a process was started in.
+PemFile = Annotated[str, Field(pattern=FILE_PATTERN)]
+
+
+class Security(Strict):
+    """Files are PEM. Without `ca`, the authorities that each machine knows are trusted."""
+
+    protocol: Literal["SSL", "SASL_SSL", "SASL_PLAINTEXT"]
+    mechanism: Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"] | None = None
+    user: Annotated[str, Field(pattern=USER_PATTERN)] | None = None
+    password: Password | None = None
+    ca: PemFile | None = None
+    certificate: PemFile | None = None
+    key: PemFile | None = None
+    key_password: Reference | None = None
+
+    @property
+    def has_tls(self) -> bool:
+        return self.protocol in _TLS
+
+    @property
+    def has_sasl(self) -> bool:
+        return self.protocol in _SASL
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Security:
+        login = {"mechanism": self.mechanism, "user": self.user, "password": self.password}
+        files = {"ca": self.ca, "certificate": self.certificate, "key": self.key}
+        for name, value in login.items():
+            if self.has_sasl and value is None:
+                raise ValueError(f"expected `{name}` beside `protocol: {self.protocol}`")
+            if not self.has_sasl and value is not None:
+                raise ValueError(
+                    f"expected no `{name}` beside `protocol: {self.protocol}`, which has no login: "
+                    "is `protocol: SASL_SSL` meant?"
+                )
+        for name, value in files.items():
+            if not self.has_tls and value is not None:
+                raise ValueError(f"expected no `{name}` beside `protocol: {self.protocol}`")
+            if name == "key" and value is not None and self.certificate is None:
+                raise ValueError("expected `certificate` beside `key`")
+        if self.key_password is not None and self.certificate is None:
+            raise ValueError("expected `certificate` beside `key_password`")
+        if self.protocol == "SASL_PLAINTEXT" and self.mechanism == "PLAIN":
+            raise ValueError(
+                "expected a SCRAM mechanism beside `protocol: SASL_PLAINTEXT`: PLAIN would send "
+                "the password for everybody to read"
+            )
+        return self

@@ -1,0 +1,115 @@
+"""A profile's security block in the words of the two Kafka clients: kafka-python's and Java's.
+
+Neither gets a secret here, only where it lies. kafka-python's is read when it connects
+(`transaction/wire/options.py`). Java's, in Spark's source, reads it by Kafka's own configuration
+providers, on whichever machine it runs: so Spark's plans, its log of events and its checkpoint hold
+`${file:...}` and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eos.errors import UsageError
+from eos.secret import file_of, variable_of
+from eos.transaction.settings import KafkaSettings
+
+if TYPE_CHECKING:
+    from eos.config.security import Security
+
+_PROVIDERS = "org.apache.kafka.common.config.provider"
+_MODULES = "org.apache.kafka.common.security"
+_OLD_KEYS = ("BEGIN RSA PRIVATE KEY", "BEGIN EC PRIVATE KEY", "BEGIN DSA PRIVATE KEY")
+
+
+def kafka_settings(
+    bootstrap: tuple[str, ...], security: Security | None, client_id: str = "eos"
+) -> KafkaSettings:
+    """For the driver, and by pickle for the writers on the executors."""
+    if security is None:
+        return KafkaSettings(bootstrap, client_id)
+    named = {
+        "security_protocol": security.protocol,
+        "sasl_mechanism": security.mechanism,
+        "sasl_plain_username": security.user,
+        "sasl_plain_password": security.password,
+        "ssl_cafile": security.ca,
+        "ssl_certfile": security.certificate,
+        "ssl_keyfile": security.key,
+        "ssl_password": security.key_password,
+    }
+    return KafkaSettings(
+        bootstrap, client_id, tuple((name, value) for name, value in named.items() if value)
+    )
+
+
+def source_options(security: Security | None) -> Mapping[str, str]:
+    """For Spark's source, to follow `kafka.`: Kafka's Java client reads the same PEM files."""
+    if security is None:
+        return {}
+    options = {
+        "security.protocol": security.protocol,
+        "config.providers": "file,env",
+        "config.providers.file.class": f"{_PROVIDERS}.DirectoryConfigProvider",
+        "config.providers.env.class": f"{_PROVIDERS}.EnvVarConfigProvider",
+    }
+    if security.ca:
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": security.ca}
+    if security.certificate:
+        key = security.key or security.certificate
+        _require_pkcs8(Path(key))
+        # By content, not by location: Java wants both in one file, others like two.
+        options |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": _content(Path(security.certificate)),
+            "ssl.keystore.key": _content(Path(key)),
+        }
+        if security.key_password:
+            options["ssl.key.password"] = _java(security.key_password)
+    if security.mechanism and security.password:
+        plain = security.mechanism == "PLAIN"
+        module = "plain.PlainLoginModule" if plain else "scram.ScramLoginModule"
+        options["sasl.mechanism"] = security.mechanism
+        options["sasl.jaas.config"] = (
+            f'{_MODULES}.{module} required username="{security.user}" '
+            f'password="{_java(security.password)}";'
+        )
+    return options
+
+
+def principal(security: Security | None) -> str:
+    """As the broker names who we are; empty where that is the subject of a certificate."""
+    if security is None:
+        return "User:ANONYMOUS"
+    if security.has_sasl:
+        return f"User:{security.user}"
+    return "" if security.certificate else "User:ANONYMOUS"
+
+
+def _java(reference: str) -> str:
+    """The same reference as Kafka's configuration providers write it."""
+    path = file_of(reference)
+    return "${env:" + variable_of(reference) + "}" if path is None else _content(path)
+
+
+def _content(path: Path) -> str:
+    return "${file:" + f"{path.parent}:{path.name}" + "}"
+
+
+def _require_pkcs8(path: Path) -> None:
+    """Python reads any PEM key, Java these only: better told here than in Spark's words."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"the key {path} can't be read: {getattr(error, 'strerror', '') or 'is it PEM?'}",
+            hint="kafka.security names it; it must be on each machine, driver and executors",
+        ) from error
+    if any(mark in text for mark in _OLD_KEYS):
+        raise UsageError(
+            f"the key {path} is PEM of an older kind, which Kafka's Java client can't read",
+            hint=f"openssl pkcs8 -topk8 -in {path} -out NEW makes one that it can; add -nocrypt "
+            "for one without a password",
+        )

@@ -1,0 +1,77 @@
+"""Where a secret lies, never what it is: it is read where it is used.
+
+What is handed around (in plans, pickles, options of Spark's source) is the reference, `${VAR}` or
+`${file:/path}`. Driver and executors each read it for themselves; Spark's source lets Kafka's own
+configuration providers do it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from eos.errors import UsageError
+
+# A path is absolute, since it must mean the same to each process, and has none of the letters that
+# end a reference in Kafka's own syntax.
+PATH_PATTERN = r"/[^:${}\x00-\x1f]*[^/:${}\x00-\x1f]"
+REFERENCE_PATTERN = r"^\$\{([A-Za-z_][A-Za-z0-9_]*|file:" + PATH_PATTERN + r")\}$"
+_REFERENCE = re.compile(REFERENCE_PATTERN)
+_BYTES_MAX = 65_536
+
+
+def file_of(reference: str) -> Path | None:
+    """The file that a reference names; None if it is a variable."""
+    inner = reference[2:-1]
+    return Path(inner.removeprefix("file:")) if inner.startswith("file:") else None
+
+
+def variable_of(reference: str) -> str:
+    return reference[2:-1]
+
+
+def is_reference(text: str) -> bool:
+    return _REFERENCE.match(text) is not None
+
+
+def reveal(reference: str, environ: Mapping[str, str] | None = None) -> str:
+    """The secret, for who uses it right now. Any other text stands for itself."""
+    if not is_reference(reference):
+        return reference
+    path = file_of(reference)
+    try:
+        if path is not None:
+            return read_file(path)
+        found = (os.environ if environ is None else environ).get(variable_of(reference))
+    except ValueError as error:
+        raise _unreadable(reference, str(error)) from error
+    if not found:
+        raise _unreadable(reference, "the environment variable is not set")
+    return found
+
+
+def read_file(path: Path) -> str:
+    """Raises ValueError, in words that say nothing of what the file holds."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_BYTES_MAX + 1)
+    except OSError as error:
+        raise ValueError(f"the file {path} can't be read: {error.strerror}") from error
+    if len(raw) > _BYTES_MAX:
+        raise ValueError(f"the file {path} is larger than {_BYTES_MAX} bytes")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"the file {path} is not UTF-8 text") from None
+
+
+def _unreadable(reference: str, why: str) -> UsageError:
+    return UsageError(
+        f"the secret {reference} is not there on {socket.gethostname()}: {why}",
+        hint="it must be on each machine that runs a part of the pipeline, driver and executors, "
+        "under this name",
+        reference=reference,
+    )

@@ -1,0 +1,221 @@
+"""The security block: what fits together, and that a secret is a reference which never prints."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from eos.config.load import load_profile
+from eos.config.model import ProfileFile
+from eos.config.security import Security
+from eos.errors import UsageError
+from eos.plan.security import kafka_settings, principal, source_options
+from eos.secret import reveal
+
+ROOT = Path(__file__).parents[2]
+SECRET = "Hunter2-planted"
+LOGIN = "protocol: SASL_SSL, mechanism: SCRAM-SHA-512, user: eos"
+
+
+def load(tmp_path: Path, block: str, **environ: str) -> ProfileFile:
+    path = tmp_path / "a.yaml"
+    path.write_text(f"kafka:\n  bootstrap: a:1\n  security: {{{block}}}\n")
+    return load_profile(str(path), tmp_path, environ)
+
+
+def security(tmp_path: Path, block: str, **environ: str) -> Security:
+    found = load(tmp_path, block, **environ).kafka.security
+    assert found is not None
+    return found
+
+
+def problem(tmp_path: Path, block: str, **environ: str) -> str:
+    with pytest.raises(UsageError) as caught:
+        load(tmp_path, block, **environ)
+    assert SECRET not in str(caught.value)
+    assert SECRET not in repr(caught.value.fields)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["variable", "file"])
+def test_a_secret_stays_where_it_is(tmp_path, kind, monkeypatch):
+    (tmp_path / "secret").write_text(SECRET)
+    monkeypatch.setenv("KAFKA", SECRET)
+    reference = "${KAFKA}" if kind == "variable" else f"${{file:{tmp_path}/secret}}"
+    profile = load(tmp_path, f'{LOGIN}, password: "{reference}"', KAFKA=SECRET)
+    found = profile.kafka.security
+    settings = kafka_settings(("a:1",), found)
+    everything = [profile, found, settings, source_options(found), profile.model_dump()]
+    for one in everything:
+        assert SECRET not in repr(one)
+        assert SECRET.encode() not in pickle.dumps(one)
+    assert SECRET not in profile.model_dump_json()
+    assert reveal(dict(settings.security)["sasl_plain_password"]) == SECRET
+
+
+def test_both_clients_are_told_the_same(tmp_path):
+    (tmp_path / "key").write_text("-----BEGIN PRIVATE KEY-----")
+    (tmp_path / "secret").write_text(SECRET)
+    found = security(
+        tmp_path,
+        f'{LOGIN}, password: "${{KAFKA}}", ca: /etc/ca.pem, certificate: /etc/crt.pem,'
+        f' key: {tmp_path}/key, key_password: "${{file:{tmp_path}/secret}}"',
+        KAFKA=SECRET,
+    )
+    assert dict(kafka_settings(("a:1",), found).security) == {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "sasl_plain_username": "eos",
+        "sasl_plain_password": "${KAFKA}",
+        "ssl_cafile": "/etc/ca.pem",
+        "ssl_certfile": "/etc/crt.pem",
+        "ssl_keyfile": f"{tmp_path}/key",
+        "ssl_password": f"${{file:{tmp_path}/secret}}",
+    }
+    options = dict(source_options(found))
+    providers = {name: options.pop(name) for name in list(options) if "providers" in name}
+    assert providers["config.providers"] == "file,env"
+    assert options == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        'username="eos" password="${env:KAFKA}";',
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": "/etc/ca.pem",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": "${file:/etc:crt.pem}",
+        "ssl.keystore.key": f"${{file:{tmp_path}:key}}",
+        "ssl.key.password": f"${{file:{tmp_path}:secret}}",
+    }
+
+
+def test_without_a_block_nothing_is_told():
+    assert kafka_settings(("a:1",), None).security == ()
+    assert source_options(None) == {}
+    assert principal(None) == "User:ANONYMOUS"
+
+
+def test_who_we_are_is_the_user_or_the_certificates_subject(tmp_path):
+    login = security(tmp_path, f"{LOGIN}, password: '${{KAFKA}}'", KAFKA=SECRET)
+    assert principal(login) == "User:eos"
+    assert principal(Security(protocol="SSL", certificate="/a.pem")) == ""
+    assert principal(Security(protocol="SSL", ca="/a.pem")) == "User:ANONYMOUS"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [SECRET, f"a${{KAFKA}}{SECRET}", f"${{KAFKA:-{SECRET}}}", f"[{SECRET}]", "123456", "$${KAFKA}"],
+)
+def test_a_secret_in_the_profile_itself_is_refused_and_not_repeated(tmp_path, written):
+    text = written if written[0] == "[" else f'"{written}"'
+    text = written if written.isdigit() else text
+    told = problem(tmp_path, f"{LOGIN}, password: {text}", KAFKA=SECRET)
+    assert "a secret does not stand in a profile" in told
+    assert "a.yaml:3:" in told
+
+
+@pytest.mark.parametrize(
+    ("secret", "told"),
+    [
+        ("", "is empty"),
+        (f"{SECRET}\n", "one line without its end"),
+        (f'{SECRET}"', "without double quotes and backslashes"),
+        (f"{SECRET}\\", "without double quotes and backslashes"),
+    ],
+)
+def test_what_java_would_not_take_is_told_at_once(tmp_path, secret, told):
+    (tmp_path / "secret").write_text(secret)
+    for reference in ("${KAFKA}", f"${{file:{tmp_path}/secret}}"):
+        found = problem(tmp_path, f'{LOGIN}, password: "{reference}"', KAFKA=secret)
+        assert told in found
+        assert reference in found
+
+
+def test_a_secret_that_is_not_there_is_told_with_its_place(tmp_path):
+    assert "`KAFKA`, which is not set" in problem(tmp_path, f'{LOGIN}, password: "${{KAFKA}}"')
+    told = problem(tmp_path, f'{LOGIN}, password: "${{file:{tmp_path}/nowhere}}"')
+    assert f"the file {tmp_path}/nowhere can't be read: No such file" in told
+
+
+@pytest.mark.parametrize(
+    ("block", "told"),
+    [
+        ("protocol: SASL_SSL, user: a, password: '${K}'", "expected `mechanism` beside"),
+        ("protocol: SASL_SSL, mechanism: PLAIN, user: a", "expected `password` beside"),
+        ("protocol: SSL, user: a", "expected no `user` beside `protocol: SSL`"),
+        ("protocol: SSL, key: /a", "expected `certificate` beside `key`"),
+        ("protocol: SSL, key_password: '${K}'", "expected `certificate` beside `key_password`"),
+        ("protocol: SSL, ca: a.pem", "expected an absolute path"),
+        ("protocol: SSL, ca: '/a:b'", "expected an absolute path"),
+        ("protocol: PLAINTEXT", "expected SSL, SASL_SSL or SASL_PLAINTEXT"),
+        ("protocol: SSL, cafile: /a", "unknown key `cafile`"),
+        (
+            "protocol: SASL_PLAINTEXT, mechanism: PLAIN, user: a, password: '${K}'",
+            "PLAIN would send the password",
+        ),
+        (
+            "protocol: SASL_PLAINTEXT, mechanism: SCRAM-SHA-256, user: a, password: '${K}', ca: /a",
+            "expected no `ca` beside",
+        ),
+    ],
+)
+def test_what_does_not_fit_together_is_told(tmp_path, block, told):
+    assert told in problem(tmp_path, block, K=SECRET)
+
+
+def test_an_embedded_broker_has_no_security(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("kafka: {security: {protocol: SSL}}\n")
+    with pytest.raises(UsageError, match="expected `bootstrap` beside `security`"):
+        load_profile(str(path), tmp_path, {})
+
+
+@pytest.mark.parametrize("kind", ["RSA", "EC"])
+def test_a_key_that_java_can_not_read_is_told_with_the_way_out(tmp_path, kind):
+    key = tmp_path / "old.key"
+    key.write_text(f"-----BEGIN {kind} PRIVATE KEY-----\n")
+    with pytest.raises(UsageError, match="older kind") as caught:
+        source_options(Security(protocol="SSL", certificate="/a.pem", key=str(key)))
+    assert f"openssl pkcs8 -topk8 -in {key}" in caught.value.hint
+    with pytest.raises(UsageError, match="the key /nowhere can't be read: No such file"):
+        source_options(Security(protocol="SSL", certificate="/nowhere"))
+
+
+def test_a_secret_that_is_missing_on_another_machine_is_told(tmp_path):
+    with pytest.raises(UsageError, match=r"the secret \$\{KAFKA\} is not there on .*not set"):
+        reveal("${KAFKA}", {})
+    with pytest.raises(UsageError, match="No such file") as caught:
+        reveal(f"${{file:{tmp_path}/nowhere}}")
+    assert "driver and executors" in caught.value.hint
+    assert reveal("any other text") == "any other text"
+
+
+def test_the_example_of_a_cluster_is_valid(tmp_path):
+    text = (ROOT / "conf" / "cluster.yaml").read_text()
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text.replace("${file:/run/secrets/", f"${{file:{tmp_path}/"))
+    (tmp_path / "kafka-password").write_text(SECRET)
+    found = load_profile(str(path), tmp_path, {}).kafka.security
+    assert found is not None
+    assert found.protocol == "SASL_SSL"
+
+
+def test_the_schema_shows_how_a_secret_is_written():
+    schema = json.loads((ROOT / "conf" / "profile.schema.json").read_text())
+    password = schema["$defs"]["Security"]["properties"]["password"]
+    assert "${file:" in json.dumps(password)
+
+
+def test_a_variable_in_another_value_is_filled_in_from_a_file(tmp_path):
+    (tmp_path / "address").write_text("b:2\n")
+    path = tmp_path / "a.yaml"
+    path.write_text(
+        dedent(f"""\
+        kafka: {{bootstrap: "${{file:{tmp_path}/address}}"}}
+        """)
+    )
+    assert load_profile(str(path), tmp_path, {}).kafka.bootstrap == ("b:2",)
