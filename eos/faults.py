@@ -8,13 +8,20 @@ a test can tell that its fault was hit.
 A transaction that is no micro-batch has the same points behind its kind: `stop.end_txn_sent`. With
 EOS_CRASH_SIGNAL=STOP the victims are paused, once, instead of killed: a zombie, if somebody else
 takes over before it is continued.
+
+EOS_TASK_FAULTS are for what dies on an executor, many in one run:
+`<batch id>/<point>:<before|after>:<worker|executor|shuffle|frozen|hung>`, with spaces between them.
+Each strikes once, in the task that comes first, and leaves a file of its name in
+EOS_TASK_FAULTS_FOLDER. Several of one micro-batch strike in its attempts, one after the other.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -34,6 +41,10 @@ POINTS = (
 KINDS = ("start", "refresh", "stop", "recovery")
 MOMENTS = ("before", "after")
 VICTIMS = ("python", "jvm", "both")
+TASK_POINTS = ("encode", "first_produce")
+# Killed: the Python worker, or the JVM that it belongs to. Removed: what the JVM has written for
+# the next stage. Paused: both, as on a machine that stands still, or the worker alone.
+TASK_VICTIMS = ("worker", "executor", "shuffle", "frozen", "hung")
 _SIGNALS = {"KILL": signal.SIGKILL, "STOP": signal.SIGSTOP}
 
 
@@ -46,13 +57,14 @@ class CrashPlan:
     driver: int = 0
     log: str = ""
     number: int = signal.SIGKILL
+    tasks: tuple[TaskFault, ...] = ()
 
     @classmethod
     def from_environment(cls) -> CrashPlan:
         """Called by the driver: the JVM that spark-submit started is its parent."""
         text = os.environ.get("EOS_CRASH_AT", "")
         if not text:
-            return cls()
+            return cls(tasks=_task_faults())
         parts = text.split(":")
         kind, dot, point = parts[0].rpartition(".")
         known = len(parts) == 3 and point in POINTS and parts[1] in MOMENTS
@@ -71,6 +83,11 @@ class CrashPlan:
                 hint="KILL, or STOP with a log: that there is one tells that the pause was made",
             )
         return cls(f"{parts[0]}:{parts[1]}", victims, driver, log, _SIGNALS[name])
+
+    def of_tasks(self, batch_id: int) -> Dies:
+        """What the tasks of an attempt get."""
+        left = (each for each in self.tasks if each.batch_id == batch_id and not each.has_struck)
+        return next(left, self)
 
     def reached(self, point: str) -> None:
         """Dies here if this is the planned point; otherwise costs one comparison."""
@@ -96,8 +113,93 @@ class CrashPlan:
             os.kill(os.getpid(), self.number)
 
 
+@dataclass(frozen=True, slots=True)
+class TaskFault:
+    """Strikes in one task of a micro-batch, once: the attempt after it goes on."""
+
+    batch_id: int
+    point: str
+    victim: str
+    folder: str
+
+    @property
+    def _mark(self) -> Path:
+        return Path(self.folder) / f"{self.batch_id}.{self.point.replace(':', '.')}.{self.victim}"
+
+    @property
+    def has_struck(self) -> bool:
+        return self._mark.exists()
+
+    def reached(self, point: str) -> None:
+        if point != self.point:
+            return
+        chain = _ancestors_to_the_jvm()
+        unfinished = self._mark.with_name(f"{self._mark.name}.{os.getpid()}")
+        unfinished.write_text(" ".join(map(str, chain)), encoding="ascii")
+        try:
+            self._mark.hardlink_to(unfinished)  # for one of all tasks
+        except FileExistsError:
+            return
+        finally:
+            unfinished.unlink()
+        if self.victim == "worker":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif self.victim == "executor":
+            os.kill(chain[-1], signal.SIGKILL)
+            os._exit(137)  # its workers live on for a moment, and may send
+        elif self.victim in {"frozen", "hung"}:
+            paused = chain if self.victim == "frozen" else chain[:1]
+            for pid in reversed(
+                paused
+            ):  # this one last; whoever continues it decides on the others
+                os.kill(pid, signal.SIGSTOP)
+            self._mark.with_name(f"{self._mark.name}.woken").touch()
+        else:
+            for data in _shuffle_files():
+                data.unlink(missing_ok=True)
+
+
+def _task_faults() -> tuple[TaskFault, ...]:
+    found = []
+    folder = os.environ.get("EOS_TASK_FAULTS_FOLDER", "")
+    pattern = f"(\\d+)/((?:{_any(TASK_POINTS)}):(?:{_any(MOMENTS)})):({_any(TASK_VICTIMS)})"
+    for text in os.environ.get("EOS_TASK_FAULTS", "").split():
+        match = re.fullmatch(pattern, text)
+        if not match or not folder:
+            raise UsageError(
+                f"EOS_TASK_FAULTS has {text!r}, EOS_TASK_FAULTS_FOLDER is {folder!r}",
+                hint=f"a folder, and faults like {pattern}",
+            )
+        found.append(TaskFault(int(match[1]), match[2], match[3], folder))
+    return tuple(found)
+
+
+def _any(words: Sequence[str]) -> str:
+    return "|".join(words)
+
+
+def _ancestors_to_the_jvm() -> list[int]:
+    """This worker, the daemon that forked it, and the executor (Linux)."""
+    chain = [os.getpid()]
+    while len(chain) < 5:
+        process = Path(f"/proc/{chain[-1]}")
+        if (process / "comm").read_text(encoding="ascii").strip() == "java":
+            return chain
+        fields = (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        chain.append(int(fields[1]))
+    raise UsageError(f"no JVM is among the ancestors of this worker: {chain}")
+
+
+def _shuffle_files() -> list[Path]:
+    roots = os.environ.get("SPARK_EXECUTOR_DIRS", "").split(os.pathsep)
+    return [path for root in roots if root for path in Path(root).rglob("shuffle_*.data")]
+
+
 class Dies(Protocol):
     """A crash plan, or what stands for it in a test without processes."""
+
+    @property
+    def point(self) -> str: ...
 
     def reached(self, point: str) -> None: ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 # A micro-batch that its offsets bound to fewer records than this runs as one task, without a
 # shuffle: below it a second task costs more time than it saves.
 ONE_TASK_RECORDS_MAX = 50_000
+_NOT_PYTHONS = ("at ", "File ", "org.", ": org.", "Caused by", "py4j.")
 _DATA_LOSS = ("OffsetOutOfRange", "failOnDataLoss", "data loss", "DATA_LOSS")
 # What a writer may take of the transaction's time; the rest is for record, offsets and end.
 _WRITER_SHARE = 0.8
@@ -168,6 +170,7 @@ class PipelineQuery:
             # of them is a chunk then, and not two halves.
             chunk_bytes_max=ARROW_BYTES_MAX * 5 // 4,
         )
+        crash = self._crash.of_tasks(batch_id)
         write = WriteStage(
             settings=self._wire.settings,
             profile=self._wire.profile,
@@ -175,14 +178,14 @@ class PipelineQuery:
             identity=identity,
             targets=targets,
             timeout_ms=int(self._plan.transaction_timeout_ms * _WRITER_SHARE),
-            crash=self._crash,
+            crash=crash,
         )
         if ranges.records_max <= ONE_TASK_RECORDS_MAX:
             both = EncodeAndWriteTask(encode, write)
             return out.coalesce(1).mapInArrow(both, receipt.SCHEMA)
         # repartitionById, since a hash would put two writers into one task and leave another
         # idle. The manifests go to one id more: their task sums up what was planned.
-        encoded = out.mapInArrow(EncodeTask(encode), SPARK_SCHEMA)
+        encoded = out.mapInArrow(EncodeTask(encode, crash), SPARK_SCHEMA)
         shuffled = encoded.repartitionById(writers + 1, "writer")
         ordered = shuffled.sortWithinPartitions("target", "source", "position")
         return ordered.mapInArrow(WriteTask(write), receipt.SCHEMA)
@@ -262,8 +265,13 @@ def data_loss(error: Exception) -> EosError | None:
 
 
 def _last_words(text: str) -> str:
-    """The line of a Python traceback (inside Spark's words) that names the cause."""
+    """The line of a Python traceback (inside Spark's words) that names the cause; or how the first
+    task was lost, if what died could leave no traceback."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [line for line in lines if ("Error" in line or "Exception" in line) and ": " in line]
-    python = [line for line in named if not line.startswith(("at ", "File ", "org.", "Caused by"))]
+    python = [line for line in named if not line.startswith(_NOT_PYTHONS)]
+    if not python:  # what Spark would have us consider is no part of it
+        pattern = r"most recent failure(?: reason)?:\s*(.+?)(?: Consider setting .*)?$"
+        lost = re.search(pattern, text, re.IGNORECASE | re.MULTILINE)
+        named = [lost.group(1)] if lost else named
     return (python or named or lines or ["no message"])[-1][:500]

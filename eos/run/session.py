@@ -24,6 +24,10 @@ _REQUIRED = {
     # A writer's second attempt refuses to send anyway, and its refusal would hide why the first
     # one failed. The whole micro-batch is redone instead.
     "spark.task.maxFailures": "1",
+    # A part of a stage that is computed again, after an executor was lost, may give other rows. By
+    # these (its defaults) Spark sees that, and computes again all that was made of the first ones.
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
 }
 
 

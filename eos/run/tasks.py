@@ -14,7 +14,7 @@ from eos.deadline import Deadline
 from eos.encode.stage import MANIFEST_TARGET, EncodeStage, read_manifest
 from eos.encode.targets import Targets
 from eos.errors import AttemptFailedError, EosError, crossing
-from eos.faults import CrashPlan
+from eos.faults import Dies
 from eos.transaction import receipt
 from eos.transaction.port import Identity, Profile
 from eos.transaction.settings import KafkaSettings
@@ -32,7 +32,7 @@ class WriteStage:
     identity: Identity
     targets: Targets
     timeout_ms: int
-    crash: CrashPlan
+    crash: Dies
 
     def write(self, batches: Iterator[pa.RecordBatch], task_attempt: int) -> pa.RecordBatch:
         """Sends what the encode stage made, in the order it comes, and returns the receipts."""
@@ -84,10 +84,13 @@ class EncodeTask:
     """The map side: rows in, record batches out."""
 
     stage: EncodeStage
+    crash: Dies
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
+            self.crash.reached("encode:before")
             yield from self.stage.encode(batches, _task()[0])
+            self.crash.reached("encode:after")
         except EosError as error:
             raise crossing(error) from error
 

@@ -16,7 +16,7 @@ from typing import Any
 from eos.deadline import Backoff, Deadline
 from eos.encode.targets import Targets
 from eos.errors import AttemptFailedError, NoAnswerError
-from eos.faults import CrashPlan
+from eos.faults import Dies
 from eos.transaction.joining import join
 from eos.transaction.lane import IN_FLIGHT_MAX, Item, Lane
 from eos.transaction.port import Identity, Profile
@@ -44,7 +44,7 @@ class Writer:
         identity: Identity,
         targets: Targets,
         deadline: Deadline,
-        crash: CrashPlan,
+        crash: Dies,
         *,
         backoff: Callable[[], Backoff] = Backoff,
     ) -> None:

@@ -214,3 +214,29 @@ def stopped(session: int) -> set[int]:
             if os.getsid(number) == session and state(number) == "T":
                 found.add(number)
     return found
+
+
+# --- in tasks -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text", ["encode:after:worker", "1/encode:worker", "1/begin:after:worker", "1/encode:after:jvm"]
+)
+def test_words_that_name_no_fault_of_a_task_are_refused(monkeypatch, text):
+    monkeypatch.setenv("EOS_TASK_FAULTS", f"1/encode:after:worker {text}")
+    monkeypatch.setenv("EOS_TASK_FAULTS_FOLDER", "/somewhere")
+    with pytest.raises(UsageError, match=text):
+        CrashPlan.from_environment()
+
+
+def test_faults_of_a_micro_batch_strike_one_after_the_other(monkeypatch, tmp_path):
+    faults = ["1/encode:after:worker", "2/encode:before:shuffle", "1/first_produce:after:executor"]
+    monkeypatch.setenv("EOS_TASK_FAULTS", " ".join(faults))
+    monkeypatch.setenv("EOS_TASK_FAULTS_FOLDER", str(tmp_path))
+    plan = CrashPlan.from_environment()
+    first, _, second = plan.tasks
+    assert (plan.of_tasks(0), plan.of_tasks(1), plan.of_tasks(3)) == (plan, first, plan)
+    (tmp_path / "1.encode.after.worker").touch()
+    assert plan.of_tasks(1) == second
+    (tmp_path / "1.first_produce.after.executor").touch()
+    assert plan.of_tasks(1) == plan

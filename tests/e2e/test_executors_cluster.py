@@ -1,0 +1,66 @@
+"""Executors of a Spark cluster that die, freeze and lose files; its workers have Python and Spark.
+
+Each fault ends one attempt of one run. `eos` and its packages have to travel: the cluster's own
+environment has neither.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import outside
+from support.cluster import Cluster
+from support.faulty import FaultyRun, check_never_mixed, declared
+from support.project import Project
+
+from eos.launch.embedded import EmbeddedKafka
+
+RECORDS = 51_000  # of a micro-batch: more than are done in one task
+FROZEN = "3/first_produce:before:frozen"
+FAULTS = [
+    "1/encode:after:worker",
+    "1/encode:after:executor",
+    "2/first_produce:after:worker",
+    "2/first_produce:after:executor",
+    "3/first_produce:after:shuffle",
+    FROZEN,
+]
+FAILS_IN = 4
+COUNT = (FAILS_IN + 1) * RECORDS
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+def test_the_workers_know_nothing_of_this_project(cluster: Cluster) -> None:
+    for package in ("eos", "pyarrow", "kafka", "pandas"):
+        done = subprocess.run(
+            [cluster.python, "-c", f"import {package}"],
+            env=cluster.environment,
+            cwd=cluster.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "ModuleNotFoundError" in done.stderr
+
+
+@pytest.mark.timeout(300)
+def test_no_two_attempts_are_mixed_whatever_dies_on_an_executor(
+    cluster: Cluster, broker: EmbeddedKafka, tmp_path: Path
+) -> None:
+    project = Project.made(tmp_path, broker)
+    declared(project, cluster.url, RECORDS, fails_at=FAILS_IN * RECORDS + RECORDS // 2)
+    outside.fill(broker.bootstrap, project.source, range(COUNT))
+    with FaultyRun(project, FAULTS) as run:
+        run.wake_after(FROZEN)
+        assert run.wait() == 0, run.said() + cluster.said_by_executors()
+        run.check_each_struck(FAULTS)
+        assert run.said().count("it fails once") == 1
+    check_never_mixed(project, COUNT)

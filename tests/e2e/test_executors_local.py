@@ -1,0 +1,47 @@
+"""Micro-batches of one task on `local-cluster`, whose executors are processes, with faults in them.
+
+The Spark is a SPARK_HOME of the user's. It has a folder of its own, since executors work in it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support import outside
+from support.faulty import FaultyRun, check_never_mixed, declared
+from support.project import Project
+
+from eos.launch import spark
+from eos.launch.embedded import EmbeddedKafka
+
+RECORDS = 500
+FROZEN = "2/first_produce:after:frozen"
+FAULTS = [
+    "1/first_produce:before:worker",
+    "1/first_produce:after:executor",
+    FROZEN,
+]
+COUNT = 4 * RECORDS
+
+
+@pytest.mark.timeout(300)
+def test_no_two_attempts_are_mixed_in_micro_batches_of_one_task(
+    broker: EmbeddedKafka, tmp_path: Path
+) -> None:
+    project = Project.made(tmp_path, broker)
+    declared(project, "local-cluster[2,1,1024]", RECORDS)
+    outside.fill(broker.bootstrap, project.source, range(COUNT))
+    with FaultyRun(project, FAULTS, SPARK_HOME=str(installed(tmp_path / "spark"))) as run:
+        run.wake_after(FROZEN)
+        assert run.wait() == 0, run.said()
+        run.check_each_struck(FAULTS)
+    check_never_mixed(project, COUNT)
+
+
+def installed(home: Path) -> Path:
+    """Spark's own files, in another place."""
+    home.mkdir()
+    for name in ("bin", "jars", "python"):
+        (home / name).symlink_to(spark.find_spark().home / name)
+    return home

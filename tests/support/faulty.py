@@ -1,0 +1,229 @@
+"""A pipeline on executors that die, freeze and lose files, and what must be true of it in the end.
+
+Its rows are others in every evaluation: how many there are, where they go and what they say. So two
+evaluations that get into one transaction leave records that are missing, or there twice, or that
+don't have the mark of one attempt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from support import outside
+from support.processes import state
+from support.project import Project
+
+PARTITIONS = 4
+PAUSED = ("frozen", "hung")
+WAIT_S_MAX = 100  # a bound, not a measure
+
+CONF = """\
+    spark.executor.memory: 512m
+    spark.executor.cores: 1
+    spark.executor.extraJavaOptions: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    # Whoever is silent for so long is given up; two busy cores keep a JVM from talking for a while.
+    spark.executor.heartbeatInterval: 1s
+    spark.network.timeout: 8s
+    spark.network.timeoutInterval: 1s
+    spark.rpc.askTimeout: 60s
+    spark.shuffle.io.maxRetries: 1
+    spark.shuffle.io.retryWait: 100ms
+"""
+
+PIPELINE = """
+version: 1
+name: {name}
+source: {{kafka: {{topic: {source}, max_records: {records}}}}}
+transform:
+  - python: "pipelines.{module}.transform:never_the_same"
+    with: {{fails_at: FAILS_AT, flag: "FLAG"}}
+sink: {{kafka: {{topic: {target}, create: {{partitions: {partitions}}}}}}}
+trigger: {{available_now: true}}
+"""
+
+TRANSFORM = """
+import os
+import uuid
+
+import pandas as pd
+from pyspark.sql import functions as F
+
+
+def never_the_same(frame, fails_at, flag):
+    attempt = uuid.uuid4().hex[:8]  # the driver calls this for each
+
+    @F.pandas_udf("string")
+    def text(value: pd.Series) -> pd.Series:
+        numbers = value.str.decode("ascii")
+        if str(fails_at) in set(numbers):
+            try:
+                os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                pass
+            else:
+                raise ValueError("it fails once")
+        return numbers
+
+    copies = F.explode(F.expr("sequence(0, cast(rand() * 1.2 as int))"))
+    said = F.concat_ws("/", "text", "copy", F.lit(attempt), F.rand())
+    return (
+        frame.withColumn("text", text("value"))
+        .withColumn("copy", copies)
+        .withColumn("key", F.encode(F.expr("cast(cast(rand() * 97 as int) as string)"), "utf-8"))
+        .withColumn("value", F.encode(said, "utf-8"))
+        .drop("text", "copy")
+    )
+"""
+
+
+def declared(
+    project: Project, master: str, records: int, fails_at: int = -1, conf: str = ""
+) -> None:
+    text = project.profile.read_text().replace("local[2]", master)
+    project.profile.write_text(text + CONF + conf)
+    flag = project.folder / "failed-once"
+    project.declare(
+        records, PARTITIONS, PIPELINE.replace("FAILS_AT", str(fails_at)).replace("FLAG", str(flag))
+    )
+    place = project.folder / "pipelines" / project.name
+    (place / "transform.py").write_text(TRANSFORM)
+    outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
+
+
+class FaultyRun:
+    """A run of spark-submit with faults in its tasks: `eos.faults` says what they look like."""
+
+    def __init__(self, project: Project, faults: Sequence[str], **environment: str) -> None:
+        self._project = project
+        self._faults = project.folder / "faults"
+        self._faults.mkdir()
+        self._log = project.folder / "run.log"
+        given = {"EOS_TASK_FAULTS": " ".join(faults), "EOS_TASK_FAULTS_FOLDER": str(self._faults)}
+        with self._log.open("w") as output:
+            self._process = subprocess.Popen(
+                project.command(),
+                env={**project.environment(**given), **environment},
+                cwd=project.folder,
+                stdout=output,
+                stderr=output,
+            )
+
+    def __enter__(self) -> FaultyRun:  # noqa: PYI034 - typing.Self begins with 3.11
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for path in [
+            *self._faults.glob("*.frozen"),
+            *self._faults.glob("*.hung"),
+        ]:  # who stands still would do so for ever
+            for pid in _pids(path):
+                if state(pid) == "T":
+                    os.kill(pid, signal.SIGKILL)
+
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def wait(self) -> int:
+        with self._waiting("the end"):
+            return self._process.wait(WAIT_S_MAX)
+
+    def wake_after(self, fault: str) -> None:
+        """Continues who was frozen, once the micro-batch has been done without them. The worker
+        goes first: when its daemon and its executor go on, they end it."""
+        batch_id = fault.partition("/")[0]
+        path = self._path(fault)
+        self._until(path.exists, f"{fault} strikes")
+        chain = _pids(path)
+        self._until(lambda: f"micro-batch {batch_id} committed" in self.said(), "it is redone")
+        assert state(chain[0]) == "T"
+        for pid in chain:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+            if pid == chain[0]:
+                woken = path.with_name(f"{path.name}.woken")
+                self._until(woken.exists, "the worker goes on")
+                self._until(lambda: state(chain[0]) in {"", "Z"}, "the worker ends")
+
+    def check_each_struck(self, faults: Sequence[str]) -> None:
+        """Each ended one attempt of its micro-batch, and it was redone."""
+        said = self.said()
+        attempts: Counter[str] = Counter()
+        for fault in faults:
+            batch_id = fault.partition("/")[0]
+            attempts[batch_id] += 1
+            assert self._path(fault).exists(), f"{fault} did not strike:\n{said}"
+            failed = f"micro-batch {batch_id}, attempt {attempts[batch_id]} failed"
+            assert failed in said, f"{fault}:\n{said}"
+
+    def _path(self, fault: str) -> Path:
+        return self._faults / fault.replace("/", ".").replace(":", ".")
+
+    def _until(self, is_so: Callable[[], bool], what: str) -> None:
+        give_up_at = time.monotonic() + WAIT_S_MAX
+        while not is_so():
+            assert time.monotonic() < give_up_at, f"not in time: {what}\n{self.said()}"
+            assert self._process.poll() is None or is_so(), f"it ended: {what}\n{self.said()}"
+            time.sleep(0.05)
+
+    @contextlib.contextmanager
+    def _waiting(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"not in time: {what}\n{self.said()}") from None
+
+
+def _pids(path: Path) -> list[int]:
+    return [int(word) for word in path.read_text().split()]
+
+
+def check_never_mixed(project: Project, count: int) -> None:
+    """Each record once; each transaction has rows of one attempt; nothing is open."""
+    bootstrap = project.broker.bootstrap
+    numbers: Counter[int] = Counter()
+    at: dict[tuple[int, int], str] = {}  # place -> mark of the attempt
+    for row in outside.read(bootstrap, project.target):
+        number, copy, attempt, _ = (row.value or b"").decode().split("/")
+        at[row.partition, row.offset] = attempt
+        numbers[int(number)] += copy == "0"
+    assert numbers == Counter(range(count))
+    records = [json.loads(row.value or b"{}") for row in outside.read(bootstrap, project.ledger)]
+    attempts = [record for record in records if record["kind"] == "attempt"]
+    marks = [
+        {
+            at.pop((receipt["partition"], offset))
+            for receipt in record["attempt"]["receipts"]
+            for offset in range(receipt["offset_first"], receipt["offset_last"] + 1)
+        }
+        for record in attempts
+    ]
+    assert all(len(found) == 1 for found in marks), marks
+    assert not at, "rows that no committed attempt has a receipt for"
+    check_nothing_is_open(project)
+
+
+def check_nothing_is_open(project: Project) -> None:
+    listed = project.broker.tool(
+        "org.apache.kafka.tools.TransactionsCommand",
+        *("--bootstrap-server", project.broker.bootstrap, "list"),
+    )
+    assert listed.returncode == 0, listed.stderr
+    ours = [line.split() for line in listed.stdout.splitlines() if project.name in line]
+    assert [words[-1] for words in ours] == ["CompleteCommit"], ours
+    markers = outside.check_log(outside.dump(project.broker, project.target))
+    assert markers["COMMIT"]
+    assert markers["ABORT"]
