@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from eos.transaction.port import Api
+from eos.transaction.rights import missing
 
 
-def cause_and_hint(api: Api, code: int) -> tuple[str, str] | None:
-    """The words for a code, first of all those that fit this request."""
+def cause_and_hint(api: Api, code: int, resource: str = "") -> tuple[str, str] | None:
+    """The words for a code, first of all those that fit this request. `resource` is the name of
+    what a refused right is about."""
+    right = missing(api.value, code, resource)
+    if right is not None:
+        return right.told, right.grant
     return _BY_REQUEST.get((api, code)) or _BY_CODE.get(code)
 
 
@@ -22,21 +27,14 @@ _INCOMPLETE: Final = (
         " brokers back"
     ),
 )
+_REPLICAS: Final = "kafka-topics.sh --describe --under-min-isr-partitions names what lacks replicas"
+_UNCONFIRMED: Final = (
+    "The partition's leader has it, but too few replicas confirmed it in time.",
+    f"bring the brokers with the other replicas back; {_REPLICAS}",
+)
 _BY_REQUEST: Final[dict[tuple[Api, int], tuple[str, str]]] = {
-    (Api.FIND_COORDINATOR, 53): (
-        "The principal may not see the transactional id.",
-        "grant DESCRIBE and WRITE on TransactionalId",
-    ),
-    (Api.FIND_COORDINATOR, 30): (
-        "The principal may not see the consumer group.",
-        "grant READ on Group",
-    ),
     (Api.INIT_PRODUCER_ID, 51): _INCOMPLETE,
     (Api.ADD_PARTITIONS, 51): _INCOMPLETE,
-    (Api.TXN_OFFSET_COMMIT, 29): (
-        "The principal may not read a source topic.",
-        "grant READ on each source Topic: a group's offsets can't be committed without it",
-    ),
     (Api.TXN_OFFSET_COMMIT, 3): (
         "A source partition does not exist in this cluster, so no offset can be kept for it.",
         "was the topic deleted, or is the source another cluster than the sink?",
@@ -48,10 +46,6 @@ _BY_REQUEST: Final[dict[tuple[Api, int], tuple[str, str]]] = {
     (Api.END_TXN, 48): (
         "The broker has no open transaction of this attempt: it timed out, or it was empty.",
         "raise the transaction timeout, or make micro-batches smaller (source.kafka.max_records)",
-    ),
-    (Api.END_TXN, 53): (
-        "The permission was taken away inside the transaction; the broker will time it out.",
-        "grant WRITE on TransactionalId",
     ),
     (Api.PRODUCE, 3): (
         "A target partition does not exist: the topic was deleted, or never created.",
@@ -92,19 +86,16 @@ _BY_CODE: Final[dict[int, tuple[str, str]]] = {
             "The partition has fewer replicas in sync than it needs, or its leader could not verify"
             " the transaction."
         ),
-        "check min.insync.replicas against the live brokers, and __transaction_state",
+        (
+            "check min.insync.replicas against the live brokers, of the topic and of"
+            f" __transaction_state; {_REPLICAS}"
+        ),
     ),
     22: _FOREIGN_MEMBERS,
     25: _FOREIGN_MEMBERS,
     28: (
         "The offsets of all partitions don't fit into one record of __consumer_offsets.",
         "raise max.message.bytes of __consumer_offsets, or split the pipeline's source",
-    ),
-    29: ("The principal may not write to a target topic.", "grant WRITE on Topic"),
-    30: ("The principal may not use the consumer group.", "grant READ on Group"),
-    31: (
-        "The principal lacks a permission on the cluster.",
-        "grant IDEMPOTENT_WRITE on Cluster, or WRITE on TransactionalId and Topic",
     ),
     32: (
         "A record's timestamp is out of the topic's range.",
@@ -141,10 +132,6 @@ _BY_CODE: Final[dict[int, tuple[str, str]]] = {
             "lower the pipeline's transaction timeout, or raise the broker's"
             " transaction.max.timeout.ms"
         ),
-    ),
-    53: (
-        "The principal may not use the transactional id.",
-        "grant WRITE and DESCRIBE on TransactionalId",
     ),
     69: (
         "The name of the consumer group belongs to a group of another type.",

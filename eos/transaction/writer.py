@@ -15,7 +15,7 @@ from typing import Any
 
 from eos.deadline import Backoff, Deadline
 from eos.encode.targets import Targets
-from eos.errors import AttemptFailedError, NoAnswerError
+from eos.errors import AttemptFailedError, NoAnswerError, UnavailableError
 from eos.faults import Dies
 from eos.transaction.joining import join
 from eos.transaction.lane import IN_FLIGHT_MAX, Item, Lane
@@ -239,7 +239,10 @@ class Writer:
             lane.resend()
         if any(lane.leader is None for lane in failed):
             topics = frozenset(lane.partition.topic for lane in failed)
-            self._wire.refresh_metadata(topics, self._deadline)
+            try:
+                self._wire.refresh_metadata(topics, self._deadline)
+            except UnavailableError as nobody:  # in time: what failed before says more
+                raise failed[0].unfinished() from nobody
 
     def _next_pause_s(self, lane: Lane) -> float:
         if lane.backoff is None:

@@ -22,94 +22,78 @@ PREFIX = "three-kills"
 NUMBERS = 60  # of two partitions: three micro-batches
 PROFILES = ("TV2", "TV1")
 HOOKS = (
-    "begin:before",
     "begin:after",
     "all_acked:after",
     "ledger_record:after",
     "offsets:after",
     "end_txn_sent:before",
     "end_txn_sent:after",
-    "end_txn_answered:before",
     "end_txn_answered:after",
 )
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
     with three_nodes(tmp_path_factory.mktemp("three")) as made:
         yield made
 
 
+@pytest.fixture
+def three(nodes: Three) -> Iterator[Three]:
+    yield nodes
+    nodes.mend()
+
+
 class Caught:
-    """Pipelines that wait, each at its point of its second micro-batch, until `let_go`."""
+    """A pipeline that waits at its point of its second micro-batch, until `let_go`."""
 
-    def __init__(self, three: Three) -> None:
-        self._three = three
-        self._scenes = {profile: three.scenes(PREFIX, profile) for profile in PROFILES}
-        self._is_free = threading.Event()
-        self._waiting: list[threading.Event] = []
-        self.flows: list[Flow] = []
-
-    def at_hook(self, point: str, profile: str) -> None:
-        here = self._here()
-
-        def wait() -> None:
-            here.set()
-            assert self._is_free.wait(PATIENCE_S)
-
-        self._flow(profile, At(point, wait, nth=2))
-
-    def at_produce(self, do: Do, profile: str) -> None:
-        """A record batch of the writer's is on its way, or its answer is."""
-        scene = self._scenes[profile].new(NUMBERS)
-        rule = self._three.proxy.rule("Produce", do, client=f"{scene.job.name}.writer", nth=4)
-        here = self._here()
-
-        def look() -> None:
-            rule.wait_struck()
-            here.set()
-            assert self._is_free.wait(PATIENCE_S)
-            rule.release()
-
-        threading.Thread(target=look, daemon=True).start()
-        self.flows.append(self._three.flow(scene))
+    def __init__(self, three: Three, profile: str, point: str | Do) -> None:
+        self._here, self._free = threading.Event(), threading.Event()
+        scene = three.scenes(PREFIX, profile).new(NUMBERS)
+        crash = None
+        if isinstance(point, Do):
+            client = f"{scene.job.name}.writer"
+            self._rule = three.proxy.rule("Produce", point, client=client, nth=4)
+            threading.Thread(target=self._hold, daemon=True).start()
+        else:
+            crash = At(point, self._wait, nth=2)
+        self.flow = three.flow(scene, crash)
 
     def wait(self) -> None:
-        for here in self._waiting:
-            assert here.wait(PATIENCE_S)
+        assert self._here.wait(PATIENCE_S)
 
     def let_go(self) -> None:
-        self._is_free.set()
+        self._free.set()
 
-    def _here(self) -> threading.Event:
-        self._waiting.append(threading.Event())
-        return self._waiting[-1]
+    def _hold(self) -> None:
+        """A record batch of the writer's is on its way, or the answer to it is."""
+        self._rule.wait_struck()
+        self._wait()
+        self._rule.release()
 
-    def _flow(self, profile: str, crash: At) -> None:
-        scene = self._scenes[profile].new(NUMBERS)
-        self.flows.append(self._three.flow(scene, crash))
+    def _wait(self) -> None:
+        self._here.set()
+        assert self._free.wait(PATIENCE_S)
 
 
 @pytest.mark.parametrize("victim", NODES)
 def test_a_node_that_dies_costs_no_record_wherever_a_transaction_is(
     three: Three, victim: int
 ) -> None:
-    caught = Caught(three)
-    for number, point in enumerate(HOOKS):
-        caught.at_hook(point, PROFILES[number % 2])
-    for do in (Do.HOLD_REQUEST, Do.HOLD_ANSWER):
-        for profile in PROFILES:
-            caught.at_produce(do, profile)
-    caught.wait()
-    before = [flow.commits for flow in caught.flows]
+    points = [*HOOKS, Do.HOLD_REQUEST, Do.HOLD_ANSWER]
+    profiles = [PROFILES[(number + victim) % 2] for number in range(len(points))]
+    caught = three.all(lambda at: Caught(three, *at), list(zip(profiles, points, strict=True)))
+    for one in caught:
+        one.wait()
+    flows = [one.flow for one in caught]
+    before = [flow.commits for flow in flows]
     three.kill(victim)
-    caught.let_go()
-    for flow, commits in zip(caught.flows, before, strict=True):
+    for one in caught:
+        one.let_go()
+    for flow, commits in zip(flows, before, strict=True):
         flow.wait_commits(commits + 1)
     three.restart(victim)
-    for flow in caught.flows:
-        assert flow.finish() is None, flow.job
-        flow.scene.check()
+    three.finish(flows)
 
 
 def rolling_restart(three: Three, flows: list[Flow]) -> None:
@@ -145,9 +129,7 @@ def test_pipelines_go_on_through(
     with feeding(scenes):
         committed_again(flows)
         disturbance(three, flows)
-    for flow in flows:
-        assert flow.finish() is None
-        flow.scene.check()
+    three.finish(flows)
 
 
 @contextmanager

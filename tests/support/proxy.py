@@ -115,13 +115,17 @@ class Proxy:
         self._start(lambda: self._accept(listener, port))
         return int(listener.getsockname()[1])
 
-    def rule(self, api: str, do: Do, *, client: str = "", nth: int = 1, times: int = 1) -> Rule:
+    def rule(
+        self, api: str, do: Do, *, client: str = "", port: int = 0, nth: int = 1, times: int = 1
+    ) -> Rule:
         """For the nth request of this API (`ANY`: of all) from now on; `client`: of this client
-        id only. Of several rules the one that was made first has its way."""
+        id only; `port`: to the broker there only. Of several rules the one that was made first
+        has its way."""
         assert api == ANY or api in APIS.values(), api
 
         def matches(seen: Seen) -> bool:
-            return api in (ANY, seen.api) and client in ("", seen.client)
+            is_meant = api in (ANY, seen.api) and client in ("", seen.client)
+            return is_meant and port in (0, seen.port)
 
         with self._changed:
             self._rules.append(Rule(self, do, nth, times, matches))

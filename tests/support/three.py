@@ -11,36 +11,53 @@ brokers talk to one another directly: a rule of the proxy is for clients only.
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from kafka.protocol.admin import AlterPartitionReassignmentsRequest, ElectLeadersRequest
+from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 
 from eos.deadline import Backoff, Deadline
 from eos.errors import EosError
 from eos.launch.embedded import EmbeddedKafka
 from eos.launch.node import HOST, Node, free_ports
 from eos.observe import events
-from eos.transaction.port import Profile, TopicPartition
+from eos.transaction.port import Profile
 from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire
 from eos.transaction.wire.cluster import Kind
 from support import outside
 from support.copy import Copy, Job
 from support.played import At
-from support.proxy import Proxy
-from support.scenes import PARTITIONS, Scene, Scenes
+from support.proxy import ANY, Do, Proxy, Rule
+from support.scenes import Scene, Scenes
 
+T, U = TypeVar("T"), TypeVar("U")
 NODES = (1, 2, 3)
 PATIENCE_S = 60  # a test that waits for longer has failed
 _STEP_S = 0.02
+# So that a dead node is missed sooner than by default: a second, where a cluster takes nine.
+_ALERT = {
+    "broker.session.timeout.ms": "1500",
+    "broker.heartbeat.interval.ms": "300",
+    "controller.quorum.fetch.timeout.ms": "1000",
+    "controller.quorum.election.timeout.ms": "500",
+}
 INTERNAL = ("__transaction_state", "__consumer_offsets")
 
 
@@ -116,11 +133,23 @@ class Three:
         self.wire = Wire(KafkaSettings(tuple(kafka.bootstrap.split(","))), Profile.TV2)
         self._pool = ThreadPoolExecutor(32)
         self._folder = kafka.root / "jobs"
+        self._flows: list[Flow] = []
 
     def close(self) -> None:
+        for flow in self._flows:
+            flow.goes_on = False
         self.proxy.clear()
         self._pool.shutdown(cancel_futures=True)
         self.wire.close()
+
+    def mend(self) -> None:
+        """After a test, which may have failed anywhere."""
+        self.proxy.clear()
+        for node in self.kafka.nodes:
+            node.signal("broker_pid", signal.SIGCONT)
+        down = [node.number for node in self.kafka.nodes if not node.is_running]
+        if down:
+            self.restart(*down)
 
     # -- pipelines -------------------------------------------------------------------------------
 
@@ -138,8 +167,23 @@ class Three:
     def flow(self, scene: Scene, crash: At | None = None, *, goes_on: bool = False) -> Flow:
         """Begins it."""
         made = Flow(scene, crash, goes_on)
+        self._flows.append(made)
         made.end = self._pool.submit(made.run)
         return made
+
+    def finish(self, flows: Iterable[Flow]) -> None:
+        """All of them drain their sources, in their first attempts; what they copied is right."""
+
+        def one(flow: Flow) -> None:
+            assert flow.finish() is None, flow.job
+            assert flow.failed == [], flow.job
+            flow.scene.check()
+
+        self.all(one, flows)
+
+    def all(self, do: Callable[[T], U], each: Iterable[T]) -> list[U]:
+        """Side by side: most of it is waiting."""
+        return list(self._pool.map(do, each))
 
     # -- who does what ---------------------------------------------------------------------------
 
@@ -166,13 +210,63 @@ class Three:
 
     # -- faults ----------------------------------------------------------------------------------
 
-    def port(self, number: int) -> int:
-        """By which the proxy's rules know the node."""
-        return self.kafka.nodes[number - 1].ports.client
-
     def kill(self, *numbers: int) -> None:
         for number in numbers:
             self.kafka.kill(number)
+
+    def pause(self, number: int) -> None:
+        """As a machine whose network is gone: connections stay, nothing is ever answered."""
+        self.kafka.nodes[number - 1].signal("broker_pid", signal.SIGSTOP)
+
+    def wake(self, number: int) -> None:
+        self.kafka.nodes[number - 1].signal("broker_pid", signal.SIGCONT)
+
+    def black_hole(self, job: Job, number: int) -> list[Rule]:
+        """Swallows all that this pipeline sends to the node. Everybody else reaches it."""
+        return [
+            self.proxy.rule(
+                ANY,
+                Do.DROP_REQUEST,
+                client=job.name + role,
+                port=self.kafka.nodes[number - 1].ports.client,
+                times=100_000,
+            )
+            for role in ("", ".writer", ".source")
+        ]
+
+    def wait_swallowed(self, hole: Sequence[Rule], count: int) -> None:
+        self.proxy.wait(
+            lambda: sum(len(rule.struck) for rule in hole) >= count, f"less than {count} swallowed"
+        )
+
+    def limit(self, client: str, bytes_per_second: int) -> None:
+        """On each broker, for this client id."""
+        entry = AlterClientQuotasRequest.EntryData
+        entity = entry.EntityData(entity_type="client-id", entity_name=client)
+        change = entry.OpData(key="producer_byte_rate", value=bytes_per_second, remove=False)
+        self.wire._cluster.ask_any(
+            lambda: AlterClientQuotasRequest(
+                version=1, entries=[entry(entity=[entity], ops=[change])], validate_only=False
+            ),
+            _soon(),
+        )
+
+    def lead(self, topic: str, number: int) -> None:
+        """Makes the node leader of all its partitions."""
+        others = [node for node in NODES if node != number]
+        turned = {at: [number, *others] for at in self.leaders(topic)}
+        _reassign(self.wire, turned)
+        _elect(self.wire, turned)
+
+    def configure(self, topic: str, **config: str) -> None:
+        entries = [
+            ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in config.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap})
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(PATIENCE_S)
 
     def restart(self, *numbers: int) -> None:
         """A clean stop of each that runs, then a start of all of them, which is waited for."""
@@ -186,8 +280,15 @@ class Three:
             assert not deadline.has_passed, f"not in sync: {behind[:5]}"
             backoff.sleep(deadline)
 
-    def _behind(self) -> list[str]:
-        found = self.wire._cluster.metadata(None, _soon())
+    def wait_missed(self, topic: str) -> None:
+        """Until the cluster knows that replicas of it are gone."""
+        deadline, backoff = _soon(), Backoff()
+        while not self._behind([topic]):
+            assert not deadline.has_passed, f"all of {topic} is in sync"
+            backoff.sleep(deadline)
+
+    def _behind(self, topics: Sequence[str] | None = None) -> list[str]:
+        found = self.wire._cluster.metadata(topics, _soon())
         return [
             f"{topic.name}-{partition.partition_index}"
             for topic in found.topics
@@ -239,6 +340,7 @@ def three_nodes(root: Path, config: Mapping[str, str] | None = None) -> Iterator
             "listener.security.protocol.map": ",".join(
                 f"{name}:PLAINTEXT" for name in ("PLAINTEXT", "INTERNAL", "CONTROLLER")
             ),
+            **_ALERT,
             **(config or {}),
         }
 

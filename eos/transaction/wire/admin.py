@@ -19,7 +19,9 @@ from eos.deadline import Deadline
 from eos.errors import KafkaRefusedError, UnavailableError
 from eos.transaction.outcomes import name_of
 from eos.transaction.port import CommittedOffset, Identity, ProducerState, TopicPartition
+from eos.transaction.rights import RESOURCES
 from eos.transaction.wire.cluster import Cluster, Kind, NoCoordinatorError, tries
+from eos.transaction.wire.refusal import refused
 from eos.transaction.wire.requests import by_topic
 
 At = Literal["earliest", "latest"] | int
@@ -134,8 +136,15 @@ def ask_leaders(
     missing = set(partitions)
     found: dict[TopicPartition, Any] = {}
     codes: dict[TopicPartition, int] = {}
+    is_first = True
     for _ in tries(deadline):
-        leaders = cluster.leaders(missing, deadline)
+        try:
+            leaders = cluster.leaders(missing, deadline)
+        except UnavailableError:
+            if is_first:
+                raise
+            break  # in the time that is left: what failed before says more
+        is_first = False
         for node in sorted(set(leaders.values())):
             led = sorted(tp for tp in missing if leaders[tp] == node)
             response = cluster.try_once(node, make(led), deadline)
@@ -151,7 +160,10 @@ def ask_leaders(
         cluster.forget_leaders()
     tp = min(missing)
     last = name_of(codes[tp]) if tp in codes else "no answer"
-    raise UnavailableError(f"{api} of {tp.topic}-{tp.partition} failed until the deadline: {last}")
+    raise UnavailableError(
+        f"{api} of {tp.topic}-{tp.partition} failed until the deadline: {last}",
+        hint="is the partition's leader alive, and can it be reached from here?",
+    )
 
 
 def _results(response: Any) -> Iterable[tuple[TopicPartition, Any]]:
@@ -327,10 +339,14 @@ def create_topic(
         if error in (0, _TOPIC_EXISTS):
             _wait_for_leaders(cluster, name, deadline)
             return bool(error == 0)
+        if error in RESOURCES and cluster.topics([name], deadline)[name].partitions:
+            return False  # who may not create it may use it all the same
         if error not in _CREATE_RETRIED:
             raise refused("CreateTopics", error, f"topic {name}", result)
     raise UnavailableError(
-        f"topic {name} could not be created in time: {name_of(error) if error else 'no answer'}"
+        f"topic {name} could not be created in time: {name_of(error) if error else 'no answer'}",
+        hint="does the cluster have an active controller, that is more than half of its quorum? "
+        "kafka-metadata-quorum.sh --bootstrap-server ... describe --status tells",
     )
 
 
@@ -342,10 +358,3 @@ def _wait_for_leaders(cluster: Cluster, topic: str, deadline: Deadline) -> None:
             cluster.leaders([TopicPartition(topic, p) for p in range(info.partitions)], deadline)
             return
     raise UnavailableError(f"topic {topic} was created, but no broker knows it yet")
-
-
-def refused(api: str, error: int, what: str, result: Any = None) -> KafkaRefusedError:
-    said = getattr(result, "error_message", None)
-    return KafkaRefusedError(
-        f"{api} of {what}: {name_of(error)}{': ' + said if said else ''}", error=error, api=api
-    )

@@ -21,6 +21,7 @@ from eos.transaction.outcomes import name_of
 from eos.transaction.port import TopicPartition
 from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire.connection import Connections, Node
+from eos.transaction.wire.refusal import refused
 
 # A topic that was just created, or whose leader moves, is unknown to some brokers for a moment.
 # One that stays unknown for this long does not exist.
@@ -232,12 +233,22 @@ class Cluster:
             known = self._leaders
             if wanted <= known.keys():
                 return {tp: known[tp] for tp in wanted}
-            errors = self._look_for_leaders(wanted, deadline)
+            try:
+                errors = self._look_for_leaders(wanted, deadline)
+            except UnavailableError:
+                if not errors:
+                    raise
+                break  # in the time that is left: what was heard before says more
             _check_unknown(errors, unknown_until)
             if not errors:
                 known = self._leaders
                 return {tp: known[tp] for tp in wanted}
-        raise UnavailableError(f"no leader in time for {_listed(errors)}", errors=errors)
+        raise UnavailableError(
+            f"no leader in time for {_listed(errors)}",
+            hint="are the brokers with its replicas alive? `kafka-topics.sh --describe "
+            "--unavailable-partitions` tells",
+            errors=errors,
+        )
 
     def _look_for_leaders(
         self, wanted: set[TopicPartition], deadline: Deadline
@@ -316,7 +327,7 @@ def _check_unknown(errors: Mapping[TopicPartition, int], unknown_until: Deadline
                 error=code,
             )
         if code not in _LEADER_RETRIED:
-            raise KafkaRefusedError(f"{tp.topic}: {name_of(code)}", topic=tp.topic, error=code)
+            raise refused("Metadata", code, f"topic {tp.topic}")
 
 
 def _listed(errors: Mapping[TopicPartition, int]) -> str:

@@ -12,8 +12,8 @@ from eos.deadline import Deadline
 from eos.errors import UnavailableError
 from eos.transaction.outcomes import name_of
 from eos.transaction.port import TopicPartition
-from eos.transaction.wire.admin import refused
 from eos.transaction.wire.cluster import Cluster
+from eos.transaction.wire.refusal import refused
 
 _FETCH_BYTES_MAX = 4 * 1024 * 1024
 _WAIT_MS = 500
@@ -43,17 +43,14 @@ def read_records(
 ) -> list[StoredRecord]:
     found: list[StoredRecord] = []
     position = offset_start
-    error = 0
+    error: int | None = 0  # None: no answer
     while position < offset_end:
         if deadline.has_passed:
-            raise UnavailableError(
-                f"{partition.topic}-{partition.partition} could not be read from offset "
-                f"{position} to {offset_end} in time" + (f": {name_of(error)}" if error else ""),
-                hint="a transaction that is still open there holds readers up" if committed else "",
-                offset=position,
-            )
+            raise _too_late(partition, position, offset_end, error, committed)
         result = _fetch(cluster, partition, position, committed, deadline)
         if result is None:
+            error = None
+            cluster.pause(deadline)
             continue
         error = result.error_code
         if error in _RETRIED:
@@ -74,6 +71,21 @@ def read_records(
             # Also past what was compacted away, control batches and hidden ones.
             position = max(position, batch.last_offset + 1)
     return found
+
+
+def _too_late(
+    partition: TopicPartition, position: int, offset_end: int, error: int | None, committed: bool
+) -> UnavailableError:
+    where = f"{partition.topic}-{partition.partition}"
+    why = ": its leader did not answer" if error is None else f": {name_of(error)}" if error else ""
+    hint = "is the partition's leader alive, and can it be reached from here?"
+    if error == 0:
+        hint = "a transaction that is still open there holds readers up" if committed else ""
+    return UnavailableError(
+        f"{where} could not be read from offset {position} to {offset_end} in time{why}",
+        hint=hint,
+        offset=position,
+    )
 
 
 def _fetch(
@@ -101,7 +113,10 @@ def _fetch(
         ],
         forgotten_topics_data=[],
     )
-    leader = cluster.leaders([partition], deadline)[partition]
+    try:
+        leader = cluster.leaders([partition], deadline)[partition]
+    except UnavailableError:
+        return None
     response = cluster.try_once(leader, request, deadline)
     if response is None:
         return None

@@ -1,0 +1,178 @@
+"""Three brokers of which too few are there: what waits, for how long, and with which words it ends.
+
+Whoever is patient goes on where it was, in the same attempt, once the brokers are back. Whoever is
+not ends with exit code 5 and says what is missing; its next start loses and repeats nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from support.played import At
+from support.proxy import Do
+from support.three import NODES, PATIENCE_S, Three, three_nodes
+
+from eos.errors import EosError, Recovery
+from eos.transaction import micro_batch
+
+PREFIX = "three-outages"
+NUMBERS = 40  # of two partitions: two micro-batches
+HURRIED = {"transaction_timeout_ms": 3_000, "start_timeout_ms": 3_000, "request_timeout_ms": 1_000}
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
+    with three_nodes(tmp_path_factory.mktemp("three"), {"quota.window.num": "3"}) as made:
+        yield made
+
+
+@pytest.fixture
+def three(nodes: Three) -> Iterator[Three]:
+    yield nodes
+    nodes.mend()
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(micro_batch, "STEP_TIMEOUT_MS", 20_000)
+
+
+class Gate:
+    """Where pipelines wait in their second micro-batch, until it opens."""
+
+    def __init__(self, point: str) -> None:
+        self._opened = threading.Event()
+        self._reached = threading.Event()
+        self.crash = At(point, self._wait, nth=2)
+
+    def _wait(self) -> None:
+        self._reached.set()
+        assert self._opened.wait(PATIENCE_S)
+
+    def wait_reached(self) -> None:
+        assert self._reached.wait(PATIENCE_S)
+
+    def open(self) -> None:
+        self._opened.set()
+
+
+def ended_for_now(error: EosError | None) -> EosError:
+    assert error is not None
+    assert error.recovery is Recovery.RESTART, error
+    assert error.hint
+    return error
+
+
+def test_too_few_replicas_in_sync(three: Three) -> None:
+    """A target that wants all three: with one of them dead its leader answers 19."""
+    patient = three.scenes(PREFIX).new(NUMBERS)
+    hurried = three.scenes(PREFIX, transaction_timeout_ms=5_000).new(NUMBERS)
+    gates = [Gate("begin:after") for _ in (patient, hurried)]
+    flows = [
+        three.flow(scene, gate.crash) for scene, gate in zip((patient, hurried), gates, strict=True)
+    ]
+    for scene, gate in zip((patient, hurried), gates, strict=True):
+        gate.wait_reached()
+        three.configure(scene.job.target, min_insync_replicas="3")
+    produced = three.proxy.rule("Produce", Do.NOTHING, client=f"{patient.job.name}.writer", times=9)
+    leaders = three.leaders(hurried.job.target).values()
+    victim = next(node for node in NODES if node not in leaders)
+    three.kill(victim)
+    gates[0].open()
+    three.wait_missed(hurried.job.target)
+    gates[1].open()
+    error = ended_for_now(flows[1].finish())
+    assert "NOT_ENOUGH_REPLICAS (19) to Produce" in error.message
+    assert f"{hurried.job.target}-" in error.message
+    assert "min.insync.replicas" in error.hint
+    produced.wait_struck(4)
+    assert flows[0].commits == 1
+    three.restart(victim)
+    three.finish(flows[:1])
+    three.finish([three.flow(hurried)])
+
+
+def test_two_nodes_of_three_are_down(three: Three) -> None:
+    """Nobody confirms a record, and the cluster has no controller either."""
+    points = ("begin:after", "ledger_record:before", "offsets:before", "end_txn_sent:before")
+    gates = [Gate(point) for point in (*points, "begin:after")]
+    patient = [three.scenes(PREFIX, request_timeout_ms=1_000).new(NUMBERS) for _ in points]
+    hurried = three.scenes(PREFIX, **HURRIED).new(NUMBERS)
+    new = three.scenes(PREFIX, **HURRIED).new(NUMBERS)
+    flows = [
+        three.flow(scene, gate.crash)
+        for scene, gate in zip((*patient, hurried), gates, strict=True)
+    ]
+    for gate in gates:
+        gate.wait_reached()
+    three.kill(1, 2)
+    for gate in gates:
+        gate.open()
+    ended_for_now(three.flow(new).finish())
+    assert [flow.commits for flow in flows] == [1] * len(flows)
+    three.restart(1, 2)
+    *others, last = flows
+    three.finish(others)
+    ended_for_now(last.finish())
+    three.finish(three.flow(scene) for scene in (hurried, new))
+
+
+def test_a_black_hole_before_one_node(three: Three) -> None:
+    """The cluster is whole, but a pipeline gets no answer from one of its nodes, until it does."""
+    roles = (
+        lambda job: three.leader(job.target),
+        lambda job: three.leader(job.ledger),
+        three.coordinator,
+        three.group_coordinator,
+    )
+    gates = [Gate("begin:after") for _ in roles]
+    scenes = [three.scenes(PREFIX, request_timeout_ms=1_000).new(NUMBERS) for _ in roles]
+    flows = [three.flow(s, gate.crash) for s, gate in zip(scenes, gates, strict=True)]
+    holes = []
+    for flow, gate, node_of in zip(flows, gates, roles, strict=True):
+        gate.wait_reached()
+        holes.append(three.black_hole(flow.job, node_of(flow.job)))
+        gate.open()
+    for hole in holes:
+        three.wait_swallowed(hole, 4)
+    assert [flow.commits for flow in flows] == [1] * len(flows)
+    three.proxy.clear_rules()
+    three.finish(flows)
+
+
+def test_a_node_that_answers_nobody(three: Three) -> None:
+    """Its connections stay, so that only time tells. Then it wakes, and takes itself for leader."""
+    scenes = [three.scenes(PREFIX, request_timeout_ms=2_000).new(NUMBERS) for _ in range(4)]
+    gates = [Gate("begin:after") for _ in scenes]
+    flows = [three.flow(s, gate.crash) for s, gate in zip(scenes, gates, strict=True)]
+    for gate in gates:
+        gate.wait_reached()
+    three.pause(3)
+    for gate in gates:
+        gate.open()
+    for flow in flows:
+        flow.wait_commits(2)
+    three.wake(3)
+    three.finish(flows)
+
+
+def test_quotas_slow_a_pipeline_down_and_no_more(three: Three) -> None:
+    """Throttled by the leader of its targets: its requests wait, and none is given up."""
+    scene = three.scenes(PREFIX, records=100, request_timeout_ms=2_000).new(2_000)
+    three.lead(scene.job.target, 1)
+    client = f"{scene.job.name}.writer"
+    three.limit(client, 12_000)
+    produced = three.proxy.rule("Produce", Do.NOTHING, client=client, times=10_000)
+    three.finish([three.flow(scene)])
+    assert any(throttled_ms(answer) for answer in produced.answers)
+
+
+def throttled_ms(answer: bytes) -> int:
+    """As a Produce answer ends: the time, and no tagged fields."""
+    return int.from_bytes(answer[-5:-1], "big")
+
+
+def test_all_replicas_have_the_same_well_formed_logs(three: Three) -> None:
+    three.check_logs(PREFIX)
