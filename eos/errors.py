@@ -57,6 +57,18 @@ def about(pipeline: str, error: EosError) -> EosError:
     )
 
 
+# Stand in for who we are to Kafka, where that is not known.
+THE_PRINCIPAL, PRINCIPAL = "The principal", "User:PRINCIPAL"
+
+
+def as_principal(principal: str, error: EosError) -> EosError:
+    """The same error with who lacks a right, where it was raised by what does not know it."""
+    if PRINCIPAL not in error.hint:
+        return error
+    message = error.message.replace(THE_PRINCIPAL, principal)
+    return type(error)(message, hint=error.hint.replace(PRINCIPAL, principal), **error.fields)
+
+
 class UsageError(EosError):
     """A pipeline file, profile or command line that can't be meant."""
 

@@ -14,6 +14,7 @@ from eos.cli.named import find_pipeline
 from eos.config.load import load_profile
 from eos.errors import UnavailableError
 from eos.plan.plan import Plan, plan
+from eos.plan.security import told_who
 from eos.recover import checkpoint, group, rewind, source
 from eos.recover.act import Done, act, propose
 from eos.recover.change import Verb
@@ -107,7 +108,7 @@ def _reached(options: argparse.Namespace) -> Iterator[tuple[Plan, Wire]]:
     profile = load_profile(options.profile, pipeline.project_root)
     with addresses(profile) as bootstrap:
         planned = plan(pipeline, profile, bootstrap, ())
-        with closing(Wire(planned.kafka)) as wire:
+        with closing(Wire(planned.kafka)) as wire, told_who(planned.security):
             yield planned, wire
 
 

@@ -8,11 +8,12 @@ providers, on whichever machine it runs: so Spark's plans, its log of events and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eos.errors import UsageError
+from eos.errors import PRINCIPAL, EosError, UsageError, as_principal
 from eos.secret import file_of, variable_of
 from eos.transaction.settings import KafkaSettings
 
@@ -86,6 +87,23 @@ def principal(security: Security | None) -> str:
     if security.has_sasl:
         return f"User:{security.user}"
     return "" if security.certificate else "User:ANONYMOUS"
+
+
+@contextmanager
+def told_who(security: Security | None) -> Iterator[None]:
+    """A right that somebody lacks is told with his name, where the settings know it."""
+    try:
+        yield
+    except EosError as error:
+        who = principal(security)
+        told = as_principal(who, error) if who else error
+        if not who and security is not None and PRINCIPAL in error.hint:
+            subject = f"openssl x509 -noout -subject -nameopt RFC2253 -in {security.certificate}"
+            hint = f"{error.hint}. PRINCIPAL is the certificate's subject: {subject}"
+            told = type(error)(error.message, hint=hint, **error.fields)
+        if told is error:
+            raise
+        raise told from error
 
 
 def _java(reference: str) -> str:

@@ -23,7 +23,7 @@ from eos.observe import events
 from eos.observe.bus import Bus
 from eos.observe.console import Console
 from eos.plan.plan import Plan, plan
-from eos.plan.security import source_options
+from eos.plan.security import source_options, told_who
 from eos.read.files import files_for
 from eos.read.kafka_source import KafkaSource
 from eos.read.offset_log import Checkpoint
@@ -31,6 +31,7 @@ from eos.run.idle import IdleWatch, interval_ms
 from eos.run.ownership import RunLock
 from eos.run.query import PipelineQuery, check, data_loss
 from eos.run.session import open_session
+from eos.run.refusal import source_refusal
 from eos.run.source import LiveSource
 from eos.run.start import (
     choose_checkpoint,
@@ -77,7 +78,7 @@ def run(
     crash = CrashPlan.from_environment()
     stopping = Stopping()
     lock = RunLock(planned)
-    with closing(lock), closing(Bus()) as bus:
+    with closing(lock), closing(Bus()) as bus, told_who(planned.security):
         lock.take(is_forced=take_over)
         spark = open_session(planned.names.pipeline)
         stopping.listen()
@@ -206,7 +207,8 @@ class _Run:
         lines = [line for line in str(ended).splitlines() if line.strip()]
         words = lines[0][:500] if lines else type(ended).__name__
         name = self.planned.names.pipeline
-        return data_loss(ended) or UnavailableError(
+        known = data_loss(ended) or source_refusal(ended)
+        return known or UnavailableError(
             f"{name}: the query ended: {words}",
             hint="Spark's log says more; nothing is lost: start it again",
         )

@@ -19,6 +19,7 @@ from eos.read.decode import NONE
 from eos.read.offset_log import Checkpoint, Ranges
 from eos.run.columns import sink_columns
 from eos.run.session import ARROW_BYTES_MAX
+from eos.run.refusal import source_refusal
 from eos.run.source import LiveSource
 from eos.run.tasks import EncodeAndWriteTask, EncodeTask, WriteStage, WriteTask
 from eos.run.topics import existing_topics
@@ -244,9 +245,9 @@ def _task_error(error: Exception) -> EosError:
     found = crossed(str(error))
     if found is not None:
         return found
-    lost = data_loss(error)
-    if lost is not None:
-        return lost
+    final = data_loss(error) or source_refusal(error)
+    if final is not None:
+        return final
     return AttemptFailedError(f"the Spark job failed: {_last_words(str(error))}")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from eos.deadline import Backoff, Deadline
 from eos.errors import EosError, UnavailableError, UsageError
 from eos.transaction.outcomes import name_of
+from eos.transaction.rights import missing as lacking
 from eos.transaction.wire import TopicInfo, Wire
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 # of a new topic yet, says so of topics that are there.
 _MAY_PASS = {3, 5}
 _PASSES_WITHIN_MS = 5_000
+_USED_BY = {"source": "Fetch", "target": "Produce"}
 
 
 def existing_topics(
@@ -102,8 +104,11 @@ def _is_settled(found: Mapping[str, TopicInfo]) -> bool:
 
 
 def _unseen(kind: type[EosError], what: str, name: str, code: int) -> EosError:
+    # The right that brings DESCRIBE with it: who may use the topic may see it.
+    right = lacking(_USED_BY[what], code, name)
     return kind(
-        f"the {what} topic {name!r} can't be looked up: {name_of(code)}",
-        hint="may this user describe the topic?",
+        f"the {what} topic {name!r} can't be looked up: {name_of(code)}"
+        + (f". {right.told}" if right is not None else ""),
+        hint=right.grant if right is not None else "may this user describe the topic?",
         topic=name,
     )

@@ -117,14 +117,18 @@ def name_of(code: int) -> str:
     return f"{KAFKA_ERRORS.get(code, 'an error that this release does not know')} ({code})"
 
 
-def describe(api: Api, code: int, message: str = "", where: str = "") -> EosError:
+def describe(
+    api: Api, code: int, message: str = "", where: str = "", resource: str = ""
+) -> EosError:
     """The error to stop with when this answer was the last word on a request.
 
-    `message` is the broker's, `where` is what the request was about, in our words.
+    `message` is the broker's, `where` is what the request was about, in our words. `resource` is
+    the name of what it may lack a right on; `where` says it for a partition.
     """
     about = f" for {where}" if where else ""
     said = f": {message}" if message else ""
-    cause, hint = cause_and_hint(api, code) or _BY_OUTCOME[outcome_of(api, code)]
+    resource = resource or (where.rpartition("-")[0] if code == _TOPIC_REFUSED else "")
+    cause, hint = cause_and_hint(api, code, resource) or _BY_OUTCOME[outcome_of(api, code)]
     text = f"Kafka answered {name_of(code)} to {api.value}{about}{said}. {cause}"
     name = KAFKA_ERRORS.get(code, "")
     return _class_of(api, code)(
@@ -154,6 +158,7 @@ def _class_of(api: Api, code: int) -> type[EosError]:
 
 
 _RECORD_CODES = frozenset({10, 18, 32, 44, 87})
+_TOPIC_REFUSED = 29
 _MISSING_TOPIC_CODES = frozenset({3, 100})
 
 

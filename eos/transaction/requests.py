@@ -140,7 +140,7 @@ class Requests:
     def _judge(
         self, api: Api, answers: _Answers, identity: Identity = NO_IDENTITY
     ) -> tuple[Answered, EosError]:
-        return _judged(api, answers, self._transactional_id, identity)
+        return _judged(api, answers, self._transactional_id, identity, self._group)
 
 
 def add_partitions(
@@ -163,7 +163,7 @@ def unanswered(api: Api, error: NoAnswerError) -> tuple[Answered, EosError]:
 
 
 def _judged(
-    api: Api, answers: _Answers, transactional_id: str, identity: Identity
+    api: Api, answers: _Answers, transactional_id: str, identity: Identity, group: str = ""
 ) -> tuple[Answered, EosError]:
     deciding = {outcome_of(api, answer.error): (where, answer) for where, answer in answers}
     outcome = worst(deciding)
@@ -176,7 +176,8 @@ def _judged(
         return Answered(api, outcome, identity), odd
     where, answer = deciding[outcome]
     where = where or transactional_id
-    return Answered(api, outcome), describe(api, answer.error, answer.message, where)
+    resource = {30: group, 53: transactional_id}.get(answer.error, "")
+    return Answered(api, outcome), describe(api, answer.error, answer.message, where, resource)
 
 
 _MISSING = Answer(-1, "the partition is missing from the answer")

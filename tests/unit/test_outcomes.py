@@ -92,11 +92,11 @@ def test_every_code_of_every_request_has_a_cause_and_a_way_out(api):
     ("api", "code", "kind", "says"),
     [
         (Api.PRODUCE, 29, KafkaRefusedError, "WRITE on Topic"),
-        (Api.TXN_OFFSET_COMMIT, 29, KafkaRefusedError, "READ on each source Topic"),
+        (Api.TXN_OFFSET_COMMIT, 29, KafkaRefusedError, "grant READ on Topic"),
         (Api.TXN_OFFSET_COMMIT, 30, KafkaRefusedError, "READ on Group"),
         (Api.INIT_PRODUCER_ID, 53, KafkaRefusedError, "TransactionalId"),
         (Api.INIT_PRODUCER_ID, 31, KafkaRefusedError, "Cluster"),
-        (Api.FIND_COORDINATOR, 53, KafkaRefusedError, "DESCRIBE"),
+        (Api.FIND_COORDINATOR, 53, KafkaRefusedError, "WRITE on TransactionalId"),
         (Api.INIT_PRODUCER_ID, 50, KafkaRefusedError, "transaction.max.timeout.ms"),
         (Api.INIT_PRODUCER_ID, 51, UnavailableError, "describe --transactional-id"),
         (Api.INIT_PRODUCER_ID, 90, FencedError, "second copy"),

@@ -52,8 +52,7 @@ def _require_verification(cluster: Cluster, deadline: Deadline) -> None:
         raise UnsupportedBrokerError(
             f"the cluster's {_FEATURE} is below {_TV2}, so {_VERIFICATION} must be on, and it "
             f"can't be read: {refused.message}",
-            hint="grant DESCRIBE_CONFIGS on Cluster to this principal; a broker without this "
-            "setting is older than Kafka 3.6",
+            hint=refused.hint or "a broker without this setting is older than Kafka 3.6",
         ) from refused
     off = sorted(node for node, value in values.items() if value.lower() != "true")
     if off:

@@ -1,13 +1,16 @@
-"""Why a broker and we don't trust each other, as a sentence: what trying again will not mend."""
+"""Why a broker refuses us, as a sentence: what trying again will not mend."""
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from kafka import errors as kafka_errors
 
 from eos.errors import EosError, KafkaRefusedError
+from eos.transaction import rights
+from eos.transaction.outcomes import name_of
 from eos.transaction.settings import KafkaSettings
 
 # The peer hung up, or the time was up: another try may do.
@@ -41,6 +44,27 @@ def refusal(error: BaseException, address: str, settings: KafkaSettings) -> EosE
             message, hint = told
             return KafkaRefusedError(message, hint=hint, address=address)
     return None
+
+
+def refused(request: str, error: int, what: str, result: Any = None) -> KafkaRefusedError:
+    """A request that was answered with this code. `what` it was about: `topic NAME`, `group NAME`,
+    a partition, a transactional id."""
+    said = getattr(result, "error_message", None)
+    right = rights.missing(request, error, _resource(error, what))
+    more = f". {right.told}" if right is not None else ""
+    return KafkaRefusedError(
+        f"{request} of {what}: {name_of(error)}{': ' + said if said else ''}{more}",
+        hint=right.grant if right is not None else "",
+        error=error,
+        api=request,
+    )
+
+
+def _resource(error: int, what: str) -> str:
+    kind, _, name = what.partition(" ")
+    if rights.RESOURCES.get(error) == "Topic":
+        return name if kind == "topic" else "" if kind == "group" else kind.rpartition("-")[0]
+    return name if kind == "group" else kind
 
 
 def words_of(error: BaseException) -> str:

@@ -10,8 +10,8 @@ from eos.deadline import Deadline
 from eos.errors import UnavailableError
 from eos.transaction.outcomes import name_of
 from eos.transaction.port import Identity, TransactionState
-from eos.transaction.wire.admin import refused
 from eos.transaction.wire.cluster import Cluster, Kind, NoCoordinatorError, tries
+from eos.transaction.wire.refusal import refused
 
 _RETRIED = frozenset({14, 15, 16})
 

@@ -1,0 +1,134 @@
+"""A right that is missing is named: who, what, on what, and the command that grants it."""
+
+from __future__ import annotations
+
+import pytest
+
+from eos.config.security import Security
+from eos.errors import AttemptFailedError, KafkaRefusedError, as_principal
+from eos.plan.security import told_who
+from eos.run.refusal import source_refusal
+from eos.run.topics import _unseen
+from eos.transaction.outcomes import describe
+from eos.transaction.port import Api
+from eos.transaction.rights import missing
+from eos.transaction.wire.refusal import refused
+
+
+@pytest.mark.parametrize(
+    ("error", "lacks", "grant"),
+    [
+        (
+            describe(Api.PRODUCE, 29, where="orders.out-3"),
+            "WRITE on Topic 'orders.out'",
+            "--operation Write --topic orders.out",
+        ),
+        (
+            describe(Api.TXN_OFFSET_COMMIT, 29, where="a-b-0"),
+            "READ on Topic 'a-b'",
+            "--operation Read --topic a-b",
+        ),
+        (
+            describe(Api.TXN_OFFSET_COMMIT, 30, where="a-0", resource="eos.p"),
+            "READ on Group 'eos.p'",
+            "--operation Read --group eos.p",
+        ),
+        (
+            describe(Api.INIT_PRODUCER_ID, 53, where="eos.p", resource="eos.p"),
+            "WRITE on TransactionalId 'eos.p'",
+            "--operation Write --transactional-id eos.p",
+        ),
+        (
+            refused("DescribeConfigs", 31, "broker 1"),
+            "DESCRIBE_CONFIGS on Cluster",
+            "--operation DescribeConfigs --cluster",
+        ),
+        (
+            refused("DescribeConfigs", 29, "topic a-1"),
+            "DESCRIBE_CONFIGS on Topic 'a-1'",
+            "--operation DescribeConfigs --topic a-1",
+        ),
+        (
+            refused("DescribeProducers", 29, "a-1-0"),
+            "READ on Topic 'a-1'",
+            "--operation Read --topic a-1",
+        ),
+        (
+            refused("Fetch", 29, "a-1 from offset 7"),
+            "READ on Topic 'a'",
+            "--operation Read --topic a",
+        ),
+        (
+            refused("FindCoordinator", 30, "group g h"),
+            "READ on Group 'g h'",
+            "--operation Read --group g h",
+        ),
+        (
+            refused("FindCoordinator", 53, "eos.p"),
+            "WRITE on TransactionalId 'eos.p'",
+            "--operation Write --transactional-id eos.p",
+        ),
+        (
+            _unseen(KafkaRefusedError, "source", "a", 29),
+            "READ on Topic 'a'",
+            "--operation Read --topic a",
+        ),
+    ],
+)
+def test_a_refusal_names_the_right_and_the_command(error, lacks, grant):
+    told = as_principal("User:eos", error)
+    assert f"User:eos lacks {lacks}." in told.message
+    assert f"--add --allow-principal User:eos {grant}" in told.hint
+    assert type(told) is type(error)
+    assert told.fields == error.fields
+
+
+def test_what_is_no_refusal_names_no_right():
+    assert missing("Produce", 3) is None
+    error = refused("ListOffsets", 42, "a-0")
+    assert "lacks" not in error.message
+    assert as_principal("User:eos", error) is error
+
+
+def test_who_it_is_stands_in_the_settings_or_in_the_certificate():
+    error = describe(Api.PRODUCE, 29, where="a-0")
+    with pytest.raises(KafkaRefusedError, match="User:ANONYMOUS lacks WRITE"), told_who(None):
+        raise error
+    mutual = Security(protocol="SSL", certificate="/a/b.pem")
+    with pytest.raises(KafkaRefusedError, match="The principal lacks") as caught, told_who(mutual):
+        raise error
+    assert "openssl x509 -noout -subject -nameopt RFC2253 -in /a/b.pem" in caught.value.hint
+    other = AttemptFailedError("anything else")
+    with pytest.raises(AttemptFailedError) as same, told_who(mutual):
+        raise other
+    assert same.value is other
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            "errors.TopicAuthorizationException: Not authorized to access topics: [orders]",
+            "The principal lacks READ on Topic 'orders'.",
+        ),
+        (
+            "errors.GroupAuthorizationException: Not authorized to access group: g",
+            "The principal lacks READ on Group.",
+        ),
+        ("errors.SaslAuthenticationException: Authentication failed", "was not let in by Kafka"),
+        ("errors.SslAuthenticationException: SSL handshake failed", "was not let in by Kafka"),
+        ("config.ConfigException: no such file", "can't use kafka.security: no such file"),
+    ],
+)
+def test_what_sparks_source_was_refused_is_found_in_its_words(words, told):
+    text = f"Job aborted.\n\tat org.x.Y\nCaused by: org.apache.kafka.common.{words}\n\tat z"
+    error = source_refusal(RuntimeError(text))
+    assert isinstance(error, KafkaRefusedError)
+    assert told in error.message
+    assert error.hint
+
+
+def test_what_passes_is_no_refusal_of_the_source():
+    words = "org.apache.kafka.common.errors.TimeoutException: 60000ms passed"
+    assert source_refusal(RuntimeError(words)) is None
+    assert source_refusal(RuntimeError("java.io.IOException: disk")) is None
