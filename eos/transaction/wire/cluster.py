@@ -27,7 +27,7 @@ from eos.transaction.wire.refusal import refused
 # One that stays unknown for this long does not exist.
 _UNKNOWN_TOPIC_MS = 5_000
 _UNKNOWN_TOPIC = 3
-_LAST_MOMENTS_MS = 50
+LAST_MOMENTS_MS = 50
 _LEADER_RETRIED = frozenset({3, 5, 6, 9, 13, 72})
 _COORDINATOR_RETRIED = frozenset({7, 13, 14, 15, 16})
 
@@ -62,9 +62,9 @@ def tries(deadline: Deadline) -> Iterator[None]:
     """
     backoff = Backoff()
     yield
-    while deadline.left_ms > _LAST_MOMENTS_MS:
+    while deadline.left_ms > LAST_MOMENTS_MS:
         backoff.sleep(deadline)
-        if deadline.left_ms > _LAST_MOMENTS_MS:
+        if deadline.left_ms > LAST_MOMENTS_MS:
             yield
 
 

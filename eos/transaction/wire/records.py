@@ -12,7 +12,7 @@ from eos.deadline import Deadline
 from eos.errors import UnavailableError
 from eos.transaction.outcomes import name_of
 from eos.transaction.port import TopicPartition
-from eos.transaction.wire.cluster import Cluster
+from eos.transaction.wire.cluster import LAST_MOMENTS_MS, Cluster
 from eos.transaction.wire.refusal import refused
 
 _FETCH_BYTES_MAX = 4 * 1024 * 1024
@@ -43,13 +43,14 @@ def read_records(
 ) -> list[StoredRecord]:
     found: list[StoredRecord] = []
     position = offset_start
-    error: int | None = 0  # None: no answer
+    error: int | None = None  # no answer
     while position < offset_end:
         if deadline.has_passed:
             raise _too_late(partition, position, offset_end, error, committed)
         result = _fetch(cluster, partition, position, committed, deadline)
         if result is None:
-            error = None
+            # Not for want of time: then what was answered before says more.
+            error = None if deadline.left_ms > LAST_MOMENTS_MS else error
             cluster.pause(deadline)
             continue
         error = result.error_code
