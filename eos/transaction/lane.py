@@ -28,6 +28,7 @@ from eos.transaction.receipt import Receipt
 
 IN_FLIGHT_MAX = 5  # the leader remembers five record batches of a producer, no more
 _SEQUENCE_MAX = 0x7FFFFFFF
+_ID_REFUSED = 53
 _OUT_OF_ORDER_SEQUENCE = 45
 
 
@@ -59,6 +60,7 @@ class Lane:
 
     partition: TopicPartition
     identity: Identity
+    transactional_id: str = ""  # for messages
     leader: int | None = None
     is_entered: bool = False
     items: deque[Item] = field(default_factory=deque)
@@ -114,7 +116,13 @@ class Lane:
         # 45 after a failure of an earlier record batch only says that the earlier one is
         # missing; alone it means that somebody else wrote under our identity.
         follows = self.failure is not None and answer.error == _OUT_OF_ORDER_SEQUENCE
-        error = describe(Api.PRODUCE, answer.error, answer.message, where=self.name)
+        error = describe(
+            Api.PRODUCE,
+            answer.error,
+            answer.message,
+            where=self.name,
+            resource=self.transactional_id if answer.error == _ID_REFUSED else "",
+        )
         if not follows and outcome not in (Outcome.RETRY, Outcome.REFRESH):
             raise error
         self._fail(error, is_leader_lost=outcome is Outcome.REFRESH)

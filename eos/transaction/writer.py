@@ -68,7 +68,9 @@ class Writer:
         """
         lane = self._lanes.get(target)
         if lane is None:
-            lane = self._lanes[target] = Lane(self._targets.partitions[target], self._identity)
+            lane = self._lanes[target] = Lane(
+                self._targets.partitions[target], self._identity, self._transactional_id
+            )
         self._buffered += lane.add(blob, records, digest)
         while self._buffered > BUFFER_BYTES_MAX:
             self._wait()

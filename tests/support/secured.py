@@ -7,25 +7,75 @@ certificate that has expired).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
+    ResourcePatternType,
+    ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
 
+from eos.deadline import Backoff, Deadline
+from eos.errors import UnavailableError
 from eos.launch.embedded import EmbeddedKafka
 from eos.launch.node import HOST, free_ports
 from support.certificates import Authority
 
+DOCS = Path(__file__).parents[2] / "docs" / "security.md"
 USER, PASSWORD = "eos", "Planted-5ecret.in/a+file="
 LISTENERS = {"LOGIN": "SASL_SSL", "MUTUAL": "SSL", "EXPIRED": "SSL"}
 _MODULES = "org.apache.kafka.common.security"
+_KINDS = {
+    "--topic": ResourceType.TOPIC,
+    "--transactional-id": ResourceType.TRANSACTIONAL_ID,
+    "--group": ResourceType.GROUP,
+}
+
+
+class Right(NamedTuple):
+    """As kafka-acls.sh is told of it."""
+
+    flag: str
+    name: str
+    operation: str
+
+    def of(self, names: Mapping[str, str]) -> Right:
+        return self._replace(name=names[self.name])
+
+    def binding(self, user: str) -> AclBinding:
+        word = re.sub(r"(?<!^)(?=[A-Z])", "_", self.operation).upper()
+        return AclBinding(
+            _KINDS[self.flag],
+            self.name,
+            ResourcePatternType.LITERAL,
+            f"User:{user}",
+            "*",
+            AclOperation[word],
+            AclPermissionType.ALLOW,
+        )
+
+
+def documented() -> list[Right]:
+    """The rights that docs/security.md says a pipeline needs, with the names of its example."""
+    return [
+        Right(flag, name, operation)
+        for flag, name, operations in re.findall(
+            r"^\$acl (--[a-z-]+) (\S+) +(--operation .*)$", DOCS.read_text(), re.MULTILINE
+        )
+        for operation in operations.replace("--operation", "").split()
+    ]
 
 
 @dataclass
@@ -45,16 +95,76 @@ class SecuredKafka:
         for done in self.admin.alter_user_scram_credentials([user]).values():
             done.result(30)
 
+    def grant(self, rights: Iterable[Right], user: str = USER) -> None:
+        """Returns when the broker goes by them."""
+        bindings = [right.binding(user) for right in rights]
+        for done in self.admin.create_acls(bindings).values():
+            done.result(30)
+        for binding in bindings:
+            self._until(binding, is_there=True)
+
+    def revoke(self, right: Right, user: str = USER) -> None:
+        binding = right.binding(user)
+        for done in self.admin.delete_acls([_only(binding)]).values():
+            done.result(30)
+        self._until(binding, is_there=False)
+
+    def _until(self, binding: AclBinding, *, is_there: bool) -> None:
+        deadline, backoff = Deadline.after_ms(20_000), Backoff(first_ms=10)
+        while bool(self.admin.describe_acls(_only(binding)).result(30)) is not is_there:
+            assert not deadline.has_passed, binding
+            backoff.sleep(deadline)
+
+    def security(self, **other: str) -> tuple[tuple[str, str], ...]:
+        """To log in at `login`, as kafka-python names it."""
+        given = {
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": "SCRAM-SHA-512",
+            "sasl_plain_username": USER,
+            "sasl_plain_password": PASSWORD,
+            "ssl_cafile": str(self.ca.certificate),
+            **other,
+        }
+        return tuple((name, value) for name, value in given.items() if value)
+
+
+def _only(binding: AclBinding) -> AclBindingFilter:
+    return AclBindingFilter(
+        binding.restype,
+        binding.name,
+        binding.resource_pattern_type,
+        binding.principal,
+        binding.host,
+        binding.operation,
+        binding.permission_type,
+    )
+
 
 @contextmanager
 def secured_kafka(folder: Path) -> Iterator[SecuredKafka]:
     ca, other = Authority.made(folder / "ca"), Authority.made(folder / "other-ca")
     for name, days in (("broker", 30), ("was-broker", -1)):
         ca.sign(name, days)
-    ports = free_ports(3)
-    addresses = [f"{HOST}:{port}" for port in ports]
-    with EmbeddedKafka(folder / "broker", config=_config(ca, addresses)) as broker:
+    broker, addresses = _started(folder / "broker", ca)
+    try:
         yield SecuredKafka(broker, ca, other, *addresses)
+    finally:
+        broker.stop()
+
+
+def _started(folder: Path, ca: Authority) -> tuple[EmbeddedKafka, list[str]]:
+    """Somebody else may take a port before the broker binds it: then with others, once more."""
+    for is_last in (False, True):
+        addresses = [f"{HOST}:{port}" for port in free_ports(len(LISTENERS))]
+        broker = EmbeddedKafka(folder, config=_config(ca, addresses))
+        try:
+            broker.start()
+        except UnavailableError:
+            if is_last:
+                raise
+        else:
+            return broker, addresses
+    raise AssertionError("it started or raised")
 
 
 def _config(ca: Authority, addresses: Iterable[str]) -> Mapping[str, str]:

@@ -346,6 +346,6 @@ def _unreachable_hint(message: str) -> str:
         return "nothing listens there: is the broker up, and is the port right?"
     if "DNS" in message:
         return "the host name is not known here"
-    if "frame length" in message or "disconnected" in message:
+    if any(sign in message for sign in ("frame length", "disconnected", "EOF occurred")):
         return "the broker hangs up at once: does this port want TLS or a login?"
     return "is the address right, and can it be reached from here?"

@@ -1,0 +1,168 @@
+"""Who may come in: SCRAM and PLAIN over TLS, and certificates. And what is said to whom may not:
+one sentence at once, that names the broker, how we came, the likely cause and the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.secured import PASSWORD, SecuredKafka, secured_kafka
+
+from eos.deadline import Deadline
+from eos.errors import KafkaRefusedError, UnavailableError
+from eos.transaction.settings import KafkaSettings
+from eos.transaction.wire import Wire
+
+Security = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
+    with secured_kafka(tmp_path_factory.mktemp("logins")) as made:
+        made.ca.sign("client")
+        made.ca.sign("expired-client", days=-1)
+        made.other_ca.sign("stranger")
+        yield made
+
+
+def mutual(secured: SecuredKafka, certificate: Path | None) -> Security:
+    found = {"security_protocol": "SSL", "ssl_cafile": str(secured.ca.certificate)}
+    return found | ({"ssl_certfile": str(certificate)} if certificate else {})
+
+
+@contextmanager
+def wire_to(address: str, security: Security) -> Iterator[Wire]:
+    wire = Wire(KafkaSettings((address,), security=tuple(security.items())))
+    try:
+        yield wire
+    finally:
+        wire.close()
+
+
+def refused(address: str, security: Security) -> KafkaRefusedError:
+    """Long before the deadline: nothing was tried again until then."""
+    deadline = Deadline.after_ms(60_000)
+    with wire_to(address, security) as wire, pytest.raises(KafkaRefusedError) as caught:
+        wire.transaction_version(deadline)
+    assert deadline.left_ms > 30_000
+    error = caught.value
+    assert address in error.message
+    assert "\n" not in error.message
+    assert error.hint
+    assert PASSWORD not in str(error)
+    return error
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN"])
+def test_a_user_with_the_right_password_comes_in(secured: SecuredKafka, mechanism: str) -> None:
+    security = dict(secured.security(sasl_mechanism=mechanism))
+    with wire_to(secured.login, security) as wire:
+        assert wire.transaction_version(Deadline.after_ms(30_000)) == 2
+
+
+@pytest.mark.parametrize("is_one_file", [True, False])
+def test_a_certificate_comes_in_from_one_file_or_two(
+    secured: SecuredKafka, is_one_file: bool
+) -> None:
+    security = mutual(secured, secured.ca.folder / "client.pem")
+    if not is_one_file:
+        security["ssl_certfile"] = str(secured.ca.folder / "client.crt")
+        security["ssl_keyfile"] = str(secured.ca.folder / "client.key")
+    with wire_to(secured.mutual, security) as wire:
+        assert wire.transaction_version(Deadline.after_ms(30_000)) == 2
+
+
+WRONG: dict[str, tuple[Callable[[SecuredKafka], tuple[str, Security]], str, str]] = {
+    "password by SCRAM": (
+        lambda on: (on.login, dict(on.security(sasl_plain_password="wrong"))),
+        "refused the login of eos by SCRAM-SHA-512 over SASL_SSL",
+        "is the password the right one",
+    ),
+    "password by PLAIN": (
+        lambda on: (
+            on.login,
+            dict(on.security(sasl_plain_password="wrong", sasl_mechanism="PLAIN")),
+        ),
+        "refused the login of eos by PLAIN over SASL_SSL",
+        "is the password the right one",
+    ),
+    "user": (
+        lambda on: (on.login, dict(on.security(sasl_plain_username="nobody"))),
+        "refused the login of nobody by SCRAM-SHA-512",
+        "does the broker have this user for this mechanism",
+    ),
+    "mechanism": (
+        lambda on: (on.login, dict(on.security(sasl_mechanism="SCRAM-SHA-256"))),
+        "does not offer a login by SCRAM-SHA-256",
+        "sasl.enabled.mechanisms",
+    ),
+    "authority": (
+        lambda on: (on.login, dict(on.security(ssl_cafile=str(on.other_ca.certificate)))),
+        "does not hold: unable to get local issuer certificate",
+        "other-ca/ca.pem) the authority that signed it?",
+    ),
+    "no authority": (
+        lambda on: (on.login, dict(on.security(ssl_cafile=""))),
+        "does not hold: unable to get local issuer certificate",
+        "kafka.security.ca",
+    ),
+    "expired broker": (
+        lambda on: (on.expired, mutual(on, None)),
+        "does not hold: certificate has expired",
+        "renew the broker's certificate",
+    ),
+    "expired client": (
+        lambda on: (on.mutual, mutual(on, on.ca.folder / "expired-client.pem")),
+        "refused our certificate",
+        "has it expired",
+    ),
+    "stranger": (
+        lambda on: (on.mutual, mutual(on, on.other_ca.folder / "stranger.pem")),
+        "refused our certificate",
+        "does the broker not trust who signed it",
+    ),
+    "no certificate": (
+        lambda on: (on.mutual, mutual(on, None)),
+        "wants a client certificate",
+        "kafka.security.certificate",
+    ),
+    "login where none is": (
+        lambda on: (
+            on.mutual,
+            dict(on.security(ssl_certfile=str(on.ca.folder / "client.pem"))),
+        ),
+        "asks for no login",
+        "the port of another listener",
+    ),
+    "name": (
+        lambda on: (on.login.replace("127.0.0.1", "localhost"), dict(on.security())),
+        "does not hold: Hostname mismatch",
+        "as it stands in its certificate",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_who_may_not_come_in_is_told_at_once(secured: SecuredKafka, wrong: str) -> None:
+    make, told, way_out = WRONG[wrong]
+    error = refused(*make(secured))
+    assert told in error.message
+    assert way_out in error.hint
+
+
+@pytest.mark.parametrize("how", ["TLS is missing", "login is missing", "there is no TLS"])
+def test_another_kind_of_port_is_tried_until_the_deadline_and_named(
+    secured: SecuredKafka, how: str
+) -> None:
+    """A broker that starts hangs up as well, so this may pass."""
+    address, security = {
+        "TLS is missing": (secured.login, {}),
+        "login is missing": (secured.login, mutual(secured, None)),
+        "there is no TLS": (secured.broker.bootstrap, mutual(secured, None)),
+    }[how]
+    with wire_to(address, security) as wire, pytest.raises(UnavailableError) as caught:
+        wire.transaction_version(Deadline.after_ms(1_500))
+    assert f"no broker of {address} answers" in caught.value.message
+    assert "TLS" in caught.value.hint
