@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from eos.config.audit import AuditProfile
 from eos.config.base import SettingText, Strict
 from eos.config.cases import Case
 from eos.config.security import Security
@@ -183,6 +184,7 @@ class ProfileFile(Strict):
     spark: SparkProfile = Field(default_factory=SparkProfile)
     state: StateProfile = Field(default_factory=StateProfile)
     names: NamesProfile = Field(default_factory=NamesProfile)
+    audit: AuditProfile = Field(default_factory=AuditProfile)
     deployment: str | None = Field(default=None, min_length=1, max_length=200)
 
     _name: str = PrivateAttr(default="local")

@@ -46,6 +46,7 @@ class IdleWatch:
         lock: RunLock,
         bus: Bus,
         on_fenced: Callable[[FencedError], None],
+        needed_from: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._batches = batches
         self._every_ms = every_ms
@@ -53,6 +54,7 @@ class IdleWatch:
         self._bus = bus
         self._next_trim = Deadline.after_ms(0)
         self._on_fenced = on_fenced
+        self._needed_from = needed_from  # the ledger's first record that the audit table lacks
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="eos-idle", daemon=True)
 
@@ -87,6 +89,7 @@ class IdleWatch:
             return
         self._next_trim = Deadline.after_ms(_TRIM_EVERY_MS)
         try:
-            self._batches.ledger.trim(RECORDS_KEPT, Deadline.after_ms(STEP_TIMEOUT_MS))
+            deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
+            self._batches.ledger.trim(RECORDS_KEPT, deadline, self._needed_from())
         except EosError as error:
             self._bus.emit(events.Warned(f"the ledger could not be trimmed: {error.message}"))

@@ -27,11 +27,12 @@ from eos.plan.security import source_options, told_who
 from eos.read.files import files_for
 from eos.read.kafka_source import KafkaSource
 from eos.read.offset_log import Checkpoint
+from eos.run.audit import Audit, audit_of, close
 from eos.run.idle import IdleWatch, interval_ms
 from eos.run.ownership import RunLock
 from eos.run.query import PipelineQuery, check, data_loss
-from eos.run.session import open_session
 from eos.run.refusal import source_refusal
+from eos.run.session import open_session
 from eos.run.source import LiveSource
 from eos.run.start import (
     choose_checkpoint,
@@ -89,7 +90,8 @@ def run(
             return
         bus.subscribe(Console())
         with closing(Wire(planned.kafka)) as wire:
-            _Run(spark, wire, planned, bus, crash, stopping, lock).through(take_over)
+            audit = audit_of(profile, planned, wire, bus)
+            _Run(spark, wire, planned, bus, crash, stopping, lock, audit).through(take_over)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ class _Run:
     crash: CrashPlan
     stopping: Stopping
     lock: RunLock
+    audit: Audit
 
     def through(self, take_over: bool) -> None:
         deadline = Deadline.after_ms(START_TIMEOUT_MS)
@@ -113,13 +116,24 @@ class _Run:
         check(planned, self._stream(planned, {}), self.bus)
         source = LiveSource(planned, self.wire)
         batches = self._owned(planned, source, take_over, deadline)
+        with ExitStack() as stack:
+            stack.callback(lambda: close(self.audit, batches))
+            self._owning(planned, source, batches, deadline)
+
+    def _owning(
+        self, planned: Plan, source: LiveSource, batches: MicroBatches, deadline: Deadline
+    ) -> None:
+        """From the fence to the clean end."""
         files = files_for(planned.names.checkpoints, self.spark)
         with still_ours(batches.coordinator):
             location = choose_checkpoint(planned, files, batches.position, is_new=batches.is_new)
             checkpoint = Checkpoint(files, location)
             require_new_whole(planned, source, batches.position, checkpoint, deadline)
         batches.note("start")
-        query = PipelineQuery(planned, self.wire, checkpoint, batches, source, self.crash)
+        self.audit.start()
+        query = PipelineQuery(
+            planned, self.wire, checkpoint, batches, source, self.crash, self.audit
+        )
         starts = starting_offsets(planned, self.wire, batches.position, deadline)
         stream = self._stream(planned, starts)
         if not self.stopping.is_asked:
@@ -168,7 +182,9 @@ class _Run:
                     running.stop()
 
                 every_ms = interval_ms(self.wire, Deadline.after_ms(START_TIMEOUT_MS))
-                watch = IdleWatch(batches, every_ms, self.lock, self.bus, end)
+                watch = IdleWatch(
+                    batches, every_ms, self.lock, self.bus, end, lambda: self.audit.kept_from
+                )
                 stack.callback(watch.stop)
                 watch.start()
                 running.awaitTermination()

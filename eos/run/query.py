@@ -17,9 +17,10 @@ from eos.observe.bus import Bus
 from eos.plan.plan import Plan
 from eos.read.decode import NONE
 from eos.read.offset_log import Checkpoint, Ranges
+from eos.run.audit import NO_AUDIT, Audit
 from eos.run.columns import sink_columns
-from eos.run.session import ARROW_BYTES_MAX
 from eos.run.refusal import source_refusal
+from eos.run.session import ARROW_BYTES_MAX
 from eos.run.source import LiveSource
 from eos.run.tasks import EncodeAndWriteTask, EncodeTask, WriteStage, WriteTask
 from eos.run.topics import existing_topics
@@ -79,6 +80,7 @@ class PipelineQuery:
         micro_batches: MicroBatches,
         source: LiveSource,
         crash: CrashPlan,
+        audit: Audit = NO_AUDIT,
     ) -> None:
         self._plan = plan
         self._wire = wire
@@ -87,6 +89,7 @@ class PipelineQuery:
         micro_batches.require_targets = self._require_same_targets
         self.source = source
         self._crash = crash
+        self._audit = audit
         self._query_id = ""
         self._target_ids: dict[str, str] = {}
         self._dropped = NONE  # of the attempt that was executed last
@@ -97,7 +100,9 @@ class PipelineQuery:
             ranges = self._ranges(batch_id)
             step = Step(self._query_id, batch_id, ranges.starts, ranges.ends)
             self._dropped = NONE
+            self._audit.require()
             self._micro_batches.run(step, self._execution(frame, batch_id, ranges))
+            self._audit.committed()
             self._tell_dropped(batch_id)
         except Exception as error:
             self.error = self.error or error

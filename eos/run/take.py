@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from eos.deadline import Deadline
 from eos.errors import EosError, FencedError, PromiseBrokenError
@@ -17,8 +18,10 @@ from eos.transaction.coordinator import Coordinator
 from eos.transaction.ledger import Ledger
 from eos.transaction.ledger_record import Position, Record
 from eos.transaction.micro_batch import STEP_TIMEOUT_MS, MicroBatches
-from eos.transaction.port import NO_IDENTITY
+from eos.transaction.port import NO_IDENTITY, Identity
 from eos.transaction.wire import Wire
+
+_ASK_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,7 @@ class Taken:
     coordinator: Coordinator
     points: Points
     last: Record | None
+    left_open: Identity | None = None  # by who had it before: our fence aborted it
 
     def batches(self, position: Position, source: LiveSource, bus: Bus) -> MicroBatches:
         return MicroBatches(
@@ -42,7 +46,15 @@ class Taken:
             self.points,
             source,
             self.last.identity if self.last else NO_IDENTITY,
+            failed=self._failed(),
         )
+
+    def _failed(self) -> list[dict[str, Any]]:
+        if self.left_open is None or (self.last and self.last.identity == self.left_open):
+            return []
+        producer_id, epoch = self.left_open
+        why = "its process died or was replaced: the fence of the next one aborted it"
+        return [{"producer_id": producer_id, "epoch": epoch, "reason": why}]
 
 
 def take(planned: Plan, wire: Wire, crash: Dies, deadline: Deadline, *, is_forced: bool) -> Taken:
@@ -59,11 +71,21 @@ def take(planned: Plan, wire: Wire, crash: Dies, deadline: Deadline, *, is_force
         planned.transaction_timeout_ms,
         reached=points.reached,
     )
+    left_open = _left_open(wire, names.transactional_id)
     coordinator.fence(deadline)
     wire.agree_on_profile(deadline)
     with still_ours(coordinator):
         last = ledger.read_last(deadline)
-    return Taken(planned, ledger, coordinator, points, last)
+    return Taken(planned, ledger, coordinator, points, last, left_open)
+
+
+def _left_open(wire: Wire, transactional_id: str) -> Identity | None:
+    """For the audit table only, so no answer is as good as any."""
+    try:
+        found = wire.transaction_state(transactional_id, Deadline.after_ms(_ASK_MS))
+    except EosError:
+        return None
+    return found.identity if found.phase == "Ongoing" else None
 
 
 @contextmanager

@@ -7,7 +7,7 @@ either: its commit log is written after EndTxn, so a crash in between leaves it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Literal
@@ -89,15 +89,19 @@ class Ledger:
         position: Position,
         attempt: Attempt | None = None,
         note: Mapping[str, Any] | None = None,
+        failed: Sequence[Mapping[str, Any]] = (),
     ) -> bytes:
-        return encoded(self._pipeline, self._owner, kind, position, attempt, note)
+        return encoded(self._pipeline, self._owner, kind, position, attempt, note, failed)
 
-    def trim(self, keep: int, deadline: Deadline) -> bool:
+    def trim(self, keep: int, deadline: Deadline, needed_from: int | None = None) -> bool:
         """Forgets all but the last `keep` records, once there are some more than that. The last
-        committed one always stays. Returns whether anything was forgotten."""
+        committed one always stays, and what is `needed_from` this offset on. Returns whether
+        anything was forgotten."""
         first = self._offset("earliest", committed=False, deadline=deadline)
         end = self._offset("latest", committed=True, deadline=deadline)
         before = end - 2 * keep  # each has a marker behind it
+        if needed_from is not None:
+            before = min(before, needed_from)
         if before - first < keep * _TRIM_SHARE:
             return False
         last = self.look(deadline)

@@ -53,12 +53,14 @@ class Attempt:
     identity: Identity
     starts: Ends
     receipts: Sequence[Receipt]
+    begun_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     """As it is read back. `identity` is the transaction's that it was committed in, which no other
-    record shares. `attempt` and `note` are there where the kind has them."""
+    record shares. `attempt` and `note` are there where the kind has them. `failed`: attempts that
+    were aborted since the record before; nothing but the audit table reads them."""
 
     kind: Kind
     position: Position
@@ -68,6 +70,7 @@ class Record:
     identity: Identity
     attempt: Mapping[str, Any] | None = None
     note: Mapping[str, Any] | None = None
+    failed: Sequence[Mapping[str, Any]] = ()
 
 
 def encoded(
@@ -77,6 +80,7 @@ def encoded(
     position: Position,
     attempt: Attempt | None = None,
     note: Mapping[str, Any] | None = None,
+    failed: Sequence[Mapping[str, Any]] = (),
 ) -> bytes:
     """A record batch of one record, to be stamped with the identity of its transaction."""
     now_ms = int(time.time() * 1000)
@@ -99,10 +103,13 @@ def encoded(
             "producer_id": attempt.identity.producer_id,
             "epoch": attempt.identity.epoch,
             "starts": nested(attempt.starts),
+            "begun_ms": attempt.begun_ms,
             "receipts": [receipt.as_json() for receipt in attempt.receipts],
         }
     if note is not None:
         body["note"] = dict(note)
+    if failed:
+        body["failed"] = [dict(each) for each in failed]
     columns = Columns(
         key=pa.array([pipeline.encode()], pa.binary()),
         value=pa.array([json.dumps(body, separators=(",", ":")).encode()], pa.binary()),
@@ -135,6 +142,7 @@ def decoded(pipeline: str, topic: str, stored: StoredRecord) -> Record:
             identity=Identity(stored.producer_id, stored.epoch),
             attempt=body.get("attempt"),
             note=body.get("note"),
+            failed=tuple(body.get("failed", ())),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PromiseBrokenError(

@@ -24,6 +24,7 @@ from eos.transaction.ledger_record import (
     Kind,
     Position,
     advanced,
+    nested,
     stamped,
 )
 from eos.transaction.port import NO_IDENTITY, CommittedOffset, Identity, TopicPartition
@@ -31,6 +32,7 @@ from eos.transaction.ranges import Decision, Step, require_same_topics
 from eos.transaction.receipt import Receipt
 
 ATTEMPTS_MAX = 3
+FAILED_MAX, REASON_MAX = 20, 500  # what a ledger record tells of attempts that failed before it
 # How long the driver's own requests of one step may take, retries included. The step that ends a
 # transaction repeats itself at the next start if it runs out (rule R7), so this bounds a wait.
 STEP_TIMEOUT_MS = 60_000
@@ -68,9 +70,12 @@ class MicroBatches:
     # Asked once all is acknowledged: raises if a target is not the topic any more that it was.
     require_targets: Callable[[], object] = field(default=lambda: None)
     is_stopping: bool = field(default=False)
+    # Aborted attempts that no record of the ledger tells of yet: the next one does.
+    failed: list[dict[str, Any]] = field(default_factory=list)
     last_at: float = field(default_factory=time.monotonic)  # of the last commit
     claim: Claim = field(init=False)
     _open: Identity = field(default=NO_IDENTITY, init=False)  # until it is certain that none is
+    _tried: dict[str, Any] = field(default_factory=dict, init=False)  # by the latest attempt
     _is_compared: bool = field(default=True, init=False)  # the group, since the last commit
     _has_returned: bool = field(default=False, init=False)
     # A micro-batch, and what is written while the pipeline is idle, never at the same time.
@@ -157,7 +162,10 @@ class MicroBatches:
         """
         recovery = error.recovery if isinstance(error, EosError) else Recovery.STOP
         if recovery is Recovery.FENCED or self.claim.is_undecided:
+            if not self.claim.is_undecided:
+                self._note_failed(batch_id, number, _reason(error))
             return False  # in doubt: never abort what may be committed, the ledger will tell
+        self._note_failed(batch_id, number, _reason(error))
         unended: Exception | None = None
         try:
             self.claim.abort(Deadline.after_ms(STEP_TIMEOUT_MS))
@@ -173,6 +181,18 @@ class MicroBatches:
                 raise unended from error  # that is why it failed
             self.bus.emit(events.Warned(f"the attempt could not be aborted: {_reason(unended)}"))
         return will_redo
+
+    def _note_failed(self, batch_id: int, number: int, reason: str) -> None:
+        """Not of what was never begun, nor twice."""
+        producer_id, epoch = self._open
+        known = {(each["producer_id"], each["epoch"]) for each in self.failed}
+        if self._open in (NO_IDENTITY, self.claim.last) or self._open in known:
+            return
+        if len(self.failed) >= FAILED_MAX:
+            return  # a record is long overdue, and the run about to end
+        told = {"batch_id": batch_id, "number": number, "producer_id": producer_id, "epoch": epoch}
+        now_ms = int(time.time() * 1000)
+        self.failed.append({**self._tried, **told, "reason": reason[:REASON_MAX], "at_ms": now_ms})
 
     def _catch_up(self) -> None:
         """The call before this one raised, at a point that nobody knows: its attempt may be open,
@@ -193,7 +213,13 @@ class MicroBatches:
     def _attempt(self, number: int, step: Step, decision: Decision, execute: Execute) -> None:
         if self.is_stopping:
             raise AttemptFailedError("the run was asked to stop")
-        marks = [time.monotonic()]
+        marks, begun_ms = [time.monotonic()], int(time.time() * 1000)
+        self._tried = {
+            "query_id": step.query_id,
+            "starts": nested(decision.starts),
+            "ends": nested(step.ends),
+            "begun_ms": begun_ms,
+        }
         reached = self.points.reached
         reached("begin:before")
         identity = self._begin()
@@ -206,14 +232,15 @@ class MicroBatches:
         require_same_topics(self.pipeline, self.position, topic_ids)
         after = advanced(self.position, step.ends, step.query_id, step.batch_id, topic_ids)
         reached("all_acked:after")
-        attempt = Attempt(number, identity, decision.starts, receipts)
-        record = self.ledger.record("attempt", after, attempt)
+        attempt = Attempt(number, identity, decision.starts, receipts, begun_ms)
+        record = self.ledger.record("attempt", after, attempt, failed=self.failed)
         self._commit(identity, after, record, marks)
         self.bus.emit(_committed(number, step, decision, receipts, marks))
 
     def _note(self, kind: Kind, position: Position, note: Mapping[str, Any] | None) -> None:
         def attempt(_number: int) -> None:
-            record = self.ledger.record(kind, position, note=note)
+            self._tried = {"kind": kind, "begun_ms": int(time.time() * 1000)}
+            record = self.ledger.record(kind, position, note=note, failed=self.failed)
             self._commit(self._begin(), replace(position), record, [])
 
         self.points.kind = kind
@@ -253,6 +280,7 @@ class MicroBatches:
                 raise AttemptFailedError("the commit's answer was lost, and the ledger lacks it")
         self.position = after  # first of all: what fails from here on must not redo it
         self.claim.last, self._open = identity, NO_IDENTITY
+        self.failed = []  # this record told of them
         self._is_compared = False
         reached("end_txn_answered:after")
         self.last_at = time.monotonic()

@@ -93,8 +93,11 @@ class Scene:
 
     def ledger(self) -> Sequence[Mapping[str, Any]]:
         """Its committed records, as a stranger reads them."""
+        return [body for _, body in self.ledger_with_offsets()]
+
+    def ledger_with_offsets(self) -> Sequence[tuple[int, Mapping[str, Any]]]:
         rows = outside.read(self.job.bootstrap, self.job.ledger)
-        return [json.loads(row.value or b"") for row in rows]
+        return [(row.offset, json.loads(row.value or b"")) for row in rows]
 
     def check(self) -> None:
         """Everything came through once and in order, the group says so, and owners follow one

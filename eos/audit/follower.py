@@ -1,0 +1,185 @@
+"""Keeps the table up to the ledger beside a run, and stops the run if that fails for too long.
+
+A thread: a micro-batch only says that it committed, and waits for nothing. What came together is
+one Delta commit, one a second at most. While the table can't be written, the pipeline goes on, says
+so, and counts; after `behind_max` attempts the next one does not begin, and a person must look:
+the ledger keeps what the table lacks, so nothing is lost, and nothing grows without a bound.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eos.audit.projection import Projection, Reached
+from eos.deadline import Backoff, Deadline
+from eos.errors import EosError, PromiseBrokenError, UnavailableError
+from eos.observe import events
+from eos.observe.bus import Bus
+from eos.transaction.ledger_record import Record
+
+EVERY_S = 1.0
+_TICK_S = 60.0  # what is written while idle is seen so soon
+_STEP_MS = 20_000
+_CLOSE_MS, _CLOSE_FAILED_MS = 10_000, 2_000
+_MAINTAIN_COMMITS = 64  # Delta commits between two looks at how many files there are
+FILES_MAX = 64
+
+
+class Follower:
+    """Started once a run owns its pipeline; closed at its end, whatever that is."""
+
+    def __init__(
+        self, projection: Projection, bus: Bus, behind_max: int, every_s: float = EVERY_S
+    ) -> None:
+        self._projection = projection
+        self._bus = bus
+        self._behind_max = behind_max
+        self._every_s = every_s
+        self._lock = threading.Condition()
+        self._behind = 0  # attempts since the table had all
+        self._until = -1  # what the table has, as far as it is known
+        self._failure: EosError | None = None
+        self._tries = 0
+        # Of Delta, since the last look at the files: the first of a run looks.
+        self._commits = _MAINTAIN_COMMITS - 1
+        self._wake = threading.Event()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="eos-audit", daemon=True)
+
+    def start(self) -> None:
+        self._wake.set()
+        self._thread.start()
+
+    def committed(self) -> None:
+        """An attempt more is in the ledger. Returns at once."""
+        with self._lock:
+            self._behind += 1
+        self._wake.set()
+
+    def require(self) -> None:
+        """Before an attempt. Raises if the table lacks too many; waits, so long and no longer, if
+        it only needs time."""
+        deadline = Deadline.after_ms(_STEP_MS)
+        with self._lock:
+            if isinstance(self._failure, PromiseBrokenError):
+                raise self._failure
+            tried = self._tries
+            while self._behind >= self._behind_max:
+                # One try more, so that a table that is back lets the run go on.
+                failed = self._failure if self._tries > tried else None
+                if failed is not None or deadline.has_passed:
+                    raise self._too_far(failed)
+                self._wake.set()
+                self._lock.wait(deadline.left_ms / 1000)
+
+    @property
+    def kept_from(self) -> int:
+        """The ledger's records from this offset on are not in the table yet: they must stay."""
+        with self._lock:
+            return self._until + 1
+
+    def close(self, failed: Sequence[Mapping[str, Any]] = (), last: Record | None = None) -> None:
+        """Writes what is left, for so long and no longer; the next start goes on with the rest.
+        `failed`: attempts that no record of the ledger tells of, `last` the last record."""
+        self._end.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(_CLOSE_MS / 1000 + _STEP_MS / 1000)
+        if self._thread.is_alive():
+            return
+        # What failed a moment ago rarely works now, and whoever ended the run waits for this.
+        deadline = Deadline.after_ms(_CLOSE_FAILED_MS if self._failure else _CLOSE_MS)
+        backoff = Backoff()
+        try:
+            while not self._caught_up(deadline).is_settled and not deadline.has_passed:
+                backoff.sleep(deadline)
+            self._projection.end_with(failed, last)
+        except Exception as error:  # noqa: BLE001 - it must not hide why the run ended
+            words = error.message if isinstance(error, EosError) else repr(error)
+            self._bus.emit(
+                events.Warned(
+                    f"the audit table lacks the end of this run, and {len(failed)} aborted "
+                    f"attempts; the next start adds what the ledger has: {words}"
+                )
+            )
+
+    def _run(self) -> None:
+        is_settled = True
+        while not self._end.is_set():
+            self._wake.wait(_TICK_S if is_settled else self._every_s)
+            self._wake.clear()
+            if self._end.is_set():
+                return
+            try:
+                is_settled = self._caught_up(Deadline.after_ms(_STEP_MS)).is_settled
+                self._maintain()
+            except EosError as error:
+                is_settled = False
+                self._failed(error)
+            except Exception as error:  # noqa: BLE001 - the run must hear of it, whatever it is
+                is_settled = False
+                self._failed(UnavailableError(f"{type(error).__name__}: {error}"))
+            self._end.wait(self._every_s)
+
+    def _caught_up(self, deadline: Deadline) -> Reached:
+        with self._lock:
+            behind = self._behind
+        found = self._projection.catch_up(deadline)
+        with self._lock:
+            self._until = found.until
+            self._behind -= behind if found.is_settled else max(0, behind - 1)
+            self._tries += 1
+            was, self._failure = self._failure, None
+            self._lock.notify_all()
+        self._commits += bool(found.rows)
+        if was is not None:
+            self._bus.emit(events.Warned("the audit table is reached again, and has all"))
+        if found.lost:
+            first, last = found.lost[0], found.lost[-1]
+            self._bus.emit(
+                events.Warned(
+                    f"the audit table lacks the ledger's offsets {first} to {last}: the ledger "
+                    "was trimmed before the table had them, or the table was deleted since"
+                )
+            )
+        return found
+
+    def _failed(self, error: EosError) -> None:
+        with self._lock:
+            is_new = self._failure is None
+            self._failure = error
+            self._tries += 1
+            behind = self._behind
+            self._lock.notify_all()
+        if is_new:
+            self._bus.emit(
+                events.Warned(
+                    f"the audit table lacks {_attempts(behind)}, the pipeline goes on and stops "
+                    f"at {self._behind_max}: {error.message}"
+                )
+            )
+
+    def _maintain(self) -> None:
+        """Another copy may do the same this moment: who comes second does nothing."""
+        if self._commits < _MAINTAIN_COMMITS:
+            return
+        self._commits = 0
+        try:
+            self._projection.maintain(FILES_MAX)
+        except EosError as error:
+            self._bus.emit(events.Warned(f"the audit table was not compacted: {error.message}"))
+
+    def _too_far(self, failed: EosError | None) -> EosError:
+        why = failed.message if failed else "it takes too long"
+        return PromiseBrokenError(
+            f"the audit table lacks {_attempts(self._behind)}, the limit is {self._behind_max}: "
+            f"{why}",
+            hint="nothing is lost: the ledger has them all, and the next start adds them once the "
+            "table can be written; `audit: {transactions: false}` in the profile goes without one",
+        )
+
+
+def _attempts(count: int) -> str:
+    return "1 attempt" if count == 1 else f"{count} attempts"

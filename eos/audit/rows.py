@@ -1,0 +1,168 @@
+"""Rows of `transactions`: what the ledger says of each transaction, one row a target partition.
+
+A transaction that wrote to no target has one row without a target. An attempt that was aborted is
+told by the ledger record that came after it; its rows stand beside that record's. Nothing is
+computed here that the ledger does not say, so that the table can be made anew from it.
+
+Columns are only ever added: one that a release does not know stays, and is null in its rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from eos.audit.transaction_state import TransactionState
+from eos.transaction.ledger_record import Ends, Record, flat
+
+SCHEMA_VERSION = 1
+PARTITION = "pipeline"
+_RANGE = pa.struct(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+    ]
+)
+_TIME = pa.timestamp("us", "UTC")
+SCHEMA = pa.schema(
+    [
+        ("pipeline", pa.string()),
+        ("ledger", pa.string()),  # the topic
+        ("ledger_id", pa.string()),
+        ("ledger_offset", pa.int64()),  # of the record that tells it
+        ("kind", pa.string()),  # as the ledger's records have it
+        ("outcome", pa.string()),  # CompleteCommit or CompleteAbort
+        ("query_id", pa.string()),
+        ("batch_id", pa.int64()),
+        ("attempt", pa.int32()),
+        ("producer_id", pa.int64()),
+        ("epoch", pa.int32()),
+        ("reason", pa.string()),  # of an abort, or why a person moved the position
+        ("begun_at", _TIME),
+        ("ended_at", _TIME),
+        ("deployment", pa.string()),
+        ("host", pa.string()),
+        ("process", pa.int64()),
+        ("is_reset", pa.bool_()),  # the position was moved: ranges don't follow those before
+        ("sources", pa.list_(_RANGE)),  # what was read; without an attempt, the whole position
+        ("records_in", pa.int64()),
+        ("target_topic", pa.string()),
+        ("target_partition", pa.int32()),
+        ("records", pa.int64()),
+        ("sequence_first", pa.int64()),
+        ("sequence_last", pa.int64()),
+        ("offset_first", pa.int64()),
+        ("offset_last", pa.int64()),
+        ("bytes", pa.int64()),
+        ("digest", pa.int64()),
+        ("schema_version", pa.int32()),
+    ]
+)
+NAMES: Sequence[str] = tuple(SCHEMA.names)
+_TARGET = ("records", "sequence_first", "sequence_last", "offset_first", "offset_last", "bytes")
+
+Row = dict[str, Any]
+
+
+def table(rows: Iterable[Row]) -> pa.Table:
+    found = list(rows)
+    columns = [
+        pa.array([row.get(name) for row in found], SCHEMA.field(name).type) for name in NAMES
+    ]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def rows(pipeline: str, ledger: str, ledger_id: str, records: Iterable[Record]) -> Iterator[Row]:
+    """Of these ledger records, in their order."""
+    for record in records:
+        shared = _shared(pipeline, ledger, ledger_id, record)
+        for failed in record.failed:
+            yield aborted(shared, failed)
+        yield from _committed(shared, record)
+
+
+def aborted(shared: Row, failed: Mapping[str, Any]) -> Row:
+    """`shared`: where it is told. What such an attempt wrote is nobody's business: no reader of
+    committed records sees it."""
+    starts, ends = flat(failed.get("starts") or {}), flat(failed.get("ends") or {})
+    return {
+        **shared,
+        "kind": failed.get("kind") or "attempt",
+        "outcome": TransactionState.COMPLETE_ABORT.value,
+        "query_id": failed.get("query_id"),
+        "batch_id": failed.get("batch_id"),
+        "attempt": failed.get("number"),
+        "producer_id": failed["producer_id"],
+        "epoch": failed["epoch"],
+        "reason": failed.get("reason"),
+        "begun_at": _time(failed.get("begun_ms")),
+        "ended_at": _time(failed.get("at_ms")),
+        "is_reset": False,
+        "sources": _ranges(starts, ends),
+        "records_in": sum(ends.get(tp, start) - start for tp, start in starts.items()),
+    }
+
+
+def _committed(shared: Row, record: Record) -> Iterator[Row]:
+    attempt = record.attempt or {}
+    ends = record.position.ends
+    starts = flat(attempt["starts"]) if record.attempt else ends
+    row = {
+        **shared,
+        "outcome": TransactionState.COMPLETE_COMMIT.value,
+        "query_id": record.position.query_id,
+        "batch_id": record.position.batch_id,
+        "attempt": attempt.get("number"),
+        "producer_id": record.identity.producer_id,
+        "epoch": record.identity.epoch,
+        "reason": json.dumps(record.note) if record.note else None,
+        "begun_at": _time(attempt.get("begun_ms")),
+        "ended_at": _time(record.at_ms),
+        "is_reset": record.position.is_reset,
+        "sources": _ranges(starts, ends, is_whole=not record.attempt),
+        "records_in": sum(ends[tp] - start for tp, start in starts.items()),
+    }
+    receipts = attempt.get("receipts") or [None]
+    for receipt in receipts:
+        if receipt is None:
+            yield row
+            continue
+        yield {
+            **row,
+            "target_topic": receipt["topic"],
+            "target_partition": receipt["partition"],
+            "digest": receipt.get("digest"),
+            **{name: receipt[name] for name in _TARGET},
+        }
+
+
+def _shared(pipeline: str, ledger: str, ledger_id: str, record: Record) -> Row:
+    process = record.owner.get("process")
+    return {
+        "pipeline": pipeline,
+        "ledger": ledger,
+        "ledger_id": ledger_id,
+        "ledger_offset": record.offset,
+        "kind": record.kind,
+        "deployment": str(record.owner.get("deployment", "")),
+        "host": str(record.owner.get("host", "")),
+        "process": process if isinstance(process, int) else None,
+        "schema_version": SCHEMA_VERSION,
+    }
+
+
+def _ranges(starts: Ends, ends: Ends, *, is_whole: bool = False) -> list[dict[str, Any]]:
+    return [
+        {"topic": tp.topic, "partition": tp.partition, "start": start, "end": ends[tp]}
+        for tp, start in sorted(starts.items())
+        if tp in ends and (is_whole or ends[tp] != start)
+    ]
+
+
+def _time(at_ms: int | None) -> int | None:
+    return None if at_ms is None else at_ms * 1000

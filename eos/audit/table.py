@@ -1,0 +1,170 @@
+"""The `transactions` table: the only file that knows Delta.
+
+Delta's log keeps, for each name of an application, the version that it wrote last; a commit carries
+rows and that version together. So rows that are told twice are written once: whoever appends reads
+the version from a snapshot, and its commit fails if another one with the same name came between
+(the library compares names, not versions: it would accept a lower one). Commits of other pipelines
+in between are no conflict, and are tried again by the library, so often and no more.
+
+Errors of the library and of the file system leave as UnavailableError.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from eos.audit.rows import PARTITION, SCHEMA, SCHEMA_VERSION
+from eos.errors import UnavailableError
+
+# Of other pipelines' commits in between.
+_COMMIT_TRIES = 50
+# A reader that began on an older snapshot has so long to finish it.
+KEPT_HOURS = 1
+_SETTINGS = {
+    "delta.checkpointInterval": "100",
+    # Both bound what a commit has to look through: entries of the log, and files that are gone.
+    "delta.logRetentionDuration": "interval 10 minutes",
+    "delta.deletedFileRetentionDuration": f"interval {KEPT_HOURS} hours",
+    "eos.schema": str(SCHEMA_VERSION),
+}
+_LOG = "_delta_log"
+
+
+class OvertakenError(Exception):
+    """Somebody else committed under this name since the snapshot: look again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of one pipeline's part of the table."""
+
+    files: int
+    version: int
+
+
+class TransactionsTable:
+    """One table for all pipelines of a state root. Not shared between threads."""
+
+    def __init__(self, location: Path) -> None:
+        self.location = location
+        self._table: DeltaTable | None = None
+
+    def known(self, app: str) -> int:
+        """What was committed last under this name, as of now; -1: nothing. Makes the table where
+        there is none."""
+        with self._told():
+            table = self._opened()
+            version = table.transaction_version(app)
+            return -1 if version is None else int(version)
+
+    def append(self, rows: pa.Table, app: str, version: int) -> None:
+        """Upon the snapshot that `known` looked at. Raises OvertakenError."""
+        assert self._table is not None, "known() comes first"
+        done = CommitProperties(
+            app_transactions=[Transaction(app, version)], max_commit_retries=_COMMIT_TRIES
+        )
+        with self._told():
+            try:
+                # "merge": columns that an older table lacks are added; those that a newer release
+                # added stay, and are null in these rows.
+                write_deltalake(
+                    self._table, rows, mode="append", schema_mode="merge", commit_properties=done
+                )
+            except CommitFailedError as error:
+                if "oncurrent transaction" in str(error):
+                    raise OvertakenError from error
+                raise
+
+    def size(self, pipeline: str) -> Size | None:
+        """None: there is no table."""
+        with self._told():
+            try:
+                table = DeltaTable(self.location)
+            except TableNotFoundError:
+                return None
+            files = table.file_uris(file_pruning_predicate=[(PARTITION, "=", pipeline)])
+            return Size(len(files), table.version())
+
+    def compact(self, pipeline: str) -> None:
+        """Many small files of one pipeline become one; nobody else's are touched."""
+        with self._told():
+            table = self._opened()
+            table.optimize.compact(partition_filters=[(PARTITION, "=", pipeline)])
+
+    def clean(self) -> int:
+        """Deletes files that no snapshot of the last hour has, and entries of the log that a
+        checkpoint holds. Returns how many data files went."""
+        with self._told():
+            table = self._opened()
+            gone = table.vacuum(retention_hours=KEPT_HOURS, dry_run=False)
+            table.create_checkpoint()
+            table.cleanup_metadata()
+            return len(gone)
+
+    def query(self, sql: str) -> Sequence[Mapping[str, Any]]:
+        """`sql` reads from `transactions`. No rows where there is no table."""
+        with self._told():
+            try:
+                table = DeltaTable(self.location)
+            except TableNotFoundError:
+                return []
+            builder = QueryBuilder().register("transactions", table)
+            found: list[dict[str, Any]] = pa.table(builder.execute(sql).read_all()).to_pylist()
+            return found
+
+    def _opened(self) -> DeltaTable:
+        """As of now."""
+        if self._table is not None and self._is_there(self._table):
+            self._table.update_incremental()
+        else:
+            self._table = self._found_or_made()
+        return self._table
+
+    def _is_there(self, table: DeltaTable) -> bool:
+        """A table that was deleted under our hands would else be believed to be as it was."""
+        return (self.location / _LOG / f"{table.version():020}.json").exists()
+
+    def _found_or_made(self) -> DeltaTable:
+        try:
+            return DeltaTable(self.location)
+        except TableNotFoundError:
+            return self._made()
+
+    def _made(self) -> DeltaTable:
+        self.location.mkdir(parents=True, exist_ok=True)
+        return DeltaTable.create(
+            self.location,
+            SCHEMA,
+            mode="ignore",  # several pipelines may come at once
+            partition_by=[PARTITION],
+            name="transactions",
+            description="One row for each transaction and target partition, by pipeline.",
+            configuration=_SETTINGS,
+            raise_if_key_not_exists=False,
+        )
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except (DeltaError, OSError) as error:
+            self._table = None  # whatever it was: look at it anew
+            words = str(error).strip().splitlines() or [type(error).__name__]
+            raise UnavailableError(
+                f"the audit table {self.location} can't be read or written: {words[0][:300]}",
+                hint="is there room, and may this user write there? A table that is deleted "
+                "is made anew from the ledger",
+                path=str(self.location),
+            ) from error
+
+
+logging.getLogger("deltalake").setLevel(logging.ERROR)

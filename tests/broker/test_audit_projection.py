@@ -1,0 +1,239 @@
+"""The table beside a real ledger: exactly once, whoever dies, goes, or writes at the same time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from support import audited
+from support.audited import check, projection, soon
+from support.copy import Copy
+from support.played import At
+
+from eos.audit import rows
+from eos.audit.follower import Follower
+from eos.deadline import Backoff, Deadline
+from eos.errors import AttemptFailedError, PromiseBrokenError
+from eos.observe import events
+from eos.transaction.port import TopicPartition
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> Path:
+    return tmp_path / "audit" / "transactions"
+
+
+def ran(scenes, records=40):
+    """A pipeline with micro-batches behind it, and a clean end."""
+    scene = scenes.new(records)
+    with Copy(scene.job) as copy:
+        copy.start()
+        copy.drain()
+        copy.stop()
+    return scene
+
+
+def caught_up(made):
+    """Markers may be on their way."""
+    deadline, backoff = soon(), Backoff()
+    while not (found := made.catch_up(deadline)).is_settled:
+        assert not deadline.has_passed
+        backoff.sleep(deadline)
+    return found
+
+
+def test_the_table_has_each_record_of_the_ledger_once(scenes, wire, location):
+    scene = ran(scenes)
+    first = caught_up(projection(scene, wire, location))
+    assert first.rows == len(audited.rows(location, scene.job.name)) > 4
+    assert not check(scene, location)
+    again = caught_up(projection(scene, wire, location))
+    assert (again.until, again.rows, again.lost) == (first.until, 0, range(0))
+
+
+def test_an_attempt_that_was_redone_has_its_row_and_so_has_one_that_was_killed(
+    scenes, wire, location
+):
+    scene = scenes.new(40)
+
+    def fails() -> None:
+        raise AttemptFailedError("a task was lost")
+
+    with Copy(scene.job, At("all_acked:after", fails)) as copy:
+        copy.start()
+        copy.step()
+
+    def dies() -> None:
+        raise KeyboardInterrupt
+
+    with Copy(scene.job, At("offsets:after", dies)) as copy:
+        copy.start()
+        with pytest.raises(KeyboardInterrupt):
+            copy.step()
+    with Copy(scene.job) as copy:
+        copy.start()
+        copy.drain()
+        copy.stop()
+    caught_up(projection(scene, wire, location))
+    redone, killed = check(scene, location)
+    assert (redone["kind"], redone["reason"]) == ("attempt", "a task was lost")
+    assert (redone["batch_id"], redone["attempt"], redone["records_in"]) == (0, 1, 20)
+    assert redone["sources"]
+    assert redone["begun_at"] <= redone["ended_at"]
+    assert killed["reason"].startswith("its process died or was replaced")
+    found = audited.rows(location, scene.job.name)
+    identities = [(row["producer_id"], row["epoch"], row["outcome"]) for row in found]
+    for row in (redone, killed):
+        assert (row["producer_id"], row["epoch"], "CompleteCommit") not in identities
+
+
+def test_a_run_that_ends_without_a_record_leaves_its_attempts_at_its_end(scenes, wire, location):
+    scene = scenes.new(20)
+
+    def fails() -> None:
+        raise AttemptFailedError("no room")
+
+    with Copy(scene.job, At("all_acked:before", fails, until=3)) as copy:
+        copy.start()
+        follower = Follower(projection(scene, wire, location), copy.told, 10, every_s=0.01)
+        follower.start()
+        with pytest.raises(AttemptFailedError):
+            copy.drain()
+        failed, last = copy.batches.failed, copy.batches.ledger.look(soon())
+        follower.close(failed, last)
+        Follower(projection(scene, wire, location), copy.told, 10).close(failed, last)
+    aborted = check(scene, location)
+    assert [row["attempt"] for row in aborted] == [1, 2, 3]
+    assert {row["reason"] for row in aborted} == {"no room"}
+
+
+@pytest.mark.parametrize("point", ["audit_append:before", "audit_append:after"])
+def test_whoever_dies_at_a_commit_leaves_nothing_twice(scenes, wire, location, point):
+    scene = ran(scenes, 20)
+    process = audited.spawn(scene, location, point)
+    assert process.wait(60) == -signal.SIGKILL
+    process.stdout.close()
+    caught_up(projection(scene, wire, location))
+    assert not check(scene, location)
+
+
+def test_whoever_dies_anywhere_leaves_nothing_twice(scenes, wire, location):
+    """Killed while it appends, whatever it is at; and two of them at the same time."""
+    scene = ran(scenes, 160)
+    for count in (1, 2, 4):
+        processes = [audited.spawn(scene, location) for _ in range(2)]
+        for _ in range(count):
+            processes[0].stdout.readline()
+        for process in processes:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait(60)
+            process.stdout.close()
+    both = [projection(scene, wire, location) for _ in range(2)]
+    threads = [threading.Thread(target=caught_up, args=(each,)) for each in both]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not check(scene, location)
+
+
+def test_who_is_overtaken_by_one_who_wrote_less_writes_the_rest(scenes, wire, location):
+    scene = ran(scenes)
+    slow, quick = projection(scene, wire, location), projection(scene, wire, location)
+
+    def overtakes(point: str) -> None:
+        if point == "audit_append:before":
+            slow.reached = lambda _point: None
+            ledger = scene.job.ledger
+            ledger_id = wire.topics([ledger], soon())[ledger].topic_id
+            app = f"{scene.job.name}/{ledger_id}"
+            first = quick.records(0, 1, soon())
+            assert quick.table.known(app) == -1
+            found = rows.rows(scene.job.name, ledger, ledger_id, first)
+            quick.table.append(rows.table(found), app, first[-1].offset)
+
+    slow.reached = overtakes
+    caught_up(slow)
+    assert not check(scene, location)
+
+
+def test_a_table_that_was_deleted_is_filled_from_what_the_ledger_has(scenes, wire, location):
+    scene = ran(scenes)
+    made = projection(scene, wire, location)
+    caught_up(made)
+    shutil.rmtree(location)
+    assert caught_up(made).lost == range(0)
+    assert not check(scene, location)
+    shutil.rmtree(location)
+    third = scene.ledger_with_offsets()[2][0]
+    wire.delete_records({TopicPartition(scene.job.ledger, 0): third}, soon())
+    assert caught_up(made).lost == range(third)
+    assert not check(scene, location), "as far as the ledger reaches"
+
+
+def test_a_ledger_that_lost_its_end_is_no_ledger_that_has_nothing_new(scenes, wire, location):
+    scene = ran(scenes, 20)
+    made = projection(scene, wire, location)
+    caught_up(made)
+    found = audited.rows(location, scene.job.name)
+    app = f"{scene.job.name}/{found[0]['ledger_id']}"
+    made.table.known(app)
+    made.table.append(rows.table([]), app, 10_000)
+    with pytest.raises(PromiseBrokenError, match="is gone"):
+        made.catch_up(soon())
+
+
+def test_a_pipeline_goes_on_without_its_table_for_so_many_attempts(scenes, wire, location):
+    """The table is away: its folder is a file. Then it is back, and has all."""
+    scene = scenes.new(120)
+    location.parent.mkdir(parents=True)
+    location.write_text("")
+    with Copy(scene.job) as copy:
+        copy.start()
+        follower = Follower(projection(scene, wire, location), copy.told, 3, every_s=0.01)
+        follower.start()
+        for _ in range(3):
+            follower.require()
+            copy.step()
+            follower.committed()
+        with pytest.raises(PromiseBrokenError, match="lacks 3 attempts, the limit is 3") as stop:
+            follower.require()
+        assert "nothing is lost" in stop.value.hint
+        assert "can't be read or written" in stop.value.message
+        location.unlink()
+        until(follower.require)
+        copy.drain()
+        copy.stop()
+        follower.close()
+    assert not check(scene, location)
+    told = [event.message for event in copy.told.of(events.Warned)]
+    assert [words.split(":")[0] for words in told] == [
+        "the audit table lacks 0 attempts, the pipeline goes on and stops at 3",
+        "the audit table is reached again, and has all",
+    ]
+
+
+def until(asks) -> None:
+    deadline, backoff = Deadline.after_ms(20_000), Backoff()
+    while not deadline.has_passed:
+        try:
+            return asks()
+        except PromiseBrokenError:
+            backoff.sleep(deadline)
+    return asks()
+
+
+def test_the_ledger_keeps_what_the_table_lacks(scenes):
+    scene = ran(scenes, 160)
+    with Copy(scene.job) as copy:
+        copy.start()
+        ledger = copy.batches.ledger
+        fourth = scene.ledger_with_offsets()[4][0]
+        assert ledger.trim(1, soon(), fourth)
+        assert scene.ledger_with_offsets()[0][0] == fourth
+        assert ledger.trim(1, soon())
+        assert scene.ledger_with_offsets()[0][0] > fourth

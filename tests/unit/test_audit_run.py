@@ -1,0 +1,81 @@
+"""Whether a run has an audit table, and what the follower says of one that it can't reach."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.copy import Job
+from support.played import Told
+
+from eos.audit.follower import Follower
+from eos.audit.projection import Reached
+from eos.config.model import Profile
+from eos.deadline import Backoff, Deadline
+from eos.errors import PromiseBrokenError, UnavailableError
+from eos.observe import events
+from eos.run.audit import NO_AUDIT, audit_of, location_of
+
+
+def profile(text: str = "/state", **audit: object) -> Profile:
+    return Profile.model_validate({"state": {"root": text}, "audit": audit})
+
+
+@pytest.mark.parametrize("root", ["s3a://bucket/eos", "hdfs:///eos"])
+def test_a_state_root_that_can_t_be_reached_is_told_and_one_that_is_off_is_not(root, tmp_path):
+    told = Told()
+    plan = Job("none:1", "p", "in", "out", tmp_path).plan()
+    assert audit_of(profile(root), plan, None, told) is NO_AUDIT
+    (warned,) = told.of(events.Warned)
+    assert root in warned.message
+    assert "transactions: false" in warned.message
+    assert audit_of(profile(root, transactions=False), plan, None, told) is NO_AUDIT
+    assert len(told.events) == 1
+    assert location_of(profile("file:///x")) == Path("/x/audit/transactions")
+
+
+class Fails:
+    """A projection that never gets there."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def catch_up(self, _deadline: object) -> Reached:
+        raise self.error
+
+    def end_with(self, _failed: object, _last: object) -> int:
+        return 0
+
+
+def test_a_promise_that_is_broken_stops_at_once_and_any_other_error_after_so_many():
+    told = Told()
+    follower = Follower(Fails(UnavailableError("away")), told, 2, every_s=0.001)
+    follower.start()
+    follower.committed()
+    follower.require()
+    follower.committed()
+    with pytest.raises(PromiseBrokenError, match=r"lacks 2 attempts, the limit is 2: away"):
+        follower.require()
+    assert follower.kept_from == 0, "nothing may be trimmed"
+    follower.close()
+    assert len(told.of(events.Warned)) == 2, "once that it fails, and once at the end"
+
+    told, deadline, backoff = Told(), Deadline.after_ms(20_000), Backoff()
+    broken = Follower(Fails(PromiseBrokenError("the ledger is gone")), told, 99, every_s=0.001)
+    broken.start()
+    while not told.of(events.Warned):
+        assert not deadline.has_passed
+        backoff.sleep(deadline)
+    with pytest.raises(PromiseBrokenError, match="ledger is gone"):
+        broken.require()
+    broken.close()
+
+
+def test_an_error_that_nobody_thought_of_is_told_too():
+    told = Told()
+    follower = Follower(Fails(ZeroDivisionError("x")), told, 1, every_s=0.001)
+    follower.start()
+    follower.committed()
+    with pytest.raises(PromiseBrokenError, match="ZeroDivisionError: x"):
+        follower.require()
+    follower.close()

@@ -1,0 +1,198 @@
+"""Rows from ledger records, and the Delta table: written once, by many, whatever became of it."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from kafka.record import MemoryRecords
+
+from eos.audit import rows as made
+from eos.audit.table import OvertakenError, TransactionsTable
+from eos.errors import UnavailableError
+from eos.transaction.ledger_record import Attempt, Position, Record, decoded, encoded, stamped
+from eos.transaction.port import Identity, TopicPartition
+from eos.transaction.receipt import Receipt
+from eos.transaction.wire.records import StoredRecord
+
+OWNER = {"deployment": "here", "host": "h", "process": 7}
+IN = [TopicPartition("in", 0), TopicPartition("in", 1)]
+
+
+def stored(blob: bytes, offset: int) -> StoredRecord:
+    (only,) = MemoryRecords(blob).next_batch()
+    return StoredRecord(offset, only.timestamp, only.key, only.value, (), 9, offset)
+
+
+def record(offset: int, number: int = 1, failed: Sequence[dict] = (), targets: int = 2) -> Record:
+    identity = Identity(9, offset)
+    receipts = [Receipt("out", p, 5, 10, 14, 100, -3) for p in range(targets)]
+    blob = encoded(
+        "p",
+        OWNER,
+        "attempt",
+        Position({IN[0]: 7, IN[1]: 4}, {"in": "id"}, "q", 3),
+        Attempt(number, identity, {IN[0]: 2, IN[1]: 4}, receipts, 1_000),
+        failed=failed,
+    )
+    return decoded("p", "l", stored(stamped(blob, identity), offset))
+
+
+def table_of(*records: Record) -> pa.Table:
+    return made.table(made.rows("p", "l", "lid", records))
+
+
+def test_a_row_for_each_target_partition():
+    first, second = table_of(record(4)).to_pylist()
+    assert (first["target_partition"], second["target_partition"]) == (0, 1)
+    same = {"target_partition": 1}
+    assert second == {**first, **same}
+    assert first["outcome"] == "CompleteCommit"
+    assert (first["ledger_offset"], first["ledger_id"]) == (4, "lid")
+    assert first["sources"] == [{"topic": "in", "partition": 0, "start": 2, "end": 7}]
+    assert (first["records_in"], first["records"], first["digest"]) == (5, 5, -3)
+    assert (first["sequence_first"], first["sequence_last"]) == (0, 4)
+    assert (first["producer_id"], first["epoch"], first["attempt"]) == (9, 4, 1)
+    assert first["begun_at"].timestamp() == 1
+    assert first["ended_at"] > first["begun_at"]
+
+
+def test_a_transaction_without_a_target_has_a_row_with_all_of_the_position():
+    blob = encoded("p", OWNER, "start", Position({IN[0]: 7, IN[1]: 0}, {}, is_reset=True))
+    (row,) = table_of(decoded("p", "l", stored(stamped(blob, Identity(1, 2)), 0))).to_pylist()
+    assert (row["kind"], row["target_topic"], row["records_in"]) == ("start", None, 0)
+    assert row["is_reset"]
+    assert [(each["partition"], each["start"], each["end"]) for each in row["sources"]] == [
+        (0, 7, 7),
+        (1, 0, 0),
+    ]
+
+
+def test_aborted_attempts_stand_before_the_record_that_tells_of_them():
+    failed = {
+        "number": 1,
+        "batch_id": 3,
+        "query_id": "q",
+        "producer_id": 9,
+        "epoch": 3,
+        "reason": "a task died",
+        "starts": {"in": {"0": 2}},
+        "ends": {"in": {"0": 7}},
+        "at_ms": 5,
+    }
+    aborted, *committed = table_of(record(4, 2, [failed], targets=1)).to_pylist()
+    assert [row["attempt"] for row in committed] == [2]
+    assert (aborted["outcome"], aborted["reason"]) == ("CompleteAbort", "a task died")
+    assert (aborted["epoch"], aborted["attempt"], aborted["target_topic"]) == (3, 1, None)
+    assert aborted["records_in"] == 5
+    assert aborted["ledger_offset"] == 4
+
+
+def offsets(table: TransactionsTable) -> list[int]:
+    found = table.query("SELECT ledger_offset FROM transactions ORDER BY 1")
+    return [row["ledger_offset"] for row in found]
+
+
+def test_rows_and_what_is_known_are_one_commit(tmp_path):
+    table = TransactionsTable(tmp_path / "t")
+    assert table.known("a") == -1
+    table.append(table_of(record(4)), "a", 4)
+    assert table.known("a") == 4
+    assert TransactionsTable(tmp_path / "t").known("a") == 4
+    assert table.known("b") == -1
+    assert offsets(table) == [4, 4]
+
+
+def test_of_two_that_looked_at_the_same_time_one_writes(tmp_path):
+    """Also if the other one would write less than is known, which the library accepts."""
+    one, other = TransactionsTable(tmp_path / "t"), TransactionsTable(tmp_path / "t")
+    assert (one.known("a"), other.known("a")) == (-1, -1)
+    one.append(table_of(record(4), record(6)), "a", 6)
+    with pytest.raises(OvertakenError):
+        other.append(table_of(record(4)), "a", 4)
+    assert other.known("a") == 6
+    assert offsets(other) == [4, 4, 6, 6]
+
+
+def test_many_pipelines_write_at_once(tmp_path):
+    failed: list[BaseException] = []
+
+    def writes(app: str) -> None:
+        try:
+            table = TransactionsTable(tmp_path / "t")
+            for offset in range(8):
+                assert table.known(app) == offset - 1
+                table.append(table_of(record(offset, targets=1)), app, offset)
+        except BaseException as error:
+            failed.append(error)
+            raise
+
+    threads = [threading.Thread(target=writes, args=(f"app{n}",)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert offsets(TransactionsTable(tmp_path / "t")) == sorted([*range(8)] * 4)
+
+
+def test_a_table_that_is_deleted_is_made_anew(tmp_path):
+    table = TransactionsTable(tmp_path / "t")
+    table.known("a")
+    table.append(table_of(record(4)), "a", 4)
+    shutil.rmtree(tmp_path / "t")
+    assert table.known("a") == -1
+    table.append(table_of(record(4)), "a", 4)
+    assert offsets(table) == [4, 4]
+    table.known("a")
+    shutil.rmtree(tmp_path / "t")  # between the look and the commit
+    with pytest.raises(UnavailableError, match="can't be read or written"):
+        table.append(table_of(record(6)), "a", 6)
+    assert table.known("a") == -1
+
+
+def test_what_is_no_table_is_told(tmp_path):
+    (tmp_path / "t" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "t" / "_delta_log" / f"{3:020}.json").write_text('{"commitInfo": {}}\n')
+    with pytest.raises(UnavailableError, match="can't be read or written") as caught:
+        TransactionsTable(tmp_path / "t").known("a")
+    assert "made anew" in caught.value.hint
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UnavailableError):
+        TransactionsTable(tmp_path / "file").known("a")
+
+
+def test_columns_are_only_ever_added(tmp_path):
+    """A table of an older release gets ours; one of a newer release keeps its own."""
+    older = pa.schema([field for field in made.SCHEMA if field.name not in {"digest", "bytes"}])
+    newer = older.append(pa.field("novel", pa.string()))
+    DeltaTable.create(tmp_path / "t", newer, partition_by=["pipeline"])
+    table = TransactionsTable(tmp_path / "t")
+    assert table.known("a") == -1
+    table.append(table_of(record(4, targets=1)), "a", 4)
+    (row,) = table.query("SELECT novel, digest FROM transactions")
+    assert dict(row) == {"novel": None, "digest": -3}
+
+
+def test_compaction_keeps_each_row_and_what_is_known(tmp_path):
+    table = TransactionsTable(tmp_path / "t")
+    for offset in range(12):
+        table.known("a")
+        table.append(table_of(record(offset, targets=1)), "a", offset)
+    size = table.size("p")
+    assert size is not None
+    assert size.files == 12
+    reader = DeltaTable(tmp_path / "t")  # looked before
+    table.compact("p")
+    table.clean()
+    size = table.size("p")
+    assert size is not None
+    assert size.files == 1
+    assert offsets(table) == [*range(12)]
+    assert table.known("a") == 11
+    older = QueryBuilder().register("t", reader).execute("SELECT digest FROM t").read_all()
+    assert older.num_rows == 12, "an older snapshot is still readable"
