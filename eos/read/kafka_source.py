@@ -13,6 +13,8 @@ from eos.transaction.port import TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_ADMINS = 6
+
 
 @dataclass(frozen=True, slots=True)
 class KafkaSource:
@@ -49,6 +51,13 @@ class KafkaSource:
             # connection: so few polls, and a short wait. Nobody polls an idle stream.
             .option("kafka.fetch.max.wait.ms", "1")
             .option("kafka.max.poll.records", "10000")
+            # Where the offsets' leader died, Spark's admin client asks nobody else until its time
+            # is up: a minute by default. Then Spark makes another, which finds the new leader; the
+            # query ends once `_ADMINS` of them got no answer. Not shorter than an election takes
+            # (`broker.session.timeout.ms` is 9 s): the executors' consumers find leaders within it.
+            .option("kafka.request.timeout.ms", "10000")
+            .option("kafka.default.api.timeout.ms", "15000")
+            .option("fetchOffset.numRetries", _ADMINS)
             # Deleted before it was read: stop, never skip.
             .option("failOnDataLoss", "true")
         )

@@ -1,0 +1,145 @@
+"""Real Spark on three brokers that are restarted one after the other while it runs."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, PartitionMetadata
+from support import outside
+from support.project import PIPELINE, Project
+
+from eos.launch.embedded import EmbeddedKafka
+
+PARTITIONS, RECORDS = 4, 51_000  # of a micro-batch at most: with a shuffle, so several tasks write
+FOREVER = PIPELINE.replace("available_now: true", "every: 200 ms")
+WAIT_S_MAX = 120  # a bound, not a measure
+# A minute is what Spark's source would wait for a leader that does not come back.
+WITHOUT_NODE_S_MAX = 55
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[EmbeddedKafka]:
+    with EmbeddedKafka(tmp_path / "three", nodes=3) as kafka:
+        yield kafka
+        for node in kafka.nodes:  # nobody needs its data any more: a clean stop takes seconds
+            kafka.kill(node.number)
+
+
+def until_committed(process: subprocess.Popen[str], log: Path, more: int, wait_s: int) -> None:
+    """So many micro-batches more than there are."""
+    give_up_at, enough = time.monotonic() + wait_s, committed(log) + more
+    while committed(log) < enough:
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < give_up_at, f"{enough} are not committed:\n{log.read_text()}"
+        time.sleep(0.1)
+
+
+def committed(log: Path) -> int:
+    return log.read_text().count(" committed: ")
+
+
+@contextmanager
+def fed(project: Project, first: int) -> Iterator[list[int]]:
+    """Some records more, again and again. Yields how many there are in the end."""
+    is_over, count = threading.Event(), [first]
+
+    def feed() -> None:
+        while not is_over.wait(0.2):
+            numbers = range(count[0], count[0] + 100)
+            count[0] += outside.fill(project.broker.bootstrap, project.source, numbers)
+
+    with ThreadPoolExecutor(1) as pool:
+        feeding = pool.submit(feed)
+        try:
+            yield count
+        finally:
+            is_over.set()
+        feeding.result()
+
+
+@pytest.mark.timeout(400)
+def test_a_rolling_restart_and_a_kill_cost_no_record(tmp_path: Path, three: EmbeddedKafka) -> None:
+    project = Project.made(tmp_path, three)
+    bootstrap = three.bootstrap
+    profile = project.profile.read_text()
+    address = f'kafka: {{bootstrap: "{bootstrap}"}}'
+    project.profile.write_text(re.sub("^kafka:.*", address, profile, flags=re.MULTILINE))
+    project.declare(RECORDS, PARTITIONS, FOREVER)
+    outside.create_topics(bootstrap, PARTITIONS, project.source, replication=-1)
+    outside.fill(bootstrap, project.source, range(RECORDS))
+    log = tmp_path / "run.log"
+    with log.open("w") as stderr:
+        process = subprocess.Popen(
+            project.command(),
+            env=project.environment(),
+            cwd=project.folder,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            text=True,
+        )
+    with ended(process):
+        with fed(project, RECORDS) as count:
+            until_committed(process, log, 2, WAIT_S_MAX)
+        drained(project, process)  # from here on Spark asks for ends and nothing else
+        first = partitions(bootstrap, project.source)[0].leader
+        three.kill(first)
+        with fed(project, count[0]):
+            until_committed(process, log, 2, WITHOUT_NODE_S_MAX)
+            for node in (first, *({1, 2, 3} - {first})):
+                three.restart(node)
+                until_committed(process, log, 2, WITHOUT_NODE_S_MAX)
+        drained(project, process)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WAIT_S_MAX) == 0, log.read_text()
+    assert "failed" not in log.read_text()
+    check(project)
+
+
+def drained(project: Project, process: subprocess.Popen[str]) -> None:
+    bootstrap, give_up_at = project.broker.bootstrap, time.monotonic() + WAIT_S_MAX
+    ends = outside.ends(bootstrap, project.source)
+    while outside.group_offsets(bootstrap, project.group, project.source) != ends:
+        assert process.poll() is None
+        assert time.monotonic() < give_up_at, "it is not drained"
+        time.sleep(0.1)
+
+
+@contextmanager
+def ended(process: subprocess.Popen[str]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(WAIT_S_MAX)
+
+
+def check(project: Project) -> None:
+    bootstrap = project.broker.bootstrap
+    went_in = outside.read(bootstrap, project.source)
+    came_out = outside.read(bootstrap, project.target)
+    assert Counter((row.key, row.value) for row in came_out) == Counter(
+        (row.key, row.value) for row in went_in
+    )
+    newest: dict[bytes | None, int] = {}
+    for row in came_out:
+        number = int(row.value or b"-1")
+        assert newest.get(row.key, -1) < number, f"key {row.key!r}: {number} after a later one"
+        newest[row.key] = number
+    outside.check_log(outside.dump(project.broker, f"{project.name}.out"))
+    for topic in (project.target, project.ledger):
+        assert {len(one.replicas) for one in partitions(bootstrap, topic).values()} == {3}
+
+
+def partitions(bootstrap: str, topic: str) -> Mapping[int, PartitionMetadata]:
+    known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).topics
+    return known[topic].partitions
