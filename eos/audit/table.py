@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +28,9 @@ from eos.errors import UnavailableError
 
 # Of other pipelines' commits in between.
 _COMMIT_TRIES = 50
+# A file that has grown to this size is not written again, so that compaction costs the same however
+# many attempts there were.
+_FILE_BYTES = 4 * 1024 * 1024
 # A reader that began on an older snapshot has so long to finish it.
 KEPT_HOURS = 1
 _SETTINGS = {
@@ -98,14 +102,16 @@ class TransactionsTable:
         """Many small files of one pipeline become one; nobody else's are touched."""
         with self._told():
             table = self._opened()
-            table.optimize.compact(partition_filters=[(PARTITION, "=", pipeline)])
+            table.optimize.compact(
+                partition_filters=[(PARTITION, "=", pipeline)], target_size=_FILE_BYTES
+            )
 
     def clean(self) -> int:
         """Deletes files that no snapshot of the last hour has, and entries of the log that a
         checkpoint holds. Returns how many data files went."""
         with self._told():
             table = self._opened()
-            gone = table.vacuum(retention_hours=KEPT_HOURS, dry_run=False)
+            gone = table.vacuum(dry_run=False)
             table.create_checkpoint()
             table.cleanup_metadata()
             return len(gone)
@@ -140,17 +146,22 @@ class TransactionsTable:
             return self._made()
 
     def _made(self) -> DeltaTable:
+        """Several pipelines may come at once, and the library would let each of them commit a
+        first version upon the other's. So the log is made aside; who comes first moves it here."""
         self.location.mkdir(parents=True, exist_ok=True)
-        return DeltaTable.create(
-            self.location,
-            SCHEMA,
-            mode="ignore",  # several pipelines may come at once
-            partition_by=[PARTITION],
-            name="transactions",
-            description="One row for each transaction and target partition, by pipeline.",
-            configuration=_SETTINGS,
-            raise_if_key_not_exists=False,
-        )
+        with TemporaryDirectory(dir=self.location.parent, prefix=".transactions-") as aside:
+            DeltaTable.create(
+                aside,
+                SCHEMA,
+                partition_by=[PARTITION],
+                name="transactions",
+                description="One row for each transaction and target partition, by pipeline.",
+                configuration=_SETTINGS,
+                raise_if_key_not_exists=False,
+            )
+            with suppress(OSError):  # refused where a log lies already
+                (Path(aside) / _LOG).rename(self.location / _LOG)
+        return DeltaTable(self.location)
 
     @contextmanager
     def _told(self) -> Iterator[None]:

@@ -118,12 +118,14 @@ def test_of_two_that_looked_at_the_same_time_one_writes(tmp_path):
     assert offsets(other) == [4, 4, 6, 6]
 
 
-def test_many_pipelines_write_at_once(tmp_path):
+def test_many_pipelines_make_the_table_and_write_at_once(tmp_path):
     failed: list[BaseException] = []
+    all_are_there = threading.Barrier(4)
 
     def writes(app: str) -> None:
         try:
             table = TransactionsTable(tmp_path / "t")
+            all_are_there.wait(20)
             for offset in range(8):
                 assert table.known(app) == offset - 1
                 table.append(table_of(record(offset, targets=1)), app, offset)
