@@ -10,9 +10,9 @@ EOS_CRASH_SIGNAL=STOP the victims are paused, once, instead of killed: a zombie,
 takes over before it is continued.
 
 EOS_TASK_FAULTS are for what dies on an executor, many in one run:
-`<batch id>/<point>:<before|after>:<worker|executor|shuffle|frozen|hung>`, with spaces between them.
-Each strikes once, in the task that comes first, and leaves a file of its name in
-EOS_TASK_FAULTS_FOLDER. Several of one micro-batch strike in its attempts, one after the other.
+`<batch id>/<point>:<before|after>:<victim>`, with spaces between them. Each strikes once, in the
+task that comes first, and leaves a file of its name in EOS_TASK_FAULTS_FOLDER. Several of one
+micro-batch strike in its attempts, one after the other.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ KINDS = ("start", "refresh", "stop", "recovery")
 MOMENTS = ("before", "after")
 VICTIMS = ("python", "jvm", "both")
 TASK_POINTS = ("encode", "first_produce")
-# Killed: the Python worker, or the JVM that it belongs to. Removed: what the JVM has written for
-# the next stage. Paused: both, as on a machine that stands still, or the worker alone.
-TASK_VICTIMS = ("worker", "executor", "shuffle", "frozen", "hung")
+# Killed: the Python worker; the JVM that it belongs to; that and its parent, which would start
+# another. Removed: what the JVM has written for the next stage. Paused: worker and JVM, as on a
+# machine that stands still, or the worker alone.
+TASK_VICTIMS = ("worker", "executor", "machine", "shuffle", "frozen", "hung")
 _SIGNALS = {"KILL": signal.SIGKILL, "STOP": signal.SIGSTOP}
 
 
@@ -144,7 +145,9 @@ class TaskFault:
             unfinished.unlink()
         if self.victim == "worker":
             os.kill(os.getpid(), signal.SIGKILL)
-        elif self.victim == "executor":
+        elif self.victim in {"executor", "machine"}:
+            if self.victim == "machine":
+                os.kill(_parent(chain[-1]), signal.SIGKILL)
             os.kill(chain[-1], signal.SIGKILL)
             os._exit(137)  # its workers live on for a moment, and may send
         elif self.victim in {"frozen", "hung"}:
@@ -182,12 +185,16 @@ def _ancestors_to_the_jvm() -> list[int]:
     """This worker, the daemon that forked it, and the executor (Linux)."""
     chain = [os.getpid()]
     while len(chain) < 5:
-        process = Path(f"/proc/{chain[-1]}")
-        if (process / "comm").read_text(encoding="ascii").strip() == "java":
+        comm = Path(f"/proc/{chain[-1]}/comm").read_text(encoding="utf-8")
+        if comm.strip() == "java":
             return chain
-        fields = (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        chain.append(int(fields[1]))
+        chain.append(_parent(chain[-1]))
     raise UsageError(f"no JVM is among the ancestors of this worker: {chain}")
+
+
+def _parent(pid: int) -> int:
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    return int(stat.rpartition(")")[2].split()[1])
 
 
 def _shuffle_files() -> list[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eos.deadline import Deadline
 from eos.encode.stage import SPARK_SCHEMA, EncodeStage
@@ -24,6 +24,7 @@ from eos.run.session import ARROW_BYTES_MAX
 from eos.run.source import LiveSource
 from eos.run.tasks import EncodeAndWriteTask, EncodeTask, WriteStage, WriteTask
 from eos.run.topics import existing_topics
+from eos.run.watch import collected
 from eos.transaction import receipt
 from eos.transaction.ledger_record import Ends
 from eos.transaction.micro_batch import STEP_TIMEOUT_MS, MicroBatches
@@ -141,7 +142,7 @@ class PipelineQuery:
                 rows = _above(frame, floors)
                 out = transformed(self._plan, rows)
                 job = self._job(sink_columns(out, self._plan), batch_id, ranges, targets, identity)
-                receipts = receipt.check(job.collect(), targets)
+                receipts = receipt.check(self._collected(job, identity), targets)
                 self._require_readable(job, receipts, rows)
                 return receipts
             except EosError:
@@ -155,6 +156,10 @@ class PipelineQuery:
                 raise told from error
 
         return execute
+
+    def _collected(self, job: DataFrame, identity: Identity) -> Sequence[Any]:
+        names, timeout_ms = self._plan.names, self._plan.transaction_timeout_ms
+        return collected(job, self._wire, names.transactional_id, identity, timeout_ms)
 
     def _job(
         self,

@@ -21,21 +21,24 @@ FAULTS = [
     "1/first_produce:before:worker",
     "1/first_produce:after:executor",
     FROZEN,
+    "3/first_produce:after:hung",
 ]
-COUNT = 4 * RECORDS
+COUNT = 5 * RECORDS
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_no_two_attempts_are_mixed_in_micro_batches_of_one_task(
     broker: EmbeddedKafka, tmp_path: Path
 ) -> None:
     project = Project.made(tmp_path, broker)
-    declared(project, "local-cluster[2,1,1024]", RECORDS)
+    declared(project, "local-cluster[2,1,1024]", RECORDS, timeout="10 seconds")
     outside.fill(broker.bootstrap, project.source, range(COUNT))
     with FaultyRun(project, FAULTS, SPARK_HOME=str(installed(tmp_path / "spark"))) as run:
         run.wake_after(FROZEN)
         assert run.wait() == 0, run.said()
         run.check_each_struck(FAULTS)
+        # Spark alone would wait for the worker that hangs as long as it does.
+        assert run.said().count("when the broker had ended their transaction") == 1
     check_never_mixed(project, COUNT)
 
 

@@ -21,7 +21,7 @@ from eos.launch.process import end_with_parent
 from eos.launch.provide import provide_java
 
 WORKERS = 2
-WAIT_S_MAX = 60  # a bound, not a measure
+WAIT_S_MAX = 120  # a bound, not a measure
 FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 Found = TypeVar("Found")
@@ -40,9 +40,8 @@ class Cluster:
         try:
             said = self._start("master.Master")
             self.url = until(said, re.compile(r"Starting Spark master at (\S+)").search)
-            for number in range(WORKERS):
-                options = ["--cores", "1", "--memory", "1g", "--work-dir", str(self.works[number])]
-                self._start("worker.Worker", *options, self.url)
+            for _ in range(WORKERS):
+                self.start_worker()
             both = re.compile(r"(?:.*Registering worker (\S+)){2}", re.DOTALL)
             until(said, both.search)
         except BaseException:
@@ -53,6 +52,13 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self._closing.close()
 
+    def start_worker(self) -> None:
+        """It runs one executor of an application."""
+        work = self.folder / f"work-{len(self.works)}"
+        work.mkdir()
+        options = ["--cores", "1", "--memory", "1g", "--work-dir", str(work)]
+        self._start("worker.Worker", *options, self.url)
+
     @property
     def python(self) -> Path:
         return self.folder / "python" / "bin" / "python"
@@ -60,7 +66,7 @@ class Cluster:
     @property
     def works(self) -> list[Path]:
         """Each worker's folder of executors: APPLICATION/NUMBER/stderr."""
-        return [self.folder / f"work-{number}" for number in range(WORKERS)]
+        return sorted(self.folder.glob("work-*"))
 
     def said_by_executors(self) -> str:
         files = (path for work in self.works for path in sorted(work.glob("*/*/stderr")))

@@ -23,7 +23,7 @@ from support.project import Project
 
 PARTITIONS = 4
 PAUSED = ("frozen", "hung")
-WAIT_S_MAX = 100  # a bound, not a measure
+WAIT_S_MAX = 240  # a bound, not a measure
 
 CONF = """\
     spark.executor.memory: 512m
@@ -47,6 +47,7 @@ transform:
     with: {{fails_at: FAILS_AT, flag: "FLAG"}}
 sink: {{kafka: {{topic: {target}, create: {{partitions: {partitions}}}}}}}
 trigger: {{available_now: true}}
+transaction: {{timeout: TIMEOUT}}
 """
 
 TRANSFORM = """
@@ -85,14 +86,23 @@ def never_the_same(frame, fails_at, flag):
 
 
 def declared(
-    project: Project, master: str, records: int, fails_at: int = -1, conf: str = ""
+    project: Project,
+    master: str,
+    records: int,
+    fails_at: int = -1,
+    timeout: str = "10 minutes",
 ) -> None:
     text = project.profile.read_text().replace("local[2]", master)
-    project.profile.write_text(text + CONF + conf)
-    flag = project.folder / "failed-once"
-    project.declare(
-        records, PARTITIONS, PIPELINE.replace("FAILS_AT", str(fails_at)).replace("FLAG", str(flag))
-    )
+    project.profile.write_text(text + CONF)
+    words = {
+        "FAILS_AT": str(fails_at),
+        "FLAG": str(project.folder / "failed-once"),
+        "TIMEOUT": timeout,
+    }
+    pipeline = PIPELINE
+    for word, value in words.items():
+        pipeline = pipeline.replace(word, value)
+    project.declare(records, PARTITIONS, pipeline)
     place = project.folder / "pipelines" / project.name
     (place / "transform.py").write_text(TRANSFORM)
     outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
@@ -102,7 +112,7 @@ class FaultyRun:
     """A run of spark-submit with faults in its tasks: `eos.faults` says what they look like."""
 
     def __init__(self, project: Project, faults: Sequence[str], **environment: str) -> None:
-        self._project = project
+        self._planned = faults
         self._faults = project.folder / "faults"
         self._faults.mkdir()
         self._log = project.folder / "run.log"
@@ -141,14 +151,20 @@ class FaultyRun:
         with self._waiting("the end"):
             return self._process.wait(WAIT_S_MAX)
 
-    def wake_after(self, fault: str) -> None:
-        """Continues who was frozen, once the micro-batch has been done without them. The worker
-        goes first: when its daemon and its executor go on, they end it."""
-        batch_id = fault.partition("/")[0]
+    def wait_for(self, fault: str) -> Path:
+        """The file that it leaves when it strikes: process ids, this one's first."""
         path = self._path(fault)
         self._until(path.exists, f"{fault} strikes")
+        return path
+
+    def wake_after(self, fault: str) -> None:
+        """Continues who was paused, while the micro-batch is redone without them. The worker goes
+        first: when its daemon and its executor go on, they end it. Soon the cluster would kill the
+        executor, and the kernel with it who is paused."""
+        path = self.wait_for(fault)
         chain = _pids(path)
-        self._until(lambda: f"micro-batch {batch_id} committed" in self.said(), "it is redone")
+        failed = self._failure_of(fault)
+        self._until(lambda: failed in self.said(), "its attempt is given up")
         assert state(chain[0]) == "T"
         for pid in chain:
             with contextlib.suppress(ProcessLookupError):
@@ -161,13 +177,14 @@ class FaultyRun:
     def check_each_struck(self, faults: Sequence[str]) -> None:
         """Each ended one attempt of its micro-batch, and it was redone."""
         said = self.said()
-        attempts: Counter[str] = Counter()
         for fault in faults:
-            batch_id = fault.partition("/")[0]
-            attempts[batch_id] += 1
             assert self._path(fault).exists(), f"{fault} did not strike:\n{said}"
-            failed = f"micro-batch {batch_id}, attempt {attempts[batch_id]} failed"
-            assert failed in said, f"{fault}:\n{said}"
+            assert self._failure_of(fault) in said, f"{fault}:\n{said}"
+
+    def _failure_of(self, fault: str) -> str:
+        batch_id = fault.partition("/")[0]
+        of_batch = [each for each in self._planned if each.startswith(f"{batch_id}/")]
+        return f"micro-batch {batch_id}, attempt {of_batch.index(fault) + 1} failed"
 
     def _path(self, fault: str) -> Path:
         return self._faults / fault.replace("/", ".").replace(":", ".")
