@@ -21,6 +21,7 @@ import contextlib
 import os
 import re
 import signal
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,13 +106,21 @@ class CrashPlan:
         # This process goes last, or it would not live to kill the others.
         for pid in sorted(self.victims, key=lambda pid: pid == os.getpid()):
             with contextlib.suppress(ProcessLookupError):  # another writer was here first
-                os.kill(pid, self.number)
+                if pid != os.getpid():
+                    os.kill(pid, self.number)
+                else:
+                    self._strike_here()
         # A driver whose JVM alone died goes on, as it would in earnest, until it notices. A
         # writer sends nothing more: its record batches must stay those of a half-written attempt.
         if os.getpid() != self.driver:
             if not is_pause:
                 os._exit(137)
-            os.kill(os.getpid(), self.number)
+            self._strike_here()
+
+    def _strike_here(self) -> None:
+        """At this very place: a signal for the process may go to another of its threads, and until
+        that is scheduled this one would run on, past the point."""
+        signal.pthread_kill(threading.get_ident(), self.number)
 
 
 @dataclass(frozen=True, slots=True)

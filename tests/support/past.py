@@ -26,6 +26,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from eos.cli.recover import recover
 from eos.errors import EosError
 from support import outside
+from support.processes import state
 from support.project import PIPELINE, Project
 from support.warm import Run
 
@@ -161,7 +162,7 @@ class Past:
             EOS_CRASH_AT=f"{point}:python", EOS_CRASH_SIGNAL="STOP", EOS_CRASH_LOG=str(log)
         )
         give_up_at = time.monotonic() + WAIT_S
-        while not log.exists():
+        while not (log.exists() and state(run.pid) == "T"):  # it is written before
             assert run.poll() is None, run.said()
             assert time.monotonic() < give_up_at, f"{point} was not reached:\n{run.said()}"
             time.sleep(0.05)

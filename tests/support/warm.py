@@ -79,6 +79,10 @@ class Run:
         self.returncode: int | None = None
         driver.ask(request)
 
+    @property
+    def pid(self) -> int:
+        return self._driver.pid
+
     def said(self) -> str:
         """What it wrote so far, to either stream."""
         return self._log.read_text()
@@ -98,7 +102,7 @@ class Run:
 
     def send_signal(self, number: int) -> None:
         if self.returncode is None:
-            os.kill(self._driver.pid, number)
+            os.kill(self.pid, number)
 
     def _wait(self, timeout: float) -> int:
         if self.returncode is None:
