@@ -44,6 +44,13 @@ if TYPE_CHECKING:
 ONE_TASK_RECORDS_MAX = 50_000
 _NOT_PYTHONS = ("at ", "File ", "org.", ": org.", "Caused by", "py4j.")
 _DATA_LOSS = ("OffsetOutOfRange", "failOnDataLoss", "data loss", "DATA_LOSS")
+# What an executor lacks, and may have when the next attempt runs on another one.
+_SETUP = {
+    "PYTHON_VERSION_MISMATCH": "PYSPARK_PYTHON names the executors' Python: docs/clusters.md",
+    "Cannot run program": "PYSPARK_PYTHON names the executors' Python: docs/clusters.md",
+    "ModuleNotFoundError": "what a function imports has to travel to the executors, too: "
+    "docs/clusters.md",
+}
 # What a writer may take of the transaction's time; the rest is for record, offsets and end.
 _WRITER_SHARE = 0.8
 
@@ -258,7 +265,9 @@ def _task_error(error: Exception) -> EosError:
     final = data_loss(error) or source_refusal(error)
     if final is not None:
         return final
-    return AttemptFailedError(f"the Spark job failed: {_last_words(str(error))}")
+    words = _last_words(str(error))
+    hint = next((hint for mark, hint in _SETUP.items() if mark in words), "")
+    return AttemptFailedError(f"the Spark job failed: {words}", hint=hint)
 
 
 def data_loss(error: Exception) -> EosError | None:

@@ -1,0 +1,64 @@
+"""What is told of a Spark job that failed: the cause in one line, found in all that Spark says."""
+
+from __future__ import annotations
+
+import pytest
+
+from eos.errors import AttemptFailedError, PromiseBrokenError, crossing
+from eos.run.query import _task_error
+
+SPARK = """An error occurred while calling o231.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: {why}
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:2785)
+Caused by: java.io.EOFException
+\tat java.base/java.io.DataInputStream.readInt(DataInputStream.java:398)
+"""
+LOST = "Task 1 in stage 3.0 failed 1 times, most recent failure: Lost task 1.0 (executor 1): {}"
+IDLE = "Consider setting 'spark.python.worker.faulthandler.enabled' to 'true'."
+TRACEBACK = """org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/app/pipelines/orders/transform.py", line 9, in text
+ModuleNotFoundError: No module named 'users'
+"""
+STAGE = (
+    "ResultStage 25 (call at clientserver.py:644) has failed the maximum allowable number of times: "
+    "1. Most recent failure reason: org.apache.spark.shuffle.FetchFailedException: no file"
+)
+NO_PYTHON = 'java.io.IOException: Cannot run program "python3.99": error=2'
+
+
+@pytest.mark.parametrize(
+    ("why", "words", "hint"),
+    [
+        (
+            LOST.format(f"org.apache.spark.SparkException: Python worker crashed. {IDLE}"),
+            "Lost task 1.0 (executor 1): org.apache.spark.SparkException: Python worker crashed.",
+            "",
+        ),
+        (
+            LOST.format("ExecutorLostFailure Reason: Command exited with code 137"),
+            "Lost task 1.0 (executor 1): ExecutorLostFailure Reason: Command exited with code 137",
+            "",
+        ),
+        (STAGE, "org.apache.spark.shuffle.FetchFailedException: no file", ""),
+        (
+            LOST.format(NO_PYTHON),
+            f"Lost task 1.0 (executor 1): {NO_PYTHON}",
+            "PYSPARK_PYTHON",
+        ),
+        (LOST.format(TRACEBACK), "ModuleNotFoundError: No module named 'users'", "travel"),
+    ],
+    ids=["worker", "executor", "shuffle", "no python", "no module"],
+)
+def test_the_cause_is_told_in_one_line(why: str, words: str, hint: str) -> None:
+    told = _task_error(RuntimeError(SPARK.format(why=why)))
+    assert isinstance(told, AttemptFailedError)
+    assert told.message == f"the Spark job failed: {words}"
+    assert hint in told.hint
+    assert bool(told.hint) == bool(hint)
+
+
+def test_an_error_of_ours_comes_as_it_was() -> None:
+    ours = crossing(PromiseBrokenError("gone", hint="look", case="some"))
+    told = _task_error(RuntimeError(SPARK.format(why=LOST.format(ours))))
+    assert (type(told), told.message, told.hint) == (PromiseBrokenError, "gone", "look")
+    assert told.fields["case"] == "some"
