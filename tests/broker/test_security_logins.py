@@ -136,6 +136,11 @@ WRONG: dict[str, tuple[Callable[[SecuredKafka], tuple[str, Security]], str, str]
         "asks for no login",
         "the port of another listener",
     ),
+    "no TLS": (
+        lambda on: (on.login, {}),
+        "speaks TLS, and PLAINTEXT does not",
+        "kafka.security with protocol SASL_SSL",
+    ),
     "name": (
         lambda on: (on.login.replace("127.0.0.1", "localhost"), dict(on.security())),
         "does not hold: Hostname mismatch",
@@ -152,13 +157,12 @@ def test_who_may_not_come_in_is_told_at_once(secured: SecuredKafka, wrong: str) 
     assert way_out in error.hint
 
 
-@pytest.mark.parametrize("how", ["TLS is missing", "login is missing", "there is no TLS"])
+@pytest.mark.parametrize("how", ["login is missing", "there is no TLS"])
 def test_another_kind_of_port_is_tried_until_the_deadline_and_named(
     secured: SecuredKafka, how: str
 ) -> None:
     """A broker that starts hangs up as well, so this may pass."""
     address, security = {
-        "TLS is missing": (secured.login, {}),
         "login is missing": (secured.login, mutual(secured, None)),
         "there is no TLS": (secured.broker.bootstrap, mutual(secured, None)),
     }[how]

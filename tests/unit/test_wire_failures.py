@@ -122,9 +122,17 @@ def test_tls_to_a_port_without_tls_is_refused_at_once():
         assert not deadline.has_passed
 
 
-def test_no_tls_to_a_port_with_tls_hints_at_it():
+def test_no_tls_to_a_port_with_tls_is_refused_at_once():
     alert = bytes.fromhex("15030300020246")  # what a TLS server says to plain text
-    with server(alert) as address, wire_to(address) as wire, no_answer_from(address) as caught:
+    told = "speaks TLS, and PLAINTEXT does not"
+    refused = pytest.raises(KafkaRefusedError, match=told)
+    with server(alert) as address, wire_to(address) as wire, refused:
+        wire.topics(["t"], Deadline.after_ms(60_000))
+
+
+def test_an_answer_that_is_no_kafka_hints_at_another_port():
+    web = b"HTTP/1.1 400 Bad Request\r\n\r\n"
+    with server(web) as address, wire_to(address) as wire, no_answer_from(address) as caught:
         wire.topics(["t"], Deadline.after_ms(600))
     assert "frame length" in caught.value.message
     assert "TLS" in caught.value.hint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -28,6 +29,9 @@ _OF_OURS = {
     "ACCESS_DENIED",
     "HANDSHAKE_FAILURE",
 }
+# What a TLS listener answers to anything else is an alert of TLS, whose first bytes are read here
+# as the length of a response: 21 (alert), 3 (version 3.x).
+_LENGTH, _TLS_ALERT = re.compile(r"Invalid frame length: (\d+)"), 0x1503
 _LOGIN = (
     "is the password the right one, and does the broker have this user for this mechanism? "
     "kafka-configs.sh --describe --entity-type users lists those of SCRAM"
@@ -109,6 +113,12 @@ def _told(cause: BaseException, address: str, options: Mapping[str, str]) -> tup
         return (
             f"{address} refused the login of {options.get('sasl_plain_username')} {how}: {said}",
             _LOGIN,
+        )
+    length = _LENGTH.search(str(cause))
+    if length is not None and int(length.group(1)) >> 16 == _TLS_ALERT:
+        return (
+            f"{address} speaks TLS, and {options.get('security_protocol', 'PLAINTEXT')} does not",
+            "say so in the profile: kafka.security with protocol SASL_SSL or SSL",
         )
     if isinstance(cause, FileNotFoundError | PermissionError | ValueError | TypeError):
         return f"the security settings for {address} can't be used: {words_of(cause)}", ""
