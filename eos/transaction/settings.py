@@ -11,13 +11,16 @@ _SHOWN = ("security_protocol", "sasl_mechanism")  # names of methods; all else m
 class KafkaSettings:
     """Equal settings share their connections. `security` holds kafka-python's option names.
 
+    `request_timeout_ms` is what a broker that answers nothing costs, several times in one attempt:
+    each of its connections finds out by itself. So it is well below the shortest share that a step
+    or a writer has of the transaction's time.
     `sasl_oauth_token_provider` is given as `package.module:Class`, called without arguments.
     """
 
     bootstrap: tuple[str, ...]
     client_id: str = "eos"
     security: tuple[tuple[str, str], ...] = ()
-    request_timeout_ms: int = 30_000
+    request_timeout_ms: int = 10_000
     max_request_bytes: int = 1_048_576
 
     def __repr__(self) -> str:

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import pytest
 from support.played import At
 from support.proxy import Do
-from support.scenes import Scene
 from support.three import INTERNAL, NODES, PATIENCE_S, Flow, Three, three_nodes
 
 PREFIX = "three-kills"
@@ -126,29 +123,10 @@ def test_pipelines_go_on_through(
 ) -> None:
     scenes = [three.scenes(PREFIX, profile).new(NUMBERS) for profile in 2 * PROFILES]
     flows = [three.flow(scene, goes_on=True) for scene in scenes]
-    with feeding(scenes):
+    with three.feeding(scenes):
         committed_again(flows)
         disturbance(three, flows)
     three.finish(flows)
-
-
-@contextmanager
-def feeding(scenes: list[Scene]) -> Iterator[None]:
-    """Without end, as long as it lasts."""
-    is_over = threading.Event()
-
-    def feed() -> None:
-        while not is_over.wait(0.1):
-            for scene in scenes:
-                scene.feed(10)
-
-    with ThreadPoolExecutor(1) as pool:
-        fed = pool.submit(feed)
-        try:
-            yield
-        finally:
-            is_over.set()
-        fed.result()
 
 
 def test_all_replicas_have_the_same_well_formed_logs(three: Three) -> None:

@@ -76,7 +76,7 @@ class Job:
     target: str
     folder: Path
     records: int = 10
-    request_timeout_ms: int = 30_000
+    request_timeout_ms: int = 10_000
     transaction_timeout_ms: int = 60_000
     start_timeout_ms: int = 60_000
     deployment: str = "here"

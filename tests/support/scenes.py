@@ -52,7 +52,12 @@ class Scenes:
         self._folder = folder
         self._prefix = prefix
         self._producer = Producer(
-            {"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "log_level": 2}
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "enable.idempotence": True,
+                "socket.timeout.ms": 5_000,  # of a broker that answers nothing
+                "log_level": 2,
+            }
         )
 
     def new(self, records: int, **options: Any) -> Scene:

@@ -6,6 +6,8 @@ import pickle
 import subprocess
 import sys
 
+from eos.deadline import Deadline
+from eos.transaction.micro_batch import STEP_TIMEOUT_MS
 from eos.transaction.port import Profile
 from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire, shared
@@ -38,6 +40,24 @@ def test_equal_settings_share_a_wire_until_it_is_closed():
     again = Wire.shared(settings, Profile.TV2)
     assert again is not first
     again.close()
+
+
+def test_brokers_that_answer_nothing_leave_a_step_its_time():
+    """A machine that is cut off refuses nothing. Leader and coordinators may have been on it, and
+    each connection finds out by itself."""
+    assert 4 * KafkaSettings(("a:1",)).request_timeout_ms <= STEP_TIMEOUT_MS
+
+
+def test_one_of_several_brokers_that_answers_nothing_is_left_sooner():
+    several, one = (
+        Wire(KafkaSettings(("127.0.0.1:1", "127.0.0.1:2"))),
+        Wire(KafkaSettings(("a:1",))),
+    )
+    minute = Deadline.after_ms(60_000)
+    turns_ms = [wire._cluster._turn_deadline(minute).left_ms for wire in (several, one)]
+    for wire in (several, one):
+        wire.close()
+    assert turns_ms[0] < turns_ms[1] <= KafkaSettings(("a:1",)).request_timeout_ms
 
 
 def test_the_number_of_shared_wires_is_bounded():

@@ -28,6 +28,7 @@ from eos.transaction.wire.refusal import refused
 _UNKNOWN_TOPIC_MS = 5_000
 _UNKNOWN_TOPIC = 3
 LAST_MOMENTS_MS = 50
+_TURN_MS = 5_000  # what one of several brokers may take for what any of them could answer
 _LEADER_RETRIED = frozenset({3, 5, 6, 9, 13, 72})
 _COORDINATOR_RETRIED = frozenset({7, 13, 14, 15, 16})
 
@@ -185,9 +186,12 @@ class Cluster:
         return nodes[self._turn % len(nodes)]
 
     def _turn_deadline(self, deadline: Deadline) -> Deadline:
-        """With several addresses, one that swallows everything leaves time for the others."""
-        share_ms = max(1000, deadline.left_ms // max(1, len(self._settings.bootstrap)))
-        return Deadline.after_ms(min(deadline.left_ms, share_ms, self._settings.request_timeout_ms))
+        """With several brokers, one that swallows everything leaves time for the others."""
+        nodes = len(self._connections.brokers or self._connections.bootstrap_nodes)
+        share_ms = max(1000, deadline.left_ms // max(1, nodes))
+        turn_ms = self._settings.request_timeout_ms if nodes < 2 else _TURN_MS
+        timeout_ms = min(share_ms, turn_ms, self._settings.request_timeout_ms)
+        return Deadline.after_ms(deadline.at_most_ms(timeout_ms))
 
     # -- topics and leaders ------------------------------------------------------------------
 
