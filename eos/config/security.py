@@ -65,7 +65,6 @@ def _password(value: object) -> object:
 _AS_TEXT = WithJsonSchema(
     {"type": "string", "pattern": REFERENCE_PATTERN, "examples": ["${file:/run/secrets/kafka}"]}
 )
-Reference = Annotated[str, BeforeValidator(_reference), _AS_TEXT]
 Password = Annotated[str, BeforeValidator(_password), _AS_TEXT]
 # The same path on each machine, whatever folder a process was started in.
 PemFile = Annotated[str, Field(pattern=FILE_PATTERN)]
@@ -81,7 +80,6 @@ class Security(Strict):
     ca: PemFile | None = None
     certificate: PemFile | None = None
     key: PemFile | None = None
-    key_password: Reference | None = None
 
     @property
     def has_tls(self) -> bool:
@@ -108,8 +106,6 @@ class Security(Strict):
                 raise ValueError(f"expected no `{name}` beside `protocol: {self.protocol}`")
             if name == "key" and value is not None and self.certificate is None:
                 raise ValueError("expected `certificate` beside `key`")
-        if self.key_password is not None and self.certificate is None:
-            raise ValueError("expected `certificate` beside `key_password`")
         if self.protocol == "SASL_PLAINTEXT" and self.mechanism == "PLAIN":
             raise ValueError(
                 "expected a SCRAM mechanism beside `protocol: SASL_PLAINTEXT`: PLAIN would send "

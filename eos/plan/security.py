@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _PROVIDERS = "org.apache.kafka.common.config.provider"
 _MODULES = "org.apache.kafka.common.security"
-_OLD_KEYS = ("BEGIN RSA PRIVATE KEY", "BEGIN EC PRIVATE KEY", "BEGIN DSA PRIVATE KEY")
+_OTHER_KEYS = ("RSA PRIVATE KEY", "EC PRIVATE KEY", "DSA PRIVATE KEY", "ENCRYPTED PRIVATE KEY")
 
 
 def kafka_settings(
@@ -39,7 +39,6 @@ def kafka_settings(
         "ssl_cafile": security.ca,
         "ssl_certfile": security.certificate,
         "ssl_keyfile": security.key,
-        "ssl_password": security.key_password,
     }
     return KafkaSettings(
         bootstrap, client_id, tuple((name, value) for name, value in named.items() if value)
@@ -67,8 +66,6 @@ def source_options(security: Security | None) -> Mapping[str, str]:
             "ssl.keystore.certificate.chain": _content(Path(security.certificate)),
             "ssl.keystore.key": _content(Path(key)),
         }
-        if security.key_password:
-            options["ssl.key.password"] = _java(security.key_password)
     if security.mechanism and security.password:
         plain = security.mechanism == "PLAIN"
         module = "plain.PlainLoginModule" if plain else "scram.ScramLoginModule"
@@ -117,7 +114,10 @@ def _content(path: Path) -> str:
 
 
 def _require_pkcs8(path: Path) -> None:
-    """Python reads any PEM key, Java these only: better told here than in Spark's words."""
+    """Python reads other PEM keys, too, Java does not: better told here than in Spark's words.
+
+    Of encrypted ones Java 17 knows no cipher that is still used (JDK-8285827).
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -125,9 +125,10 @@ def _require_pkcs8(path: Path) -> None:
             f"the key {path} can't be read: {getattr(error, 'strerror', '') or 'is it PEM?'}",
             hint="kafka.security names it; it must be on each machine, driver and executors",
         ) from error
-    if any(mark in text for mark in _OLD_KEYS):
+    found = next((kind for kind in _OTHER_KEYS if f"BEGIN {kind}" in text), None)
+    if found is not None:
         raise UsageError(
-            f"the key {path} is PEM of an older kind, which Kafka's Java client can't read",
-            hint=f"openssl pkcs8 -topk8 -in {path} -out NEW makes one that it can; add -nocrypt "
-            "for one without a password",
+            f"the key {path} is of the kind {found}, which Kafka's Java client can't read",
+            hint=f"openssl pkcs8 -topk8 -nocrypt -in {path} -out NEW makes one that it can: let "
+            "nobody else read the file",
         )

@@ -12,6 +12,7 @@ from eos.errors import EosError, KafkaRefusedError
 from eos.transaction.rights import missing
 
 _NAMED = re.compile(r"org\.apache\.kafka\.common\.(?:errors\.|config\.)?(\w+): ([^\n]*)")
+_CAUSED = re.compile(r"Caused by: (java\S+: [^\n]*)")
 _LISTED = re.compile(r"\[([^\],]+)")
 _CODES = {
     "TopicAuthorizationException": 29,
@@ -24,7 +25,9 @@ _SETTINGS = {"ConfigException", "InvalidConfigurationException"}
 
 def source_refusal(error: Exception) -> EosError | None:
     """None if the source was not refused, so that it may pass."""
-    for name, words in _NAMED.findall(str(error)):
+    # PySpark keeps the causes apart from the words.
+    text = f"{error}\n{getattr(error, '_stackTrace', '')}"
+    for name, words in _NAMED.findall(text):
         said = words.strip()[:300]
         if name in _CODES:
             listed = _LISTED.search(said)
@@ -34,6 +37,7 @@ def source_refusal(error: Exception) -> EosError | None:
                 f"Kafka refused Spark's source: {said}. {right.told}", hint=right.grant
             )
         if name in _LOGIN | _SETTINGS:
+            said += "".join(f" ({cause[:200]})" for cause in _CAUSED.findall(text)[-1:])
             what = "can't use kafka.security" if name in _SETTINGS else "was not let in by Kafka"
             return KafkaRefusedError(
                 f"Spark's source {what}: {said}",

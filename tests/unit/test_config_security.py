@@ -59,11 +59,10 @@ def test_a_secret_stays_where_it_is(tmp_path, kind, monkeypatch):
 
 def test_both_clients_are_told_the_same(tmp_path):
     (tmp_path / "key").write_text("-----BEGIN PRIVATE KEY-----")
-    (tmp_path / "secret").write_text(SECRET)
     found = security(
         tmp_path,
         f'{LOGIN}, password: "${{KAFKA}}", ca: /etc/ca.pem, certificate: /etc/crt.pem,'
-        f' key: {tmp_path}/key, key_password: "${{file:{tmp_path}/secret}}"',
+        f" key: {tmp_path}/key",
         KAFKA=SECRET,
     )
     assert dict(kafka_settings(("a:1",), found).security) == {
@@ -74,7 +73,6 @@ def test_both_clients_are_told_the_same(tmp_path):
         "ssl_cafile": "/etc/ca.pem",
         "ssl_certfile": "/etc/crt.pem",
         "ssl_keyfile": f"{tmp_path}/key",
-        "ssl_password": f"${{file:{tmp_path}/secret}}",
     }
     options = dict(source_options(found))
     providers = {name: options.pop(name) for name in list(options) if "providers" in name}
@@ -89,7 +87,6 @@ def test_both_clients_are_told_the_same(tmp_path):
         "ssl.keystore.type": "PEM",
         "ssl.keystore.certificate.chain": "${file:/etc:crt.pem}",
         "ssl.keystore.key": f"${{file:{tmp_path}:key}}",
-        "ssl.key.password": f"${{file:{tmp_path}:secret}}",
     }
 
 
@@ -148,7 +145,6 @@ def test_a_secret_that_is_not_there_is_told_with_its_place(tmp_path):
         ("protocol: SASL_SSL, mechanism: PLAIN, user: a", "expected `password` beside"),
         ("protocol: SSL, user: a", "expected no `user` beside `protocol: SSL`"),
         ("protocol: SSL, key: /a", "expected `certificate` beside `key`"),
-        ("protocol: SSL, key_password: '${K}'", "expected `certificate` beside `key_password`"),
         ("protocol: SSL, ca: a.pem", "expected an absolute path"),
         ("protocol: SSL, ca: '/a:b'", "expected an absolute path"),
         ("protocol: PLAINTEXT", "expected SSL, SASL_SSL or SASL_PLAINTEXT"),
@@ -174,13 +170,13 @@ def test_an_embedded_broker_has_no_security(tmp_path):
         load_profile(str(path), tmp_path, {})
 
 
-@pytest.mark.parametrize("kind", ["RSA", "EC"])
+@pytest.mark.parametrize("kind", ["RSA", "EC", "ENCRYPTED"])
 def test_a_key_that_java_can_not_read_is_told_with_the_way_out(tmp_path, kind):
     key = tmp_path / "old.key"
     key.write_text(f"-----BEGIN {kind} PRIVATE KEY-----\n")
-    with pytest.raises(UsageError, match="older kind") as caught:
+    with pytest.raises(UsageError, match=f"kind {kind} PRIVATE KEY") as caught:
         source_options(Security(protocol="SSL", certificate="/a.pem", key=str(key)))
-    assert f"openssl pkcs8 -topk8 -in {key}" in caught.value.hint
+    assert f"openssl pkcs8 -topk8 -nocrypt -in {key}" in caught.value.hint
     with pytest.raises(UsageError, match="the key /nowhere can't be read: No such file"):
         source_options(Security(protocol="SSL", certificate="/nowhere"))
 

@@ -118,6 +118,10 @@ def test_who_it_is_stands_in_the_settings_or_in_the_certificate():
         ("errors.SaslAuthenticationException: Authentication failed", "was not let in by Kafka"),
         ("errors.SslAuthenticationException: SSL handshake failed", "was not let in by Kafka"),
         ("config.ConfigException: no such file", "can't use kafka.security: no such file"),
+        (
+            "errors.InvalidConfigurationException: bad\nCaused by: java.io.IOException: so",
+            "can't use kafka.security: bad (java.io.IOException: so)",
+        ),
     ],
 )
 def test_what_sparks_source_was_refused_is_found_in_its_words(words, told):
