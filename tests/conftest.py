@@ -8,16 +8,38 @@ import pytest
 
 pytest.register_assert_rewrite("support")  # before its first import: what fails there shows values
 
-from support.brokers import LOOKS_OFTEN  # noqa: E402 - see above
+from support.brokers import LOOKS_OFTEN, Elsewhere, Kafka  # noqa: E402 - see above
 
 from eos.launch.embedded import EmbeddedKafka  # noqa: E402
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--kafka",
+        default="embedded",
+        metavar="HOST:PORT",
+        help="the broker of the tests with Spark: embedded (default), container, or a cluster's "
+        "address",
+    )
+
+
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Kafka]:
     """One real broker of the newest version for the whole session. Use your own topics."""
-    with EmbeddedKafka(tmp_path_factory.mktemp("broker")) as kafka:
-        yield kafka
+    chosen = request.config.getoption("kafka")
+    folder = tmp_path_factory.mktemp("broker")
+    if chosen == "embedded":
+        with EmbeddedKafka(folder) as kafka:
+            yield kafka
+    elif chosen == "container":
+        from support.container import kafka_in_container
+
+        with kafka_in_container(folder) as contained:
+            yield contained
+    else:
+        yield Elsewhere(chosen)
 
 
 @pytest.fixture(scope="session")

@@ -37,7 +37,7 @@ class Application:
     environment: dict[str, str]
     logs: Path
     archive: Archive | None
-    local: LocalKafka | None  # none: the profile names a cluster
+    local: LocalKafka | None = None  # none: the profile names a cluster
 
     def run(self, **extra: str) -> int:
         environment = {**self.environment, **extra}

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.brokers import Kafka
 from support.project import PROFILE, Project
 from support.warm import Warm
 
 from eos.config.load import load_profile
-from eos.launch.embedded import EmbeddedKafka
 
 
 @pytest.fixture(scope="session")
@@ -25,5 +25,5 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
 
 
 @pytest.fixture
-def project(tmp_path: Path, broker: EmbeddedKafka, warm: Warm) -> Project:
+def project(tmp_path: Path, broker: Kafka, warm: Warm) -> Project:
     return Project.made(tmp_path, broker, warm)

@@ -15,12 +15,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from support import outside
+from support.brokers import Kafka
 from support.project import Project
 
 from eos.deadline import Deadline
 from eos.faults import MOMENTS, POINTS
 from eos.launch import spark
-from eos.launch.embedded import EmbeddedKafka
 from eos.launch.java import find_java
 
 # Small micro-batches run as one task, large ones with a shuffle: both ways must survive.
@@ -34,7 +34,7 @@ ARCHIVE_MS_MAX = 120_000
 
 @pytest.fixture(scope="module")
 def crashed(
-    broker: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+    broker: Kafka, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Callable[[str], Project]]:
     """The pipeline of a victim, once all its runs are over. Those of all tests begin at once."""
     tests = [item for item in request.session.items if "crashed" in item.fixturenames]

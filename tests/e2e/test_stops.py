@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from support import outside
 from support.project import PIPELINE, Project
+from support.warm import Run
 
 FOREVER = PIPELINE.replace("available_now: true", "every: 100 ms")
 WAIT_S_MAX = 120
@@ -176,6 +177,13 @@ MISTAKEN = {
 }
 
 
+def met_the_first_on_the_checkpoint(second: Run, place: str) -> bool:
+    """Spark stops one of two on the same folder, maybe the one that goes on: it asks for another
+    start."""
+    is_met = "CONCURRENT_STREAM_LOG_UPDATE" in second.said()
+    return place == "state" and is_met and second.wait(WAIT_S_MAX) == 5
+
+
 @pytest.mark.parametrize("place", MISTAKEN)
 def test_a_second_copy_leaves_the_first_alone_or_fences_it_by_force(
     project: Project, place: str
@@ -209,10 +217,13 @@ def test_a_second_copy_leaves_the_first_alone_or_fences_it_by_force(
         assert has_no_trace(first_log.read_text()), first_log.read_text()
         deadline = time.monotonic() + WAIT_S_MAX
         while not same(project):
-            assert second.poll() is None, second.said()
+            if second.poll() is not None:
+                assert met_the_first_on_the_checkpoint(second, place), second.said()
+                second = project.start_warm()
             assert time.monotonic() < deadline, "the second copy does not go on"
             time.sleep(0.5)
     finally:
         second.send_signal(signal.SIGTERM)
-        assert second.wait(WAIT_S_MAX) == 0, second.said()
+        code = second.wait(WAIT_S_MAX)
+        assert code == 0 or met_the_first_on_the_checkpoint(second, place), second.said()
     outside.check_log(outside.dump(project.broker, project.target))

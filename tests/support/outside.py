@@ -17,7 +17,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from eos.launch.embedded import EmbeddedKafka  # the broker under test, not the code under test
+from support.brokers import Kafka
 
 READ_S_MAX = 60
 
@@ -115,7 +115,7 @@ class LoggedBatch:
 _FIELD = re.compile(r"(\w+): (\S+)")
 
 
-def dump(broker: EmbeddedKafka, topic: str, node: int = 1) -> list[LoggedBatch]:
+def dump(broker: Kafka, topic: str, node: int = 1) -> list[LoggedBatch]:
     """DumpLogSegments over every segment of the topic on one node.
 
     Of many topics at once if `topic` is a pattern: a JVM starts slowly.

@@ -12,6 +12,7 @@ from pathlib import Path
 from eos.config.load import load_profile
 from eos.errors import EosError
 from eos.launch.embedded import EmbeddedKafka
+from support.brokers import Kafka
 from support.warm import Run, Warm
 
 CHECKOUT = Path(__file__).parents[2]
@@ -53,12 +54,12 @@ class Project:
     """One pipeline on the session's broker, with topics of its own."""
 
     folder: Path
-    broker: EmbeddedKafka
+    broker: Kafka
     name: str
     warm: Warm | None = None
 
     @classmethod
-    def made(cls, folder: Path, broker: EmbeddedKafka, warm: Warm | None = None) -> Project:
+    def made(cls, folder: Path, broker: Kafka, warm: Warm | None = None) -> Project:
         made = cls(folder, broker, f"p{uuid.uuid4().hex[:8]}", warm)
         made._write_profile(broker.bootstrap)
         return made
