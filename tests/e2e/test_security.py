@@ -1,0 +1,258 @@
+"""Pipelines with Spark on a broker that asks who they are, with exactly the rights that
+docs/security.md lists; and a planted secret that is in nothing they leave behind."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from support import outside
+from support.project import PROFILE, RUN_S_MAX, Project
+from support.secured import PASSWORD, USER, Right, SecuredKafka, documented, secured_kafka
+from support.warm import Warm
+
+from eos.deadline import Backoff, Deadline
+
+pytestmark = pytest.mark.timeout(400)
+
+RECORDS, PARTITIONS = 600, 2
+VARIABLE = "PIPELINE_KAFKA_PASSWORD"
+# All that Spark and Kafka's client have to say, and what Spark keeps of its plans and settings.
+EVERYTHING = """\
+status = error
+rootLogger.level = info
+rootLogger.appenderRefs = file
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = ${sys:eos.log.folder}/spark.log
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %p %c{1}: %m%n%ex
+"""
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
+    with secured_kafka(tmp_path_factory.mktemp("secured")) as made:
+        yield made
+
+
+@pytest.fixture
+def own(tmp_path: Path, secured: SecuredKafka, warm: Warm) -> Project:
+    (tmp_path / "project").mkdir()
+    made = Project.made(tmp_path / "project", secured.broker, warm)
+    made.declare(200, PARTITIONS, text=PIPELINE)
+    outside.create_topics(secured.broker.bootstrap, PARTITIONS, made.source, made.target)
+    outside.fill(secured.broker.bootstrap, made.source, range(RECORDS))
+    return made
+
+
+PIPELINE = """
+version: 1
+name: {name}
+source: {{kafka: {{topic: {source}, max_records: {records}}}}}
+sink: {{kafka: {{topic: {target}}}}}
+trigger: {{available_now: true}}
+"""
+
+
+def secure(project: Project, address: str, spark: str = "", **block: str) -> None:
+    """Writes the profile anew, for this listener."""
+    text = PROFILE.format(bootstrap=address, root=project.folder / "state") + spark
+    lines = "".join(f"\n    {key}: '{value}'" for key, value in block.items())
+    written = f'kafka:\n  bootstrap: "{address}"\n  security:{lines}'
+    secured, count = re.subn(r"(?m)^kafka: .*$", lambda _: written, text)
+    assert count == 1
+    project.profile.write_text(secured)
+
+
+def login(secured: SecuredKafka, password: str, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
+    return {
+        "protocol": "SASL_SSL",
+        "mechanism": mechanism,
+        "user": USER,
+        "password": password,
+        "ca": str(secured.ca.certificate),
+    }
+
+
+def rights(project: Project) -> list[Right]:
+    names = {
+        "orders": project.source,
+        "orders.enriched": project.target,
+        "eos.ledger.orders_enriched": project.ledger,
+        "eos.orders_enriched": project.group,
+    }
+    return [right.of(names) for right in documented()]
+
+
+def all_read(project: Project) -> bool:
+    bootstrap = project.broker.bootstrap
+    ends = outside.ends(bootstrap, project.source)
+    return outside.group_offsets(bootstrap, project.group, project.source) == ends
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline, backoff = Deadline.after_ms(60_000), Backoff(first_ms=50)
+    while not is_so():
+        assert not deadline.has_passed
+        backoff.sleep(deadline)
+
+
+def check(project: Project, records: int = RECORDS) -> None:
+    bootstrap = project.broker.bootstrap
+    went_in = Counter(row.value for row in outside.read(bootstrap, project.source))
+    assert Counter(row.value for row in outside.read(bootstrap, project.target)) == went_in
+    assert sum(went_in.values()) == records
+    assert all_read(project)
+
+
+def command_lines() -> Iterator[bytes]:
+    """Of all processes of this machine, this moment."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            yield path.read_bytes()
+        except OSError:  # it ended
+            continue
+
+
+def holding(secret: str, places: Iterable[Path]) -> list[Path]:
+    """The files below these places that have it, whatever they are."""
+    files = [path for place in places for path in sorted(place.rglob("*")) if path.is_file()]
+    assert files
+    return [path for path in files if secret.encode() in path.read_bytes()]
+
+
+def run_watched(project: Project, **extra: str) -> tuple[int, str, int]:
+    """The exit code, what it said, and how many of its processes' command lines were read."""
+    seen = 0
+    said = project.folder / "said.log"
+    with said.open("wb") as output:
+        process = subprocess.Popen(
+            project.command(),
+            env=project.environment(**extra),
+            cwd=project.folder,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        while True:
+            try:
+                process.wait(0.2)
+                break
+            except subprocess.TimeoutExpired:
+                lines = list(command_lines())
+                assert not [line for line in lines if PASSWORD.encode() in line]
+                seen += sum(project.name.encode() in line for line in lines)
+    return process.returncode, said.read_text(), seen
+
+
+def test_scram_over_tls_and_a_planted_secret_that_is_nowhere(
+    secured: SecuredKafka, own: Project
+) -> None:
+    events = own.folder / "state" / "events"
+    events.mkdir(parents=True)
+    (own.folder / "conf" / "log4j2.properties").write_text(EVERYTHING)
+    spark = f"    spark.eventLog.enabled: true\n    spark.eventLog.dir: '{events}'\n"
+    spark += "    spark.eventLog.compress: false\n"
+    secure(own, secured.login, spark, **login(secured, f"${{{VARIABLE}}}"))
+    secured.grant(rights(own))
+    code, said, seen = run_watched(own, **{VARIABLE: PASSWORD})
+    assert code == 0, said
+    check(own)
+    assert seen > 10, "the processes that were looked at are not those of the run"
+    recovered = subprocess.run(
+        [sys.executable, "-m", "eos", "recover", *own.words()],
+        env=own.environment(**{VARIABLE: PASSWORD}),
+        cwd=own.folder,
+        capture_output=True,
+        text=True,
+        timeout=RUN_S_MAX,
+        check=False,
+    )
+    assert recovered.returncode == 0, recovered.stdout + recovered.stderr
+    assert PASSWORD not in recovered.stdout + recovered.stderr
+    assert (
+        "SparkListenerSQLExecutionStart"
+        in next(
+            path for path in events.rglob("*") if path.is_file() and path.stat().st_size > 10_000
+        ).read_text()
+    )
+    assert "ConsumerConfig" in (own.folder / "state" / "logs" / own.name / "spark.log").read_text()
+    assert list(own.folder.rglob("offsets/0")), "no checkpoint was looked at"
+    assert holding(PASSWORD, [own.folder]) == []
+    for row in outside.read(secured.broker.bootstrap, own.ledger):
+        assert PASSWORD.encode() not in (row.key or b"") + (row.value or b"")
+
+
+def test_a_certificate_says_who_we_are(secured: SecuredKafka, own: Project) -> None:
+    secured.ca.sign(own.name)
+    secure(
+        own,
+        secured.mutual,
+        protocol="SSL",
+        ca=str(secured.ca.certificate),
+        certificate=str(secured.ca.folder / f"{own.name}.crt"),
+        key=str(secured.ca.folder / f"{own.name}.key"),
+    )
+    secured.grant(rights(own), user=f"CN={own.name}")
+    done = own.run_warm()
+    assert done.returncode == 0, done.stderr
+    check(own)
+    assert holding(PASSWORD, [own.folder]) == []
+
+
+def test_plain_over_tls_with_a_secret_from_a_file(
+    secured: SecuredKafka, own: Project, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text(PASSWORD)
+    secure(own, secured.login, **login(secured, f"${{file:{tmp_path}/secret}}", "PLAIN"))
+    secured.grant(rights(own))
+    done = own.run_warm()
+    assert done.returncode == 0, done.stderr
+    check(own)
+    assert holding(PASSWORD, [own.folder]) == []
+
+
+def test_a_source_that_spark_may_not_read_any_more_is_told_in_our_words(
+    secured: SecuredKafka, own: Project, tmp_path: Path
+) -> None:
+    """A start would tell by itself: it commits the source's offsets with its first record. Taken
+    away later, the right is missed by the source in an executor."""
+    (tmp_path / "secret").write_text(PASSWORD)
+    secure(own, secured.login, **login(secured, f"${{file:{tmp_path}/secret}}"))
+    secured.grant(rights(own))
+    own.declare(200, PARTITIONS, text=PIPELINE.replace("available_now: true", "every: 200 ms"))
+    run = own.start_warm()
+    until(lambda: all_read(own) or run.poll() is not None)
+    missing = Right("--topic", own.source, "Read")
+    secured.grant([missing._replace(operation="Describe")])  # the driver may still look
+    secured.revoke(missing)
+    outside.fill(secured.broker.bootstrap, own.source, range(RECORDS, 2 * RECORDS))
+    assert run.wait() == 4, run.said()
+    assert f"Kafka refused Spark's source: Not authorized to access topics: [{own.source}]" in (
+        run.said()
+    )
+    assert f"User:{USER} lacks READ on Topic '{own.source}'." in run.said()
+    assert f"--allow-principal User:{USER} --operation Read --topic {own.source}" in run.said()
+    secured.grant([missing])
+    own.declare(200, PARTITIONS, text=PIPELINE)
+    again = own.run_warm()
+    assert again.returncode == 0, again.stderr
+    check(own, 2 * RECORDS)
+
+
+def test_a_wrong_password_ends_the_run_with_a_sentence(
+    secured: SecuredKafka, own: Project, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text("wrong-but-secret")
+    secure(own, secured.login, **login(secured, f"${{file:{tmp_path}/secret}}"))
+    done = own.run_warm()
+    assert done.returncode == 4, done.stderr
+    assert f"{secured.login} refused the login of {USER} by SCRAM-SHA-512" in done.stderr
+    assert "wrong-but-secret" not in done.stderr
+    assert holding("wrong-but-secret", [own.folder]) == []
