@@ -120,6 +120,14 @@ def recover(context: typer.Context) -> None:
 
 
 @app.command(context_settings=_HANDED_ON, add_help_option=False)
+def audit(context: typer.Context) -> None:
+    """Show what became of a pipeline's transactions, and whether it all fits together."""
+    from eos.cli.audit import audit as verb
+
+    raise typer.Exit(verb(context.args))
+
+
+@app.command(context_settings=_HANDED_ON, add_help_option=False)
 def broker(context: typer.Context) -> None:
     """The embedded Kafka broker: start, stop, status."""
     from eos.cli.broker import app as broker_app

@@ -111,6 +111,33 @@ def test_a_run_that_ends_without_a_record_leaves_its_attempts_at_its_end(scenes,
     assert {row["reason"] for row in aborted} == {"no room"}
 
 
+def test_who_dies_between_the_transaction_and_its_row_has_it_at_the_next_start(
+    scenes, wire, location
+):
+    scene = scenes.new(60)
+
+    def dies() -> None:
+        raise KeyboardInterrupt
+
+    with Copy(scene.job, At("end_txn_answered:after", dies, nth=2)) as copy:
+        copy.start()
+        copy.step()
+        with pytest.raises(KeyboardInterrupt):
+            copy.step()
+    assert not audited.rows(location, scene.job.name)
+    with Copy(scene.job) as copy:
+        copy.start()
+        follower = Follower(projection(scene, wire, location), copy.told, 99, every_s=0.01)
+        follower.start()
+        while copy.step():
+            follower.committed()
+        copy.stop()
+        follower.close()
+    assert not check(scene, location)
+    found = audited.rows(location, scene.job.name)
+    assert sorted({row["batch_id"] for row in found if row["kind"] == "attempt"}) == [0, 1, 2]
+
+
 @pytest.mark.parametrize("point", ["audit_append:before", "audit_append:after"])
 def test_whoever_dies_at_a_commit_leaves_nothing_twice(scenes, wire, location, point):
     scene = ran(scenes, 20)

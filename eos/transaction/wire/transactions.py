@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from kafka.protocol.admin import DescribeTransactionsRequest
+from kafka.protocol.admin import DescribeTransactionsRequest, ListTransactionsRequest
 
 from eos.deadline import Deadline
 from eos.errors import UnavailableError
@@ -14,6 +14,14 @@ from eos.transaction.wire.cluster import Cluster, Kind, NoCoordinatorError, trie
 from eos.transaction.wire.refusal import refused
 
 _RETRIED = frozenset({14, 15, 16})
+
+
+class ListedTransaction(NamedTuple):
+    """A transactional id that some coordinator knows, and its latest transaction."""
+
+    transactional_id: str
+    producer_id: int
+    phase: str
 
 
 def transaction_state(
@@ -43,4 +51,29 @@ def transaction_state(
     raise UnavailableError(
         f"DescribeTransactions of {transactional_id} answered {name_of(error)} until the deadline",
         error=error,
+    )
+
+
+def list_transactions(cluster: Cluster, deadline: Deadline) -> list[ListedTransaction]:
+    """Those of all coordinators that this user may see."""
+
+    def make(_node: int) -> Any:
+        return ListTransactionsRequest(version=0, state_filters=[], producer_id_filters=[])
+
+    error = 0
+    for _ in tries(deadline):
+        answers = cluster.ask_each(make, deadline).values()
+        error = max((answer.error_code for answer in answers), default=0)
+        if error == 0:
+            return [
+                ListedTransaction(
+                    each.transactional_id, each.producer_id, str(each.transaction_state)
+                )
+                for answer in answers
+                for each in answer.transaction_states
+            ]
+        if error not in _RETRIED:
+            raise refused("ListTransactions", error, "the cluster")
+    raise UnavailableError(
+        f"ListTransactions answered {name_of(error)} until the deadline", error=error
     )

@@ -28,6 +28,7 @@ from eos.transaction.wire.pending import Pending
 from eos.transaction.wire.records import StoredRecord
 from eos.transaction.wire.requests import VERSIONS, Blob, Versions
 from eos.transaction.wire.shared import shared_wire
+from eos.transaction.wire.transactions import ListedTransaction
 
 _A = TypeVar("_A", Answer, IdentityAnswer)
 
@@ -220,6 +221,10 @@ class Wire:
 
     def transaction_state(self, transactional_id: str, deadline: Deadline) -> TransactionState:
         return transactions.transaction_state(self._cluster, transactional_id, deadline)
+
+    def list_transactions(self, deadline: Deadline) -> Sequence[ListedTransaction]:
+        """Of all coordinators."""
+        return transactions.list_transactions(self._cluster, deadline)
 
     def forget_coordinators(self) -> None:
         self._cluster.forget_coordinators()

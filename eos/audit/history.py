@@ -1,0 +1,223 @@
+"""What the table says of a pipeline's transactions, and what in it contradicts itself. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+from eos.audit.transaction_state import TransactionState
+from eos.transaction.port import Identity, TopicPartition
+
+COMMITTED = TransactionState.COMPLETE_COMMIT.value
+_KEY = ("ledger_id", "ledger_offset", "producer_id", "epoch", "outcome")
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """One transaction of the pipeline: its rows together."""
+
+    ledger_id: str
+    ledger_offset: int
+    kind: str
+    outcome: str
+    query_id: str
+    batch_id: int | None
+    attempt: int | None
+    identity: Identity
+    reason: str
+    begun_at: datetime | None
+    ended_at: datetime | None
+    writer: tuple[str, str, int | None]  # deployment, host, process
+    is_reset: bool
+    sources: Mapping[TopicPartition, tuple[int, int]]
+    records_in: int
+    targets: dict[TopicPartition, Row] = field(default_factory=dict)
+
+    @property
+    def is_committed(self) -> bool:
+        return self.outcome == COMMITTED
+
+    @property
+    def is_attempt(self) -> bool:
+        return self.kind == "attempt"
+
+    @property
+    def records_out(self) -> int:
+        return sum(row["records"] for row in self.targets.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`offset`: of the ledger record that it was met at."""
+
+    case: str
+    message: str
+    offset: int
+
+
+def transactions(rows: Iterable[Row]) -> list[Transaction]:
+    """`rows` in the order of the ledger; aborted attempts before the record that tells of them."""
+    found: list[Transaction] = []
+    known: dict[tuple[Any, ...], Transaction] = {}
+    for row in rows:
+        key = tuple(row[name] for name in _KEY)
+        topic = row["target_topic"]
+        target = None if topic is None else TopicPartition(topic, row["target_partition"])
+        of_row = known.get(key)
+        if of_row is None or target is None or target in of_row.targets:
+            # One that is there twice stays two, so that it is found.
+            of_row = known[key] = _transaction(row)
+            found.append(of_row)
+        if target is not None:
+            of_row.targets[target] = row
+    return found
+
+
+def _transaction(row: Row) -> Transaction:
+    return Transaction(
+        ledger_id=row["ledger_id"],
+        ledger_offset=row["ledger_offset"],
+        kind=row["kind"],
+        outcome=row["outcome"],
+        query_id=row["query_id"] or "",
+        batch_id=row["batch_id"],
+        attempt=row["attempt"],
+        identity=Identity(row["producer_id"], row["epoch"]),
+        reason=row["reason"] or "",
+        begun_at=row["begun_at"],
+        ended_at=row["ended_at"],
+        writer=(row["deployment"] or "", row["host"] or "", row["process"]),
+        is_reset=bool(row["is_reset"]),
+        sources={
+            TopicPartition(each["topic"], each["partition"]): (each["start"], each["end"])
+            for each in row["sources"] or ()
+        },
+        records_in=row["records_in"] or 0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Of the attempts that were looked at."""
+
+    committed: int
+    aborted: int
+    records_in: int
+    records_out: int
+    takeovers: Sequence[Transaction]  # each the first of another writer
+    fenced: Sequence[Transaction]
+
+    @property
+    def redo_ratio(self) -> float:
+        """Aborted attempts for each that committed."""
+        return self.aborted / self.committed if self.committed else float(self.aborted > 0)
+
+
+def summary(found: Sequence[Transaction]) -> Summary:
+    attempts = [each for each in found if each.is_attempt]
+    committed = [each for each in attempts if each.is_committed]
+    records = [each for each in found if each.is_committed]
+    return Summary(
+        committed=len(committed),
+        aborted=len(attempts) - len(committed),
+        records_in=sum(each.records_in for each in committed),
+        records_out=sum(each.records_out for each in committed),
+        takeovers=[after for before, after in pairwise(records) if before.writer != after.writer],
+        fenced=[each for each in found if not each.is_committed and _was_fenced(each)],
+    )
+
+
+def _was_fenced(transaction: Transaction) -> bool:
+    words = transaction.reason
+    return any(mark in words for mark in ("fence", "replaced", "took over", "PRODUCER_FENCED"))
+
+
+def ends(found: Iterable[Transaction]) -> dict[TopicPartition, int]:
+    """How far each source partition was read, as the table has it."""
+    position: dict[TopicPartition, int] = {}
+    for each in found:
+        if each.is_committed:
+            position.update({tp: end for tp, (_, end) in each.sources.items()})
+    return position
+
+
+def findings(found: Sequence[Transaction]) -> Iterator[Finding]:
+    """What can't be if each record came through once: each with the first place where it shows."""
+    position: dict[TopicPartition, int] = {}
+    written: dict[TopicPartition, int] = {}
+    identities: set[tuple[str, Identity]] = set()
+    batches: set[tuple[str, str, int | None]] = set()
+    newest: dict[tuple[str, int], int] = {}
+    ledger_id = ""
+    for each in found:
+        if not each.is_committed:
+            continue
+        if each.ledger_id != ledger_id:  # the topic was made anew: another history
+            ledger_id = each.ledger_id
+            position.clear()
+        if (each.ledger_id, each.identity) in identities:
+            yield _met(each, "twice", f"the identity {_named(each.identity)} committed twice")
+        identities.add((each.ledger_id, each.identity))
+        last_epoch = newest.get((each.ledger_id, each.identity.producer_id), -1)
+        if each.identity.epoch < last_epoch:
+            words = f"epoch {each.identity.epoch} committed after epoch {last_epoch}"
+            yield _met(each, "older_epoch", f"{words} of producer id {each.identity.producer_id}")
+        newest[each.ledger_id, each.identity.producer_id] = each.identity.epoch
+        if each.is_attempt:
+            batch = (each.ledger_id, each.query_id, each.batch_id)
+            if batch in batches:
+                yield _met(each, "twice", f"micro-batch {each.batch_id} committed twice")
+            batches.add(batch)
+            yield from _gaps(each, position)
+            yield from _receipts(each, written)
+        elif each.is_reset:
+            batches.clear()  # from here on old numbers may come again
+            position.clear()
+        position.update({tp: end for tp, (_, end) in each.sources.items()})
+
+
+def _gaps(each: Transaction, position: Mapping[TopicPartition, int]) -> Iterator[Finding]:
+    for tp, (start, _) in each.sources.items():
+        before = position.get(tp, start)
+        if start != before:
+            what = "left out" if start > before else "read again"
+            low, high = sorted((start, before))
+            yield _met(
+                each,
+                "gap" if start > before else "overlap",
+                f"micro-batch {each.batch_id}: {tp.topic}-{tp.partition} offsets {low} to "
+                f"{high - 1} were {what}",
+            )
+
+
+def _receipts(each: Transaction, written: dict[TopicPartition, int]) -> Iterator[Finding]:
+    for tp, row in each.targets.items():
+        where = f"micro-batch {each.batch_id}: {tp.topic}-{tp.partition}"
+        count = row["sequence_last"] - row["sequence_first"] + 1
+        room = row["offset_last"] - row["offset_first"] + 1
+        if row["records"] != count or row["records"] > room:
+            yield _met(
+                each,
+                "receipt",
+                f"{where} has {row['records']} records, {count} sequences and {room} offsets",
+            )
+        if row["offset_first"] <= written.get(tp, -1):
+            yield _met(
+                each,
+                "offsets_back",
+                f"{where} was written at offset {row['offset_first']}, but {written[tp]} was "
+                "written before: is the topic another one now?",
+            )
+        written[tp] = row["offset_last"]
+
+
+def _met(each: Transaction, case: str, message: str) -> Finding:
+    return Finding(case, message, each.ledger_offset)
+
+
+def _named(identity: Identity) -> str:
+    return f"({identity.producer_id}, {identity.epoch})"

@@ -1,0 +1,123 @@
+"""`eos audit`: what became of a pipeline's transactions, and whether it all fits together."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from eos.audit.history import Transaction, findings, summary
+from eos.audit.live import Live, live
+from eos.audit.look import look
+from eos.audit.table import TransactionsTable
+from eos.audit.words import Audited, as_json, lines
+from eos.cli.named import find_pipeline
+from eos.config.load import load_profile
+from eos.config.model import PipelineFile, Profile
+from eos.config.words import duration_ms
+from eos.errors import UsageError
+from eos.plan.plan import plan
+from eos.recover.cluster import addresses
+from eos.run.audit import location_of
+from eos.transaction.wire import Wire
+
+_ABOUT = """\
+Shows what became of a pipeline's transactions, from the audit table alone: the last ones, how many
+were redone, who was fenced, and what in it contradicts itself. With --live it also asks the
+cluster, and compares field by field.
+"""
+_CODES = "Exit codes: 0 nothing was found; 1 findings; 2 usage; 5 something did not answer."
+
+
+def audit(words: Sequence[str]) -> int:
+    options = _parser().parse_args(words)
+    pipeline = find_pipeline(options.pipeline)
+    profile = load_profile(options.profile, pipeline.project_root)
+    location = _location(profile)
+    planned = plan(pipeline, profile, profile.kafka.bootstrap or ("none:1",), ())
+    names = planned.names
+    found = look(TransactionsTable(location), names.pipeline, names.ledger, _since(options.since))
+    told = list(findings(found))
+    seen = _asked(pipeline, profile, found) if options.live else None
+    if seen is not None:
+        told += seen.findings
+    audited = Audited(
+        names.pipeline, names.ledger, str(location), found, summary(found), told, seen
+    )
+    if options.json:
+        print(json.dumps(as_json(audited)))
+    else:
+        print("\n".join(lines(audited)))
+    return 1 if told else 0
+
+
+def maintain(words: Sequence[str]) -> int:
+    """Compacts the whole table, and deletes what no reader needs: runs do so for themselves."""
+    parser = argparse.ArgumentParser(prog="maintain", description=maintain.__doc__)
+    parser.add_argument("--profile", metavar="NAME|PATH", help="whose state root: conf/NAME.yaml")
+    profile = load_profile(parser.parse_args(words).profile, Path.cwd())
+    table = TransactionsTable(_location(profile))
+    pipelines = table.query("SELECT DISTINCT pipeline FROM transactions ORDER BY 1")
+    for row in pipelines:
+        table.compact(row["pipeline"])
+    gone = table.clean() if pipelines else 0
+    print(f"{table.location}: {len(pipelines)} pipelines, {gone} files deleted")
+    return 0
+
+
+def _asked(pipeline: PipelineFile, profile: Profile, found: Sequence[Transaction]) -> Live:
+    with addresses(profile) as bootstrap:
+        planned = plan(pipeline, profile, bootstrap, ())
+        names = planned.names
+        with closing(Wire(planned.kafka)) as wire:
+            return live(wire, names.transactional_id, names.group, names.ledger, found)
+
+
+def _location(profile: Profile) -> Path:
+    found = location_of(profile)
+    if found is None:
+        raise UsageError(
+            f"profile {profile.name!r}: the state root {profile.state.root} is no folder of this "
+            "machine, so that there is no audit table",
+            hint="`eos recover` shows the ledger's last records",
+        )
+    return found
+
+
+def _since(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    now = datetime.now(timezone.utc)
+    try:
+        return now - timedelta(milliseconds=int(duration_ms(text)))
+    except (ValueError, TypeError):
+        pass
+    try:
+        at = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError as error:
+        raise UsageError(
+            f"--since {text!r} is no time",
+            hint='as `--since "2 hours"`, or `--since 2026-11-21T10:00:00Z`',
+        ) from error
+    return at if at.tzinfo else at.replace(tzinfo=timezone.utc)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="eos audit",
+        description=_ABOUT,
+        epilog=_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("pipeline", metavar="PIPELINE", help="its file, its folder, or its name")
+    parser.add_argument("--profile", metavar="NAME|PATH", help="where it runs: conf/NAME.yaml")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument(
+        "--since", metavar="TIME", help="a time, or so long ago; else the last 1,000 transactions"
+    )
+    parser.add_argument("--live", action="store_true", help="ask the cluster, too, and compare")
+    return parser

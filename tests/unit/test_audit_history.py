@@ -1,0 +1,240 @@
+"""What contradicts itself in a pipeline's transactions, each seeded into a clean history."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from eos.audit.history import findings, summary, transactions
+from eos.audit.live import live
+from eos.audit.words import Audited, as_json, lines
+from eos.errors import KafkaRefusedError
+from eos.transaction.port import (
+    CommittedOffset,
+    Identity,
+    ProducerState,
+    TopicPartition,
+    TransactionState,
+)
+from eos.transaction.wire import TopicInfo
+from eos.transaction.wire.records import StoredRecord
+from eos.transaction.wire.transactions import ListedTransaction
+
+NOW = datetime(2026, 11, 21, 10, tzinfo=timezone.utc)
+LEDGER, OUT, IN = TopicPartition("l", 0), TopicPartition("out", 0), TopicPartition("in", 0)
+
+
+def row(number: int, **values) -> dict:
+    """Of micro-batch `number`: ten records from in-0 to out-0, with a marker behind them."""
+    return {
+        "ledger_id": "lid",
+        "ledger_offset": 2 * number,
+        "kind": "attempt",
+        "outcome": "CompleteCommit",
+        "query_id": "q",
+        "batch_id": number,
+        "attempt": 1,
+        "producer_id": 9,
+        "epoch": number,
+        "reason": None,
+        "begun_at": NOW,
+        "ended_at": NOW + timedelta(seconds=number),
+        "deployment": "here",
+        "host": "h",
+        "process": 7,
+        "is_reset": False,
+        "sources": [{"topic": "in", "partition": 0, "start": number * 10, "end": number * 10 + 10}],
+        "records_in": 10,
+        "target_topic": "out",
+        "target_partition": 0,
+        "records": 10,
+        "sequence_first": 0,
+        "sequence_last": 9,
+        "offset_first": 11 * number,
+        "offset_last": 11 * number + 9,
+        **values,
+    }
+
+
+def history(**of_third) -> list[dict]:
+    return [row(0), row(1), row(2, **of_third), row(3)]
+
+
+def moved(start: int, end: int) -> dict:
+    return {"sources": [{"topic": "in", "partition": 0, "start": start, "end": end}]}
+
+
+@pytest.mark.parametrize(
+    ("rows", "cases"),
+    [
+        (history(), []),
+        (history(**moved(25, 30)), ["gap"]),
+        (history(**moved(15, 30)), ["overlap"]),
+        (history(**moved(20, 33)), ["overlap"]),  # the next one begins below
+        ([row(0), row(2), row(3)], ["gap"]),  # a row is lost
+        ([*history(), row(3)], ["twice", "twice", "overlap", "offsets_back"]),
+        (history(epoch=0, producer_id=9), ["twice", "older_epoch"]),
+        (history(batch_id=1), ["twice"]),
+        (history(records=9), ["receipt"]),
+        (history(records=20, sequence_last=19), ["receipt"]),
+        (history(offset_first=5, offset_last=14), ["offsets_back"]),
+        (history(outcome="CompleteAbort"), ["gap"]),  # as if it had not been committed
+        (history(producer_id=10, epoch=0), []),  # epochs ran out: another id
+    ],
+)
+def test_what_can_t_be_is_found(rows, cases):
+    assert [finding.case for finding in findings(transactions(rows))] == cases
+
+
+def test_what_a_person_moved_is_no_gap_and_another_ledger_another_history():
+    position = {"is_reset": True, "kind": "recovery", "target_topic": None, **moved(5, 5)}
+    rows = [row(0), row(1, **position), row(2, **moved(5, 15)), row(3, batch_id=0, **moved(15, 20))]
+    assert not list(findings(transactions(rows)))
+    rows = [row(0), row(1, ledger_id="another", **moved(70, 80), offset_first=20, offset_last=29)]
+    assert not list(findings(transactions(rows)))
+
+
+def test_sums():
+    aborted = {"outcome": "CompleteAbort", "target_topic": None}
+    rows = [
+        row(0),
+        row(1, epoch=90, reason="fenced: PRODUCER_FENCED", **aborted),
+        row(1, epoch=91, reason="a task died", **aborted),
+        row(1, process=8, target_partition=1),
+        row(1, process=8),
+    ]
+    found = transactions(rows)
+    sums = summary(found)
+    assert (sums.committed, sums.aborted, sums.redo_ratio) == (2, 2, 1.0)
+    assert (sums.records_in, sums.records_out) == (20, 30)
+    assert [each.identity.epoch for each in sums.fenced] == [90]
+    assert [each.batch_id for each in sums.takeovers] == [1]
+    audited = Audited("p", "l", "/t", found, sums, list(findings(found)))
+    said = "\n".join(lines(audited))
+    assert "2 committed, 2 aborted: 1.000 redone" in said
+    assert "other       process 8 on h (here)" in said
+    assert "no findings" in said
+    assert as_json(audited)["transactions"][0]["targets"]["out-1"] == [11, 20, 10]
+    assert as_json(audited)["transactions"][-1]["sources"] == {"in-0": [0, 10]}
+
+
+class Cluster:
+    """What a cluster says of the pipeline whose last row is `row(3)`. A transaction that hangs
+    can't be made on a broker that verifies partitions."""
+
+    def __init__(self) -> None:
+        self.group = {IN: 40}
+        self.end = 8
+        self.producers = {
+            LEDGER: [ProducerState(Identity(9, 3), 0, -1)],
+            OUT: [ProducerState(Identity(9, 3), 9, -1)],
+        }
+        self.listed = [ListedTransaction("eos.p", 9, "CompleteCommit")]
+        self.state = TransactionState("CompleteCommit", Identity(9, 4))
+
+    def topics(self, names, _deadline):
+        return {name: TopicInfo(topic_id="id", partitions=1, error=0) for name in names}
+
+    def describe_producers(self, partitions, _deadline):
+        return {tp: tuple(self.producers[tp]) for tp in partitions}
+
+    def list_offsets(self, partitions, at, *, committed, deadline):
+        assert committed
+        assert deadline
+        return dict.fromkeys(partitions, 0 if at == "earliest" else self.end)
+
+    def read_records(self, _ledger, first, end, *, committed, deadline):
+        assert committed
+        assert deadline
+        last = end - 2
+        return [StoredRecord(last, 0, None, b"", (), 9, 3)] if last >= first else []
+
+    def committed_offsets(self, group, _deadline, partitions):
+        assert group == "eos.p"
+        return {tp: CommittedOffset(self.group[tp]) for tp in partitions if tp in self.group}
+
+    def transaction_state(self, transactional_id, _deadline):
+        assert transactional_id == "eos.p"
+        if self.state is None:
+            raise KafkaRefusedError("TRANSACTIONAL_ID_NOT_FOUND")
+        return self.state
+
+    def list_transactions(self, _deadline):
+        return self.listed
+
+
+def hangs(cluster):
+    cluster.producers[OUT].append(ProducerState(Identity(5, 1), 3, 77))
+
+
+def foreign(cluster):
+    hangs(cluster)
+    cluster.listed.append(ListedTransaction("somebody", 5, "Ongoing"))
+
+
+def ours_is_open(cluster):
+    cluster.producers[OUT] = [ProducerState(Identity(9, 4), 3, 77)]
+    cluster.listed = [ListedTransaction("eos.p", 9, "Ongoing")]
+    cluster.state = TransactionState("Ongoing", Identity(9, 4))
+
+
+def writes_the_ledger(cluster):
+    cluster.producers[LEDGER].append(ProducerState(Identity(5, 0), 0, -1))
+
+
+def moves_the_group(cluster):
+    cluster.group[IN] = 41
+
+
+def loses_the_group(cluster):
+    cluster.group.clear()
+
+
+def forgets_the_end(cluster):
+    cluster.end = 6
+
+
+def is_newer(cluster):
+    cluster.end = 10
+    cluster.group[IN] = 50
+
+
+def has_another_id(cluster):
+    cluster.state = TransactionState("CompleteCommit", Identity(8, 4))
+
+
+def expired(cluster):
+    cluster.state = None
+    cluster.listed = []
+
+
+def wrote_more(cluster):
+    cluster.producers[OUT] = [ProducerState(Identity(9, 3), 12, -1)]
+
+
+@pytest.mark.parametrize(
+    ("happens", "cases"),
+    [
+        (lambda _: None, []),
+        (hangs, ["hanging"]),
+        (foreign, ["foreign"]),
+        (ours_is_open, []),
+        (writes_the_ledger, ["foreign"]),
+        (moves_the_group, ["differs"]),
+        (loses_the_group, ["differs"]),
+        (forgets_the_end, ["differs"]),
+        (is_newer, []),
+        (has_another_id, ["differs"]),
+        (expired, []),
+        (wrote_more, ["differs"]),
+    ],
+)
+def test_the_cluster_says_something_else(happens, cases):
+    cluster = Cluster()
+    happens(cluster)
+    seen = live(cluster, "eos.p", "eos.p", "l", transactions(history()))
+    assert [finding.case for finding in seen.findings] == cases
+    audited = Audited("p", "l", "/t", [], summary([]), seen.findings, seen)
+    assert ("differs" in "\n".join(lines(audited))) == ("differs" in cases or happens is is_newer)
+    assert len(as_json(audited)["live"]["fields"]) == len(seen.fields)
