@@ -128,14 +128,15 @@ class Lane:
         self._fail(error, is_leader_lost=outcome is Outcome.REFRESH)
         return 0
 
-    def lost(self, error: NoAnswerError) -> None:
+    def lost(self, error: NoAnswerError, *, is_late: bool = False) -> None:
         """Perhaps appended, perhaps not: the same bytes under the same sequence are right in both
-        cases, on whatever connection to whoever leads by then."""
+        cases, on whatever connection to whoever leads by then. `is_late`: its time was short, so
+        that a failure before it says more."""
         self._on_the_wire -= 1
         nothing = UnavailableError(
             f"{self.name}: {error.message}", hint=error.hint or "is the partition's leader alive?"
         )
-        self._fail(nothing, is_leader_lost=True)
+        self._fail((self.cause if is_late else None) or nothing, is_leader_lost=True)
 
     @property
     def can_resend(self) -> bool:

@@ -24,6 +24,7 @@ from eos.transaction.receipt import Receipt
 from eos.transaction.wire import Wire
 from eos.transaction.wire.wire import PendingProduce
 
+_LAST_MOMENTS_MS = 50
 BUFFER_BYTES_MAX = 16 * 1024 * 1024  # stamped and not yet acknowledged, all partitions together
 
 
@@ -217,8 +218,9 @@ class Writer:
         try:
             answers = request.pending.wait(self._deadline)
         except NoAnswerError as error:
+            is_late = self._deadline.left_ms <= _LAST_MOMENTS_MS
             for lane, _ in request.items:
-                lane.lost(error)
+                lane.lost(error, is_late=is_late)
             return
         for lane, item in request.items:
             self._buffered -= lane.answered(item, answers[lane.partition])
