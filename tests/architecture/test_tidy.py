@@ -25,6 +25,8 @@ BANNED = {
     ),
     r"/ro" + r"ot/|/home/\w|/Users/\w|/wo" + r"rk/": "a path of one machine is wrong on all others",
 }
+# Where one of them has its reason.
+EXCEPT = {"tests/support/brokers.py": "a cluster elsewhere has no logs on this disk; only if asked"}
 # Longer than a screen, and why.
 LONG = {("eos/transaction/protocol.py", "_table"): "transitions as data, one row a line"}
 # Files whose text is not ours.
@@ -90,6 +92,7 @@ def test_banned_words_are_not_there(pattern: str) -> None:
         f"{path.relative_to(ROOT)}:{number}: {BANNED[pattern]}: {line.strip()}"
         for path in files()
         if path != Path(__file__)
+        if path.relative_to(ROOT).as_posix() not in EXCEPT
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if re.search(pattern, line)
     )
