@@ -3,6 +3,7 @@ docs/security.md lists; and a planted secret that is in nothing they leave behin
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -130,7 +131,6 @@ def holding(secret: str, places: Iterable[Path]) -> list[Path]:
 
 def run_watched(project: Project, **extra: str) -> tuple[int, str, int]:
     """The exit code, what it said, and how many of its processes' command lines were read."""
-    seen = 0
     said = project.folder / "said.log"
     with said.open("wb") as output:
         process = subprocess.Popen(
@@ -140,15 +140,23 @@ def run_watched(project: Project, **extra: str) -> tuple[int, str, int]:
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-        while True:
-            try:
-                process.wait(0.2)
-                break
-            except subprocess.TimeoutExpired:
-                lines = list(command_lines())
-                assert not [line for line in lines if PASSWORD.encode() in line]
-                seen += sum(project.name.encode() in line for line in lines)
+        try:
+            seen = _watch(process, project.name.encode())
+        finally:
+            process.terminate()  # if it still runs, what was seen is to be told
+            process.wait(RUN_S_MAX)
     return process.returncode, said.read_text(), seen
+
+
+def _watch(process: subprocess.Popen[bytes], name: bytes) -> int:
+    seen = 0
+    while process.poll() is None:
+        lines = list(command_lines())
+        assert not [line for line in lines if PASSWORD.encode() in line]
+        seen += sum(name in line for line in lines)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.2)
+    return seen
 
 
 def test_scram_over_tls_and_a_planted_secret_that_is_nowhere(
