@@ -62,6 +62,14 @@ def test_a_user_with_the_right_password_comes_in(secured: SecuredKafka, mechanis
         assert wire.transaction_version(Deadline.after_ms(30_000)) == 2
 
 
+def test_a_login_without_tls(secured: SecuredKafka) -> None:
+    security = dict(secured.security(security_protocol="SASL_PLAINTEXT", ssl_cafile=""))
+    with wire_to(secured.open, security) as wire:
+        assert wire.transaction_version(Deadline.after_ms(30_000)) == 2
+    error = refused(secured.open, security | {"sasl_plain_password": "wrong"})
+    assert "refused the login of eos by SCRAM-SHA-512 over SASL_PLAINTEXT" in error.message
+
+
 @pytest.mark.parametrize("is_one_file", [True, False])
 def test_a_certificate_comes_in_from_one_file_or_two(
     secured: SecuredKafka, is_one_file: bool

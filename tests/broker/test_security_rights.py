@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -41,9 +41,9 @@ class SecuredJob(Job):
 
     def wire(self, role: str = "") -> Wire:
         if role == ".source" and self.reader:
-            return Wire(KafkaSettings((self.reader,)), Profile.TV2)
+            return Wire(KafkaSettings((self.reader,)), Profile[self.profile])
         settings = KafkaSettings((self.bootstrap,), self.name + role, self.security)
-        return Wire(settings, Profile.TV2)
+        return Wire(settings, Profile[self.profile])
 
 
 @pytest.fixture(scope="module")
@@ -107,10 +107,11 @@ def expect(error: EosError, right: Right) -> None:
     assert error.recovery.value in {2, 4}, "a supervisor would start it again"
 
 
-def test_what_the_docs_list_is_enough(secured: SecuredKafka, job: SecuredJob) -> None:
+@pytest.mark.parametrize("profile", ["TV2", "TV1"])
+def test_what_the_docs_list_is_enough(secured: SecuredKafka, job: SecuredJob, profile: str) -> None:
     assert len(RIGHTS) == 11
     secured.grant(right.of(names(job)) for right in RIGHTS)
-    play(job)
+    play(replace(job, profile=profile))
     check(secured, job)
 
 
@@ -150,7 +151,7 @@ def test_who_may_only_look_is_told_what_is_missing(
     )
     rights = [right.of(names(job)) for right in RIGHTS if right != missing]
     secured.grant([*rights, missing.of(names(job))._replace(operation="Describe")])
-    job = SecuredJob(**{**job.__dict__, "reader": secured.broker.bootstrap})
+    job = replace(job, reader=secured.broker.bootstrap)
     with pytest.raises(KafkaRefusedError) as caught:
         play(job)
     expect(caught.value, missing.of(names(job)))
@@ -183,7 +184,7 @@ def test_a_right_that_is_taken_away_stops_the_run_and_loses_nothing(
 ) -> None:
     secured.grant(each.of(names(job)) for each in RIGHTS)
     right = right.of(names(job))
-    job = SecuredJob(**{**job.__dict__, "records": 4})
+    job = replace(job, records=4)
     with pytest.raises(KafkaRefusedError) as caught:
         play(job, lambda _: secured.revoke(right))
     expect(caught.value, right)

@@ -1,8 +1,8 @@
 """A broker that asks who one is, and lets each do only what was granted.
 
 Its own listener is for tests, whose user is a super user. Those that pipelines use are `login`
-(TLS, and SCRAM or PLAIN), `mutual` (TLS, both sides show certificates) and `expired` (TLS, with a
-certificate that has expired).
+(TLS, and SCRAM or PLAIN), `mutual` (TLS, both sides show certificates), `expired` (TLS, with a
+certificate that has expired) and `open` (SCRAM without TLS).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from support.certificates import Authority
 
 DOCS = Path(__file__).parents[2] / "docs" / "security.md"
 USER, PASSWORD = "eos", "Planted-5ecret.in/a+file="
-LISTENERS = {"LOGIN": "SASL_SSL", "MUTUAL": "SSL", "EXPIRED": "SSL"}
+LISTENERS = {"LOGIN": "SASL_SSL", "MUTUAL": "SSL", "EXPIRED": "SSL", "OPEN": "SASL_PLAINTEXT"}
 _MODULES = "org.apache.kafka.common.security"
 _KINDS = {
     "--topic": ResourceType.TOPIC,
@@ -86,6 +86,7 @@ class SecuredKafka:
     login: str
     mutual: str
     expired: str
+    open: str
     admin: AdminClient = field(init=False)
 
     def __post_init__(self) -> None:
@@ -171,6 +172,8 @@ def _config(ca: Authority, addresses: Iterable[str]) -> Mapping[str, str]:
     listeners = dict(zip(LISTENERS, addresses, strict=True))
     protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **LISTENERS}
     login = "listener.name.login"
+    scram = "scram-sha-512.sasl.jaas.config"
+    open_to_all = "listener.name.open"
     return {
         "listeners": ",".join(f"{name}://{at}" for name, at in listeners.items()),
         "listener.security.protocol.map": ",".join(f"{k}:{v}" for k, v in protocols.items()),
@@ -183,7 +186,9 @@ def _config(ca: Authority, addresses: Iterable[str]) -> Mapping[str, str]:
         "listener.name.expired.ssl.keystore.location": str(ca.folder / "was-broker.pem"),
         "listener.name.mutual.ssl.client.auth": "required",
         f"{login}.sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN",
-        f"{login}.scram-sha-512.sasl.jaas.config": f"{_MODULES}.scram.ScramLoginModule required;",
+        f"{login}.{scram}": f"{_MODULES}.scram.ScramLoginModule required;",
+        f"{open_to_all}.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        f"{open_to_all}.{scram}": f"{_MODULES}.scram.ScramLoginModule required;",
         f"{login}.plain.sasl.jaas.config": (
             f'{_MODULES}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
         ),

@@ -27,7 +27,6 @@ _OF_OURS = {
     "CERTIFICATE_REQUIRED",
     "UNKNOWN_CA",
     "ACCESS_DENIED",
-    "HANDSHAKE_FAILURE",
 }
 # What a TLS listener answers to anything else is an alert of TLS, whose first bytes are read here
 # as the length of a response: 21 (alert), 3 (version 3.x).
