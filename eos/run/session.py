@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eos.errors import UsageError
+from eos.errors import UnavailableError, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +47,18 @@ def open_session(name: str) -> SparkSession:
                 hint=f"set spark.conf {key}: {wanted} in the profile, or drop the option",
             )
         builder = builder.config(key, wanted)
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:
+        # Py4J's first line only says what was called. And where no master answers, Spark has
+        # stopped the context when it is first used.
+        lines = [line.strip(": ") for line in str(error).splitlines() if line.startswith(": ")]
+        words = lines[0] if lines else str(error)
+        raise UnavailableError(
+            f"Spark did not start on {given.get('spark.master')}: {words[:500]}",
+            hint="is that its master, does it answer, and has it the same version? Spark's log "
+            "says more",
+        ) from error
     for key, value in _SESSION.items():
         spark.conf.set(key, given.get(key) or value)
     return spark

@@ -42,6 +42,18 @@ def test_no_two_attempts_are_mixed_in_micro_batches_of_one_task(
     check_never_mixed(project, COUNT)
 
 
+def test_a_spark_that_does_not_start_is_named_with_the_cause(
+    broker: EmbeddedKafka, tmp_path: Path
+) -> None:
+    project = Project.made(tmp_path, broker)
+    project.declare(RECORDS)
+    text = project.profile.read_text()
+    project.profile.write_text(text.replace("bindAddress: 127.0.0.1", "bindAddress: 192.0.2.99"))
+    ended = project.run()
+    assert ended.returncode == 5
+    assert "Spark did not start on local[2]: java.net.BindException" in ended.stderr
+
+
 def installed(home: Path) -> Path:
     """Spark's own files, in another place."""
     home.mkdir()

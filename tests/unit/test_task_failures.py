@@ -20,7 +20,7 @@ TRACEBACK = """org.apache.spark.api.python.PythonException: Traceback (most rece
 ModuleNotFoundError: No module named 'users'
 """
 STAGE = (
-    "ResultStage 25 (call at clientserver.py:644) has failed the maximum allowable number of times: "
+    "ResultStage 25 (call at client.py:644) has failed the maximum allowable number of times: "
     "1. Most recent failure reason: org.apache.spark.shuffle.FetchFailedException: no file"
 )
 NO_PYTHON = 'java.io.IOException: Cannot run program "python3.99": error=2'
