@@ -152,17 +152,6 @@ def test_a_broker_that_can_not_start_says_why_and_leaves_nothing(tmp_path: Path)
     assert not any(one.is_running for one in kafka.nodes)
 
 
-def test_three_nodes_survive_the_kill_of_one(tmp_path: Path) -> None:
-    with EmbeddedKafka(tmp_path, nodes=3) as kafka:
-        everyone = [one.ports.client for one in kafka.nodes]
-        kafka.kill(2)
-        until(lambda: live_brokers(everyone[0]) == {1, 3}, "node 2 is still counted")
-        kafka.restart(2)
-        assert all(live_brokers(port) == {1, 2, 3} for port in everyone)
-        found = pids(kafka)
-    assert not any(map(runs, found))
-
-
 def test_dump_log_segments_runs_on_the_pinned_jars(broker: EmbeddedKafka, tmp_path: Path) -> None:
     segment = tmp_path / "00000000000000000000.log"
     segment.touch()

@@ -103,7 +103,7 @@ def moved_leaders(three: Three, flows: list[Flow]) -> None:
     """Of all that a transaction needs, and no broker stops for it."""
     names = [name for flow in flows for name in (flow.job.source, flow.job.target, flow.job.ledger)]
     topics = (*INTERNAL, *names)
-    for _ in NODES:
+    for _ in range(2):
         before = three.leaders(*topics)
         three.move_leaders(*topics)
         after = three.leaders(*topics)

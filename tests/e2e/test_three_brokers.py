@@ -1,4 +1,4 @@
-"""Real Spark on three brokers that are restarted one after the other while it runs."""
+"""Real Spark on three brokers, of which one is killed and others are restarted while it runs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def fed(project: Project, first: int) -> Iterator[list[int]]:
 
 
 @pytest.mark.timeout(400)
-def test_a_rolling_restart_and_a_kill_cost_no_record(tmp_path: Path, three: EmbeddedKafka) -> None:
+def test_a_kill_and_restarts_cost_no_record(tmp_path: Path, three: EmbeddedKafka) -> None:
     project = Project.made(tmp_path, three)
     bootstrap = three.bootstrap
     profile = project.profile.read_text()
@@ -95,7 +95,7 @@ def test_a_rolling_restart_and_a_kill_cost_no_record(tmp_path: Path, three: Embe
         three.kill(first)
         with fed(project, count[0]):
             until_committed(process, log, 2, WITHOUT_NODE_S_MAX)
-            for node in (first, *({1, 2, 3} - {first})):
+            for node in (first, first % 3 + 1):
                 three.restart(node)
                 until_committed(process, log, 2, WITHOUT_NODE_S_MAX)
         drained(project, process)

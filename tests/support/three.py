@@ -49,7 +49,7 @@ from support.scenes import Scene, Scenes
 
 T, U = TypeVar("T"), TypeVar("U")
 NODES = (1, 2, 3)
-PATIENCE_S = 120  # a test that waits for longer has failed
+PATIENCE_S = 60  # a test that waits for longer has failed
 _STEP_S = 0.02
 # So that a dead node is missed sooner than by default: a second, where a cluster takes nine.
 _ALERT = {
@@ -105,7 +105,7 @@ class Flow:
     def finish(self) -> EosError | None:
         """Returns when it has drained its source; the error that ended it, if one did."""
         self.goes_on = False
-        return self.end.result(2 * PATIENCE_S)
+        return self.end.result(PATIENCE_S)
 
     def wait_commits(self, count: int) -> None:
         """Until there are as many, or it ended."""
