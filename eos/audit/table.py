@@ -11,7 +11,6 @@ Errors of the library and of the file system leave as UnavailableError.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -176,6 +175,3 @@ class TransactionsTable:
                 "is made anew from the ledger",
                 path=str(self.location),
             ) from error
-
-
-logging.getLogger("deltalake").setLevel(logging.ERROR)
