@@ -136,7 +136,7 @@ class Cluster:
                 )
             except NoAnswerError as lost:
                 error = lost
-                self.forget_leaders()
+                self.lost(lost)
                 self.forget_coordinators()
                 if lost.fields["sent"] and not repeatable:
                     break
@@ -171,14 +171,21 @@ class Cluster:
         """None if no answer came; then the leaders are looked up again before the next try."""
         try:
             return self._connections.call(node, request, self.limited(deadline))
-        except NoAnswerError:
-            self.forget_leaders()
+        except NoAnswerError as lost:
+            self.lost(lost)
             return None
 
     def pause(self, deadline: Deadline) -> None:
         """After an error that passes: look the leaders up again, but not at once."""
         self.forget_leaders()
         Backoff(first_ms=50).sleep(deadline)
+
+    def lost(self, error: NoAnswerError) -> None:
+        """Leaders are looked up again, and not by the broker that has just not answered."""
+        self.forget_leaders()
+        with self._lock:
+            if self._any() == error.fields["node"]:
+                self._turn += 1
 
     def _any(self) -> Node:
         """Known brokers first, then the bootstrap addresses, in turn after each failure."""

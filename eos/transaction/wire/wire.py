@@ -38,11 +38,14 @@ _COORDINATOR_MOVED = frozenset({15, 16})
 class PendingProduce:
     """A Produce request on its way."""
 
-    __slots__ = ("_partitions", "pending")
+    __slots__ = ("_cluster", "_partitions", "pending")
 
-    def __init__(self, pending: Pending, partitions: tuple[TopicPartition, ...]) -> None:
+    def __init__(
+        self, pending: Pending, partitions: tuple[TopicPartition, ...], cluster: Cluster
+    ) -> None:
         self.pending = pending
         self._partitions = partitions
+        self._cluster = cluster
 
     @property
     def done(self) -> bool:
@@ -51,7 +54,11 @@ class PendingProduce:
 
     def wait(self, deadline: Deadline) -> Mapping[TopicPartition, ProduceAnswer]:
         """Raises `NoAnswerError`; waiting again gives the same."""
-        return requests.produced(self.pending.wait(deadline), self._partitions)
+        try:
+            return requests.produced(self.pending.wait(deadline), self._partitions)
+        except NoAnswerError as lost:
+            self._cluster.lost(lost)
+            raise
 
 
 class Wire:
@@ -151,11 +158,7 @@ class Wire:
             )
             for leader in sorted(set(leaders.values()))
         ]
-        try:
-            answers = {tp: answer for one in sent for tp, answer in one.wait(deadline).items()}
-        except NoAnswerError:
-            self._cluster.forget_leaders()
-            raise
+        answers = {tp: answer for one in sent for tp, answer in one.wait(deadline).items()}
         if any(answer.error for answer in answers.values()):
             self._cluster.forget_leaders()  # whoever asks again shall ask who leads by then
         return answers
@@ -181,7 +184,7 @@ class Wire:
         pending = self._connections.submit(
             leader, request, Deadline.after_ms(timeout_ms), after.pending if after else None
         )
-        return PendingProduce(pending, tuple(record_batches))
+        return PendingProduce(pending, tuple(record_batches), self._cluster)
 
     def commit_offsets(
         self,
