@@ -126,7 +126,7 @@ def describe(
     the name of what it may lack a right on; `where` says it for a partition.
     """
     about = f" for {where}" if where else ""
-    said = f": {message}" if message else ""
+    said = f": {message.rstrip('.')}" if message else ""
     resource = resource or (where.rpartition("-")[0] if code == _TOPIC_REFUSED else "")
     cause, hint = cause_and_hint(api, code, resource) or _BY_OUTCOME[outcome_of(api, code)]
     text = f"Kafka answered {name_of(code)} to {api.value}{about}{said}. {cause}"

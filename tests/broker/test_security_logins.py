@@ -62,6 +62,22 @@ def test_a_user_with_the_right_password_comes_in(secured: SecuredKafka, mechanis
         assert wire.transaction_version(Deadline.after_ms(30_000)) == 2
 
 
+def test_a_login_is_repeated_on_the_same_connection_while_requests_go_on(
+    secured: SecuredKafka,
+) -> None:
+    """The broker hangs up on who does not. None of the requests may notice."""
+    with wire_to(secured.login, dict(secured.security())) as wire:
+        deadline = Deadline.after_ms(60_000)
+        wire.transaction_version(deadline)
+        (lane,) = wire._connections._lanes.values()
+        first, logins = lane.connection, {lane.connection._reauth.authenticated_at}
+        while len(logins) < 4:
+            assert not deadline.has_passed
+            wire.transaction_version(deadline)
+            assert lane.connection is first
+            logins.add(first._reauth.authenticated_at)
+
+
 def test_a_login_without_tls(secured: SecuredKafka) -> None:
     security = dict(secured.security(security_protocol="SASL_PLAINTEXT", ssl_cafile=""))
     with wire_to(secured.open, security) as wire:

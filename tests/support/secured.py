@@ -35,6 +35,7 @@ from support.certificates import Authority
 
 DOCS = Path(__file__).parents[2] / "docs" / "security.md"
 USER, PASSWORD = "eos", "Planted-5ecret.in/a+file="
+SESSION_MS = 1_500
 LISTENERS = {"LOGIN": "SASL_SSL", "MUTUAL": "SSL", "EXPIRED": "SSL", "OPEN": "SASL_PLAINTEXT"}
 _MODULES = "org.apache.kafka.common.security"
 _KINDS = {
@@ -186,6 +187,8 @@ def _config(ca: Authority, addresses: Iterable[str]) -> Mapping[str, str]:
         "listener.name.expired.ssl.keystore.location": str(ca.folder / "was-broker.pem"),
         "listener.name.mutual.ssl.client.auth": "required",
         f"{login}.sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN",
+        # Who logged in must do so again within this time, on the same connection (KIP-368).
+        f"{login}.connections.max.reauth.ms": str(SESSION_MS),
         f"{login}.{scram}": f"{_MODULES}.scram.ScramLoginModule required;",
         f"{open_to_all}.sasl.enabled.mechanisms": "SCRAM-SHA-512",
         f"{open_to_all}.{scram}": f"{_MODULES}.scram.ScramLoginModule required;",

@@ -83,6 +83,15 @@ def test_a_refusal_names_the_right_and_the_command(error, lacks, grant):
     assert told.fields == error.fields
 
 
+def test_a_brokers_own_words_end_once():
+    class Result:
+        error_message = "Authorization failed."
+
+    assert "failed. The principal lacks" in refused("CreateTopics", 29, "topic a", Result()).message
+    told = describe(Api.PRODUCE, 29, "Authorization failed.", where="a-0").message
+    assert "failed. The principal lacks" in told
+
+
 def test_what_is_no_refusal_names_no_right():
     assert missing("Produce", 3) is None
     error = refused("ListOffsets", 42, "a-0")

@@ -11,6 +11,7 @@ from eos.transaction.micro_batch import STEP_TIMEOUT_MS
 from eos.transaction.port import Profile
 from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire, shared
+from eos.transaction.wire.options import security_options
 
 SETTINGS = KafkaSettings(
     ("a:1", "b:2"),
@@ -25,6 +26,18 @@ def test_settings_pickle_and_never_show_a_secret():
         assert "hunter2" not in text
         assert "sasl_plain_password=***" in text
         assert "security_protocol=SASL_SSL" in text
+
+
+def test_a_reference_is_followed_where_the_client_connects(tmp_path, monkeypatch):
+    (tmp_path / "secret").write_text("hunter2")
+    monkeypatch.setenv("KAFKA", "hunter3")
+    for written, secret in (
+        (f"${{file:{tmp_path}/secret}}", "hunter2"),
+        ("${KAFKA}", "hunter3"),
+        ("hunter4", "hunter4"),
+    ):
+        settings = KafkaSettings(("a:1",), security=(("sasl_plain_password", written),))
+        assert security_options(settings) == {"sasl_plain_password": secret}
 
 
 def test_equal_settings_share_a_wire_until_it_is_closed():

@@ -52,7 +52,7 @@ def refusal(error: BaseException, address: str, settings: KafkaSettings) -> EosE
 def refused(request: str, error: int, what: str, result: Any = None) -> KafkaRefusedError:
     """A request that was answered with this code. `what` it was about: `topic NAME`, `group NAME`,
     a partition, a transactional id."""
-    said = getattr(result, "error_message", None)
+    said = (getattr(result, "error_message", None) or "").rstrip(".")
     right = rights.missing(request, error, _resource(error, what))
     more = f". {right.told}" if right is not None else ""
     return KafkaRefusedError(
