@@ -12,6 +12,7 @@ from eos.launch.jars import (
     BROKER,
     BROKER_VERSIONS,
     SPARK,
+    STORES,
     Jar,
     is_present,
     of_broker,
@@ -27,7 +28,7 @@ def test_the_lock_is_what_pyproject_asks_for() -> None:
         locked.setdefault(jar.purpose, []).append(jar.coordinate)
     assert locked == relock.coordinates()
     brokers = {name for version in BROKER_VERSIONS for name in of_broker(version)}
-    assert set(locked) == {SPARK} | brokers
+    assert set(locked) == {SPARK, *STORES} | brokers
 
 
 def test_the_lock_reads_back_what_was_written(tmp_path: Path) -> None:
