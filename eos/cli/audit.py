@@ -20,6 +20,7 @@ from eos.config.model import PipelineFile, Profile
 from eos.config.words import duration_ms
 from eos.errors import UsageError
 from eos.plan.plan import plan
+from eos.plan.security import told_who
 from eos.recover.cluster import addresses
 from eos.run.audit import location_of
 from eos.transaction.wire import Wire
@@ -72,7 +73,7 @@ def _asked(pipeline: PipelineFile, profile: Profile, found: Sequence[Transaction
     with addresses(profile) as bootstrap:
         planned = plan(pipeline, profile, bootstrap, ())
         names = planned.names
-        with closing(Wire(planned.kafka)) as wire:
+        with closing(Wire(planned.kafka)) as wire, told_who(planned.security):
             return live(wire, names.transactional_id, names.group, names.ledger, found)
 
 

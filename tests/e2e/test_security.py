@@ -254,6 +254,19 @@ def test_a_source_that_spark_may_not_read_any_more_is_told_in_our_words(
     check(own, 2 * RECORDS)
 
 
+def test_a_secret_that_only_the_driver_has_is_told_in_our_words(
+    secured: SecuredKafka, own: Project
+) -> None:
+    """As on a cluster whose executors lack it: this variable is there for Python, not the JVM."""
+    secure(own, secured.login, **login(secured, f"${{{VARIABLE}}}"))
+    secured.grant(rights(own))
+    done = own.run_warm(**{VARIABLE: PASSWORD})
+    assert done.returncode == 4, done.stderr
+    assert "Spark's source was not let in by Kafka: Authentication failed" in done.stderr
+    assert "the same on each machine" in done.stderr
+    assert PASSWORD not in done.stderr
+
+
 def test_a_wrong_password_ends_the_run_with_a_sentence(
     secured: SecuredKafka, own: Project, tmp_path: Path
 ) -> None:
