@@ -1,8 +1,8 @@
 """Three brokers, and one of them is killed while pipelines are at every point of a transaction.
 
 Each pipeline stops at a point of its own, the node dies, and all go on without it; each commits at
-least once before the node comes back. Their ids and topics lie on all nodes, so that the victim is
-leader, transaction coordinator and group coordinator of some of them, whichever it is.
+least once before the node comes back. It coordinates all transactions and groups; their topics lie
+on all nodes, so that it leads about a third of them, and one victim of three is the controller.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ class Caught:
 def test_a_node_that_dies_costs_no_record_wherever_a_transaction_is(
     three: Three, victim: int
 ) -> None:
+    three.coordinate(victim)
     points = [*HOOKS, Do.HOLD_REQUEST, Do.HOLD_ANSWER]
     profiles = [PROFILES[(number + victim) % 2] for number in range(len(points))]
     caught = three.all(lambda at: Caught(three, *at), list(zip(profiles, points, strict=True)))

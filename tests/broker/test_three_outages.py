@@ -161,7 +161,7 @@ def test_a_node_that_answers_nobody(three: Three) -> None:
 def test_quotas_slow_a_pipeline_down_and_no_more(three: Three) -> None:
     """Throttled by the leader of its targets: its requests wait, and none is given up."""
     scene = three.scenes(PREFIX, records=100, request_timeout_ms=2_000).new(2_000)
-    three.lead(scene.job.target, 1)
+    three.lead(1, scene.job.target)
     client = f"{scene.job.name}.writer"
     three.limit(client, 12_000)
     produced = three.proxy.rule("Produce", Do.NOTHING, client=client, times=10_000)

@@ -265,13 +265,6 @@ class Three:
             _soon(),
         )
 
-    def lead(self, topic: str, number: int) -> None:
-        """Makes the node leader of all its partitions."""
-        others = [node for node in NODES if node != number]
-        turned = {at: [number, *others] for at in self.leaders(topic)}
-        _reassign(self.wire, turned)
-        _elect(self.wire, turned)
-
     def configure(self, topic: str, **config: str) -> None:
         entries = [
             ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
@@ -313,12 +306,31 @@ class Three:
     def move_leaders(self, *topics: str) -> None:
         """Every partition of theirs gets another leader, and no broker stops for it."""
         turned = {}
-        for topic in self.wire._cluster.metadata(topics, _soon()).topics:
-            for one in topic.partitions:
-                others = [node for node in one.replica_nodes if node != one.leader_id]
-                turned[topic.name, one.partition_index] = [*others, one.leader_id]
+        for at, leader in self.leaders(*topics).items():
+            others = [node for node in NODES if node != leader]
+            turned[at] = [*others, leader]
+        self._turn(turned)
+
+    def lead(self, number: int, *topics: str) -> None:
+        """Makes the node leader of all their partitions."""
+        others = [node for node in NODES if node != number]
+        self._turn({at: [number, *others] for at in self.leaders(*topics)})
+
+    def coordinate(self, number: int) -> None:
+        """Makes the node coordinator of all transactions and of all groups."""
+        for kind in Kind:  # whoever asks for the first one has the topic made
+            self._coordinator(kind, "any")
+        self.lead(number, *INTERNAL)
+
+    def _turn(self, turned: Mapping[tuple[str, int], Sequence[int]]) -> None:
+        """The same replicas in another order: the first is the one to lead."""
         _reassign(self.wire, turned)
         _elect(self.wire, turned)
+        deadline, backoff = _soon(), Backoff()
+        topics = {topic for topic, _ in turned}
+        while any(turned[at][0] != leader for at, leader in self.leaders(*topics).items()):
+            assert not deadline.has_passed, "a leader did not move"
+            backoff.sleep(deadline)
 
     # -- what must hold --------------------------------------------------------------------------
 
@@ -372,12 +384,11 @@ def _soon() -> Deadline:
     return Deadline.after_ms(PATIENCE_S * 1000)
 
 
-def _reassign(wire: Wire, turned: Mapping[tuple[str, int], list[int]]) -> None:
-    """The same replicas in another order: the first is the one to lead."""
+def _reassign(wire: Wire, turned: Mapping[tuple[str, int], Sequence[int]]) -> None:
     topic = AlterPartitionReassignmentsRequest.ReassignableTopic
     partition = topic.ReassignablePartition
     asked = [
-        topic(name=name, partitions=[partition(partition_index=number, replicas=replicas)])
+        topic(name=name, partitions=[partition(partition_index=number, replicas=list(replicas))])
         for (name, number), replicas in turned.items()
     ]
     wire._cluster.ask_any(
@@ -386,7 +397,7 @@ def _reassign(wire: Wire, turned: Mapping[tuple[str, int], list[int]]) -> None:
     )
 
 
-def _elect(wire: Wire, turned: Mapping[tuple[str, int], list[int]]) -> None:
+def _elect(wire: Wire, turned: Mapping[tuple[str, int], Sequence[int]]) -> None:
     of_topic = ElectLeadersRequest.TopicPartitions
     asked = [of_topic(topic=name, partitions=[number]) for name, number in turned]
     wire._cluster.ask_any(
