@@ -42,7 +42,7 @@ POINTS = (
 KINDS = ("start", "refresh", "stop", "recovery")
 MOMENTS = ("before", "after")
 VICTIMS = ("python", "jvm", "both")
-TASK_POINTS = ("encode", "first_produce")
+TASK_POINTS = ("encode", "first_produce", "written")
 # Killed: the Python worker; the JVM that it belongs to; that and its parent, which would start
 # another. Removed: what the JVM has written for the next stage. Paused: worker and JVM, as on a
 # machine that stands still, or the worker alone.

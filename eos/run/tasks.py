@@ -66,7 +66,9 @@ class WriteStage:
                     count, value = records[row].as_py(), digest[row].as_py()
                     writer.add(index, blob[row].as_buffer(), count, value)
             writer.advance()
-        return receipt.rows(writer.finish(), planned)
+        receipts = writer.finish()
+        self.crash.reached("written:after")
+        return receipt.rows(receipts, planned)
 
 
 def _task() -> tuple[int, int]:

@@ -24,14 +24,14 @@ FAULTS = [
     "1/encode:after:worker",
     "1/encode:after:executor",
     "2/first_produce:after:worker",
-    "2/first_produce:after:executor",
+    "2/written:after:executor",
     "3/first_produce:after:shuffle",
     FROZEN,
 ]
 # Spark doesn't count a task that is lost with its machine as failed: it repeats the task, and not
 # the job. An encode task may be repeated. A writer refuses: here in a micro-batch of one task,
 # since with a shuffle its input is lost, too.
-REPEATED, REFUSED = "4/encode:after:machine", "5/first_produce:after:machine"
+REPEATED, REFUSED = "4/encode:after:machine", "5/written:after:machine"
 COUNT = 5 * RECORDS + 500
 
 

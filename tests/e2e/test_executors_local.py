@@ -19,7 +19,7 @@ RECORDS = 500
 FROZEN = "2/first_produce:after:frozen"
 FAULTS = [
     "1/first_produce:before:worker",
-    "1/first_produce:after:executor",
+    "1/written:after:executor",
     FROZEN,
     "3/first_produce:after:hung",
 ]

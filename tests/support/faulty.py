@@ -52,36 +52,38 @@ transaction: {{timeout: TIMEOUT}}
 
 TRANSFORM = """
 import os
+import random
 import uuid
-
-import pandas as pd
-from pyspark.sql import functions as F
 
 
 def never_the_same(frame, fails_at, flag):
     attempt = uuid.uuid4().hex[:8]  # the driver calls this for each
 
-    @F.pandas_udf("string")
-    def text(value: pd.Series) -> pd.Series:
-        numbers = value.str.decode("ascii")
+    def fail_once(numbers):
         if str(fails_at) in set(numbers):
             try:
                 os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
             except FileExistsError:
-                pass
-            else:
-                raise ValueError("it fails once")
-        return numbers
+                return
+            raise ValueError("it fails once")
 
-    copies = F.explode(F.expr("sequence(0, cast(rand() * 1.2 as int))"))
-    said = F.concat_ws("/", "text", "copy", F.lit(attempt), F.rand())
-    return (
-        frame.withColumn("text", text("value"))
-        .withColumn("copy", copies)
-        .withColumn("key", F.encode(F.expr("cast(cast(rand() * 97 as int) as string)"), "utf-8"))
-        .withColumn("value", F.encode(said, "utf-8"))
-        .drop("text", "copy")
-    )
+    def rows(pages):
+        # Of one source partition. Spark's own rand() would be the same if a task is repeated.
+        evaluation = uuid.uuid4().hex[:8]
+        for page in pages:
+            numbers = page["value"].str.decode("ascii")
+            fail_once(numbers)
+            copies = [1 + (random.random() < 0.17) for _ in numbers]
+            marks = numbers + f"/{attempt}/{evaluation}/" + page["partition"].astype(str)
+            page = page.assign(value=marks).loc[page.index.repeat(copies)]
+            is_first = ~page.index.duplicated()
+            values = zip(page["value"], is_first)
+            keys = (b"k%d" % random.randrange(97) for _ in is_first)
+            yield page.assign(
+                key=list(keys), value=[f"{mark}/{first:d}".encode() for mark, first in values]
+            )
+
+    return frame.mapInPandas(rows, frame.schema)
 """
 
 
@@ -209,27 +211,27 @@ def _pids(path: Path) -> list[int]:
 
 
 def check_never_mixed(project: Project, count: int) -> None:
-    """Each record once; each transaction has rows of one attempt; nothing is open."""
+    """Each record once; each transaction has rows of one attempt, and of one evaluation of each
+    source partition in it; nothing is open."""
     bootstrap = project.broker.bootstrap
     numbers: Counter[int] = Counter()
-    at: dict[tuple[int, int], str] = {}  # place -> mark of the attempt
+    marks: dict[tuple[int, int], tuple[str, str, str]] = {}  # of the place of each row
     for row in outside.read(bootstrap, project.target):
-        number, copy, attempt, _ = (row.value or b"").decode().split("/")
-        at[row.partition, row.offset] = attempt
-        numbers[int(number)] += copy == "0"
+        number, attempt, evaluation, partition, is_first = (row.value or b"").decode().split("/")
+        marks[row.partition, row.offset] = attempt, evaluation, partition
+        numbers[int(number)] += int(is_first)
     assert numbers == Counter(range(count))
-    records = [json.loads(row.value or b"{}") for row in outside.read(bootstrap, project.ledger)]
-    attempts = [record for record in records if record["kind"] == "attempt"]
-    marks = [
-        {
-            at.pop((receipt["partition"], offset))
-            for receipt in record["attempt"]["receipts"]
-            for offset in range(receipt["offset_first"], receipt["offset_last"] + 1)
-        }
-        for record in attempts
-    ]
-    assert all(len(found) == 1 for found in marks), marks
-    assert not at, "rows that no committed attempt has a receipt for"
+    for record in outside.read(bootstrap, project.ledger):
+        body = json.loads(record.value or b"{}")
+        if body["kind"] == "attempt":
+            found = {
+                marks.pop((receipt["partition"], offset))
+                for receipt in body["attempt"]["receipts"]
+                for offset in range(receipt["offset_first"], receipt["offset_last"] + 1)
+            }
+            assert len({attempt for attempt, _, _ in found}) == 1, found
+            assert len(found) == len({partition for _, _, partition in found}), found
+    assert not marks, "rows that no committed attempt has a receipt for"
     check_nothing_is_open(project)
 
 
