@@ -1,0 +1,208 @@
+"""Stores that a checkpoint may lie in: an S3-compatible server, and an HDFS of one DataNode.
+
+Each is a process of its own on free ports, and can be looked into past Hadoop's client
+and past `eos`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+from xml.etree import ElementTree as ET
+
+import boto3
+from botocore.config import Config
+
+from eos.launch.jars import HDFS, ensure
+from eos.launch.process import end_with_parent
+from eos.launch.provide import provide_java
+from eos.launch.spark import find_spark
+
+START_S_MAX = 120  # a bound, not a measure
+BUCKET = "checkpoints"
+KEY, SECRET = "some-key", "some-secret"
+
+
+class Store(Protocol):
+    root: str
+    """As a profile names it."""
+
+    def names(self, path: str) -> list[str]:
+        """All files below, relative to it. A path is relative to `root` without its last part."""
+
+    def put(self, path: str, content: bytes) -> None: ...
+
+    def get(self, path: str) -> bytes: ...
+
+    def remove(self, path: str) -> None:
+        """With all that is below."""
+
+
+@dataclass
+class S3:
+    """Moto's server. It asks nobody for a password until it is told to."""
+
+    endpoint: str
+    root: str = f"s3a://{BUCKET}/eos"
+    client: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        once = Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"})
+        self.client = boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id=KEY,
+            aws_secret_access_key=SECRET,
+            config=once,
+        )
+        self.client.create_bucket(Bucket=BUCKET)
+
+    def settings(self, bucket: str = BUCKET) -> dict[str, str]:
+        """What S3A is told: where the server is, and an end of trying."""
+        of = f"spark.hadoop.fs.s3a.bucket.{bucket}"
+        return {
+            f"{of}.endpoint": self.endpoint,
+            f"{of}.endpoint.region": "us-east-1",
+            f"{of}.path.style.access": "true",
+            f"{of}.access.key": KEY,
+            f"{of}.secret.key": SECRET,
+            "spark.hadoop.fs.s3a.attempts.maximum": "1",
+            "spark.hadoop.fs.s3a.retry.limit": "2",
+        }
+
+    def names(self, path: str) -> list[str]:
+        found = self.client.list_objects_v2(Bucket=BUCKET, Prefix=f"{path}/").get("Contents", [])
+        return [each["Key"].removeprefix(f"{path}/") for each in found]
+
+    def put(self, path: str, content: bytes) -> None:
+        self.client.put_object(Bucket=BUCKET, Key=path, Body=content)
+
+    def get(self, path: str) -> bytes:
+        return self.client.get_object(Bucket=BUCKET, Key=path)["Body"].read()
+
+    def remove(self, path: str) -> None:
+        keys = [path, *(f"{path}/{name}" for name in self.names(path))]
+        self.client.delete_objects(
+            Bucket=BUCKET, Delete={"Objects": [{"Key": key} for key in keys]}
+        )
+
+
+@dataclass
+class Hdfs:
+    """Looked into by its NameNode's own HTTP interface."""
+
+    address: str
+    http: str
+
+    @property
+    def root(self) -> str:
+        return f"hdfs://{self.address}/eos"
+
+    def settings(self) -> dict[str, str]:
+        return {}
+
+    def names(self, path: str) -> list[str]:
+        found: list[str] = []
+        for each in json.load(self._asked("GET", path, "LISTSTATUS"))["FileStatuses"]["FileStatus"]:
+            name = each["pathSuffix"]
+            below = self.names(f"{path}/{name}") if each["type"] == "DIRECTORY" else None
+            found += [name] if below is None else [f"{name}/{more}" for more in below]
+        return found
+
+    def put(self, path: str, content: bytes) -> None:
+        self._asked("PUT", path, "CREATE&overwrite=true", content)
+
+    def get(self, path: str) -> bytes:
+        return self._asked("GET", path, "OPEN").read()
+
+    def remove(self, path: str) -> None:
+        self._asked("DELETE", path, "DELETE&recursive=true")
+
+    def _asked(self, method: str, path: str, what: str, content: bytes | None = None) -> Any:
+        who = os.environ.get("USER") or "root"
+        url = f"http://{self.http}/webhdfs/v1/{path}?op={what}&user.name={who}"
+        if content is not None:  # the DataNode's address, then the file
+            url = json.load(self._asked(method, path, f"{what}&noredirect=true"))["Location"]
+        request = urllib.request.Request(url, content, method=method)
+        return urllib.request.urlopen(request, timeout=30)
+
+
+@contextmanager
+def s3(folder: Path) -> Iterator[S3]:
+    log = folder / "s3.log"
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    with _process(command, log) as process:
+
+        def told() -> S3 | None:
+            found = re.search(r"Running on (http\S+\d)", log.read_text(errors="replace"))
+            return S3(found[1]) if found else None
+
+        yield _awaited(process, log, told)
+
+
+@contextmanager
+def hdfs(folder: Path) -> Iterator[Hdfs]:
+    log, details, settings = folder / "hdfs.log", folder / "details.json", folder / "settings.xml"
+    spark = find_spark().home / "jars"
+    shared = ("hadoop-client-[ar]*", "slf4j-api-*", "jcl-over-slf4j-*", "commons-*")
+    jars = [*ensure(HDFS)[HDFS], *(jar for each in shared for jar in spark.glob(f"{each}.jar"))]
+    command = [
+        *(str(provide_java().binary), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m"),
+        *(f"-Dtest.build.data={folder}", "-cp", os.pathsep.join(map(str, jars))),
+        *("org.apache.hadoop.mapreduce.MiniHadoopClusterManager", "-nomr", "-format"),
+        *("-nnport", "0", "-writeConfig", str(settings), "-writeDetails", str(details)),
+    ]
+    with _process(command, log, folder) as process:
+
+        def told() -> Hdfs | None:
+            try:
+                port = json.loads(details.read_text())["namenode_port"]
+                found = {
+                    each.findtext("name"): each.findtext("value") or ""
+                    for each in ET.parse(settings).getroot()
+                }
+            except (OSError, ValueError, ET.ParseError):
+                return None
+            return Hdfs(f"127.0.0.1:{port}", found["dfs.namenode.http-address"])
+
+        yield _awaited(process, log, told)
+
+
+@contextmanager
+def _process(
+    command: Sequence[str], log: Path, folder: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=folder,
+            preexec_fn=end_with_parent,  # noqa: PLW1509 - no thread of ours holds a lock here
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _awaited(process: subprocess.Popen[bytes], log: Path, told: Callable[[], Any]) -> Any:
+    give_up_at = time.monotonic() + START_S_MAX
+    while (found := told()) is None:
+        assert process.poll() is None, log.read_text(errors="replace")[-3000:]
+        assert time.monotonic() < give_up_at, log.read_text(errors="replace")[-3000:]
+        time.sleep(0.05)
+    return found
