@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from support.played import At
 from support.proxy import Do
-from support.three import NODES, PATIENCE_S, Three, three_nodes
+from support.scenes import Scene
+from support.three import NODES, PATIENCE_S, Flow, Three, three_nodes
 
 from eos.errors import EosError, Recovery
 from eos.transaction import micro_batch
@@ -65,6 +67,13 @@ def ended_for_now(error: EosError | None) -> EosError:
     return error
 
 
+def again(three: Three, scene: Scene) -> Flow:
+    """Another start, with the usual patience."""
+    usual = {"transaction_timeout_ms": 60_000, "start_timeout_ms": 60_000}
+    scene.job = replace(scene.job, **usual)
+    return three.flow(scene)
+
+
 def test_too_few_replicas_in_sync(three: Three) -> None:
     """A target that wants all three: with one of them dead its leader answers 19."""
     patient = three.scenes(PREFIX).new(NUMBERS)
@@ -91,7 +100,7 @@ def test_too_few_replicas_in_sync(three: Three) -> None:
     assert flows[0].commits == 1
     three.restart(victim)
     three.finish(flows[:1])
-    three.finish([three.flow(hurried)])
+    three.finish([again(three, hurried)])
 
 
 def test_two_nodes_of_three_are_down(three: Three) -> None:
@@ -116,7 +125,7 @@ def test_two_nodes_of_three_are_down(three: Three) -> None:
     *others, last = flows
     three.finish(others)
     ended_for_now(last.finish())
-    three.finish(three.flow(scene) for scene in (hurried, new))
+    three.finish([again(three, scene) for scene in (hurried, new)])
 
 
 def test_a_black_hole_before_one_node(three: Three) -> None:
