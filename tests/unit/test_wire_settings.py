@@ -6,7 +6,11 @@ import pickle
 import subprocess
 import sys
 
+import pytest
+from support.certificates import Authority
+
 from eos.deadline import Deadline
+from eos.errors import UsageError
 from eos.transaction.micro_batch import STEP_TIMEOUT_MS
 from eos.transaction.port import Profile
 from eos.transaction.settings import KafkaSettings
@@ -38,6 +42,44 @@ def test_a_reference_is_followed_where_the_client_connects(tmp_path, monkeypatch
     ):
         settings = KafkaSettings(("a:1",), security=(("sasl_plain_password", written),))
         assert security_options(settings) == {"sasl_plain_password": secret}
+
+
+@pytest.fixture(scope="module")
+def signed(tmp_path_factory) -> Authority:
+    made = Authority.made(tmp_path_factory.mktemp("pem") / "ca")
+    made.sign("one")
+    made.sign("other")
+    openssl = ["openssl", "pkcs8", "-topk8", "-passout", "pass:x"]
+    files = ["-in", made.folder / "one.key", "-out", made.folder / "locked.key"]
+    subprocess.run([*openssl, *files], check=True, timeout=60)
+    (made.folder / "empty.pem").write_text("no certificate")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"ssl_cafile": "empty.pem"}, "the authority .*empty.pem can't be used"),
+        ({"ssl_certfile": "empty.pem"}, "the certificate .*empty.pem with the key .*empty.pem"),
+        (
+            {"ssl_certfile": "one.crt", "ssl_keyfile": "other.key"},
+            "with the key .*other.key can't be used: KEY_VALUES_MISMATCH",
+        ),
+        ({"ssl_certfile": "one.crt", "ssl_keyfile": "locked.key"}, "locked.key can't be used"),
+        ({"ssl_certfile": "one.crt"}, "with the key .*one.crt can't be used"),
+    ],
+)
+def test_files_that_can_not_be_used_are_told_before_anything_connects(signed, files, told):
+    security = tuple((name, str(signed.folder / file)) for name, file in files.items())
+    with pytest.raises(UsageError, match=told) as caught:
+        security_options(KafkaSettings(("a:1",), security=security))
+    assert "PEM" in caught.value.hint
+
+
+def test_files_that_can_be_used_are_taken(signed):
+    both = (("ssl_cafile", signed.certificate), ("ssl_certfile", signed.folder / "one.pem"))
+    security = tuple((name, str(file)) for name, file in both)
+    assert security_options(KafkaSettings(("a:1",), security=security)) == dict(security)
 
 
 def test_equal_settings_share_a_wire_until_it_is_closed():

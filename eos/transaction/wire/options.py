@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import socket
+import ssl
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,29 @@ def security_options(settings: KafkaSettings) -> dict[str, Any]:
             options[name] = _load(value)
         else:
             options[name] = value
+    _require_pem(options)
     return options
+
+
+def _require_pem(options: Mapping[str, Any]) -> None:
+    """Loaded once for a look, before anything connects: OpenSSL asks the terminal for the password
+    of an encrypted key, and a run has nobody there who would answer."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    ca, certificate = options.get("ssl_cafile"), options.get("ssl_certfile")
+    key = options.get("ssl_keyfile") or certificate
+    what, hint = f"the authority {ca}", "it must be one certificate or more in PEM"
+    try:
+        if ca:
+            context.load_verify_locations(ca)
+        what = f"the certificate {certificate} with the key {key}"
+        hint = "are both PEM, is the key without a password, and is it the one of the certificate? "
+        hint += f"`openssl x509 -noout -pubkey -in {certificate}` and `openssl pkey -pubout -in "
+        hint += f"{key}` print the same"
+        if certificate:
+            context.load_cert_chain(certificate, key, options.get("ssl_password") or str)
+    except ssl.SSLError as error:
+        why = error.reason or "it is not PEM, or needs a password"
+        raise UsageError(f"{what} can't be used: {why}", hint=hint) from error
 
 
 def _require_file(name: str, path: Path) -> None:
