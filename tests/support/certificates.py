@@ -6,6 +6,7 @@ which is both.
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,7 @@ class Authority:
 
 
 def _openssl(*words: str | Path) -> None:
+    assert shutil.which("openssl"), "the tests of TLS need the command openssl"
     done = subprocess.run(
         ["openssl", *map(str, words)], capture_output=True, text=True, check=False, timeout=60
     )
