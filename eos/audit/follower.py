@@ -95,7 +95,8 @@ class Follower:
         try:
             while not self._caught_up(deadline).is_settled and not deadline.has_passed:
                 backoff.sleep(deadline)
-            self._projection.end_with(failed, last)
+            if failed:
+                self._end_with(failed, last)
         except Exception as error:  # noqa: BLE001 - it must not hide why the run ended
             words = error.message if isinstance(error, EosError) else repr(error)
             self._bus.emit(
@@ -104,6 +105,11 @@ class Follower:
                     f"attempts; the next start adds what the ledger has: {words}"
                 )
             )
+
+    def _end_with(self, failed: Sequence[Mapping[str, Any]], last: Record | None) -> None:
+        if last is None:
+            raise UnavailableError("the ledger could not be read")
+        self._projection.end_with(failed, last)
 
     def _run(self) -> None:
         is_settled = True

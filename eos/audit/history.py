@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from eos.audit.transaction_state import TransactionState
+from eos.errors import FencedError
 from eos.transaction.port import Identity, TopicPartition
 
 COMMITTED = TransactionState.COMPLETE_COMMIT.value
@@ -28,6 +29,7 @@ class Transaction:
     batch_id: int | None
     attempt: int | None
     identity: Identity
+    error: str  # the code of what aborted it
     reason: str
     begun_at: datetime | None
     ended_at: datetime | None
@@ -87,6 +89,7 @@ def _transaction(row: Row) -> Transaction:
         batch_id=row["batch_id"],
         attempt=row["attempt"],
         identity=Identity(row["producer_id"], row["epoch"]),
+        error=row["error"] or "",
         reason=row["reason"] or "",
         begun_at=row["begun_at"],
         ended_at=row["ended_at"],
@@ -127,13 +130,8 @@ def summary(found: Sequence[Transaction]) -> Summary:
         records_in=sum(each.records_in for each in committed),
         records_out=sum(each.records_out for each in committed),
         takeovers=[after for before, after in pairwise(records) if before.writer != after.writer],
-        fenced=[each for each in found if not each.is_committed and _was_fenced(each)],
+        fenced=[each for each in found if each.error == FencedError.code],
     )
-
-
-def _was_fenced(transaction: Transaction) -> bool:
-    words = transaction.reason
-    return any(mark in words for mark in ("fence", "replaced", "took over", "PRODUCER_FENCED"))
 
 
 def ends(found: Iterable[Transaction]) -> dict[TopicPartition, int]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from eos.audit import rows as made
-from eos.audit.table import OvertakenError, TransactionsTable
+from eos.audit.table import FILE_BYTES, OvertakenError, TransactionsTable
+from eos.audit.transaction_state import TransactionState
 from eos.deadline import Deadline
 from eos.errors import PromiseBrokenError, UnavailableError
 from eos.transaction.ledger_record import Record, decoded
@@ -22,6 +23,7 @@ from eos.transaction.wire import Wire
 
 RECORDS_MAX = 500  # ledger records in one Delta commit: what bounds the memory for them
 _TRIES_MAX = 10
+_ASK_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,24 +69,37 @@ class Projection:
             found = Reached(part.until, found.rows + part.rows, found.lost or part.lost)
         return replace(found, is_settled=is_settled)
 
-    def end_with(self, failed: Sequence[Mapping[str, Any]], record: Record | None) -> int:
+    def end_with(self, failed: Sequence[Mapping[str, Any]], last: Record) -> int:
         """Attempts that were aborted and that no ledger record will tell of, since the run ends.
-        Under a name of its own, whose version is the offset of the run's last record: each run
-        has another one, since it begins with a record. Returns how many rows there are."""
-        if not failed or record is None:
-            return 0
-        app = f"{self._app(Deadline.after_ms(0))}/ended"
-        shared = {
-            **next(iter(made.rows(self._pipeline, self._ledger.topic, self._ledger_id, [record]))),
-        }
-        keep = ("pipeline", "ledger", "ledger_id", "ledger_offset", "deployment", "host", "process")
-        told = {name: shared[name] for name in (*keep, "schema_version")}
-        if self.table.known(app) >= record.offset:
-            return 0
-        self.table.append(
-            made.table(made.aborted(told, each) for each in failed), app, record.offset
+        They stand beside `last`, the newest record. Returns how many rows there are more: none of
+        those that are there already, since this may be asked twice."""
+        for _ in range(_TRIES_MAX):
+            app = f"{self._app(Deadline.after_ms(_ASK_MS))}/ended"
+            version = self.table.known(app) + 1
+            there = self._aborted()
+            new = [each for each in failed if (each["producer_id"], each["epoch"]) not in there]
+            if not new:
+                return 0
+            shared = made.shared(self._pipeline, self._ledger.topic, self._ledger_id, last)
+            try:
+                self.table.append(
+                    made.table(made.aborted(shared, each) for each in new), app, version
+                )
+            except OvertakenError:  # by another process that ends: it may have the same ones
+                continue
+            return len(new)
+        raise self._too_many()
+
+    def _aborted(self) -> set[tuple[int, int]]:
+        """Newer than what `known` looked at, or the same: what came between is seen here, or
+        refuses the commit."""
+        ledger_id = self._ledger_id
+        rows = self.table.query(
+            "SELECT producer_id, epoch FROM transactions "  # noqa: S608 - names, which are plain
+            f"WHERE pipeline = '{self._pipeline}' AND ledger_id = '{ledger_id}' "
+            f"AND outcome = '{TransactionState.COMPLETE_ABORT.value}'"
         )
-        return len(failed)
+        return {(row["producer_id"], row["epoch"]) for row in rows}
 
     def _step(self, until: int, end: int, deadline: Deadline) -> tuple[Reached, bool]:
         """One Delta commit, if there is something for one; and whether no more is left."""
@@ -106,18 +121,20 @@ class Projection:
             self.reached("audit_append:after")
             reached = Reached(records[-1].offset, found.num_rows, range(until + 1, first))
             return reached, len(records) < RECORDS_MAX
-        raise UnavailableError(
-            f"{self._pipeline}: other processes wrote to the audit table {_TRIES_MAX} times in "
-            "between",
-            hint="does another copy of this pipeline run?",
-        )
+        raise self._too_many()
 
     def maintain(self, files_max: int) -> None:
         """Keeps what a commit and a look cost as it is, however many there were."""
-        size = self.table.size(self._pipeline)
-        if size is not None and size.files >= files_max:
+        if self._files() < files_max:
+            return
+        self.table.compact(self._pipeline, FILE_BYTES)
+        if self._files() >= files_max // 2:
             self.table.compact(self._pipeline)
-            self.table.clean()
+        self.table.clean()
+
+    def _files(self) -> int:
+        size = self.table.size(self._pipeline)
+        return 0 if size is None else size.files
 
     def records(self, first: int, end: int, deadline: Deadline) -> list[Record]:
         stored = self._wire.read_records(
@@ -136,3 +153,10 @@ class Projection:
     ) -> int:
         tp = self._ledger
         return self._wire.list_offsets([tp], at, committed=committed, deadline=deadline)[tp]
+
+    def _too_many(self) -> UnavailableError:
+        return UnavailableError(
+            f"{self._pipeline}: other processes wrote to the audit table {_TRIES_MAX} times in "
+            "between",
+            hint="does another copy of this pipeline run?",
+        )

@@ -42,7 +42,8 @@ SCHEMA = pa.schema(
         ("attempt", pa.int32()),
         ("producer_id", pa.int64()),
         ("epoch", pa.int32()),
-        ("reason", pa.string()),  # of an abort, or why a person moved the position
+        ("error", pa.string()),  # the code of what aborted it
+        ("reason", pa.string()),  # in words; or why a person moved the position
         ("begun_at", _TIME),
         ("ended_at", _TIME),
         ("deployment", pa.string()),
@@ -97,18 +98,18 @@ def _sources(found: Sequence[Row]) -> pa.Array:
 def rows(pipeline: str, ledger: str, ledger_id: str, records: Iterable[Record]) -> Iterator[Row]:
     """Of these ledger records, in their order."""
     for record in records:
-        shared = _shared(pipeline, ledger, ledger_id, record)
+        of_record = shared(pipeline, ledger, ledger_id, record)
         for failed in record.failed:
-            yield aborted(shared, failed)
-        yield from _committed(shared, record)
+            yield aborted(of_record, failed)
+        yield from _committed(of_record, record)
 
 
-def aborted(shared: Row, failed: Mapping[str, Any]) -> Row:
-    """`shared`: where it is told. What such an attempt wrote is nobody's business: no reader of
+def aborted(of_record: Row, failed: Mapping[str, Any]) -> Row:
+    """`of_record`: where it is told. What such an attempt wrote is nobody's business: no reader of
     committed records sees it."""
     starts, ends = flat(failed.get("starts") or {}), flat(failed.get("ends") or {})
     return {
-        **shared,
+        **of_record,
         "kind": failed.get("kind") or "attempt",
         "outcome": TransactionState.COMPLETE_ABORT.value,
         "query_id": failed.get("query_id"),
@@ -116,6 +117,7 @@ def aborted(shared: Row, failed: Mapping[str, Any]) -> Row:
         "attempt": failed.get("number"),
         "producer_id": failed["producer_id"],
         "epoch": failed["epoch"],
+        "error": failed.get("error"),
         "reason": failed.get("reason"),
         "begun_at": _time(failed.get("begun_ms")),
         "ended_at": _time(failed.get("at_ms")),
@@ -125,12 +127,12 @@ def aborted(shared: Row, failed: Mapping[str, Any]) -> Row:
     }
 
 
-def _committed(shared: Row, record: Record) -> Iterator[Row]:
+def _committed(of_record: Row, record: Record) -> Iterator[Row]:
     attempt = record.attempt or {}
     ends = record.position.ends
     starts = flat(attempt["starts"]) if record.attempt else ends
     row = {
-        **shared,
+        **of_record,
         "outcome": TransactionState.COMPLETE_COMMIT.value,
         "query_id": record.position.query_id,
         "batch_id": record.position.batch_id,
@@ -158,7 +160,8 @@ def _committed(shared: Row, record: Record) -> Iterator[Row]:
         }
 
 
-def _shared(pipeline: str, ledger: str, ledger_id: str, record: Record) -> Row:
+def shared(pipeline: str, ledger: str, ledger_id: str, record: Record) -> Row:
+    """What all rows that a record tells of have in common."""
     process = record.owner.get("process")
     return {
         "pipeline": pipeline,

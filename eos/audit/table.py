@@ -27,9 +27,9 @@ from eos.errors import UnavailableError
 
 # Of other pipelines' commits in between.
 _COMMIT_TRIES = 50
-# A file that has grown to this size is not written again, so that compaction costs the same however
-# many attempts there were.
-_FILE_BYTES = 4 * 1024 * 1024
+# In two steps, so that neither a compaction nor the number of files grows with the table: small
+# files become one of the first size, and many of those become one of the second.
+FILE_BYTES, LARGE_FILE_BYTES = 1024 * 1024, 64 * 1024 * 1024
 # A reader that began on an older snapshot has so long to finish it.
 KEPT_HOURS = 1
 _SETTINGS = {
@@ -97,12 +97,12 @@ class TransactionsTable:
             files = table.file_uris(file_pruning_predicate=[(PARTITION, "=", pipeline)])
             return Size(len(files), table.version())
 
-    def compact(self, pipeline: str) -> None:
-        """Many small files of one pipeline become one; nobody else's are touched."""
+    def compact(self, pipeline: str, file_bytes: int = LARGE_FILE_BYTES) -> None:
+        """Files of one pipeline that are smaller become one; nobody else's are touched."""
         with self._told():
             table = self._opened()
             table.optimize.compact(
-                partition_filters=[(PARTITION, "=", pipeline)], target_size=_FILE_BYTES
+                partition_filters=[(PARTITION, "=", pipeline)], target_size=file_bytes
             )
 
     def clean(self) -> int:

@@ -146,6 +146,7 @@ def _json(each: Transaction) -> dict[str, Any]:
         "attempt": each.attempt,
         "producer_id": each.identity.producer_id,
         "epoch": each.identity.epoch,
+        "error": each.error,
         "reason": each.reason,
         "begun_at": each.begun_at and each.begun_at.isoformat(),
         "ended_at": each.ended_at and each.ended_at.isoformat(),

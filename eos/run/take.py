@@ -54,7 +54,8 @@ class Taken:
             return []
         producer_id, epoch = self.left_open
         why = "its process died or was replaced: the fence of the next one aborted it"
-        return [{"producer_id": producer_id, "epoch": epoch, "reason": why}]
+        told = {"producer_id": producer_id, "epoch": epoch, "reason": why}
+        return [{**told, "error": FencedError.code}]
 
 
 def take(planned: Plan, wire: Wire, crash: Dies, deadline: Deadline, *, is_forced: bool) -> Taken:

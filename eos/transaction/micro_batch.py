@@ -163,9 +163,9 @@ class MicroBatches:
         recovery = error.recovery if isinstance(error, EosError) else Recovery.STOP
         if recovery is Recovery.FENCED or self.claim.is_undecided:
             if not self.claim.is_undecided:
-                self._note_failed(batch_id, number, _reason(error))
+                self._note_failed(batch_id, number, error)
             return False  # in doubt: never abort what may be committed, the ledger will tell
-        self._note_failed(batch_id, number, _reason(error))
+        self._note_failed(batch_id, number, error)
         unended: Exception | None = None
         try:
             self.claim.abort(Deadline.after_ms(STEP_TIMEOUT_MS))
@@ -182,7 +182,7 @@ class MicroBatches:
             self.bus.emit(events.Warned(f"the attempt could not be aborted: {_reason(unended)}"))
         return will_redo
 
-    def _note_failed(self, batch_id: int, number: int, reason: str) -> None:
+    def _note_failed(self, batch_id: int, number: int, error: Exception) -> None:
         """Not of what was never begun, nor twice."""
         producer_id, epoch = self._open
         known = {(each["producer_id"], each["epoch"]) for each in self.failed}
@@ -190,9 +190,11 @@ class MicroBatches:
             return
         if len(self.failed) >= FAILED_MAX:
             return  # a record is long overdue, and the run about to end
-        told = {"batch_id": batch_id, "number": number, "producer_id": producer_id, "epoch": epoch}
-        now_ms = int(time.time() * 1000)
-        self.failed.append({**self._tried, **told, "reason": reason[:REASON_MAX], "at_ms": now_ms})
+        told: dict[str, Any] = {"batch_id": batch_id, "number": number}
+        told |= {"producer_id": producer_id, "epoch": epoch}
+        told |= {"at_ms": int(time.time() * 1000), "reason": _reason(error)[:REASON_MAX]}
+        code = error.code if isinstance(error, EosError) else type(error).__name__
+        self.failed.append({**self._tried, **told, "error": code})
 
     def _catch_up(self) -> None:
         """The call before this one raised, at a point that nobody knows: its attempt may be open,

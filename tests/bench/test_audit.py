@@ -114,8 +114,7 @@ def test_after_many_commits(
         commits.append((time.perf_counter() - start) * 1000)
         if number % EVERY == EVERY - 1:
             start = time.perf_counter()
-            table.compact("p")
-            table.clean()
+            Projection(table, None, "p", "l").maintain(EVERY)
             cleans.append((time.perf_counter() - start) * 1000)
         if number % quarter == quarter - 1:
             start = time.perf_counter()

@@ -17,7 +17,7 @@ from support.played import At
 from eos.audit import rows
 from eos.audit.follower import Follower
 from eos.deadline import Backoff, Deadline
-from eos.errors import AttemptFailedError, PromiseBrokenError
+from eos.errors import AttemptFailedError, FencedError, PromiseBrokenError
 from eos.observe import events
 from eos.transaction.port import TopicPartition
 
@@ -110,6 +110,12 @@ def test_a_run_that_ends_without_a_record_leaves_its_attempts_at_its_end(scenes,
     assert [row["attempt"] for row in aborted] == [1, 2, 3]
     assert {row["reason"] for row in aborted} == {"no room"}
 
+    later = {"producer_id": 5, "epoch": 6, "reason": "of another process, which ended at the same"}
+    Follower(projection(scene, wire, location), copy.told, 10).close([*failed, later], last)
+    assert len(check(scene, location)) == 4
+    Follower(projection(scene, wire, location), copy.told, 10).close(failed, None)
+    assert "3 aborted attempts" in copy.told.of(events.Warned)[-1].message
+
 
 def test_who_dies_between_the_transaction_and_its_row_has_it_at_the_next_start(
     scenes, wire, location
@@ -136,6 +142,30 @@ def test_who_dies_between_the_transaction_and_its_row_has_it_at_the_next_start(
     assert not check(scene, location)
     found = audited.rows(location, scene.job.name)
     assert sorted({row["batch_id"] for row in found if row["kind"] == "attempt"}) == [0, 1, 2]
+
+
+def test_an_attempt_that_was_fenced_has_its_row(scenes, wire, location):
+    scene = scenes.new(40)
+    with Copy(scene.job) as other:
+
+        def takes_over() -> None:
+            other.start(take_over=True)
+
+        with Copy(scene.job, At("all_acked:after", takes_over)) as copy:
+            copy.start()
+            with pytest.raises(FencedError):
+                copy.step()
+            (failed,) = copy.batches.failed
+            fenced = (failed["producer_id"], failed["epoch"])
+            last = copy.batches.ledger.look(soon())
+            follower = Follower(projection(scene, wire, location), copy.told, 10)
+            follower.close(copy.batches.failed, last)
+        other.drain()
+        other.stop()
+    caught_up(projection(scene, wire, location))
+    (aborted,) = check(scene, location)  # told by the next owner's start, and not once more
+    assert aborted["error"] == "fenced"
+    assert (aborted["producer_id"], aborted["epoch"]) == fenced
 
 
 @pytest.mark.parametrize("point", ["audit_append:before", "audit_append:after"])

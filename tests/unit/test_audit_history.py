@@ -37,6 +37,7 @@ def row(number: int, **values) -> dict:
         "attempt": 1,
         "producer_id": 9,
         "epoch": number,
+        "error": None,
         "reason": None,
         "begun_at": NOW,
         "ended_at": NOW + timedelta(seconds=number),
@@ -99,7 +100,7 @@ def test_sums():
     aborted = {"outcome": "CompleteAbort", "target_topic": None}
     rows = [
         row(0),
-        row(1, epoch=90, reason="fenced: PRODUCER_FENCED", **aborted),
+        row(1, epoch=90, error="fenced", reason="another owner", **aborted),
         row(1, epoch=91, reason="a task died", **aborted),
         row(1, process=8, target_partition=1),
         row(1, process=8),

@@ -11,7 +11,9 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from kafka.record import MemoryRecords
 
+from eos.audit import projection as projections
 from eos.audit import rows as made
+from eos.audit.projection import Projection
 from eos.audit.table import OvertakenError, TransactionsTable
 from eos.errors import UnavailableError
 from eos.transaction.ledger_record import Attempt, Position, Record, decoded, encoded, stamped
@@ -126,7 +128,7 @@ def test_many_pipelines_make_the_table_and_write_at_once(tmp_path):
         try:
             table = TransactionsTable(tmp_path / "t")
             all_are_there.wait(20)
-            for offset in range(8):
+            for offset in range(4):
                 assert table.known(app) == offset - 1
                 table.append(table_of(record(offset, targets=1)), app, offset)
         except BaseException as error:
@@ -139,7 +141,7 @@ def test_many_pipelines_make_the_table_and_write_at_once(tmp_path):
     for thread in threads:
         thread.join()
     assert not failed
-    assert offsets(TransactionsTable(tmp_path / "t")) == sorted([*range(8)] * 4)
+    assert offsets(TransactionsTable(tmp_path / "t")) == sorted([*range(4)] * 4)
 
 
 def test_a_table_that_is_deleted_is_made_anew(tmp_path):
@@ -189,8 +191,9 @@ def test_compaction_keeps_each_row_and_what_is_known(tmp_path):
     assert size is not None
     assert size.files == 12
     reader = DeltaTable(tmp_path / "t")  # looked before
-    table.compact("p")
-    table.clean()
+    Projection(table, None, "p", "l").maintain(13)
+    assert table.size("p") == size, "not yet"
+    Projection(table, None, "p", "l").maintain(12)
     size = table.size("p")
     assert size is not None
     assert size.files == 1
@@ -198,3 +201,17 @@ def test_compaction_keeps_each_row_and_what_is_known(tmp_path):
     assert table.known("a") == 11
     older = QueryBuilder().register("t", reader).execute("SELECT digest FROM t").read_all()
     assert older.num_rows == 12, "an older snapshot is still readable"
+
+
+def test_files_that_are_large_enough_wait_until_there_are_many(tmp_path, monkeypatch):
+    """Here every file is large enough at once."""
+    monkeypatch.setattr(projections, "FILE_BYTES", 1)
+    table = TransactionsTable(tmp_path / "t")
+    counts = []
+    for offset in range(12):
+        table.known("a")
+        table.append(table_of(record(offset, targets=1)), "a", offset)
+        Projection(table, None, "p", "l").maintain(6)
+        counts.append(table.size("p").files)
+    assert counts == [1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 1, 2]
+    assert offsets(table) == [*range(12)]
