@@ -2,7 +2,7 @@
 
 Its own listener is for tests, whose user is a super user. Those that pipelines use are `login`
 (TLS, and SCRAM or PLAIN), `mutual` (TLS, both sides show certificates), `expired` (TLS, with a
-certificate that has expired) and `open` (SCRAM without TLS).
+certificate that has expired) and `open` (SCRAM without TLS, for two seconds a login).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from support.certificates import Authority
 
 DOCS = Path(__file__).parents[2] / "docs" / "security.md"
 USER, PASSWORD = "eos", "Planted-5ecret.in/a+file="
-SESSION_MS = 1_500
+SESSION_MS = 2_000
 LISTENERS = {"LOGIN": "SASL_SSL", "MUTUAL": "SSL", "EXPIRED": "SSL", "OPEN": "SASL_PLAINTEXT"}
 _MODULES = "org.apache.kafka.common.security"
 _KINDS = {
@@ -187,10 +187,10 @@ def _config(ca: Authority, addresses: Iterable[str]) -> Mapping[str, str]:
         "listener.name.expired.ssl.keystore.location": str(ca.folder / "was-broker.pem"),
         "listener.name.mutual.ssl.client.auth": "required",
         f"{login}.sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN",
-        # Who logged in must do so again within this time, on the same connection (KIP-368).
-        f"{login}.connections.max.reauth.ms": str(SESSION_MS),
         f"{login}.{scram}": f"{_MODULES}.scram.ScramLoginModule required;",
         f"{open_to_all}.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        # Who logged in here must do so again within this time, on the same connection (KIP-368).
+        f"{open_to_all}.connections.max.reauth.ms": str(SESSION_MS),
         f"{open_to_all}.{scram}": f"{_MODULES}.scram.ScramLoginModule required;",
         f"{login}.plain.sasl.jaas.config": (
             f'{_MODULES}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'

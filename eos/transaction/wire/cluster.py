@@ -90,13 +90,15 @@ class Cluster:
 
     def ask_any(self, make: Callable[[], Any], deadline: Deadline) -> Any:
         """Asks one broker after the other until one answers."""
-        cause = "the time was up"
+        cause = ""
         for _ in tries(deadline):
             node = self._any()
             try:
                 return self._connections.call(node, make(), self._turn_deadline(deadline))
             except NoAnswerError as lost:
-                cause = lost.message
+                # One that the deadline cut off only says so: what failed before says more.
+                if not cause or not deadline.has_passed:
+                    cause = lost.message
                 with self._lock:
                     self._turn += 1
         raise UnavailableError(
