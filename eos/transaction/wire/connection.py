@@ -30,7 +30,9 @@ from eos.transaction.wire.refusal import refusal, words_of
 
 Node = int | str  # a broker's id, or "bootstrap-<n>"
 
-_CONNECT_MS = 10_000
+# With login. Shorter than a request: whoever did not answer one is asked once more by a new
+# connection, if the cluster has not missed it yet.
+_CONNECT_MS = 5_000
 _CLOSE_MS = 5_000
 _PAUSE_STEP_S = 0.01
 _FLUSH_STEP_S = 0.001
