@@ -8,6 +8,7 @@ without the JVM: that is faster than Py4J, and a command line tool needs no Spar
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -153,4 +154,9 @@ def _as_os_errors() -> Iterator[None]:
     except Py4JJavaError as error:
         java = error.java_exception
         kind = _KINDS.get(str(java.getClass().getSimpleName()), OSError)
-        raise kind(str(java.toString())) from error
+        raise kind(_short(str(java.toString()))) from error
+
+
+def _short(words: str) -> str:
+    """What S3A says repeats itself, and names classes with their packages."""
+    return re.sub(r"\b(?:[a-z]\w*\.)+(?=[A-Z]\w*Exception\b)", "", words)[:500]

@@ -7,9 +7,11 @@ Spark to `startingOffsets`), `offsets/<N>` (where batch N ends) and `commits/<N>
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from eos.deadline import Deadline
 from eos.errors import PromiseBrokenError, UnavailableError
 from eos.read.files import Files
 from eos.transaction.port import TopicPartition
@@ -60,7 +62,7 @@ class Checkpoint:
 
     def has_state(self) -> bool:
         """Whether the query's plan had an operator with state."""
-        return bool(self._files.names(f"{self.location}/state"))
+        return bool(listed(self._files, f"{self.location}/state"))
 
     def ends(self, batch_id: int) -> Offsets:
         return parse_ends(*self._text(f"offsets/{batch_id}"))
@@ -93,7 +95,7 @@ class Checkpoint:
             self.ranges(planned)
 
     def _last(self, log: str) -> int | None:
-        names = self._files.names(f"{self.location}/{log}")
+        names = listed(self._files, f"{self.location}/{log}")
         return max((int(name) for name in names if name.isdigit()), default=None)
 
     def _text(self, name: str) -> tuple[str, str]:
@@ -116,6 +118,54 @@ class Checkpoint:
             ) from error
 
 
+def listed(files: Files, folder: str) -> list[str]:
+    """What is in it; nothing if it is absent. A store that refuses or can't be reached is neither:
+    a checkpoint that is there would pass for a lost one."""
+    try:
+        return files.names(folder)
+    except OSError as error:
+        is_refused = isinstance(error, PermissionError)
+        raise UnavailableError(
+            f"the checkpoint folder {folder} can't be listed ({error.strerror or error})",
+            hint="may this user, with these credentials, list, read, write and delete there?"
+            if is_refused
+            else "is its address right, does its store answer, and is its bucket there? "
+            "docs/checkpoints.md names the settings",
+            path=folder,
+        ) from error
+
+
+def require_answer(files: Files, folder: str, deadline: Deadline) -> None:
+    """Whether the store of the checkpoints answers at all, asked before a pipeline is taken.
+
+    Its client repeats by settings of its own, which may last for minutes or hours and can't be
+    interrupted. So it is asked by a thread that is given up: the process ends without it.
+    """
+    found: list[Exception | None] = []
+
+    def ask() -> None:
+        try:
+            listed(files, folder)
+            found.append(None)
+        except Exception as error:  # noqa: BLE001 - raised below
+            found.append(error)
+
+    thread = threading.Thread(target=ask, name="eos-store", daemon=True)
+    thread.start()
+    seconds = deadline.left_ms / 1000
+    thread.join(seconds)
+    if not found:
+        raise UnavailableError(
+            f"the checkpoint folder {folder} can't be listed (no answer within {seconds:.0f} s, "
+            "and the store's client still tries)",
+            hint="is its address right, and does its store answer? docs/checkpoints.md names the "
+            "settings with which its client gives up earlier, and says why",
+            path=folder,
+        )
+    if found[0] is not None:
+        raise found[0]
+
+
 def newest_with_offsets(files: Files, root: str) -> tuple[str | None, str]:
     """The newest checkpoint under `root` in which a micro-batch was planned, and the next name.
 
@@ -123,11 +173,11 @@ def newest_with_offsets(files: Files, root: str) -> tuple[str | None, str]:
     Spark would prefer that file to `startingOffsets`, so such a folder is never used again. It
     is not `offsets/0` that tells: Spark purges the oldest files.
     """
-    numbers = sorted(int(name) for name in files.names(root) if name.isdigit())
+    numbers = sorted(int(name) for name in listed(files, root) if name.isdigit())
     fresh = f"{root}/{(numbers[-1] if numbers else 0) + 1:04d}"
     for number in reversed(numbers):
         path = f"{root}/{number:04d}"
-        if any(name.isdigit() for name in files.names(f"{path}/offsets")):
+        if any(name.isdigit() for name in listed(files, f"{path}/offsets")):
             return path, fresh
     return None, fresh
 

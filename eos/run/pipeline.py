@@ -37,6 +37,7 @@ from eos.run.source import LiveSource
 from eos.run.start import (
     choose_checkpoint,
     require_new_whole,
+    require_store,
     starting_offsets,
     where_to_go_on,
     with_targets,
@@ -114,6 +115,7 @@ class _Run:
         planned = with_targets(self.planned, self.wire, parallelism, deadline)
         # Before the look: who can't run must not take the pipeline from somebody who can.
         check(planned, self._stream(planned, {}), self.bus)
+        require_store(planned, files_for(planned.names.checkpoints, self.spark), deadline)
         source = LiveSource(planned, self.wire)
         batches = self._owned(planned, source, take_over, deadline)
         with ExitStack() as stack:

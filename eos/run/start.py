@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Protocol
 
 from eos.deadline import Deadline
-from eos.errors import PromiseBrokenError, UsageError, about
+from eos.errors import PromiseBrokenError, UnavailableError, UsageError, about
 from eos.observe import events
 from eos.plan.plan import Plan
 from eos.read.files import Files
-from eos.read.offset_log import Checkpoint, newest_with_offsets
+from eos.read.offset_log import Checkpoint, newest_with_offsets, require_answer
 from eos.run.beginning import AT_REST, is_at_own_group, resolve
 from eos.run.ownership import is_ours
 from eos.run.source import LiveSource
@@ -23,6 +23,7 @@ from eos.transaction.ranges import require_same_topics
 from eos.transaction.wire import TopicInfo, Wire
 
 _EARLIEST = -2  # Spark's number for it
+STORE_TIMEOUT_MS = 60_000  # for the first answer of the store that checkpoints lie in
 
 
 class Emits(Protocol):
@@ -116,6 +117,15 @@ def require_new_whole(
                 partition=tp.partition,
                 earliest=first,
             )
+
+
+def require_store(planned: Plan, files: Files, deadline: Deadline) -> None:
+    """Before the look: who can't reach the checkpoints must not fence somebody who can."""
+    soon = Deadline.after_ms(deadline.at_most_ms(STORE_TIMEOUT_MS))
+    try:
+        require_answer(files, planned.names.checkpoints, soon)
+    except UnavailableError as error:
+        raise about(planned.names.pipeline, error) from error
 
 
 def choose_checkpoint(planned: Plan, files: Files, position: Position, *, is_new: bool) -> str:

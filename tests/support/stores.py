@@ -24,12 +24,14 @@ import boto3
 from botocore.config import Config
 
 from eos.launch.jars import HDFS, ensure
+from eos.launch.node import free_ports
 from eos.launch.process import end_with_parent
 from eos.launch.provide import provide_java
 from eos.launch.spark import find_spark
 
 START_S_MAX = 120  # a bound, not a measure
 BUCKET = "checkpoints"
+NOWHERE = "nowhere"  # nobody listens at this bucket's address
 KEY, SECRET = "some-key", "some-secret"
 
 
@@ -68,18 +70,34 @@ class S3:
         )
         self.client.create_bucket(Bucket=BUCKET)
 
-    def settings(self, bucket: str = BUCKET) -> dict[str, str]:
+    def settings(self) -> dict[str, str]:
         """What S3A is told: where the server is, and an end of trying."""
-        of = f"spark.hadoop.fs.s3a.bucket.{bucket}"
-        return {
-            f"{of}.endpoint": self.endpoint,
-            f"{of}.endpoint.region": "us-east-1",
-            f"{of}.path.style.access": "true",
-            f"{of}.access.key": KEY,
-            f"{of}.secret.key": SECRET,
-            "spark.hadoop.fs.s3a.attempts.maximum": "1",
-            "spark.hadoop.fs.s3a.retry.limit": "2",
+        told = {
+            "endpoint": self.endpoint,
+            "endpoint.region": "us-east-1",
+            "path.style.access": "true",
+            "access.key": KEY,
+            "secret.key": SECRET,
+            "attempts.maximum": "1",
+            "retry.limit": "2",
+            "retry.interval": "100ms",
+            f"bucket.{NOWHERE}.endpoint": f"http://127.0.0.1:{free_ports(1)[0]}",
         }
+        return {f"spark.hadoop.fs.s3a.{key}": value for key, value in told.items()}
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """It knows nobody while this is entered."""
+        self._allow("0")
+        try:
+            yield
+        finally:
+            self._allow("inf")
+
+    def _allow(self, requests: str) -> None:
+        url = f"{self.endpoint}/moto-api/reset-auth"
+        request = urllib.request.Request(url, requests.encode(), {"Content-Type": "text/plain"})
+        urllib.request.urlopen(request, timeout=30).close()
 
     def names(self, path: str) -> list[str]:
         found = self.client.list_objects_v2(Bucket=BUCKET, Prefix=f"{path}/").get("Contents", [])

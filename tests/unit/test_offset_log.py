@@ -1,10 +1,21 @@
 """Spark's checkpoint files, as Spark writes them; whatever is not exactly so stops the pipeline."""
 
+import threading
+
 import pytest
 
-from eos.errors import PromiseBrokenError
+from eos.deadline import Deadline
+from eos.errors import PromiseBrokenError, UnavailableError
 from eos.read.files import LocalFiles
-from eos.read.offset_log import Checkpoint, Ranges, parse_ends, parse_query_id, parse_starts
+from eos.read.offset_log import (
+    Checkpoint,
+    Ranges,
+    newest_with_offsets,
+    parse_ends,
+    parse_query_id,
+    parse_starts,
+    require_answer,
+)
 from eos.transaction.port import TopicPartition
 
 METADATA = (
@@ -100,3 +111,44 @@ def test_a_damaged_file_is_told_before_spark_reads_it(tmp_path, name, text):
     (tmp_path / name).write_text(whole[name])
     (tmp_path / "commits/1").unlink()  # planned and not done: what it reads first is new
     assert checkpoint.begun() == {TopicPartition("t", 0)}
+
+
+class Store(LocalFiles):
+    """One whose client waits, or is refused."""
+
+    def __init__(self, error: OSError | None = None) -> None:
+        self.error = error
+        self.answers = threading.Event()
+
+    def names(self, path: str) -> list[str]:
+        if self.error is not None:
+            raise self.error
+        self.answers.wait()
+        return super().names(path)
+
+
+def test_a_store_that_does_not_answer_is_given_up(tmp_path):
+    store = Store()
+    with pytest.raises(UnavailableError, match=f"{tmp_path} can't be listed .no answer") as caught:
+        require_answer(store, str(tmp_path), Deadline.after_ms(50))
+    assert "docs/checkpoints.md" in caught.value.hint
+    store.answers.set()
+    require_answer(store, str(tmp_path), Deadline.after_ms(60_000))
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [(PermissionError("403"), "these credentials"), (OSError("refused"), "does its store answer")],
+)
+def test_a_store_that_refuses_is_not_an_empty_one(tmp_path, error, hint):
+    store, checkpoint = Store(error), Checkpoint(Store(error), str(tmp_path))
+    for ask in (
+        lambda: require_answer(store, str(tmp_path), Deadline.after_ms(60_000)),
+        lambda: newest_with_offsets(store, str(tmp_path)),
+        checkpoint.planned,
+        checkpoint.committed,
+        checkpoint.has_state,
+    ):
+        with pytest.raises(UnavailableError, match="can't be listed") as caught:
+            ask()
+        assert hint in caught.value.hint
