@@ -217,7 +217,8 @@ def test_a_state_root_that_can_not_be_read_is_told(
     monkeypatch.setattr(LocalFiles, "names", refuse)
     done = pipeline.recover()
     assert (done.code, done.out) == (5, "")
-    assert done.err.startswith(f"eos: {pipeline.checkpoints}: Permission denied\n  hint: ")
+    where = f"eos: the checkpoint folder {pipeline.checkpoints} can't be listed (Permission denied)"
+    assert done.err.startswith(f"{where}\n  hint: ")
 
 
 def test_an_unreadable_one_is_set_aside(pipeline: Pipeline) -> None:
