@@ -29,7 +29,7 @@ from eos.transaction.port import Identity, TopicPartition
 from eos.transaction.receipt import Receipt
 
 STEPS, RECORDS, PARTITIONS = 400, 10, 4
-# A year of a pipeline is for patience: EOS_BENCH_ATTEMPTS=100000.
+# More with EOS_BENCH_ATTEMPTS=100000, and patience.
 ATTEMPTS = int(os.environ.get("EOS_BENCH_ATTEMPTS", "3200"))
 EVERY = 64
 
