@@ -11,6 +11,7 @@ pytest.register_assert_rewrite("support")  # before its first import: what fails
 from support.brokers import LOOKS_OFTEN, Elsewhere, Kafka  # noqa: E402 - see above
 
 from eos.launch.embedded import EmbeddedKafka  # noqa: E402
+from eos.launch.jars import BROKER_VERSIONS  # noqa: E402
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -18,8 +19,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kafka",
         default="embedded",
         metavar="HOST:PORT",
-        help="the broker of the tests with Spark: embedded (default), container, or a cluster's "
-        "address",
+        help="the broker of the tests with Spark: embedded (default), container, 3.9 (embedded, "
+        "older), or a cluster's address",
     )
 
 
@@ -30,8 +31,9 @@ def broker(
     """One real broker of the newest version for the whole session. Use your own topics."""
     chosen = request.config.getoption("kafka")
     folder = tmp_path_factory.mktemp("broker")
-    if chosen == "embedded":
-        with EmbeddedKafka(folder) as kafka:
+    if chosen in {"embedded", *BROKER_VERSIONS}:
+        version = None if chosen == "embedded" else chosen
+        with EmbeddedKafka(folder, version=version) as kafka:
             yield kafka
     elif chosen == "container":
         from support.container import kafka_in_container

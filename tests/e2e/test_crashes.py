@@ -116,11 +116,10 @@ def check_exactly_once(project: Project) -> None:
 
 
 def check_logs(project: Project) -> None:
-    target = outside.dump(project.broker, project.target)
-    markers = outside.check_log(target)
+    markers = outside.check_topic(project.broker, project.target)
     assert markers["COMMIT"] > 0
     assert markers["ABORT"] > 0
-    ledger = outside.check_log(outside.dump(project.broker, project.ledger))
+    ledger = outside.check_topic(project.broker, project.ledger)
     # One record and one marker for each: the starts, the attempts, the clean end.
     records = outside.read(project.broker.bootstrap, project.ledger)
     assert ledger["COMMIT"] == len(records)

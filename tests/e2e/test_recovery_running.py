@@ -52,7 +52,7 @@ def test_started_again_inside_the_process_after_it_failed_it_goes_on(past: Past)
     transform(past, TRANSFORM)
     past.goes_on()
     assert past.project.warm.pid == driver
-    markers = outside.check_log(outside.dump(past.project.broker, past.project.target))
+    markers = outside.check_topic(past.project.broker, past.project.target)
     assert markers["COMMIT"] > 0
 
 

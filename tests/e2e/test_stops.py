@@ -89,7 +89,7 @@ def test_a_transform_that_fails_once_is_redone_under_a_new_epoch(project: Projec
     assert "ValueError: the first evaluation fails" in done.stderr
     assert has_no_trace(done.stderr), done.stderr
     assert same(project)
-    outside.check_log(outside.dump(project.broker, project.target))
+    outside.check_topic(project.broker, project.target)
 
 
 def test_a_record_too_large_stops_with_its_coordinates_and_loses_nothing(
@@ -163,7 +163,7 @@ def test_sigterm_ends_the_run_cleanly_and_the_next_goes_on(project: Project) -> 
     first.send_signal(signal.SIGTERM)
     assert first.wait(WAIT_S_MAX) == 0, log.read_text()
     assert has_no_trace(log.read_text()), log.read_text()
-    left = outside.check_log(outside.dump(project.broker, project.target))  # nothing stays open
+    left = outside.check_topic(project.broker, project.target)  # nothing stays open
     assert left["COMMIT"] > 0
     project.declare(5_000)
     last = project.run_warm()
@@ -226,4 +226,4 @@ def test_a_second_copy_leaves_the_first_alone_or_fences_it_by_force(
         second.send_signal(signal.SIGTERM)
         code = second.wait(WAIT_S_MAX)
         assert code == 0 or met_the_first_on_the_checkpoint(second, place), second.said()
-    outside.check_log(outside.dump(project.broker, project.target))
+    outside.check_topic(project.broker, project.target)

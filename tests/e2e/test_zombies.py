@@ -105,5 +105,5 @@ def test_who_was_replaced_while_it_stood_still_ends_with_3(project: Project, poi
     assert came_out == went_in
     offsets = outside.group_offsets(bootstrap, project.group, project.source)
     assert offsets == outside.ends(bootstrap, project.source)
-    outside.check_log(outside.dump(project.broker, project.target))
-    outside.check_log(outside.dump(project.broker, project.ledger))
+    outside.check_topic(project.broker, project.target)
+    outside.check_topic(project.broker, project.ledger)

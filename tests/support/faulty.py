@@ -243,6 +243,6 @@ def check_nothing_is_open(project: Project) -> None:
     assert listed.returncode == 0, listed.stderr
     ours = [line.split() for line in listed.stdout.splitlines() if project.name in line]
     assert [words[-1] for words in ours] == ["CompleteCommit"], ours
-    markers = outside.check_log(outside.dump(project.broker, project.target))
+    markers = outside.check_topic(project.broker, project.target)
     assert markers["COMMIT"]
     assert markers["ABORT"]

@@ -193,6 +193,12 @@ def check_log(batches: Sequence[LoggedBatch], *, is_tv1: bool = False) -> dict[s
     return dict(markers)
 
 
+def check_topic(broker: Kafka, topic: str) -> dict[str, int]:
+    """`check_log` of what lies on the first node's disk."""
+    batches = dump(broker, topic)
+    return check_log(batches, is_tv1=getattr(broker.nodes[0], "version", "") == "3.9")
+
+
 def committed_attempts(bootstrap: str, ledger: str) -> int:
     """The ledger's committed attempt records."""
     return sum(
