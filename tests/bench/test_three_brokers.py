@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from bench.conftest import Figures
-from support.three import INTERNAL, NODES, Flow, Three, three_nodes
+from support.flow import Flow
+from support.three import INTERNAL, NODES, Three, three_nodes
 
 PIPELINES = 4
 # What Kafka's brokers have if nobody says: the embedded ones are told to be quicker.

@@ -11,9 +11,10 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+from support.flow import PATIENCE_S, Flow
 from support.played import At
 from support.proxy import Do
-from support.three import INTERNAL, NODES, PATIENCE_S, Flow, Three, three_nodes
+from support.three import INTERNAL, NODES, Three, three_nodes
 
 PREFIX = "three-kills"
 NUMBERS = 60  # of two partitions: three micro-batches

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from support.flow import PATIENCE_S, Flow
 from support.played import At
 from support.proxy import Do
 from support.scenes import Scene
-from support.three import NODES, PATIENCE_S, Flow, Three, three_nodes
+from support.three import NODES, Three, three_nodes
 
 from eos.errors import EosError, Recovery
 from eos.transaction import micro_batch

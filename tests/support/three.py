@@ -4,21 +4,19 @@ Replication factor 3 and min.insync.replicas=2, as `eos broker start --nodes 3` 
 brokers talk to one another directly: a rule of the proxy is for clients only.
 
     with three_nodes(folder) as three:
-        flow = three.flow("leader-dies", numbers=60, at=At("offsets:before", ...))
+        flow = three.flow(three.scenes("prefix").new(60), At("offsets:before", ...))
         ...
         three.kill(three.leader(flow.job.target))
+        three.finish([flow])
 """
 
 from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,24 +31,21 @@ from kafka.protocol.admin import AlterPartitionReassignmentsRequest, ElectLeader
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 
 from eos.deadline import Backoff, Deadline
-from eos.errors import EosError
 from eos.launch.embedded import EmbeddedKafka
 from eos.launch.node import HOST, Node, free_ports
-from eos.observe import events
 from eos.transaction.port import Profile
 from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire
 from eos.transaction.wire.cluster import Kind
 from support import outside
-from support.copy import Copy, Job
+from support.copy import Job
+from support.flow import PATIENCE_S, Flow
 from support.played import At
 from support.proxy import ANY, Do, Proxy, Rule
 from support.scenes import Scene, Scenes
 
 T, U = TypeVar("T"), TypeVar("U")
 NODES = (1, 2, 3)
-PATIENCE_S = 60  # a test that waits for longer has failed
-_STEP_S = 0.02
 # So that a dead node is missed sooner than by default: a second, where a cluster takes nine.
 _ALERT = {
     "broker.session.timeout.ms": "1500",
@@ -59,68 +54,6 @@ _ALERT = {
     "controller.quorum.election.timeout.ms": "500",
 }
 INTERNAL = ("__transaction_state", "__consumer_offsets")
-
-
-@dataclass
-class Flow:
-    """A pipeline that copies in a thread of its own, and when it committed (`marks`)."""
-
-    scene: Scene
-    crash: At | None = None
-    goes_on: bool = False  # until `finish`, instead of until its source is drained
-    told: list[events.Event] = field(default_factory=list)
-    marks: list[float] = field(default_factory=list)
-    end: Future[EosError | None] = field(default_factory=Future)
-    _changed: threading.Condition = field(default_factory=threading.Condition)
-
-    @property
-    def job(self) -> Job:
-        return self.scene.job
-
-    @property
-    def commits(self) -> int:
-        return sum(isinstance(event, events.MicroBatchCommitted) for event in self.told)
-
-    @property
-    def failed(self) -> list[str]:
-        return [event.reason for event in self.told if isinstance(event, events.AttemptFailed)]
-
-    def stall_s(self, since: float) -> float:
-        """The longest time without a commit, of those that lasted beyond that moment."""
-        return max(after - before for before, after in pairwise(self.marks) if after > since)
-
-    def run(self) -> EosError | None:
-        """From its start to its clean end, or to the error that ends it."""
-        self.marks.append(time.monotonic())
-        with Copy(self.job, self.crash, self._tell) as copy:
-            try:
-                copy.start()
-                while copy.step() or self.goes_on:
-                    time.sleep(_STEP_S)  # what a trigger does
-                copy.stop()
-            except EosError as error:
-                return error
-        return None
-
-    def finish(self) -> EosError | None:
-        """Returns when it has drained its source; the error that ended it, if one did."""
-        self.goes_on = False
-        return self.end.result(PATIENCE_S)
-
-    def wait_commits(self, count: int) -> None:
-        """Until there are as many, or it ended."""
-        with self._changed:
-            met = self._changed.wait_for(
-                lambda: self.commits >= count or self.end.done(), PATIENCE_S
-            )
-        assert met, f"{self.job.name}: {self.commits} commits, told {self.told[-3:]}"
-
-    def _tell(self, event: events.Event) -> None:
-        with self._changed:
-            self.told.append(event)
-            if isinstance(event, events.MicroBatchCommitted):
-                self.marks.append(time.monotonic())
-            self._changed.notify_all()
 
 
 class Three:
