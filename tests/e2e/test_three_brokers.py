@@ -23,8 +23,6 @@ from eos.launch.embedded import EmbeddedKafka
 PARTITIONS, RECORDS = 4, 51_000  # of a micro-batch at most: with a shuffle, so several tasks write
 FOREVER = PIPELINE.replace("available_now: true", "every: 200 ms")
 WAIT_S_MAX = 120  # a bound, not a measure
-# A minute is what Spark's source would wait for a leader that does not come back.
-WITHOUT_NODE_S_MAX = 55
 
 
 @pytest.fixture
@@ -35,9 +33,9 @@ def three(tmp_path: Path) -> Iterator[EmbeddedKafka]:
             kafka.kill(node.number)
 
 
-def until_committed(process: subprocess.Popen[str], log: Path, more: int, wait_s: int) -> None:
+def until_committed(process: subprocess.Popen[str], log: Path, more: int) -> None:
     """So many micro-batches more than there are."""
-    give_up_at, enough = time.monotonic() + wait_s, committed(log) + more
+    give_up_at, enough = time.monotonic() + WAIT_S_MAX, committed(log) + more
     while committed(log) < enough:
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < give_up_at, f"{enough} are not committed:\n{log.read_text()}"
@@ -89,15 +87,15 @@ def test_a_kill_and_restarts_cost_no_record(tmp_path: Path, three: EmbeddedKafka
         )
     with ended(process):
         with fed(project, RECORDS) as count:
-            until_committed(process, log, 2, WAIT_S_MAX)
+            until_committed(process, log, 2)
         drained(project, process)  # from here on Spark asks for ends and nothing else
         first = partitions(bootstrap, project.source)[0].leader
         three.kill(first)
         with fed(project, count[0]):
-            until_committed(process, log, 2, WITHOUT_NODE_S_MAX)
+            until_committed(process, log, 2)
             for node in (first, first % 3 + 1):
                 three.restart(node)
-                until_committed(process, log, 2, WITHOUT_NODE_S_MAX)
+                until_committed(process, log, 2)
         drained(project, process)
         process.send_signal(signal.SIGTERM)
         assert process.wait(WAIT_S_MAX) == 0, log.read_text()
