@@ -336,11 +336,19 @@ class EmbeddedKafka:
         self._minders.clear()
 
     def _wait_gone(self, node: Node, deadline: Deadline) -> None:
+        """SIGKILL can't be refused, only be slow: the kernel writes to a disk that hangs."""
+        is_killed = False
         while node.is_running:
+            if deadline.has_passed and is_killed:
+                raise UnavailableError(
+                    f"node {node.number} of the embedded broker (process {node.pids()}) does not "
+                    "end, although it was killed",
+                    hint=f"is the disk of `{self.root}` hanging? It ends when that answers",
+                )
             if deadline.has_passed:
                 node.signal("broker_pid", signal.SIGKILL)
                 node.signal("minder_pid", signal.SIGKILL)
-                deadline = Deadline.after_ms(5000)  # SIGKILL can't be refused, only be slow
+                is_killed, deadline = True, Deadline.after_ms(STOP_MS_MAX)
             time.sleep(_POLL_S)  # it may be another process's child
 
     def _node(self, number: int) -> Node:
