@@ -6,7 +6,7 @@ Each store has a server of its own, and all runs share one warm driver that know
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -127,3 +127,20 @@ def test_a_store_that_refuses_or_is_not_there_is_told_before_anybody_is_fenced(
         past.stops(where, cause, remedy=address, code=5, command="")
     with closing(Wire(KafkaSettings((past.bootstrap,)), Profile.TV2)) as wire:
         assert transaction(wire, past.project.group) == before
+
+
+@pytest.mark.parametrize("store", ["s3"], indirect=True)
+def test_a_store_that_refuses_in_the_middle_ends_the_run_and_loses_nothing(
+    past: Past, store: S3
+) -> None:
+    past.ran(1)
+    past.write_batches(1)
+    with ExitStack() as while_refused:
+        with past.paused_at("end_txn_answered:after") as run:
+            while_refused.enter_context(store.refusing())
+        assert run.wait() == 5, run.said()
+    said = run.said()
+    for words in (f"{checkpoint(past)}/commits/1", "Status Code: 403", "nothing is lost: start it"):
+        assert words in said, said
+    assert "Traceback" not in said
+    assert "micro-batch 1 skipped" in past.goes_on()
