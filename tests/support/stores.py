@@ -16,6 +16,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 from xml.etree import ElementTree as ET
@@ -127,9 +128,6 @@ class Hdfs:
     def root(self) -> str:
         return f"hdfs://{self.address}/eos"
 
-    def settings(self) -> dict[str, str]:
-        return {}
-
     def names(self, path: str) -> list[str]:
         found: list[str] = []
         for each in json.load(self._asked("GET", path, "LISTSTATUS"))["FileStatuses"]["FileStatus"]:
@@ -157,20 +155,22 @@ class Hdfs:
 
 
 @contextmanager
-def s3(folder: Path) -> Iterator[S3]:
+def s3(folder: Path) -> Iterator[Callable[[], S3]]:
+    """It is waited for when it is called."""
     log = folder / "s3.log"
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+
+    def told() -> S3 | None:
+        found = re.search(r"Running on (http\S+\d)", log.read_text(errors="replace"))
+        return S3(found[1]) if found else None
+
     with _process(command, log) as process:
-
-        def told() -> S3 | None:
-            found = re.search(r"Running on (http\S+\d)", log.read_text(errors="replace"))
-            return S3(found[1]) if found else None
-
-        yield _awaited(process, log, told)
+        yield cache(lambda: _awaited(process, log, told))
 
 
 @contextmanager
-def hdfs(folder: Path) -> Iterator[Hdfs]:
+def hdfs(folder: Path) -> Iterator[Callable[[], Hdfs]]:
+    """It is waited for when it is called."""
     log, details, settings = folder / "hdfs.log", folder / "details.json", folder / "settings.xml"
     spark = find_spark().home / "jars"
     shared = ("hadoop-client-[ar]*", "slf4j-api-*", "jcl-over-slf4j-*", "commons-*")
@@ -181,20 +181,20 @@ def hdfs(folder: Path) -> Iterator[Hdfs]:
         *("org.apache.hadoop.mapreduce.MiniHadoopClusterManager", "-nomr", "-format"),
         *("-nnport", "0", "-writeConfig", str(settings), "-writeDetails", str(details)),
     ]
+
+    def told() -> Hdfs | None:
+        try:
+            port = json.loads(details.read_text())["namenode_port"]
+            found = {
+                each.findtext("name"): each.findtext("value") or ""
+                for each in ET.parse(settings).getroot()
+            }
+        except (OSError, ValueError, ET.ParseError):
+            return None
+        return Hdfs(f"127.0.0.1:{port}", found["dfs.namenode.http-address"])
+
     with _process(command, log, folder) as process:
-
-        def told() -> Hdfs | None:
-            try:
-                port = json.loads(details.read_text())["namenode_port"]
-                found = {
-                    each.findtext("name"): each.findtext("value") or ""
-                    for each in ET.parse(settings).getroot()
-                }
-            except (OSError, ValueError, ET.ParseError):
-                return None
-            return Hdfs(f"127.0.0.1:{port}", found["dfs.namenode.http-address"])
-
-        yield _awaited(process, log, told)
+        yield cache(lambda: _awaited(process, log, told))
 
 
 @contextmanager
