@@ -26,7 +26,7 @@ FAULTS = [
 COUNT = 5 * RECORDS
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_no_two_attempts_are_mixed_in_micro_batches_of_one_task(
     broker: EmbeddedKafka, tmp_path: Path
 ) -> None:
