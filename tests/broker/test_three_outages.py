@@ -18,10 +18,12 @@ from support.scenes import Scene
 from support.three import NODES, Three, three_nodes
 
 from eos.errors import EosError, Recovery
-from eos.transaction import micro_batch
+
+pytestmark = pytest.mark.timeout(600)
 
 PREFIX = "three-outages"
 NUMBERS = 40  # of two partitions: two micro-batches
+PATIENT = {"request_timeout_ms": 1_000}
 HURRIED = {"transaction_timeout_ms": 3_000, "start_timeout_ms": 3_000, "request_timeout_ms": 1_000}
 
 
@@ -35,11 +37,6 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Three]:
 def three(nodes: Three) -> Iterator[Three]:
     yield nodes
     nodes.mend()
-
-
-@pytest.fixture(autouse=True)
-def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(micro_batch, "STEP_TIMEOUT_MS", 20_000)
 
 
 class Gate:
@@ -77,7 +74,7 @@ def again(three: Three, scene: Scene) -> Flow:
 
 def test_too_few_replicas_in_sync(three: Three) -> None:
     """A target that wants all three: with one of them dead its leader answers 19."""
-    patient = three.scenes(PREFIX).new(NUMBERS)
+    patient = three.scenes(PREFIX, **PATIENT).new(NUMBERS)
     hurried = three.scenes(PREFIX, transaction_timeout_ms=5_000).new(NUMBERS)
     gates = [Gate("begin:after") for _ in (patient, hurried)]
     flows = [
@@ -108,7 +105,7 @@ def test_two_nodes_of_three_are_down(three: Three) -> None:
     """Nobody confirms a record, and the cluster has no controller either."""
     points = ("begin:after", "ledger_record:before", "offsets:before", "end_txn_sent:before")
     gates = [Gate(point) for point in (*points, "begin:after")]
-    patient = [three.scenes(PREFIX, request_timeout_ms=1_000).new(NUMBERS) for _ in points]
+    patient = [three.scenes(PREFIX, **PATIENT).new(NUMBERS) for _ in points]
     hurried = three.scenes(PREFIX, **HURRIED).new(NUMBERS)
     new = three.scenes(PREFIX, **HURRIED).new(NUMBERS)
     flows = [
@@ -138,7 +135,7 @@ def test_a_black_hole_before_one_node(three: Three) -> None:
         three.group_coordinator,
     )
     gates = [Gate("begin:after") for _ in roles]
-    scenes = [three.scenes(PREFIX, request_timeout_ms=1_000).new(NUMBERS) for _ in roles]
+    scenes = [three.scenes(PREFIX, **PATIENT).new(NUMBERS) for _ in roles]
     flows = [three.flow(s, gate.crash) for s, gate in zip(scenes, gates, strict=True)]
     holes = []
     for flow, gate, node_of in zip(flows, gates, roles, strict=True):

@@ -14,7 +14,7 @@ from support.copy import Copy, Job
 from support.played import At
 from support.scenes import Scene
 
-PATIENCE_S = 60  # a test that waits for longer has failed
+PATIENCE_S = 300  # a test that waits for longer has failed
 _STEP_S = 0.02
 
 

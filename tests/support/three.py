@@ -33,6 +33,7 @@ from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 from eos.deadline import Backoff, Deadline
 from eos.launch.embedded import EmbeddedKafka
 from eos.launch.node import HOST, Node, free_ports
+from eos.transaction import micro_batch
 from eos.transaction.port import Profile
 from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire
@@ -45,6 +46,7 @@ from support.proxy import ANY, Do, Proxy, Rule
 from support.scenes import Scene, Scenes
 
 T, U = TypeVar("T"), TypeVar("U")
+STEP_MS, TRANSACTION_MS = 300_000, 600_000
 NODES = (1, 2, 3)
 # So that a dead node is missed sooner than by default: a second, where a cluster takes nine.
 _ALERT = {
@@ -91,7 +93,7 @@ class Three:
             bootstrap=self.bootstrap,
             replication=-1,
             profile=profile,
-            **options,
+            **{"transaction_timeout_ms": TRANSACTION_MS, **options},
         )
 
     def flow(self, scene: Scene, crash: At | None = None, *, goes_on: bool = False) -> Flow:
@@ -284,6 +286,16 @@ class Three:
 
 
 @contextmanager
+def patience() -> Iterator[None]:
+    """Pipelines wait for as long as a slow machine needs to start its brokers again."""
+    usual, micro_batch.STEP_TIMEOUT_MS = micro_batch.STEP_TIMEOUT_MS, STEP_MS
+    try:
+        yield
+    finally:
+        micro_batch.STEP_TIMEOUT_MS = usual
+
+
+@contextmanager
 def three_nodes(root: Path, config: Mapping[str, str] | None = None) -> Iterator[Three]:
     ports: dict[int, int] = {}
 
@@ -303,7 +315,7 @@ def three_nodes(root: Path, config: Mapping[str, str] | None = None) -> Iterator
             **(config or {}),
         }
 
-    with Proxy() as proxy, EmbeddedKafka(root, nodes=3, config=of) as kafka:
+    with Proxy() as proxy, patience(), EmbeddedKafka(root, nodes=3, config=of) as kafka:
         made = Three(kafka, proxy, ports)
         try:
             yield made
