@@ -13,8 +13,6 @@ from eos.launch.jars import jar_folder
 
 MAKE_S_MAX = 300  # a bound, not a measure: ten seconds of a free core
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.fixture
 def archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

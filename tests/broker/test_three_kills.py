@@ -16,8 +16,6 @@ from support.played import At
 from support.proxy import Do
 from support.three import INTERNAL, NODES, Three, three_nodes
 
-pytestmark = pytest.mark.timeout(600)
-
 PREFIX = "three-kills"
 NUMBERS = 60  # of two partitions: three micro-batches
 PROFILES = ("TV2", "TV1")

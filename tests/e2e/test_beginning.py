@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from support import outside
@@ -38,7 +37,6 @@ def commit(project: Project, group: str, **offsets: tuple[int, ...]) -> None:
     consumer.close()
 
 
-@pytest.mark.timeout(300)  # runs of a pipeline
 def test_a_pipeline_takes_over_from_another_consumer_and_reads_what_comes_under_its_pattern(
     project: Project,
 ) -> None:
@@ -79,7 +77,6 @@ def test_a_pipeline_takes_over_from_another_consumer_and_reads_what_comes_under_
     assert f"eos recover {project.name} --forget-topic {first}" in stopped.stderr
 
 
-@pytest.mark.timeout(300)  # runs of a pipeline
 def test_the_pipelines_own_group_may_be_prepared_for_its_first_start(project: Project) -> None:
     bootstrap = project.broker.bootstrap
     topic = f"{project.source}.a"
@@ -95,7 +92,6 @@ def test_the_pipelines_own_group_may_be_prepared_for_its_first_start(project: Pr
     assert values(project, project.target) == left
 
 
-@pytest.mark.timeout(300)  # runs of a pipeline
 def test_a_pattern_that_only_python_can_read_is_refused(project: Project) -> None:
     outside.create_topics(project.broker.bootstrap, 1, f"{project.source}.a")
     declare(project, "earliest", **{"[.][a-z]": "([.])(?(1)a|b)"})

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]  # a JVM of its own
+pytestmark = pytest.mark.spark
 TEXT = """
 version: 1
 name: words

@@ -7,7 +7,6 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from support import outside
 from support.project import Project
@@ -43,7 +42,6 @@ def run_to_the_end(project: Project) -> None:
     )
 
 
-@pytest.mark.timeout(600)  # may start a warm driver
 def test_files_are_read_as_written_and_the_ledger_knows_where_to_go_on_without_them(
     project: Project, tmp_path: Path
 ) -> None:
@@ -75,7 +73,6 @@ def test_files_are_read_as_written_and_the_ledger_knows_where_to_go_on_without_t
     assert parsed(fresh, newest(fresh)) == after
 
 
-@pytest.mark.timeout(600)  # may start a warm driver
 def test_a_checkpoint_whose_first_files_spark_has_purged_is_gone_on_with(
     project: Project, tmp_path: Path
 ) -> None:

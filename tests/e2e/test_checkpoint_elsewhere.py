@@ -23,9 +23,6 @@ from eos.transaction.port import Profile
 from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire
 
-pytestmark = pytest.mark.timeout(600)  # may start a warm driver
-
-
 ASIDE = "--set-checkpoint-aside"
 
 

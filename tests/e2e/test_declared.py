@@ -7,12 +7,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pytest
 from confluent_kafka import Producer
 from support import outside
 from support.project import Project
-
-pytestmark = pytest.mark.timeout(400)
 
 EXAMPLE = Path(__file__).parents[2] / "pipelines" / "orders_enriched"
 TAX = {"DE": Decimal("1.19"), "JP": Decimal("1.10")}

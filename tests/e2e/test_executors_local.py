@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from support import outside
 from support.faulty import FaultyRun, check_never_mixed, declared
 from support.project import Project
@@ -26,7 +25,6 @@ FAULTS = [
 COUNT = 5 * RECORDS
 
 
-@pytest.mark.timeout(1200)
 def test_no_two_attempts_are_mixed_in_micro_batches_of_one_task(
     broker: EmbeddedKafka, tmp_path: Path
 ) -> None:

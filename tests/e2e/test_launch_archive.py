@@ -15,7 +15,7 @@ from eos.launch.submit import Application
 
 MAKE_S_MAX = 300  # a bound, not a measure
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.spark
 
 # Says what its JVM maps, and ends as it is told.
 JOB = """\

@@ -8,8 +8,6 @@ import pytest
 from support.past import RECORDS, Past
 from support.project import Project
 
-pytestmark = pytest.mark.timeout(600)  # may start a warm driver
-
 ASIDE = "--set-checkpoint-aside"
 
 

@@ -6,8 +6,6 @@ import pytest
 from support.past import RECORDS, Past
 from support.project import Project
 
-pytestmark = pytest.mark.timeout(600)  # may start a warm driver
-
 
 @pytest.fixture
 def past(project: Project) -> Past:

@@ -9,8 +9,6 @@ import pytest
 from support.past import RECORDS, Past
 from support.project import PIPELINE, Project
 
-pytestmark = pytest.mark.timeout(600)  # may start a warm driver
-
 # Not before it has taken the pipeline: each row fails, when it is read.
 FAILING = "def passed_on(frame):\n    return frame.where('assert_true(key IS NULL) IS NULL')\n"
 

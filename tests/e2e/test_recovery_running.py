@@ -9,8 +9,6 @@ from support import outside
 from support.past import RECORDS, Past
 from support.project import TRANSFORM, Project
 
-pytestmark = pytest.mark.timeout(600)  # may start a warm driver
-
 REFUSING = """
 def passed_on(frame):
     return frame.selectExpr(

@@ -8,8 +8,6 @@ from support.project import PIPELINE, Project
 
 from eos.run import topics
 
-pytestmark = pytest.mark.timeout(600)  # may start a warm driver
-
 TWO = PIPELINE.replace("topic: {source}", "topics: [{source}.a, {source}.b]")
 PATTERN = PIPELINE.replace("topic: {source}", 'pattern: "{name}[.]in[.].*"')
 

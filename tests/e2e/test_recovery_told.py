@@ -10,8 +10,6 @@ from support import outside
 from support.past import Past
 from support.project import PIPELINE, Project
 
-pytestmark = pytest.mark.timeout(600)  # may start a warm driver
-
 ASIDE = "--set-checkpoint-aside"
 
 

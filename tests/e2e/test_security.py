@@ -19,8 +19,6 @@ from support.warm import Warm
 
 from eos.deadline import Backoff, Deadline
 
-pytestmark = pytest.mark.timeout(400)
-
 RECORDS, PARTITIONS = 600, 2
 VARIABLE = "PIPELINE_KAFKA_PASSWORD"
 # All that Spark and Kafka's client have to say, and what Spark keeps of its plans and settings.

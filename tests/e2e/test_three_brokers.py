@@ -22,7 +22,7 @@ from eos.launch.embedded import EmbeddedKafka
 
 PARTITIONS, RECORDS = 4, 51_000  # of a micro-batch at most: with a shuffle, so several tasks write
 FOREVER = PIPELINE.replace("available_now: true", "every: 200 ms")
-WAIT_S_MAX = 120  # a bound, not a measure
+WAIT_S_MAX = 600  # a bound, not a measure
 
 
 @pytest.fixture
@@ -65,7 +65,6 @@ def fed(project: Project, first: int) -> Iterator[list[int]]:
         feeding.result()
 
 
-@pytest.mark.timeout(400)
 def test_a_kill_and_restarts_cost_no_record(tmp_path: Path, three: EmbeddedKafka) -> None:
     project = Project.made(tmp_path, three)
     bootstrap = three.bootstrap

@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 
-import pytest
 from support import outside
 from support.project import Project
 from support.warm import KILLED
-
-pytestmark = pytest.mark.timeout(600)  # one of the runs takes the driver with it
 
 NAMED = """
 from helper import word

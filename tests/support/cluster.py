@@ -21,7 +21,7 @@ from eos.launch.process import end_with_parent
 from eos.launch.provide import provide_java
 
 WORKERS = 2
-WAIT_S_MAX = 120  # a bound, not a measure
+WAIT_S_MAX = 600  # a bound, not a measure
 FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 Found = TypeVar("Found")

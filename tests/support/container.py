@@ -30,7 +30,7 @@ PLACE = Path(__file__).parents[1] / "kafka"
 JAVA = ("eclipse-temurin", "17-jre")  # pulled, if it can be
 IMAGE, OWN_JAVA = "localhost/eos-kafka", "localhost/eos-java:17"
 DOCKER = Path("/var/run/docker.sock")
-WAIT_S_MAX = 60  # a bound, not a measure
+WAIT_S_MAX = 600  # a bound, not a measure
 _IDLE_S = 120  # podman's service ends by itself
 _POLL_S = 0.05
 # What podman can't raise by itself without a user session.

@@ -27,7 +27,7 @@ from eos.launch.process import end_with_parent
 from support import copy
 from support.processes import state
 
-WAIT_S_MAX = 60  # a bound, not a measure
+WAIT_S_MAX = 600  # a bound, not a measure
 _POLL_S = 0.005
 _forks = multiprocessing.get_context("forkserver")
 # What `support.copy` imports, and what pyarrow does when it is first used.

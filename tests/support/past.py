@@ -31,7 +31,7 @@ from support.project import PIPELINE, Project
 from support.warm import Run
 
 RECORDS = 8  # of a partition, in one micro-batch: even shares, so that Spark's limit is met exactly
-WAIT_S = 30
+WAIT_S = 600
 
 At = tuple[str, int]  # topic, partition
 

@@ -57,7 +57,7 @@ transform:
 sink: {{kafka: {{topic: {name}.out, create: {{partitions: 1}}}}}}
 trigger: {{available_now: true}}
 """
-WAIT_S = 30
+WAIT_S = 600
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from eos.launch.process import end_with_parent
 from eos.launch.provide import provide_java
 from eos.launch.spark import find_spark
 
-START_S_MAX = 120  # a bound, not a measure
+START_S_MAX = 600  # a bound, not a measure
 BUCKET = "checkpoints"
 NOWHERE = "nowhere"  # nobody listens at this bucket's address
 KEY, SECRET = "some-key", "some-secret"

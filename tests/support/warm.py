@@ -26,7 +26,7 @@ from eos.launch.process import LAUNCHER_LOCK, end_with_parent
 from eos.launch.provide import provide_java
 
 DRIVER = Path(__file__).with_name("warm_driver.py")
-START_S_MAX, RUN_S_MAX = 120, 240  # bounds, not measures
+START_S_MAX, RUN_S_MAX = 600, 900  # bounds, not measures
 KILLED = 128 + signal.SIGKILL
 
 
