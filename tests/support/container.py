@@ -25,13 +25,13 @@ from eos.launch.embedded import EmbeddedKafka
 from eos.launch.jars import ensure, of_broker
 from eos.launch.node import HOST, free_ports
 from eos.launch.probe import live_brokers
-from eos.launch.process import end_with_parent
 
 PLACE = Path(__file__).parents[1] / "kafka"
 JAVA = ("eclipse-temurin", "17-jre")  # pulled, if it can be
 IMAGE, OWN_JAVA = "localhost/eos-kafka", "localhost/eos-java:17"
 DOCKER = Path("/var/run/docker.sock")
 WAIT_S_MAX = 600  # a bound, not a measure
+_IDLE_S = 3600  # podman's service ends by itself, but not while tests run
 _POLL_S = 0.05
 # What podman can't raise by itself without a user session.
 _ULIMITS = (("nofile", 10_000), ("nproc", 10_000))
@@ -119,9 +119,8 @@ def _podman() -> Iterator[str]:
         # crun, podman's first choice, needs control groups that a container on its own may lack.
         runtime = ["--runtime", "runc"] if shutil.which("runc") else []
         service = subprocess.Popen(
-            ["podman", *runtime, "system", "service", "--time", "0", f"unix://{socket}"],
+            ["podman", *runtime, "system", "service", "--time", str(_IDLE_S), f"unix://{socket}"],
             stderr=subprocess.DEVNULL,
-            preexec_fn=end_with_parent,  # it would serve for ever
         )
         try:
             give_up_at = time.monotonic() + WAIT_S_MAX
