@@ -30,7 +30,7 @@ SHORT_CLOCKS = {
     "offsets.retention.check.interval.ms": "200",
 }
 RECORDS = 17  # of each partition: two micro-batches
-WAIT_S_MAX = 30
+WAIT_S_MAX = 300
 
 
 @pytest.fixture(scope="module")

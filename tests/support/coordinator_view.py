@@ -12,7 +12,7 @@ from eos.transaction.wire import Wire
 from eos.transaction.wire.cluster import Kind
 
 EXPIRED = 105  # TRANSACTIONAL_ID_NOT_FOUND
-PATIENCE_S = 30
+PATIENCE_S = 300
 
 
 class Transaction(NamedTuple):

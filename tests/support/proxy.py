@@ -24,7 +24,7 @@ from support.frames import APIS, CORRELATION, Seen, parsed, read_frame, sized
 
 ANY = "*"
 HOST = "127.0.0.1"
-PATIENCE_S = 30  # a test that waits for longer has failed
+PATIENCE_S = 300  # a test that waits for longer has failed
 
 
 class Do(Enum):

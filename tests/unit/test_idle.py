@@ -26,7 +26,7 @@ from eos.transaction import micro_batch as module
 from eos.transaction.coordinator import Coordinator
 from eos.transaction.ledger import Ledger
 
-WAIT_S_MAX = 30  # a bound, not a measure
+WAIT_S_MAX = 300  # a bound, not a measure
 DAY_MS = 86_400_000
 WEEK_MINUTES = 7 * 24 * 60
 EVERY_MS = 4
