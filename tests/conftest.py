@@ -24,6 +24,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Against another Kafka, what does not ask for it would only be the same again."""
+    if config.getoption("kafka") == "embedded":
+        return
+    asking = [item for item in items if "broker" in getattr(item, "fixturenames", ())]
+    config.hook.pytest_deselected(items=[item for item in items if item not in asking])
+    items[:] = asking
+
+
 @pytest.fixture(scope="session")
 def broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
