@@ -50,7 +50,7 @@ def broker(
         with kafka_in_container(folder) as contained:
             yield contained
     else:
-        yield Elsewhere(chosen)
+        yield Elsewhere(chosen, EmbeddedKafka(folder).tool)  # it is never started
 
 
 @pytest.fixture(scope="session")

@@ -51,9 +51,11 @@ class Projection:
 
     def catch_up(self, deadline: Deadline) -> Reached:
         """Returns when the table has all that was committed when this began."""
+        # The table first: another process may bring it up to records that came after our look at
+        # the ledger's end, and a healthy table would seem to be ahead of it.
+        found = Reached(self.table.known(self._app(deadline)))
         end = self._offset("latest", deadline)
         is_settled = end == self._offset("latest", deadline, committed=False)
-        found = Reached(self.table.known(self._app(deadline)))
         if end <= found.until:
             raise PromiseBrokenError(
                 f"{self._pipeline}: the audit table has the ledger up to offset {found.until}, "

@@ -14,7 +14,7 @@ from eos.audit.live import Live, live
 from eos.audit.look import look
 from eos.audit.table import TransactionsTable
 from eos.audit.words import Audited, as_json, lines
-from eos.cli.named import find_pipeline
+from eos.cli.named import find_pipeline, parser_of
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
 from eos.config.words import duration_ms
@@ -107,16 +107,7 @@ def _since(text: str | None) -> datetime | None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="eos audit",
-        description=_ABOUT,
-        epilog=_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("pipeline", metavar="PIPELINE", help="its file, its folder, or its name")
-    parser.add_argument("--profile", metavar="NAME|PATH", help="where it runs: conf/NAME.yaml")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser = parser_of("audit", _ABOUT, _CODES)
     parser.add_argument(
         "--since", metavar="TIME", help="a time, or so long ago; else the last 1,000 transactions"
     )

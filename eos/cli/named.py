@@ -1,7 +1,8 @@
-"""A pipeline as people name it: the path of its file, its folder, or its name."""
+"""Verbs about a pipeline, which people name by the path of its file, its folder, or its name."""
 
 from __future__ import annotations
 
+import argparse
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,6 +10,21 @@ from eos.config.load import load_pipeline
 from eos.config.model import PipelineFile
 from eos.errors import UsageError
 from eos.launch.options import project_of
+
+
+def parser_of(verb: str, about: str, codes: str) -> argparse.ArgumentParser:
+    """With what all of these verbs have: the pipeline, where it runs, and --json."""
+    parser = argparse.ArgumentParser(
+        prog=f"eos {verb}",
+        description=about,
+        epilog=codes,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("pipeline", metavar="PIPELINE", help="its file, its folder, or its name")
+    parser.add_argument("--profile", metavar="NAME|PATH", help="where it runs: conf/NAME.yaml")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    return parser
 
 
 def find_pipeline(word: str) -> PipelineFile:

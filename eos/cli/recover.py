@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
-from eos.cli.named import find_pipeline
+from eos.cli.named import find_pipeline, parser_of
 from eos.config.load import load_profile
 from eos.errors import UnavailableError
 from eos.plan.plan import Plan, plan
@@ -136,16 +136,7 @@ def _repeated(options: argparse.Namespace) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="eos recover",
-        description=_ABOUT,
-        epilog=_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("pipeline", metavar="PIPELINE", help="its file, its folder, or its name")
-    parser.add_argument("--profile", metavar="NAME|PATH", help="where it runs: conf/NAME.yaml")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser = parser_of("recover", _ABOUT, _CODES)
     parser.add_argument("--yes", action="store_true", help="do it")
     parser.add_argument("--why", default="", metavar="TEXT", help="kept in the ledger's record")
     parser.add_argument(

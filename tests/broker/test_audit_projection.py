@@ -55,6 +55,30 @@ def test_the_table_has_each_record_of_the_ledger_once(scenes, wire, location):
     assert (again.until, again.rows, again.lost) == (first.until, 0, range(0))
 
 
+def test_a_table_that_another_process_brings_further_meanwhile_is_not_ahead_of_the_ledger(
+    scenes, wire, location
+):
+    scene = ran(scenes)
+    slow, quick = (projection(scene, wire, location) for _ in range(2))
+    caught_up(slow)
+    known = slow.table.known
+
+    def overtaken(app: str) -> int:
+        """More is committed, and the other one has it already."""
+        scene.feed(20)
+        with Copy(scene.job) as copy:
+            copy.start()
+            copy.drain()
+            copy.stop()
+        caught_up(quick)
+        slow.table.known = known
+        return known(app)
+
+    slow.table.known = overtaken
+    caught_up(slow)
+    assert not check(scene, location)
+
+
 def test_an_attempt_that_was_redone_has_its_row_and_so_has_one_that_was_killed(
     scenes, wire, location
 ):

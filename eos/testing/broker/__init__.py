@@ -17,10 +17,10 @@ runs the same scripts against real ones. What it simplifies:
 
 from __future__ import annotations
 
+from eos.audit.transaction_state import TransactionState as Phase
 from eos.testing.broker.client import SimulatedPort
 from eos.testing.broker.faults import Fault, Strike
 from eos.testing.broker.log import Entry, Kind
 from eos.testing.broker.simulated import SimulatedBroker
-from eos.testing.broker.transactions import Phase
 
 __all__ = ["Entry", "Fault", "Kind", "Phase", "SimulatedBroker", "SimulatedPort", "Strike"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from eos.audit.transaction_state import TransactionState as Phase
 from eos.testing.broker.faults import Fault, Faults
 from eos.testing.broker.groups import METADATA_BYTES_MAX, OFFSET_METADATA_TOO_LARGE, Group
 from eos.testing.broker.log import (
@@ -18,7 +19,6 @@ from eos.testing.broker.log import (
 from eos.testing.broker.transactions import (
     CONCURRENT_TRANSACTIONS,
     PRODUCER_FENCED,
-    Phase,
     Transaction,
     Transactions,
 )

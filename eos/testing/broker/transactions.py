@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum
 
+from eos.audit.transaction_state import OVER, PREDECESSORS
+from eos.audit.transaction_state import TransactionState as Phase
 from eos.transaction.port import (
     NO_IDENTITY,
     Identity,
@@ -19,34 +20,7 @@ INVALID_REQUEST, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING = 42, 48, 49
 INVALID_TRANSACTION_TIMEOUT, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED = 50, 51, 90
 EPOCH_LAST = 32_766  # the last one that a client gets; one more is kept for fencing it
 NO_EPOCH = -1
-
-
-class Phase(Enum):
-    """Kafka's states of a transactional id."""
-
-    EMPTY = "Empty"
-    ONGOING = "Ongoing"
-    PREPARE_COMMIT = "PrepareCommit"
-    PREPARE_ABORT = "PrepareAbort"
-    COMPLETE_COMMIT = "CompleteCommit"
-    COMPLETE_ABORT = "CompleteAbort"
-    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
-    DEAD = "Dead"
-
-
-_REST = frozenset({Phase.EMPTY, Phase.COMPLETE_COMMIT, Phase.COMPLETE_ABORT})
 _PREPARED = frozenset({Phase.PREPARE_COMMIT, Phase.PREPARE_ABORT})
-PREDECESSORS: dict[Phase, frozenset[Phase]] = {
-    Phase.EMPTY: _REST,
-    Phase.ONGOING: _REST | {Phase.ONGOING},
-    Phase.PREPARE_COMMIT: frozenset({Phase.ONGOING}),
-    # at rest: TV2 aborts an empty transaction, to bump its epoch
-    Phase.PREPARE_ABORT: _REST | {Phase.ONGOING, Phase.PREPARE_EPOCH_FENCE},
-    Phase.COMPLETE_COMMIT: frozenset({Phase.PREPARE_COMMIT}),
-    Phase.COMPLETE_ABORT: frozenset({Phase.PREPARE_ABORT}),
-    Phase.PREPARE_EPOCH_FENCE: frozenset({Phase.ONGOING}),
-    Phase.DEAD: _REST | {Phase.DEAD},
-}
 
 
 @dataclass(slots=True)
@@ -208,7 +182,7 @@ class Transactions:
         if found.phase is Phase.ONGOING and is_current:
             phase = Phase.PREPARE_COMMIT if commit else Phase.PREPARE_ABORT
             return self._prepare(found, phase, Profile.TV2)
-        if found.phase in _REST and is_current:
+        if found.phase in OVER and is_current:
             if commit:
                 return IdentityAnswer(INVALID_TXN_STATE)
             return self._prepare(found, Phase.PREPARE_ABORT, Profile.TV2)
