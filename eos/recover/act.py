@@ -55,7 +55,7 @@ def act(planned: Plan, wire: Wire, verb: Verb, *, why: str, take_over: bool) -> 
         require_no_members(planned, source, soon())
         taken = take(planned, wire, CrashPlan.from_environment(), soon(), is_forced=take_over)
         view = View(planned, source, taken.ledger, taken.last, readable(planned))
-        with still_ours(taken.coordinator):
+        with still_ours(taken.coordinator, taken.ledger):
             change = verb(view)
         if change.after is None:
             _rename(planned, change)

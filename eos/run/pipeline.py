@@ -127,7 +127,7 @@ class _Run:
     ) -> None:
         """From the fence to the clean end."""
         files = files_for(planned.names.checkpoints, self.spark)
-        with still_ours(batches.coordinator):
+        with still_ours(batches.coordinator, batches.ledger):
             location = choose_checkpoint(planned, files, batches.position, is_new=batches.is_new)
             checkpoint = Checkpoint(files, location)
             require_new_whole(planned, source, batches.position, checkpoint, deadline)
@@ -158,7 +158,7 @@ class _Run:
     ) -> MicroBatches:
         """Rule R5: look, fence, read, decide."""
         taken = take(planned, self.wire, self.crash, deadline, is_forced=take_over)
-        with still_ours(taken.coordinator):
+        with still_ours(taken.coordinator, taken.ledger):
             position = where_to_go_on(planned, source, taken.last, self.bus, deadline)
         return taken.batches(position, source, self.bus)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eos.deadline import Deadline
-from eos.errors import EosError, FencedError, PromiseBrokenError
+from eos.errors import EosError, FencedError, PromiseBrokenError, Recovery
 from eos.faults import Dies, Points
 from eos.observe.bus import Bus
 from eos.plan.plan import BROKERS_CHOICE, Plan
@@ -16,7 +16,7 @@ from eos.run.ownership import owner, require_free
 from eos.run.source import LiveSource
 from eos.transaction.coordinator import Coordinator
 from eos.transaction.ledger import Ledger
-from eos.transaction.ledger_record import Position, Record
+from eos.transaction.ledger_record import Position, Record, stamped
 from eos.transaction.micro_batch import STEP_TIMEOUT_MS, MicroBatches
 from eos.transaction.port import NO_IDENTITY, Identity
 from eos.transaction.wire import Wire
@@ -75,7 +75,7 @@ def take(planned: Plan, wire: Wire, crash: Dies, deadline: Deadline, *, is_force
     left_open = _left_open(wire, names.transactional_id)
     coordinator.fence(deadline)
     wire.agree_on_profile(deadline)
-    with still_ours(coordinator):
+    with still_ours(coordinator, ledger):
         last = ledger.read_last(deadline)
     return Taken(planned, ledger, coordinator, points, last, left_open)
 
@@ -90,25 +90,37 @@ def _left_open(wire: Wire, transactional_id: str) -> Identity | None:
 
 
 @contextmanager
-def still_ours(coordinator: Coordinator) -> Iterator[None]:
+def still_ours(coordinator: Coordinator, ledger: Ledger) -> Iterator[None]:
     """Around what compares ledger, group and checkpoint after our fence.
 
     They agree as long as nobody moves them. But another copy may fence us between two looks, and
     commit: then the group is ahead of the ledger that we read, or our empty ledger has a
-    checkpoint. That is no broken promise, and nothing is to be recovered: we were replaced.
+    checkpoint. That is no broken promise, and nothing is to be recovered: we were replaced. Nor is
+    it one if a stale leader showed us a ledger that ends too soon: then we start again.
     """
     try:
         yield
     except PromiseBrokenError as broken:
         deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
         try:
-            coordinator.begin(deadline)
-            coordinator.abort(deadline)  # an empty attempt: only an owner may end it
-        except FencedError as fenced:
-            raise fenced from broken
-        except EosError:
-            pass  # what was found tells more
+            _attempt_in_vain(coordinator, ledger, deadline)
+        except EosError as told:
+            is_stale = told.fields.get("case") == "ledger_stale"
+            if is_stale or told.recovery is Recovery.FENCED:
+                raise told from broken
+            # else what was found tells more
         raise
+
+
+def _attempt_in_vain(coordinator: Coordinator, ledger: Ledger, deadline: Deadline) -> None:
+    """Only an owner may write a record and abort it, and where it lands is the ledger's end."""
+    identity = coordinator.begin(deadline)
+    try:
+        record = ledger.record("start", Position(ends={}, topic_ids={}))
+        written = coordinator.produce({ledger.partition: stamped(record, identity)}, deadline)
+        ledger.require_follows(written[ledger.partition], deadline)
+    finally:
+        coordinator.abort(deadline)
 
 
 def ledger_of(planned: Plan, wire: Wire) -> Ledger:

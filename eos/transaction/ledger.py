@@ -3,6 +3,13 @@
 It is the truth about what is committed (rule R4). Group offsets can't be: a plain OffsetCommit
 between ours and the end of the transaction wins, and they expire. Spark's checkpoint can't be
 either: its commit log is written after EndTxn, so a crash in between leaves it one behind.
+
+Kafka's reads are not linearizable: a broker that stood still while another became leader (a paused
+machine, a long collection) leads on in its own eyes when it wakes, for the moments until it hears
+the news, and tells an end of the ledger that is long past. Whoever believed it would run again what
+is committed. A write can't be taken in like that, since with acks=all a stale leader has nobody who
+confirms. So each record that we write must follow what we read (`require_follows`), and the first
+one of a process is its start record, before any micro-batch.
 """
 
 from __future__ import annotations
@@ -13,7 +20,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from eos.deadline import Backoff, Deadline
-from eos.errors import EosError, PromiseBrokenError
+from eos.errors import EosError, PromiseBrokenError, UnavailableError
 from eos.transaction.ledger_record import Attempt, Kind, Position, Record, decoded, encoded
 from eos.transaction.port import TopicPartition
 from eos.transaction.wire import Wire
@@ -23,6 +30,7 @@ from eos.transaction.wire import Wire
 _LOOK_BACK_FIRST, _LOOK_BACK_MAX = 256, 4096
 _LAST_MOMENTS_MS = 200
 _ASK_MS = 2_000
+_RECORD_AND_MARKER = 2  # what each of our transactions leaves on the ledger
 _TRIM_SHARE = 0.1  # of what is kept: less is not worth a request
 _MESSAGE_BYTES_MAX = 8 * 1024 * 1024
 CONFIG = {
@@ -41,6 +49,7 @@ class Ledger:
         self.partition = TopicPartition(topic, 0)
         self._pipeline = pipeline
         self._owner = dict(owner)
+        self._end: int | None = None  # since our fence: as it was read, or as we wrote it
 
     def ensure_topic(self, replication: int, deadline: Deadline) -> None:
         """Creates the topic, or refuses one that could forget."""
@@ -93,6 +102,31 @@ class Ledger:
     ) -> bytes:
         return encoded(self._pipeline, self._owner, kind, position, attempt, note, failed)
 
+    def require_follows(self, offset: int, deadline: Deadline) -> None:
+        """Our record was acknowledged at `offset`, in a transaction that is still open. Raises if
+        that is not where the ledger ended, control records and aborted ones aside: then what we
+        took for its last record is not the last, or is gone."""
+        end, self._end = self._end, offset + _RECORD_AND_MARKER
+        if end is None or offset == end:
+            return
+        if offset < end:
+            raise self._lost(offset, end)
+        missed = self._wire.read_records(
+            self.partition, end, offset, committed=True, deadline=deadline
+        )
+        if missed:
+            raise UnavailableError(
+                f"{self._pipeline}: the ledger {self.partition.topic!r} has {len(missed)} records "
+                f"from offset {missed[0].offset} on that its leader did not show when it was "
+                f"read: it ended at {end} then",
+                hint="a broker that stood still takes itself for leader for a moment. Nothing was "
+                "written: start again, which reads them. If it repeats, somebody else writes to "
+                "this topic",
+                case="ledger_stale",
+                topic=self.partition.topic,
+                offset=missed[0].offset,
+            )
+
     def trim(self, keep: int, deadline: Deadline, needed_from: int | None = None) -> bool:
         """Forgets all but the last `keep` records, once there are some more than that. The last
         committed one always stays, and what is `needed_from` this offset on. Returns whether
@@ -127,12 +161,18 @@ class Ledger:
         while True:
             committed = self._offset("latest", committed=True, deadline=deadline)
             written = self._offset("latest", committed=False, deadline=deadline)
-            if committed == written:
+            known = self._end or 0
+            if committed == written >= known:
+                self._end = written
                 return self._offset("earliest", committed=False, deadline=deadline), written
+            if written < known:  # whoever says so may not lead any more
+                self._wire.refresh_metadata([self.partition.topic], deadline)
             backoff.sleep(deadline)
             # Not in its last moments: a question that has no time to be answered would put "no
             # answer" in the place of what is known.
             if deadline.left_ms <= _LAST_MOMENTS_MS:
+                if written < known:
+                    raise self._lost(written, known)
                 raise PromiseBrokenError(
                     f"{self._pipeline}: a transaction is open on the ledger "
                     f"{self.partition.topic!r} from offset {committed} on, after this pipeline "
@@ -141,6 +181,17 @@ class Ledger:
                     "`kafka-transactions.sh abort` its transaction, and start again",
                     case="ledger_open",
                 )
+
+    def _lost(self, offset: int, end: int) -> PromiseBrokenError:
+        return PromiseBrokenError(
+            f"{self._pipeline}: the ledger {self.partition.topic!r} ends at offset {offset}, but "
+            f"it ended at {end} before: records that Kafka had acknowledged are gone",
+            hint="did an unclean leader election lose them, or was the topic deleted and created "
+            f"again? `eos recover {self._pipeline}` shows what is left to go on from",
+            case="ledger_cut",
+            topic=self.partition.topic,
+            offset=offset,
+        )
 
     def _who(self, offset: int) -> str:
         """Which producer holds the ledger open, as far as its leader tells."""

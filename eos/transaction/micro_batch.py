@@ -265,7 +265,9 @@ class MicroBatches:
         reached = self.points.reached
         reached("ledger_record:before")
         deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
-        self.coordinator.produce({self.ledger.partition: stamped(record, identity)}, deadline)
+        at = self.ledger.partition
+        written = self.coordinator.produce({at: stamped(record, identity)}, deadline)
+        self.ledger.require_follows(written[at], deadline)
         reached("ledger_record:after")
         marks.append(time.monotonic())
 

@@ -160,6 +160,8 @@ def test_a_node_that_answers_nobody(three: Three) -> None:
     for flow in flows:
         flow.wait_commits(2)
     three.wake(3)
+    assert [flow.finish() for flow in flows] == [None] * len(flows)
+    three.wait_heard(3)  # before that a reader that asks it for the ends is told old ones
     three.finish(flows)
 
 

@@ -145,7 +145,7 @@ class Copy:
         source = LiveSource(planned, self.wire)
         taken = take(planned, self.wire, self.crash, deadline, is_forced=take_over)
         self.coordinator = taken.coordinator
-        with still_ours(taken.coordinator):
+        with still_ours(taken.coordinator, taken.ledger):
             position = where_to_go_on(planned, source, taken.last, self.told, deadline)
         self.batches = taken.batches(position, source, self.told)
         self.folder = Folder(self.job.folder, position)

@@ -29,6 +29,7 @@ from confluent_kafka.admin import (
 )
 from kafka.protocol.admin import AlterPartitionReassignmentsRequest, ElectLeadersRequest
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
+from kafka.protocol.metadata import MetadataRequest
 
 from eos.deadline import Backoff, Deadline
 from eos.launch.embedded import EmbeddedKafka
@@ -168,7 +169,30 @@ class Three:
         self.kafka.nodes[number - 1].signal("broker_pid", signal.SIGSTOP)
 
     def wake(self, number: int) -> None:
+        """Returns at once: for a moment the node leads what it led, in its own eyes, and tells
+        whoever asks it what was then."""
         self.kafka.nodes[number - 1].signal("broker_pid", signal.SIGCONT)
+
+    def wait_heard(self, number: int) -> None:
+        """Until a node that woke knows of every leader that was elected meanwhile."""
+        deadline, backoff = _soon(), Backoff()
+        other = next(node for node in NODES if node != number)
+        while True:
+            now, told = self._epochs_told_by(other), self._epochs_told_by(number)
+            if now and all(told.get(at, -1) >= epoch for at, epoch in now.items()):
+                return
+            assert not deadline.has_passed, f"node {number} knows old leaders only"
+            backoff.sleep(deadline)
+
+    def _epochs_told_by(self, number: int) -> Mapping[tuple[str, int], int]:
+        request = MetadataRequest(version=12, topics=None, allow_auto_topic_creation=False)
+        answer = self.wire._cluster.try_once(number, request, _soon())
+        topics = [] if answer is None else answer.topics
+        return {
+            (topic.name, one.partition_index): one.leader_epoch
+            for topic in topics
+            for one in topic.partitions
+        }
 
     def black_hole(self, job: Job, number: int) -> list[Rule]:
         """Swallows all that this pipeline sends to the node. Everybody else reaches it."""

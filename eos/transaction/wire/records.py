@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from kafka.protocol.consumer.fetch import FetchRequest
 from kafka.record import MemoryRecords
 
 from eos.deadline import Deadline
@@ -13,11 +12,8 @@ from eos.errors import UnavailableError
 from eos.transaction.outcomes import name_of
 from eos.transaction.port import TopicPartition
 from eos.transaction.wire.cluster import LAST_MOMENTS_MS, Cluster
+from eos.transaction.wire.fetch import RETRIED, fetch_once
 from eos.transaction.wire.refusal import refused
-
-_FETCH_BYTES_MAX = 4 * 1024 * 1024
-_WAIT_MS = 500
-_RETRIED = frozenset({3, 5, 6, 7, 9, 13, 56, 74, 75, 78})
 
 
 class StoredRecord(NamedTuple):
@@ -47,14 +43,14 @@ def read_records(
     while position < offset_end:
         if deadline.has_passed:
             raise _too_late(partition, position, offset_end, error, committed)
-        result = _fetch(cluster, partition, position, committed, deadline)
+        result = fetch_once(cluster, partition, position, committed, deadline)
         if result is None:
             # Not for want of time: then what was answered before says more.
             error = None if deadline.left_ms > LAST_MOMENTS_MS else error
             cluster.pause(deadline)
             continue
         error = result.error_code
-        if error in _RETRIED:
+        if error in RETRIED:
             cluster.pause(deadline)
             continue
         if error:
@@ -87,43 +83,6 @@ def _too_late(
         hint=hint,
         offset=position,
     )
-
-
-def _fetch(
-    cluster: Cluster, partition: TopicPartition, position: int, committed: bool, deadline: Deadline
-) -> Any:
-    topic = FetchRequest.FetchTopic
-    request = FetchRequest(
-        version=12,
-        replica_id=-1,
-        max_wait_ms=deadline.at_most_ms(_WAIT_MS),
-        min_bytes=1,
-        max_bytes=_FETCH_BYTES_MAX,
-        isolation_level=int(committed),
-        topics=[
-            topic(
-                topic=partition.topic,
-                partitions=[
-                    topic.FetchPartition(
-                        partition=partition.partition,
-                        fetch_offset=position,
-                        partition_max_bytes=_FETCH_BYTES_MAX,
-                    )
-                ],
-            )
-        ],
-        forgotten_topics_data=[],
-    )
-    try:
-        leader = cluster.leaders([partition], deadline)[partition]
-    except UnavailableError:
-        return None
-    response = cluster.try_once(leader, request, deadline)
-    if response is None:
-        return None
-    if response.error_code:
-        raise refused("Fetch", response.error_code, f"{partition.topic}-{partition.partition}")
-    return response.responses[0].partitions[0]
 
 
 class _Aborted:

@@ -24,6 +24,7 @@ from eos.transaction.wire import admin, features, records, requests, transaction
 from eos.transaction.wire.admin import At
 from eos.transaction.wire.cluster import Cluster, Kind, NoCoordinatorError, TopicInfo, not_sent
 from eos.transaction.wire.connection import Connections
+from eos.transaction.wire.fetch import Fetched, fetch
 from eos.transaction.wire.pending import Pending
 from eos.transaction.wire.records import StoredRecord
 from eos.transaction.wire.requests import VERSIONS, Blob, Versions
@@ -369,3 +370,9 @@ class Wire:
         return records.read_records(
             self._cluster, partition, offset_start, offset_end, committed, deadline, records_max
         )
+
+    def fetch(
+        self, partition: TopicPartition, position: int, deadline: Deadline, bytes_max: int
+    ) -> Fetched:
+        """Committed bytes as they lie in the log, for who reads record batches by himself."""
+        return fetch(self._cluster, partition, position, deadline, bytes_max)
