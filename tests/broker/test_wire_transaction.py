@@ -84,6 +84,7 @@ def test_tv2_late_produce_of_the_last_attempt_is_refused(
     identity, tp = begin(wire, name), TopicPartition(topic, 0)
     settled(lambda: wire.produce(name, {tp: make_batch(identity, 0, b"a")}, within()))
     assert settled(lambda: wire.end_txn(name, identity, True, within())).error == 0
+    assert values(tp) == [b"a"]  # until the marker is there the broker would take it in
     straggler = wires()
     late = settled(
         lambda: straggler.produce(name, {tp: make_batch(identity, 1, b"late")}, within())
@@ -134,6 +135,7 @@ def test_tv1_commits_and_keeps_its_identity_until_the_next_init(
     }
     ended = settled(lambda: wire.end_txn(name, identity, True, within()))
     assert (ended.error, ended.identity) == (0, identity)
+    assert values(tp) == [b"a"]  # until the marker is there the broker would take it in
     late = settled(
         lambda: wires(Profile.TV1).produce(name, {tp: make_batch(identity, 1, b"late")}, within())
     )
