@@ -2,8 +2,8 @@
 
 Within one producer and partition the order of the rows is the order of arrival. First the epochs:
 the current one is a running maximum over what opens one. Then, inside an epoch, `producer_chain`.
-Only where a producer's sequences jump further than a quarter of the circle, which none does that
-counts, are its rows decided one by one.
+Only where a producer's sequences jump further than a quarter of the circle (or by 2^38, where they
+don't wrap), which none does that counts, are its rows decided one by one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import pyarrow as pa
 from eos.audit import producer_table as tables
 from eos.audit.producer_chain import Chain, Flags, Ints, applied
 from eos.audit.producer_state import (
-    EPOCHS,
     KAFKA,
     Event,
     Rules,
@@ -31,6 +30,8 @@ VERDICTS = tuple(Verdict)
 _APPENDED, _DUPLICATE, _LATE, _GAP, _FENCED, _UNKNOWN = range(6)
 # Rows at a time: what bounds the memory that is used for them.
 _ROWS_MAX = 1 << 19
+# Distances that are computed with: a row's number times eight of these fits into 64 bits.
+_FAR = 1 << 38
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,7 @@ def _decided(
 
 
 def _require_valid(rows: Events, rules: Rules) -> None:
-    limits = {"epoch": EPOCHS, "first": rules.sequences, "last": rules.sequences}
-    for name, limit in limits.items():
+    for name, limit in rules.limits.items():
         column: Ints = getattr(rows, name)
         wrong = (column < 0) | (column >= limit)
         if wrong.any():
@@ -95,8 +95,10 @@ class _Epochs:
     def of(cls, rows: Events, old: States, rules: Rules) -> _Epochs:
         group, starts = rows.group, rows.group_ends - rows.group_sizes
         zero = rows.first == 0
+        ranks, rank_max = _ranked(np.concatenate((old.epoch, rows.epoch)))
+        old_rank, rank = ranks[: len(old.epoch)], ranks[len(old.epoch) :]
         # Doubled: a state without ranges lies below the events of its own epoch.
-        before = np.where(old.is_known, 2 * old.epoch + (old.counts > 0), -1)
+        before = np.where(old.is_known, 2 * old_rank + (old.counts > 0), -1)
         is_first = np.zeros(len(group), np.bool_)
         is_first[starts] = True
         unknown_opens = rules.writes(Verdict.UNKNOWN_PRODUCER)
@@ -106,9 +108,9 @@ class _Epochs:
             zeros = np.cumsum(zero) - zero
             is_unknown = ~old.is_known[group] & (zeros == zeros[starts][group])
         opens = zero | np.where(is_unknown, unknown_opens, rules.writes(Verdict.GAP))
-        own = 2 * rows.epoch + 1
+        own = 2 * rank + 1
         # A running maximum in each group: groups lie further apart than epochs reach.
-        lift = group * (4 * EPOCHS)
+        lift = group * (2 * rank_max + 4)
         best = np.maximum(np.where(opens, own, -1), np.where(is_first, before[group], -1))
         best = np.maximum.accumulate(best + lift) - lift
         current = np.where(is_first, before[group], np.concatenate(([0], best[:-1])))
@@ -123,6 +125,16 @@ class _Epochs:
             segment=openers + group,
             initial=(openers - is_opener)[starts] + np.arange(len(starts)),
         )
+
+
+def _ranked(epochs: Ints) -> tuple[Ints, int]:
+    """Numbers in the same order, and their largest: nothing but the order matters, and epochs of 62
+    bits leave no room for a group's number."""
+    largest = int(epochs.max()) if len(epochs) else 0
+    if largest < 2**31:
+        return epochs, largest
+    ranks = np.unique(epochs, return_inverse=True)[1].astype(np.int64)
+    return ranks, int(ranks.max())
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +172,15 @@ class _Links:
         is_newest = np.concatenate((is_newest, np.zeros(len(inside), np.bool_)))[order]
         is_start = is_newest.copy()
         is_start[~is_kept] = epochs.is_opener[row[~is_kept]]
-        circle = rules.sequences
         anchors = np.zeros(int(segment[-1]) + 1 if len(segment) else 0, np.int64)
         anchors[segment[is_start]] = np.where(is_newest, last + 1, first)[is_start]
-        far = (first - anchors[segment] + circle // 2) % circle - circle // 2
-        until = far + (last - first) % circle
+        circle, far, size = rules.sequences, first - anchors[segment], last - first
+        if circle <= 2**32:  # else none wraps
+            far = (far + circle // 2) % circle - circle // 2
+            size = size % circle
+        limit = min(circle // 4, _FAR)
+        is_far = (far <= -limit) | (size < 0) | (size >= limit) | (far >= limit - size)
+        far, until = (np.clip(each, -_FAR, _FAR) for each in (far, far + size))
         chain = Chain(segment, far, until, is_kept, is_start)
         return cls(
             chain=chain,
@@ -175,7 +191,7 @@ class _Links:
             epoch=joined(old.epoch[of_state], rows.epoch[inside]),
             at_ms=joined(old.at_ms[of_state], rows.at_ms[inside]),
             run=joined(np.where(old.run[of_state] > 0, old.run[of_state], 0), 0 * inside),
-            is_far=(far <= -(circle // 4)) | (until >= circle // 4),
+            is_far=is_far,
             is_applied=applied(chain, accepts_gaps=rules.writes(Verdict.GAP)),
         )
 
@@ -186,7 +202,7 @@ class _Links:
         expected = self._ends(taken)[before]
         back = expected - self.chain.first
         size = self.chain.last - self.chain.first + 1
-        span = 4 * rules.sequences
+        span = 4 * min(rules.sequences, _FAR)
         kept = self.chain.segment[taken] * span + self.chain.first[taken]
         own = self.chain.segment * span + self.chain.first
         near = np.maximum(np.searchsorted(kept, own, side="right") - 1, 0)

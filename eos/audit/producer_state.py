@@ -20,6 +20,8 @@ from typing import NamedTuple
 
 RANGES_KEPT = 5
 SEQUENCES = 2**31
+# For numbers below 2^62 that never wrap: no two of them are half of this circle apart.
+UNWRAPPED = 2**63
 EPOCHS = 2**15
 IDLE_MS = 86_400_000  # Kafka's producer.id.expiration.ms
 
@@ -76,21 +78,29 @@ class Rules:
     ranges alone prove that something was seen.
 
     `accepts`: verdicts after which the records count as written, beside `appended`. Kafka accepts
-    an unknown producer.
+    an unknown producer. `sequences` is the size of the circle, `epochs` how many there may be.
     """
 
     ranges_max: int = RANGES_KEPT
     is_ordered: bool = True
     accepts: frozenset[Verdict] = frozenset({Verdict.UNKNOWN_PRODUCER})
     sequences: int = SEQUENCES
+    epochs: int = EPOCHS
 
     def __post_init__(self) -> None:
         odd = self.accepts - {Verdict.APPENDED, Verdict.GAP, Verdict.UNKNOWN_PRODUCER}
-        if odd or self.ranges_max < 1 or not 2 <= self.sequences <= 2**32:
+        is_circle = 2 <= self.sequences <= 2**32 or self.sequences == UNWRAPPED
+        if odd or self.ranges_max < 1 or not is_circle or not 1 <= self.epochs <= 2**62:
             raise ValueError(
                 f"no rules: accepts={sorted(each.value for each in self.accepts)}, "
-                f"ranges_max={self.ranges_max}, sequences={self.sequences}"
+                f"ranges_max={self.ranges_max}, sequences={self.sequences}, epochs={self.epochs}"
             )
+
+    @property
+    def limits(self) -> Mapping[str, int]:
+        """What the numbers of an event must be below."""
+        top = min(self.sequences, UNWRAPPED // 2)
+        return {"epoch": self.epochs, "first": top, "last": top}
 
     def writes(self, verdict: Verdict) -> bool:
         """Does the state move on?"""
@@ -153,8 +163,7 @@ def is_expired(state: State, now_ms: int, idle_ms: int = IDLE_MS) -> bool:
 
 
 def require_valid(event: Event, rules: Rules) -> None:
-    limits = {"epoch": EPOCHS, "first": rules.sequences, "last": rules.sequences}
-    for name, limit in limits.items():
+    for name, limit in rules.limits.items():
         value = getattr(event, name)
         if not 0 <= value < limit:
             raise ValueError(f"{name} is {value}: expected 0 to {limit - 1}")

@@ -79,7 +79,7 @@ def schema(producer: pa.DataType, partition: pa.DataType) -> pa.Schema:
         [
             ("producer", producer),
             ("partition", partition),
-            ("epoch", pa.int32()),
+            ("epoch", pa.int64()),
             ("first", pa.list_(pa.int64())),
             ("last", pa.list_(pa.int64())),
             ("run", pa.int64()),
@@ -132,7 +132,7 @@ def closed(states: States, keys: pa.Table, others: pa.Table) -> pa.Table:
     offsets = pa.array(np.concatenate(([0], np.cumsum(states.counts))), pa.int32())
     columns = [
         *(keys.column(name).cast(others.schema.field(name).type) for name in _KEYS),
-        pa.array(states.epoch, pa.int32()),
+        pa.array(states.epoch, pa.int64()),
         pa.ListArray.from_arrays(offsets, pa.array(states.first, pa.int64())),
         pa.ListArray.from_arrays(offsets, pa.array(states.last, pa.int64())),
         pa.array(states.run, pa.int64()),

@@ -10,7 +10,17 @@ from support.examples import examples
 
 from eos.audit import producer_batch, producer_table
 from eos.audit.producer_batch import VERDICTS, decide_all
-from eos.audit.producer_state import Event, Range, Rules, State, Verdict, after, decide, marked
+from eos.audit.producer_state import (
+    UNWRAPPED,
+    Event,
+    Range,
+    Rules,
+    State,
+    Verdict,
+    after,
+    decide,
+    marked,
+)
 
 GAP, UNKNOWN = Verdict.GAP, Verdict.UNKNOWN_PRODUCER
 CIRCLE = 2**31
@@ -163,6 +173,27 @@ def test_sequences_that_jump_around_the_circle_get_the_same_verdicts(data, circl
         st.integers(0, 1),
         st.integers(0, circle - 1),
         st.integers(1, max(1, circle // 4)),
+    )
+    found = data.draw(st.lists(st.tuples(st.integers(0, 1), st.just(0), one), max_size=20))
+    verdicts, states = one_by_one(found, given_rules)
+    decided = decide_all(table(found), rules=given_rules)
+    assert [VERDICTS[code] for code in decided.codes] == verdicts
+    assert states_of(decided.states) == states
+
+
+LARGE = st.sampled_from([0, 2**31, 2**38, 2**40, 2**61, 2**62 - 20])
+
+
+@settings(max_examples=examples(75), deadline=None)
+@given(st.data(), accepts, st.booleans())
+def test_numbers_of_64_bits_that_never_wrap_get_the_same_verdicts(data, accepted, order):
+    given_rules = Rules(2, order, accepted, UNWRAPPED, 2**62)
+    one = st.builds(
+        lambda epoch, near, far, size: Event(epoch, far + near, far + near + size - 1),
+        st.sampled_from([0, 1, 2**62 - 1]),
+        st.integers(0, 12),
+        LARGE,
+        st.integers(1, 4),
     )
     found = data.draw(st.lists(st.tuples(st.integers(0, 1), st.just(0), one), max_size=20))
     verdicts, states = one_by_one(found, given_rules)
