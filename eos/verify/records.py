@@ -1,0 +1,200 @@
+"""Records out of record batches: their keys, values and headers, and the digest of each batch.
+
+The digest is the one that a receipt chains (`encode.digest`): of what the records say, whatever the
+broker did with compression and timestamps. Where a record begins is only known from the one before
+it, so that alone is a loop, over two or three bytes a record; all else is numpy over the records of
+many record batches at once, and Arrow and C for the bytes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from eos.arrow import array_of
+from eos.encode.columns import Blobs, bytes_of, sliced
+from eos.encode.digest import digest
+from eos.encode.headers import Headers
+from eos.encode.varint import Ints
+
+_PADDING = bytes(16)  # so that a varint at the very end is read within bounds
+_VARINT_BYTES_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Of several record batches: batch n has the rows `first[n]` to `first[n + 1]`."""
+
+    keys: Blobs
+    values: Blobs
+    headers: Headers | None
+    first: Sequence[int]
+
+    def digest(self, number: int) -> int:
+        start, end = self.first[number], self.first[number + 1]
+        return digest(self.keys, self.values, self.headers, start, end)
+
+
+def digests(payloads: Sequence[bytes], counts: Sequence[int]) -> list[int | None]:
+    """Of each uncompressed record batch; None for one whose bytes are no records."""
+    rows = array("q")
+    whole: list[int] = []
+    base = 0
+    kept: list[bytes] = []
+    for number, (payload, count) in enumerate(zip(payloads, counts, strict=True)):
+        before = len(rows)
+        if count and _walk(payload, count, base, rows.append):
+            whole.append(number)
+            kept.append(payload)
+            base += len(payload)
+        else:
+            del rows[before:]
+    found: list[int | None] = [None] * len(payloads)
+    if not whole:
+        return found
+    first = np.cumsum([0, *(counts[number] for number in whole)]).tolist()
+    records = taken_apart(b"".join(kept), rows, first)
+    if records is None:
+        # One of them, perhaps: by itself each is right or wrong.
+        if len(whole) > 1:
+            for number in whole:
+                (found[number],) = digests([payloads[number]], [counts[number]])
+        return found
+    for place, number in enumerate(whole):
+        found[number] = records.digest(place)
+    return found
+
+
+def taken_apart(data: bytes, rows: array[int], first: Sequence[int]) -> Records | None:
+    """`rows`: where each record's bytes begin, behind their length, in `data`. None if a part of
+    a record does not end where the record does."""
+    view = np.frombuffer(data + _PADDING, np.uint8)
+    at = np.frombuffer(rows, np.int64)
+    ends = np.append(at[1:], len(data))  # a bit late: the next record's length comes before it
+    at = at + 1  # its attributes
+    for _ in range(2):  # the deltas of its timestamp and its offset
+        at = _past(view, at)
+    key_length, key_at = _numbers(view, at)
+    value_length, value_at = _numbers(view, _end(key_at, key_length, ends))
+    header_count, header_at = _numbers(view, _end(value_at, value_length, ends))
+    if (min(key_length.min(), value_length.min()) < -1) or header_count.min() < 0:
+        return None
+    spans = [(key_at, key_length), (value_at, value_length)]
+    if any((start + length > ends).any() for start, length in spans):
+        return None
+    keys, values = (_blobs(data, start, length) for start, length in spans)
+    headers = None
+    if (2 * header_count > ends - header_at).any():  # each has two lengths at least
+        return None
+    if header_count.any():
+        headers = _headers(data, view, header_count, header_at, ends)
+        if headers is None:
+            return None
+    return Records(keys, values, headers, first)
+
+
+def _walk(data: bytes, count: int, base: int, found: Callable[[int], None]) -> bool:
+    """Where each record's bytes begin. False: they are not so many, or do not end where they
+    should."""
+    at, size = 0, len(data)
+    try:
+        for _ in range(count):
+            length = data[at]
+            at += 1
+            if length > 0x7F:
+                byte = data[at]
+                at += 1
+                length = (length & 0x7F) | (byte & 0x7F) << 7
+                shift = 14
+                while byte > 0x7F:
+                    byte = data[at]
+                    at += 1
+                    length |= (byte & 0x7F) << shift
+                    shift += 7
+            if length & 1 or at >= size:
+                return False
+            found(base + at)
+            at += length >> 1
+    except IndexError:
+        return False
+    return at == size
+
+
+def _numbers(view: Ints, at: Ints) -> tuple[Ints, Ints]:
+    """Zigzag varints, and where what comes behind them begins."""
+    byte = view[at]
+    at = at + 1
+    value = (byte & 0x7F).astype(np.int64)
+    more = np.flatnonzero(byte > 0x7F)
+    for shift in range(7, 7 * _VARINT_BYTES_MAX, 7):
+        if not len(more):
+            break
+        byte = view[at[more]]
+        at[more] += 1
+        value[more] |= (byte & 0x7F).astype(np.int64) << shift
+        more = more[byte > 0x7F]
+    return (value >> 1) ^ -(value & 1), at
+
+
+def _past(view: Ints, at: Ints) -> Ints:
+    more = np.flatnonzero(view[at] > 0x7F)
+    at = at + 1
+    for _ in range(_VARINT_BYTES_MAX):
+        if not len(more):
+            break
+        still = view[at[more]] > 0x7F
+        at[more] += 1
+        more = more[still]
+    return at
+
+
+def _end(start: Ints, length: Ints, ends: Ints) -> Ints:
+    """Never behind the record, whatever the length says."""
+    found: Ints = np.minimum(start + np.maximum(length, 0), ends)
+    return found
+
+
+def _blobs(data: bytes, start: Ints, length: Ints) -> Blobs:
+    """These spans of `data`, one after the other."""
+    lengths = length.astype(np.int32)
+    if not len(lengths) or lengths.max() <= 0:
+        zeros = np.zeros(len(lengths) + 1, np.int32)
+        return Blobs(None, lengths, zeros, np.zeros(0, np.uint8))
+    borders = np.empty(2 * len(lengths), np.int32)
+    borders[0::2] = start
+    borders[1::2] = start + np.maximum(length, 0)
+    every = sliced(np.frombuffer(data, np.uint8), borders)  # spans, and what is between them
+    spans = every.take(array_of(np.arange(0, len(borders), 2), pa.int32()))
+    offsets, bytes_ = bytes_of(spans)
+    return Blobs(spans, lengths, offsets, bytes_)
+
+
+def _headers(data: bytes, view: Ints, count: Ints, at: Ints, ends: Ints) -> Headers | None:
+    """A step for the nth header of all records that have so many."""
+    parts: list[tuple[Ints, ...]] = []
+    row = np.flatnonzero(count)
+    at = at[row]
+    for number in range(int(count.max())):
+        key_length, key_at = _numbers(view, at)
+        value_length, value_at = _numbers(view, _end(key_at, key_length, ends[row]))
+        at = _end(value_at, value_length, ends[row])
+        if key_length.min() < 0 or value_length.min() < -1:
+            return None
+        if (key_at + key_length > ends[row]).any() or (value_at + value_length > ends[row]).any():
+            return None
+        parts.append((row, key_at, key_length, value_at, value_length))
+        left = count[row] > number + 1
+        row, at = row[left], at[left]
+        if not len(row):
+            break
+    rows, *columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.argsort(rows, kind="stable")
+    key_at, key_length, value_at, value_length = (column[order] for column in columns)
+    first = np.zeros(len(count) + 1, np.int64)
+    np.cumsum(count, out=first[1:])
+    keys, values = _blobs(data, key_at, key_length), _blobs(data, value_at, value_length)
+    return Headers(count.astype(np.int32), first, keys, values, None)
