@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import pairwise
 from typing import Any
 
 from eos.audit.transaction_state import TransactionState
@@ -48,6 +47,10 @@ class Transaction:
         return self.kind == "attempt"
 
     @property
+    def is_fenced(self) -> bool:
+        return self.error == FencedError.code
+
+    @property
     def records_out(self) -> int:
         return sum(row["records"] for row in self.targets.values())
 
@@ -62,10 +65,18 @@ class Finding:
 
 
 def transactions(rows: Iterable[Row]) -> list[Transaction]:
+    return list(each_of(rows))
+
+
+def each_of(rows: Iterable[Row]) -> Iterator[Transaction]:
     """`rows` in the order of the ledger; aborted attempts before the record that tells of them."""
-    found: list[Transaction] = []
+    found: list[Transaction] = []  # told by one record of the ledger
     known: dict[tuple[Any, ...], Transaction] = {}
     for row in rows:
+        if found and (row["ledger_id"], row["ledger_offset"]) != _record(found[0]):
+            yield from found
+            found.clear()
+            known.clear()
         key = tuple(row[name] for name in _KEY)
         topic = row["target_topic"]
         target = None if topic is None else TopicPartition(topic, row["target_partition"])
@@ -76,7 +87,11 @@ def transactions(rows: Iterable[Row]) -> list[Transaction]:
             found.append(of_row)
         if target is not None:
             of_row.targets[target] = row
-    return found
+    yield from found
+
+
+def _record(each: Transaction) -> tuple[str, int]:
+    return each.ledger_id, each.ledger_offset
 
 
 def _transaction(row: Row) -> Transaction:
@@ -120,18 +135,46 @@ class Summary:
         return self.aborted / self.committed if self.committed else float(self.aborted > 0)
 
 
-def summary(found: Sequence[Transaction]) -> Summary:
-    attempts = [each for each in found if each.is_attempt]
-    committed = [each for each in attempts if each.is_committed]
-    records = [each for each in found if each.is_committed]
-    return Summary(
-        committed=len(committed),
-        aborted=len(attempts) - len(committed),
-        records_in=sum(each.records_in for each in committed),
-        records_out=sum(each.records_out for each in committed),
-        takeovers=[after for before, after in pairwise(records) if before.writer != after.writer],
-        fenced=[each for each in found if each.error == FencedError.code],
-    )
+class Sums:
+    """A summary in the making: of transactions that are shown one at a time, oldest first."""
+
+    def __init__(self) -> None:
+        self._committed = self._aborted = self._records_in = self._records_out = 0
+        self._takeovers: list[Transaction] = []
+        self._fenced: list[Transaction] = []
+        self._last: Transaction | None = None
+
+    def add(self, each: Transaction) -> None:
+        if each.is_attempt and each.is_committed:
+            self._committed += 1
+            self._records_in += each.records_in
+            self._records_out += each.records_out
+        elif each.is_attempt:
+            self._aborted += 1
+        if each.is_fenced:
+            self._fenced.append(each)
+        if each.is_committed:
+            if self._last is not None and self._last.writer != each.writer:
+                self._takeovers.append(each)
+            self._last = each
+
+    @property
+    def so_far(self) -> Summary:
+        return Summary(
+            committed=self._committed,
+            aborted=self._aborted,
+            records_in=self._records_in,
+            records_out=self._records_out,
+            takeovers=tuple(self._takeovers),
+            fenced=tuple(self._fenced),
+        )
+
+
+def summary(found: Iterable[Transaction]) -> Summary:
+    sums = Sums()
+    for each in found:
+        sums.add(each)
+    return sums.so_far
 
 
 def ends(found: Iterable[Transaction]) -> dict[TopicPartition, int]:
@@ -143,7 +186,7 @@ def ends(found: Iterable[Transaction]) -> dict[TopicPartition, int]:
     return position
 
 
-def findings(found: Sequence[Transaction]) -> Iterator[Finding]:
+def findings(found: Iterable[Transaction]) -> Iterator[Finding]:
     """What can't be if each record came through once: each with the first place where it shows."""
     position: dict[TopicPartition, int] = {}
     written: dict[TopicPartition, int] = {}
