@@ -39,6 +39,8 @@ POINTS = (
     "end_txn_answered",
     "commit_log",
 )
+# Met only where records are refused: when the others are written, and when the refused ones are.
+POINTS_OF_SOME = ("dead_letters",)
 KINDS = ("start", "refresh", "stop", "recovery")
 MOMENTS = ("before", "after")
 VICTIMS = ("python", "jvm", "both")
@@ -69,11 +71,12 @@ class CrashPlan:
             return cls(tasks=_task_faults())
         parts = text.split(":")
         kind, dot, point = parts[0].rpartition(".")
-        known = len(parts) == 3 and point in POINTS and parts[1] in MOMENTS
+        points = (*POINTS, *POINTS_OF_SOME)
+        known = len(parts) == 3 and point in points and parts[1] in MOMENTS
         if not known or parts[2] not in VICTIMS or (dot and kind not in KINDS):
             raise UsageError(
                 f"EOS_CRASH_AT is {text!r}, which names no crash point",
-                hint=f"POINT:before|after:python|jvm|both, POINT one of {', '.join(POINTS)}",
+                hint=f"POINT:before|after:python|jvm|both, POINT one of {', '.join(points)}",
             )
         driver, jvm = os.getpid(), os.getppid()
         victims = {"python": (driver,), "jvm": (jvm,), "both": (jvm, driver)}[parts[2]]

@@ -7,8 +7,9 @@ quotes and comments, so that `'rand()'` is no function.
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 _TOKEN = re.compile(
@@ -22,6 +23,15 @@ INPUT = "input"  # what a step calls the stage before it
 _BEGINNINGS = {"select", "with", "from", "values", "table"}
 # After WITH or FROM a statement may still write.
 _WRITES = {"insert", "update", "delete", "merge"}
+
+# fmt: off
+_KEYWORDS = frozenset({
+    "all", "and", "any", "as", "between", "case", "cast", "date", "day", "distinct", "div", "else",
+    "end", "escape", "exists", "false", "from", "hour", "ilike", "in", "interval", "is", "like",
+    "minute", "month", "not", "null", "or", "regexp", "rlike", "second", "some", "then", "time",
+    "timestamp", "true", "week", "when", "year",
+})
+# fmt: on
 
 _AGAIN = "gives another value when a micro-batch is redone"
 _CLOCK = "tells the time of the attempt, which is another when a micro-batch is redone"
@@ -83,6 +93,48 @@ def not_a_query(text: str) -> str:
     if any(token.text == ";" for token in found[:-1]):
         return "expected one query, got several: each is a step of its own"
     return ""
+
+
+def not_a_condition(text: str) -> str:
+    """Why it can't be a condition on one row; empty if it can, as far as words tell."""
+    found = list(tokens(text))
+    if not found:
+        return "expected an SQL condition, such as `amount > 0`"
+    if any(token.text == ";" for token in found):
+        return "expected one SQL condition without `;`"
+    if not found[0].is_quoted and found[0].text in {"where", "select"}:
+        return f"expected an SQL condition without `{found[0].text.upper()}`, such as `amount > 0`"
+    opened: list[str] = []
+    for token in found:
+        if token.is_quoted:
+            continue
+        if token.text in "([":
+            opened.append(")" if token.text == "(" else "]")
+        elif token.text in ")]" and (not opened or opened.pop() != token.text):
+            return f"expected no `{token.text}` without its beginning in an SQL condition"
+        elif token.text in {"'", '"', "`"}:  # a whole text would have been passed over
+            return f"expected a text's end in an SQL condition: a `{token.text}` is left open"
+    return f"expected `{opened[-1]}` in an SQL condition, got its end" if opened else ""
+
+
+def misspelt(text: str, columns: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Words that stand where a column may, are none, and look like one: each with that one. What
+    resembles none is left to Spark: it may be a keyword, a type, or a name within a lambda."""
+    known = {name.lower(): name for name in columns}
+    found = list(tokens(text))
+    texts = [token.text for token in found]
+    lambdas = {texts[at] for at in range(len(texts)) if texts[at + 1 : at + 3] == ["-", ">"]}
+    for number, token in enumerate(found):
+        before = found[number - 1].text if number else ""
+        after = found[number + 1].text if number + 1 < len(found) else ""
+        is_name = token.is_quoted or token.text[0].isalpha() or token.text[0] == "_"
+        if not is_name or before in {".", "as"} or after == "(" or token.text in lambdas:
+            continue
+        if token.text in known or (token.text in _KEYWORDS and not token.is_quoted):
+            continue
+        close = difflib.get_close_matches(token.text, known, n=1, cutoff=0.75)
+        if close:
+            yield token.text, known[close[0]]
 
 
 def stripped(text: str) -> str:

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from eos import sql_text
+from eos.config.base import KAFKA_COLUMNS
 from eos.config.load import load_pipeline
+from eos.config.model import PipelineFile
 from eos.config.problems import Problem
 from eos.errors import TransformError, UsageError
 from eos.transform.functions import load
@@ -39,6 +41,7 @@ def find(path: Path) -> Iterable[Problem]:
             raise
         yield from error.fields["problems"]
         return
+    yield from _rules(pipeline)
     for number, step in enumerate(pipeline.transform):
         key = "python" if step.python else "sql"
         try:
@@ -55,6 +58,21 @@ def find(path: Path) -> Iterable[Problem]:
         for at, text in sink.expressions:
             place = pipeline.places.problem(("sink", "kafka", number, *at), "")
             yield from _unstable(Query(text, ""), place)
+
+
+def _rules(pipeline: PipelineFile) -> Iterable[Problem]:
+    """What no redo may change is an error here: the dead letters are asked for once more."""
+    columns = [*KAFKA_COLUMNS]
+    for read in (pipeline.source.key, pipeline.source.value):
+        columns += () if isinstance(read, str) else read.names
+    for number, rule in enumerate(pipeline.expect):
+        place = ("expect", number, "rule")
+        for found in sql_text.unstable(rule.rule):
+            told = f"`{found.function}` in a rule {found.reason}; a rule depends on its record only"
+            yield pipeline.places.problem(place, told)
+        for word, close in sql_text.misspelt(rule.rule, columns):
+            told = f"`{word}` is no column of the source; did you mean `{close}`?"
+            yield pipeline.places.problem(place, told)
 
 
 def _unstable(query: Query, place: Problem) -> Iterable[Problem]:

@@ -22,6 +22,7 @@ from pydantic import (
 from eos.config.audit import AuditProfile
 from eos.config.base import SettingText, Strict
 from eos.config.cases import Case
+from eos.config.refused import Rules
 from eos.config.security import Security
 from eos.config.sink import Sink
 from eos.config.source import KafkaSource, Source
@@ -33,6 +34,14 @@ if TYPE_CHECKING:
     from eos.config.problems import Places
 
 NAME_PATTERN = r"^[a-z][a-z0-9_.-]*$"
+REPLAYS = ".replay."  # stands in the names of what `eos replay` leaves in Kafka
+
+
+def _no_replay(name: str) -> str:
+    if REPLAYS in name:
+        raise ValueError(f"expected a name without `{REPLAYS}`: `eos replay` has such ones")
+    return name
+
 
 DurationMs = Annotated[
     int,
@@ -92,8 +101,9 @@ class PipelineFile(Strict):
     """`pipeline.yaml`. `path`, `folder` and `project_root` are set by the loader."""
 
     version: Literal[1]
-    name: str = Field(pattern=NAME_PATTERN, max_length=100)
+    name: Annotated[str, Field(pattern=NAME_PATTERN, max_length=100), AfterValidator(_no_replay)]
     source: Source
+    expect: Rules = ()
     transform: Steps = ()
     sink: Sink
     trigger: Trigger = Field(default_factory=_every_second)
@@ -112,6 +122,17 @@ class PipelineFile(Strict):
             how = f" matches the pattern `{source.pattern}` and" if source.pattern else ""
             raise ValueError(
                 f"expected targets other than the sources: `{loops[0]}`{how} would feed itself"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _has_somewhere_for_dead_letters(self) -> PipelineFile:
+        wanting = ["the source"] if self.source.on_error == "dead_letter" else []
+        wanting += [f"rule `{rule.name}`" for rule in self.expect if rule.on_error == "dead_letter"]
+        if wanting and self.sink.dead_letter is None:
+            raise ValueError(
+                f"expected `dead_letter: TOPIC` in the sink: {wanting[0]} says `on_error: "
+                "dead_letter`"
             )
         return self
 

@@ -17,6 +17,7 @@ from pydantic_core import CoreSchema
 
 from eos.config.base import (
     MAPPING,
+    TOPIC_PATTERN,
     WORD,
     Identifier,
     SettingText,
@@ -104,6 +105,31 @@ class KafkaSink(Strict):
         yield from ((place, text) for place, text in given.items() if isinstance(text, str))
 
 
+class DeadLetters(Strict):
+    """Where source records go that can't be taken, as they came, with the reason in headers."""
+
+    topic: Topic
+    create: CreateTopic | None = None
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "lz4"
+
+
+def _topic_as_mapping(value: object) -> object:
+    return {"topic": value} if isinstance(value, str) else value
+
+
+class _TopicOrMapping:
+    """In the JSON Schema: a topic may stand alone."""
+
+    @staticmethod
+    def __get_pydantic_json_schema__(
+        core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"anyOf": [{"type": "string", "pattern": TOPIC_PATTERN}, handler(core)]}
+
+
+DeadLetter = Annotated[DeadLetters, BeforeValidator(_topic_as_mapping), _TopicOrMapping]
+
+
 class _OneOrMany:
     """In the JSON Schema: what the list holds may stand alone."""
 
@@ -124,10 +150,11 @@ KafkaSinks = Annotated[
 
 class Sink(Strict):
     kafka: KafkaSinks
+    dead_letter: DeadLetter | None = None
 
     @model_validator(mode="after")
     def _names_a_topic_once(self) -> Sink:
-        names = [topic for sink in self.kafka for topic in sink.topic_names]
+        names = self.topic_names
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"expected each target topic once, `{twice[0]}` is named twice")
@@ -135,4 +162,6 @@ class Sink(Strict):
 
     @property
     def topic_names(self) -> tuple[str, ...]:
-        return tuple(topic for sink in self.kafka for topic in sink.topic_names)
+        """Of the rows, then of the dead letters."""
+        rows = [topic for sink in self.kafka for topic in sink.topic_names]
+        return tuple(rows if self.dead_letter is None else [*rows, self.dead_letter.topic])

@@ -17,6 +17,7 @@ from pydantic import (
 
 from eos.config import ddl
 from eos.config.base import KAFKA_COLUMNS, MAPPING, WORD, Identifier, Strict, Topic, word_or_mapping
+from eos.config.refused import Answer
 from eos.config.words import instant_ms, topic_pattern
 
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -138,12 +139,13 @@ Read = Annotated[
 
 class Source(Strict):
     """What is read, and as what. Malformed is what is no JSON, or does not fit its schema, or is
-    no UTF-8 text: with `fail` such a record ends the run, with `drop` it is left out, counted."""
+    no UTF-8 text: with `fail` such a record ends the run, with `dead_letter` it goes to that
+    topic, with `drop` it is left out, counted."""
 
     kafka: KafkaSource
     key: Read = "binary"
     value: Read = "binary"
-    on_error: Literal["fail", "drop"] = "fail"
+    on_error: Answer = "fail"
 
     @model_validator(mode="after")
     def _names_columns_once(self) -> Source:

@@ -12,7 +12,7 @@ from typing import TextIO
 
 from eos.observe import events
 
-_ALARMING = (events.AttemptFailed, events.RecordsDropped, events.Warned)
+_ALARMING = (events.AttemptFailed, events.RecordsRefused, events.Warned)
 _YELLOW, _END = "\x1b[33m", "\x1b[0m"
 
 
@@ -53,9 +53,11 @@ def line(event: events.Event) -> str | None:
                 f"warning: micro-batch {event.batch_id}, attempt {event.attempt} failed: "
                 f"{event.reason}; {then}"
             )
-        case events.RecordsDropped():
+        case events.RecordsRefused():
+            what = "malformed" if event.rule == "malformed" else f"against `{event.rule}`"
+            done = "dropped" if event.answer == "drop" else "to the dead letters"
             return (
-                f"warning: micro-batch {event.batch_id}: {event.records:,} malformed dropped, the "
+                f"warning: micro-batch {event.batch_id}: {event.records:,} {what} {done}, the "
                 f"first is {event.topic}-{event.partition} at offset {event.offset}"
             )
         case events.Stopped():

@@ -53,10 +53,15 @@ class MicroBatchCommitted(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordsDropped(Event):
-    """Of a committed micro-batch: source records that could not be read, and the first of them."""
+class RecordsRefused(Event):
+    """Of a committed micro-batch: source records that were not taken, and the first of them.
+
+    `rule` is that of the pipeline file, or `malformed`; `answer` is drop or dead_letter.
+    """
 
     batch_id: int
+    rule: str
+    answer: str
     records: int
     topic: str
     partition: int

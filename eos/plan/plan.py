@@ -6,15 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from eos.encode.codec import Codec
 from eos.encode.stage import SinkSpec
 from eos.plan.names import Names
 from eos.plan.outputs import Outputs, outputs
 from eos.plan.security import kafka_settings
-from eos.read.decode import Decode, Format
+from eos.read.decode import Decode, Format, Rule
 from eos.transaction.settings import KafkaSettings
 
 if TYPE_CHECKING:
     from eos.config.model import PipelineFile, Profile
+    from eos.config.refused import Rules
     from eos.config.security import Security
     from eos.config.source import KafkaSource, Read, Source
     from eos.transform.functions import Transform
@@ -33,6 +35,14 @@ class NewTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadLetters:
+    """Where records go that are not taken."""
+
+    topic: str
+    codec: Codec = Codec.LZ4
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One pipeline on one profile."""
 
@@ -47,6 +57,7 @@ class Plan:
     deployment: str
     decode: Decode = field(default_factory=Decode)
     outputs: Outputs = field(default_factory=lambda: Outputs({}, (), is_filtered=False))
+    dead_letters: DeadLetters | None = None
     parallelism: int = 1
     message_bytes_max: Mapping[str, int] = field(default_factory=dict)
     security: Security | None = None
@@ -61,9 +72,15 @@ class Plan:
         return self.source.topic_names
 
     @property
-    def sink_topics(self) -> tuple[str, ...]:
+    def row_topics(self) -> tuple[str, ...]:
+        """What the last step's rows go to."""
         named = [topic for sink in self.sinks for topic in (sink.topic, *sink.topics) if topic]
         return tuple(dict.fromkeys(named))
+
+    @property
+    def sink_topics(self) -> tuple[str, ...]:
+        """All that a transaction may write to, but for the ledger."""
+        return (*self.row_topics, *([self.dead_letters.topic] if self.dead_letters else []))
 
     @property
     def sink_columns(self) -> tuple[str, ...]:
@@ -89,6 +106,11 @@ def plan(
 ) -> Plan:
     """Pure: asks neither Kafka nor Spark."""
     made = outputs(pipeline.sink.kafka)
+    dead = pipeline.sink.dead_letter
+    dead_letters = DeadLetters(dead.topic, Codec[dead.compression.upper()]) if dead else None
+    creating = [(sink.topic_names, sink.create) for sink in pipeline.sink.kafka]
+    if dead is not None:
+        creating.append(((dead.topic,), dead.create))
     return Plan(
         names=Names.of(profile.names.prefix, pipeline.name, profile.state.root),
         bootstrap=bootstrap,
@@ -98,24 +120,24 @@ def plan(
         outputs=made,
         created_topics={
             topic: NewTopic(
-                sink.create.partitions,
-                sink.create.replication or BROKERS_CHOICE,
-                dict(sink.create.config),
+                create.partitions, create.replication or BROKERS_CHOICE, dict(create.config)
             )
-            for sink in pipeline.sink.kafka
-            if sink.create is not None
-            for topic in sink.topic_names
+            for topics, create in creating
+            if create is not None
+            for topic in topics
         },
         trigger_every_ms=pipeline.trigger.every_ms,
         transaction_timeout_ms=pipeline.transaction.timeout_ms,
         deployment=profile.deployment_name,
-        decode=decode(pipeline.source),
+        decode=decode(pipeline.source, pipeline.expect),
+        dead_letters=dead_letters,
         security=profile.kafka.security,
     )
 
 
-def decode(source: Source) -> Decode:
-    return Decode(_format(source.key), _format(source.value), source.on_error)
+def decode(source: Source, expect: Rules = ()) -> Decode:
+    rules = tuple(Rule(each.name, each.rule, each.on_error) for each in expect)
+    return Decode(_format(source.key), _format(source.value), source.on_error, rules)
 
 
 def _format(read: Read) -> Format:

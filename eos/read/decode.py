@@ -1,29 +1,33 @@
-"""Kafka's bytes as columns: text, or JSON by a schema.
+"""Kafka's bytes as columns: text, or JSON by a schema; and which records are taken.
 
-What can't be read is either an end of the run that names the first such record, or left out and
-counted. Both come from one look: Spark counts while it evaluates the micro-batch, and the driver
-asks before it commits. So the numbers are exact, and no record is parsed twice: the counting also
-keeps the optimizer from moving a transform's filter below the parser, where it would parse again.
+A record that can't be read, or does not meet a rule, ends the run that names the first such record,
+or goes to the dead letters, or is left out; all are counted. That comes from one look: Spark counts
+while it evaluates the micro-batch, and the driver asks before it commits. So the numbers are exact,
+and no record is parsed twice: the counting also keeps the optimizer from moving a transform's
+filter below the parser, where it would parse again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from eos.config.base import KAFKA_COLUMNS
-from eos.errors import AttemptFailedError, RecordRefusedError
+from eos.config.refused import MALFORMED, Answer
+from eos.errors import AttemptFailedError, RecordRefusedError, TransformError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _PARSED = {"key": "__eos_key", "value": "__eos_value"}
+_BYTES = {"key": "__eos_key_bytes", "value": "__eos_value_bytes"}
 _RAW = "__eos_raw"  # in a parsed struct: the text, if something of it could not be read
-_IS_MALFORMED = "__eos_malformed"
-_METRIC = "eos.malformed"
-_FIRST = f"min(CASE WHEN {_IS_MALFORMED} THEN struct(topic, partition, offset) END)"
-_COUNTED = (f"count_if({_IS_MALFORMED}) AS records", f"{_FIRST} AS first")
+_WRONG = "__eos_wrong"  # why a record can't be read; null: it can
+_CAUSE = "__eos_cause"  # the number of what refuses a record, 0 for malformed; null: it is taken
+_METRIC = "eos.refused"
+# Of a refused record, beside Kafka's own columns: by what, and in words.
+RULE, ERROR = "__eos_rule", "__eos_error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,90 +42,194 @@ class Format:
 
 
 @dataclass(frozen=True, slots=True)
-class Malformed:
-    """Records of a micro-batch that can't be read, and the first by topic, partition, offset."""
+class Rule:
+    """An SQL condition that a record has to meet. Empty: that it can be read."""
 
+    name: str
+    condition: str
+    on_error: Answer = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Records of a micro-batch that one rule refuses, and the first by topic, partition, offset."""
+
+    rule: str
+    answer: Answer
     records: int
     topic: str = ""
     partition: int = -1
     offset: int = -1
 
 
-NONE = Malformed(0)
-
-
 @dataclass(frozen=True, slots=True)
 class Decode:
     key: Format = Format()
     value: Format = Format()
-    on_error: Literal["fail", "drop"] = "fail"
+    on_error: Answer = "fail"
+    rules: tuple[Rule, ...] = ()
 
     @property
     def is_plain(self) -> bool:
-        """Bytes stay bytes: the rows are not touched at all."""
-        return self.key.kind == self.value.kind == "binary"
+        """Every record is taken, and its bytes stay bytes: the rows are not touched at all."""
+        return self.key.kind == self.value.kind == "binary" and not self.rules
+
+    @property
+    def causes(self) -> tuple[Rule, ...]:
+        """What may refuse a record. The first that does is the one that is told."""
+        return (Rule(MALFORMED, "", self.on_error), *self.rules)
 
     def apply(self, frame: DataFrame) -> DataFrame:
-        """The rows that can be read, with their columns. Builds a plan and runs nothing."""
+        """The rows that are taken, with their columns. Builds a plan and runs nothing."""
         if self.is_plain:
             return frame
         from pyspark.sql import functions as f
 
+        judged = self._judged(frame)
+        seen = judged.observe(_METRIC, *map(f.expr, self._counted()))
+        kept = [_quoted(name) for name in judged.columns if name not in (_WRONG, _CAUSE)]
+        return seen.where(f"{_CAUSE} IS NULL").selectExpr(*kept)
+
+    def dead_letters(self, frame: DataFrame) -> DataFrame:
+        """The rows that are refused and not dropped: Kafka's columns as they came, and why."""
+        of_rows = {"key": f"{_BYTES['key']} AS key", "value": f"{_BYTES['value']} AS value"}
+        numbers = [n for n, each in enumerate(self.causes) if each.on_error == "dead_letter"]
+        named = [_text(each.name) for each in self.causes]
+        told = [_text(f"not true: {each.condition}") for each in self.causes]
+        kafkas = [of_rows.get(name, name) for name in KAFKA_COLUMNS if name in frame.columns]
+        return (
+            self._judged(frame, with_bytes=True)
+            .where(f"{_CAUSE} IN ({', '.join(map(str, numbers))})")
+            .selectExpr(
+                *kafkas,
+                f"{_nth(named)} AS {RULE}",
+                f"coalesce({_WRONG}, {_nth(told)}) AS {ERROR}",
+            )
+        )
+
+    def _judged(self, frame: DataFrame, *, with_bytes: bool = False) -> DataFrame:
+        """All rows with the columns that the first step sees, and what refuses a row."""
         formats = {"key": self.key, "value": self.value}
-        seen = self._parsed(frame).observe(_METRIC, *map(f.expr, _COUNTED))
+        parsed = [_parse(name, each) for name, each in formats.items() if each.kind == "json"]
         named = [_kept(name, formats.get(name)) for name in KAFKA_COLUMNS if name in frame.columns]
         for name, each in formats.items():
             named += _columns(name, each)
-        return seen.where(f"NOT {_IS_MALFORMED}").selectExpr(*named)
+        if with_bytes:
+            named += [f"{name} AS {as_bytes}" for name, as_bytes in _BYTES.items()]
+        wrong = [word for name, each in formats.items() for word in _wrong(name, each)]
+        named.append(f"{_case(wrong)} AS {_WRONG}")
+        read = frame.selectExpr("*", *parsed).selectExpr(*named)
+        causes = [(f"{_WRONG} IS NOT NULL", "0")]
+        for number, rule in enumerate(self.rules, 1):
+            # In lines of its own: it may end in a comment.
+            causes.append((f"NOT coalesce((\n{rule.condition}\n), false)", str(number)))
+        return self._with_cause(read, _case(causes))
 
-    def _parsed(self, frame: DataFrame) -> DataFrame:
-        formats = {"key": self.key, "value": self.value}
-        parsed = [_parse(name, each) for name, each in formats.items() if each.kind == "json"]
-        wrong = " OR ".join(_wrong(name, each) for name, each in formats.items() if _may_fail(each))
-        return frame.selectExpr("*", *parsed).selectExpr("*", f"{wrong} AS {_IS_MALFORMED}")
+    def _with_cause(self, read: DataFrame, cause: str) -> DataFrame:
+        from pyspark.errors import AnalysisException
 
-    def found(self, job: DataFrame, records_out: int, frame: DataFrame) -> Malformed:
-        """What was left out of the micro-batch `frame` that was just evaluated by `job`."""
+        try:
+            return read.selectExpr("*", f"{cause} AS {_CAUSE}")
+        except AnalysisException:
+            for rule in self.rules:  # one by one: Spark's words name no rule
+                _require_condition(read, rule)
+            raise
+
+    def _counted(self) -> Iterator[str]:
+        coordinates = "struct(topic, partition, offset)"
+        for number in range(len(self.causes)):
+            yield f"count_if({_CAUSE} = {number}) AS records_{number}"
+            yield f"min(CASE WHEN {_CAUSE} = {number} THEN {coordinates} END) AS first_{number}"
+
+    def found(self, job: DataFrame, records_out: int, frame: DataFrame) -> tuple[Refused, ...]:
+        """What was refused of the micro-batch `frame` that was just evaluated by `job`."""
         if self.is_plain:
-            return NONE
+            return ()
         # The plan that ran knows at once. An Observation would wait for a listener.
         execution: Any = job._jdf.queryExecution()  # noqa: SLF001
         metrics = execution.observedMetrics()
         if not metrics.contains(_METRIC):
             if records_out:
-                raise AttemptFailedError("Spark did not count the records that can't be read")
+                raise AttemptFailedError("Spark did not count the records that can't be taken")
             # No row came out. Spark throws away a stage that counted as soon as it sees that it
             # is empty, and its numbers with it: then the micro-batch is read again, to count.
-            return _malformed(*self._parsed(frame).selectExpr(*_COUNTED).collect()[0])
+            return self._told(self._judged(frame).selectExpr(*self._counted()).collect()[0])
         row = metrics.apply(_METRIC)
-        first = row.get(1)
-        return _malformed(int(row.getLong(0)), first and [first.get(at) for at in range(3)])
+        counted: list[Any] = []
+        for number in range(len(self.causes)):
+            first = row.get(2 * number + 1)
+            counted += [row.getLong(2 * number), first and [first.get(at) for at in range(3)]]
+        return self._told(counted)
 
-    def require_none(self, malformed: Malformed, pipeline: str) -> None:
+    def _told(self, counted: Sequence[Any]) -> tuple[Refused, ...]:
+        """Of counts and firsts, one after the other for each cause."""
+        return tuple(
+            Refused(
+                cause.name,
+                cause.on_error,
+                int(records),
+                str(first[0]),
+                int(first[1]),
+                int(first[2]),
+            )
+            for cause, records, first in zip(self.causes, counted[::2], counted[1::2], strict=True)
+            if records
+        )
+
+    def require_none(self, refused: Sequence[Refused], pipeline: str) -> None:
         """With `on_error: fail`, stops before anything of the micro-batch is committed."""
-        if self.on_error == "drop" or not malformed.records:
+        failing = [each for each in refused if each.answer == "fail"]
+        if not failing:
             return
-        where = f"{malformed.topic}-{malformed.partition} at offset {malformed.offset}"
-        more = malformed.records - 1
+        first = min(failing, key=lambda each: (each.topic, each.partition, each.offset))
+        where = f"{first.topic}-{first.partition} at offset {first.offset}"
+        more, is_rule = first.records - 1, first.rule != MALFORMED
         others = f", and {more} more of this micro-batch can't either" if more else ""
+        told = f"can't be read as the source's key and value say{others}"
+        hint = "correct the schema in the pipeline file; or say `on_error: drop` in the source, "
+        if is_rule:
+            others = f", and {more} more of this micro-batch" if more else ""
+            told = f"does not meet the rule `{first.rule}`{others}"
+            hint = "correct the rule in the pipeline file; or say `on_error: drop` beside it, "
         raise RecordRefusedError(
-            f"{pipeline}: the record {where} can't be read as the source's key and value "
-            f"say{others}; nothing of the micro-batch is committed",
-            hint="correct the schema in the pipeline file; or say `on_error: drop` in the source, "
-            "which leaves such records out and counts them",
-            source_topic=malformed.topic,
-            source_partition=malformed.partition,
-            source_offset=malformed.offset,
-            records=malformed.records,
+            f"{pipeline}: the record {where} {told}; nothing of the micro-batch is committed",
+            hint=f"{hint}which leaves such records out and counts them, or `dead_letter`, which "
+            "keeps them in a topic of their own",
+            source_topic=first.topic,
+            source_partition=first.partition,
+            source_offset=first.offset,
+            records=first.records,
+            rule=first.rule,
         )
 
 
-def _malformed(records: int, first: Sequence[Any] | None) -> Malformed:
-    return Malformed(records, str(first[0]), int(first[1]), int(first[2])) if first else NONE
+def _require_condition(read: DataFrame, rule: Rule) -> None:
+    from pyspark.errors import AnalysisException
+
+    try:
+        asked = read.selectExpr("*", f"(\n{rule.condition}\n)")  # beside columns: no aggregate
+        kind = asked.schema.fields[-1].dataType.simpleString()
+    except AnalysisException as error:
+        words = str(error).split("\n\nJVM stacktrace")[0].split(";\n")[0].strip()[:1000]
+        raise TransformError(
+            f"the rule `{rule.name}` of `expect`: {words}",
+            hint="a rule is asked of the source's columns, before the first step",
+        ) from error
+    if kind != "boolean":
+        raise TransformError(
+            f"the rule `{rule.name}` of `expect` is of type {kind}; expected a condition",
+            hint="such as `amount > 0`",
+        )
 
 
-def _may_fail(each: Format) -> bool:
-    return each.kind != "binary"
+def _nth(texts: Sequence[str]) -> str:
+    return f"element_at(array({', '.join(texts)}), {_CAUSE} + 1)"
+
+
+def _case(whens: Sequence[tuple[str, str]]) -> str:
+    if not whens:
+        return "CAST(NULL AS STRING)"
+    return f"CASE {' '.join(f'WHEN {when} THEN {then}' for when, then in whens)} END"
 
 
 def _parse(name: str, each: Format) -> str:
@@ -131,14 +239,20 @@ def _parse(name: str, each: Format) -> str:
     return f"from_json(CAST({name} AS STRING), {schema}, {options}) AS {_PARSED[name]}"
 
 
-def _wrong(name: str, each: Format) -> str:
-    """Whether bytes that are there can't be read. A null stays one: it may be a tombstone."""
-    told = [f"NOT is_valid_utf8(CAST({name} AS STRING))"]
+def _wrong(name: str, each: Format) -> list[tuple[str, str]]:
+    """Conditions under which bytes that are there can't be read, each with what to say of it.
+    A null stays one: it may be a tombstone."""
+    if each.kind == "binary":
+        return []
+    told = [(f"NOT is_valid_utf8(CAST({name} AS STRING))", f"the {name} is no UTF-8 text")]
     if each.kind == "json":
         parsed = _PARSED[name]
-        told += [f"{parsed} IS NULL", f"{parsed}.{_RAW} IS NOT NULL"]
-        told += [f"{parsed}.{_quoted(column)} IS NULL" for column in each.required]
-    return f"({name} IS NOT NULL AND ({' OR '.join(told)}))"
+        told.append((f"{parsed} IS NULL", f"the {name} is no JSON object"))
+        told.append((f"{parsed}.{_RAW} IS NOT NULL", f"the {name} does not fit its schema"))
+        for column in each.required:
+            absent = f"the {name} lacks the column `{column}`, which is NOT NULL"
+            told.append((f"{parsed}.{_quoted(column)} IS NULL", absent))
+    return [(f"{name} IS NOT NULL AND {when}", _text(words)) for when, words in told]
 
 
 def _kept(name: str, each: Format | None) -> str:

@@ -10,7 +10,9 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from eos.errors import EosError
+from eos.run import dead_letters
 from eos.run.columns import sink_columns
+from eos.run.rules import require_lasting
 from eos.transform.check import check_stateless
 from eos.transform.functions import apply
 from eos.transform.unstable import unstable
@@ -64,6 +66,7 @@ def check(spark: SparkSession, plan: Plan) -> tuple[str, ...]:
     check_stateless(rows)
     out = sink_columns(rows, plan)
     check_stateless(out)
+    require_lasting(plan, stream)
     return unstable(out)
 
 
@@ -112,11 +115,16 @@ def _written(plan: Plan, frame: DataFrame) -> Iterator[dict[str, Any]]:
     """What each sink would write, but for the partition."""
     job = sink_columns(apply(plan.decode.apply(frame), plan.transforms), plan)
     rows = [row.asDict() for row in job.collect()]
-    plan.decode.require_none(plan.decode.found(job, len(rows), frame), plan.names.pipeline)
+    refused = plan.decode.found(job, len(rows), frame)
+    plan.decode.require_none(refused, plan.names.pipeline)
     for sink in plan.sinks:
         for row in rows:
             if sink.where_column is None or row[sink.where_column]:
                 yield _record(sink, row)
+    if plan.dead_letters is not None and dead_letters.are_among(refused):
+        sink = dead_letters.sink(plan.dead_letters.topic, plan.dead_letters.codec)
+        for each in dead_letters.columns(frame, plan, 1).collect():
+            yield _record(sink, each.asDict())
 
 
 def _record(sink: SinkSpec, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eos.deadline import Deadline
-from eos.encode.stage import SPARK_SCHEMA, EncodeStage
+from eos.encode.stage import SPARK_SCHEMA, EncodeStage, SinkSpec
 from eos.encode.targets import Targets
-from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, about, crossed
+from eos.errors import (
+    AttemptFailedError,
+    EosError,
+    PromiseBrokenError,
+    UnavailableError,
+    about,
+    crossed,
+)
 from eos.faults import CrashPlan
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.plan.plan import Plan
-from eos.read.decode import NONE
+from eos.read.decode import Refused
 from eos.read.offset_log import Checkpoint, Ranges
+from eos.read.spark_plan import require_planned
+from eos.run import dead_letters
 from eos.run.audit import NO_AUDIT, Audit
 from eos.run.columns import sink_columns
 from eos.run.refusal import source_refusal
+from eos.run.rules import require_lasting
 from eos.run.session import ARROW_BYTES_MAX
 from eos.run.source import LiveSource
 from eos.run.tasks import EncodeAndWriteTask, EncodeTask, WriteStage, WriteTask
@@ -37,7 +48,7 @@ from eos.transform.functions import apply
 from eos.transform.unstable import unstable
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 # A micro-batch that its offsets bound to fewer records than this runs as one task, without a
 # shuffle: below it a second task costs more time than it saves.
@@ -63,6 +74,7 @@ def check(plan: Plan, stream: DataFrame, bus: Bus) -> None:
     out = sink_columns(rows, plan)
     if plan.outputs.columns:
         check_stateless(out)  # the sinks' own expressions
+    require_lasting(plan, stream)
     found = unstable(out)
     if found:
         bus.emit(
@@ -77,6 +89,16 @@ def transformed(plan: Plan, frame: DataFrame) -> DataFrame:
     return apply(plan.decode.apply(frame), plan.transforms)
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What the jobs of one attempt have in common."""
+
+    batch_id: int
+    ranges: Ranges
+    identity: Identity
+    writers_deadline: Deadline
+
+
 class PipelineQuery:
     """Called by Spark for each micro-batch. Keeps the first error, since Spark keeps its text."""
 
@@ -88,30 +110,34 @@ class PipelineQuery:
         micro_batches: MicroBatches,
         source: LiveSource,
         crash: CrashPlan,
+        spark: SparkSession,
         audit: Audit = NO_AUDIT,
     ) -> None:
+        self._spark = spark  # where the query was started: each frame has a session of its own
         self._plan = plan
         self._wire = wire
         self.checkpoint = checkpoint
         self._micro_batches = micro_batches
         micro_batches.require_targets = self._require_same_targets
+        micro_batches.refused = lambda: dead_letters.counted(self._refused)
         self.source = source
         self._crash = crash
         self._audit = audit
         self._query_id = ""
         self._target_ids: dict[str, str] = {}
-        self._dropped = NONE  # of the attempt that was executed last
+        self._refused: Sequence[Refused] = ()  # by the attempt that was executed last
         self.error: Exception | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         try:
             ranges = self._ranges(batch_id)
+            self._require_planned(batch_id, ranges)
             step = Step(self._query_id, batch_id, ranges.starts, ranges.ends)
-            self._dropped = NONE
+            self._refused = ()
             self._audit.require()
             self._micro_batches.run(step, self._execution(frame, batch_id, ranges))
             self._audit.committed()
-            self._tell_dropped(batch_id)
+            self._tell_refused(batch_id)
         except Exception as error:
             self.error = self.error or error
             raise
@@ -123,20 +149,26 @@ class PipelineQuery:
         except EosError as error:
             raise about(self._plan.names.pipeline, error) from error
 
-    def _require_readable(
-        self, job: DataFrame, receipts: Sequence[Receipt], rows: DataFrame
-    ) -> None:
-        decode = self._plan.decode
-        self._dropped = decode.found(job, sum(receipt.records for receipt in receipts), rows)
-        decode.require_none(self._dropped, self._plan.names.pipeline)
+    def _require_planned(self, batch_id: int, found: Ranges) -> None:
+        name, location = self._plan.names.pipeline, self.checkpoint.location
+        try:
+            require_planned(self._spark, name, location, batch_id, found)
+        except UnavailableError:
+            self._micro_batches.require_owner()  # else a start again would fence who replaced us
+            raise
 
-    def _tell_dropped(self, batch_id: int) -> None:
-        """After the commit: what a failed attempt left out is left out again by the next."""
-        dropped = self._dropped
-        if dropped.records:
+    def _tell_refused(self, batch_id: int) -> None:
+        """After the commit: what a failed attempt refused is refused again by the next."""
+        for each in self._refused:
             self._micro_batches.bus.emit(
-                events.RecordsDropped(
-                    batch_id, dropped.records, dropped.topic, dropped.partition, dropped.offset
+                events.RecordsRefused(
+                    batch_id,
+                    each.rule,
+                    each.answer,
+                    each.records,
+                    each.topic,
+                    each.partition,
+                    each.offset,
                 )
             )
 
@@ -144,14 +176,17 @@ class PipelineQuery:
         self, frame: DataFrame, batch_id: int, ranges: Ranges
     ) -> Callable[[Identity, Ends], Sequence[Receipt]]:
         def execute(identity: Identity, floors: Ends) -> Sequence[Receipt]:
-            targets = self._targets()
+            part = _Part(batch_id, ranges, identity, self._writers_deadline())
             try:
                 rows = _above(frame, floors)
-                out = transformed(self._plan, rows)
-                job = self._job(sink_columns(out, self._plan), batch_id, ranges, targets, identity)
-                receipts = receipt.check(self._collected(job, identity), targets)
-                self._require_readable(job, receipts, rows)
-                return receipts
+                out = sink_columns(transformed(self._plan, rows), self._plan)
+                targets = self._targets(self._plan.row_topics)
+                job = self._job(out, self._plan.sinks, targets, part)
+                receipts = receipt.check(self._collected(job, part), targets)
+                count = sum(receipt.records for receipt in receipts)
+                self._refused = self._plan.decode.found(job, count, rows)
+                self._plan.decode.require_none(self._refused, self._plan.names.pipeline)
+                return (*receipts, *self._dead_letters(rows, part))
             except EosError:
                 raise
             except Exception as error:
@@ -164,41 +199,67 @@ class PipelineQuery:
 
         return execute
 
-    def _collected(self, job: DataFrame, identity: Identity) -> Sequence[Any]:
+    def _dead_letters(self, rows: DataFrame, part: _Part) -> Sequence[Receipt]:
+        """Written by a second job of the same attempt, where the first one counted some: the rows
+        of the last step don't carry them, and those that are taken cost nothing for them.
+
+        Both jobs ask the same conditions of the same offsets, and none of them may depend on
+        anything else. Where the source lost a record between them, the counts differ.
+        """
+        dead = self._plan.dead_letters
+        expected = sum(each.records for each in self._refused if each.answer == "dead_letter")
+        if dead is None or not expected:
+            return ()
+        self._crash.reached("dead_letters:before")
+        targets = self._targets((dead.topic,))
+        out = dead_letters.columns(rows, self._plan, len(targets.partitions))
+        sink = dead_letters.sink(dead.topic, dead.codec)
+        job = self._job(out, (sink,), targets, part)
+        receipts = receipt.check(self._collected(job, part), targets)
+        written = sum(receipt.records for receipt in receipts)
+        if written != expected:
+            raise AttemptFailedError(
+                f"{expected} records were refused, {written} of them were found again for "
+                f"{dead.topic}",
+                hint="did the source lose records meanwhile, by retention or compaction? They are "
+                "read again by the next attempt",
+            )
+        self._crash.reached("dead_letters:after")
+        return receipts
+
+    def _writers_deadline(self) -> Deadline:
+        return Deadline.after_ms(self._plan.transaction_timeout_ms * _WRITER_SHARE)
+
+    def _collected(self, job: DataFrame, part: _Part) -> Sequence[Any]:
         names, timeout_ms = self._plan.names, self._plan.transaction_timeout_ms
-        return collected(job, self._wire, names.transactional_id, identity, timeout_ms)
+        return collected(job, self._wire, names.transactional_id, part.identity, timeout_ms)
 
     def _job(
-        self,
-        out: DataFrame,
-        batch_id: int,
-        ranges: Ranges,
-        targets: Targets,
-        identity: Identity,
+        self, out: DataFrame, sinks: tuple[SinkSpec, ...], targets: Targets, part: _Part
     ) -> DataFrame:
         writers = self._plan.writers(len(targets.partitions))
         encode = EncodeStage(
-            sinks=self._plan.sinks,
+            sinks=sinks,
             targets=targets,
             n_writers=writers,
             record_batch_bytes_max=self._wire.settings.max_request_bytes,
             base_timestamp_ms=int(time.time() * 1000),
-            turn=batch_id,
+            turn=part.batch_id,
             # A little more than Spark's Arrow batches, which may exceed their limit by a row: one
             # of them is a chunk then, and not two halves.
             chunk_bytes_max=ARROW_BYTES_MAX * 5 // 4,
         )
-        crash = self._crash.of_tasks(batch_id)
+        crash = self._crash.of_tasks(part.batch_id)
         write = WriteStage(
             settings=self._wire.settings,
             profile=self._wire.profile,
             transactional_id=self._plan.names.transactional_id,
-            identity=identity,
+            identity=part.identity,
             targets=targets,
-            timeout_ms=int(self._plan.transaction_timeout_ms * _WRITER_SHARE),
+            timeout_ms=int(part.writers_deadline.left_ms),
             crash=crash,
         )
-        if ranges.records_max <= ONE_TASK_RECORDS_MAX:
+        if part.ranges.records_max <= ONE_TASK_RECORDS_MAX:
             both = EncodeAndWriteTask(encode, write)
             return out.coalesce(1).mapInArrow(both, receipt.SCHEMA)
         # repartitionById, since a hash would put two writers into one task and leave another
@@ -208,13 +269,11 @@ class PipelineQuery:
         ordered = shuffled.sortWithinPartitions("target", "source", "position")
         return ordered.mapInArrow(WriteTask(write), receipt.SCHEMA)
 
-    def _targets(self) -> Targets:
-        """The target partitions as they are now, frozen for this attempt."""
+    def _targets(self, names: Iterable[str]) -> Targets:
+        """The partitions of targets as they are now, frozen for this attempt."""
         topics = self._require_same_targets()
         limits = self._plan.message_bytes_max
-        return Targets.of(
-            {name: (topics[name].partitions, limits[name]) for name in self._plan.sink_topics}
-        )
+        return Targets.of({name: (topics[name].partitions, limits[name]) for name in names})
 
     def _require_same_targets(self) -> Mapping[str, TopicInfo]:
         """A target that is made anew takes acknowledged records with it, and the broker commits

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from eos.transaction.wire.records import StoredRecord
 FORMAT = 1
 
 Ends = Mapping[TopicPartition, int]
+Refused = Mapping[str, Mapping[str, int]]  # records, by rule and what became of them
 Kind = Literal["start", "attempt", "refresh", "stop", "recovery"]
 
 
@@ -54,6 +55,7 @@ class Attempt:
     starts: Ends
     receipts: Sequence[Receipt]
     begun_ms: int = 0
+    refused: Refused = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,8 @@ def encoded(
             "begun_ms": attempt.begun_ms,
             "receipts": [receipt.as_json() for receipt in attempt.receipts],
         }
+        if attempt.refused:
+            body["attempt"]["refused"] = attempt.refused
     if note is not None:
         body["note"] = dict(note)
     if failed:

@@ -23,6 +23,7 @@ from eos.transaction.ledger_record import (
     Ends,
     Kind,
     Position,
+    Refused,
     advanced,
     nested,
     stamped,
@@ -69,6 +70,8 @@ class MicroBatches:
     last: InitVar[Identity] = NO_IDENTITY  # of the ledger's last record; none: there is none yet
     # Asked once all is acknowledged: raises if a target is not the topic any more that it was.
     require_targets: Callable[[], object] = field(default=lambda: None)
+    # What was not taken of the source, by the attempt that is all acknowledged: its record says it.
+    refused: Callable[[], Refused] = field(default=dict)
     is_stopping: bool = field(default=False)
     # Aborted attempts that no record of the ledger tells of yet: the next one does.
     failed: list[dict[str, Any]] = field(default_factory=list)
@@ -234,7 +237,7 @@ class MicroBatches:
         require_same_topics(self.pipeline, self.position, topic_ids)
         after = advanced(self.position, step.ends, step.query_id, step.batch_id, topic_ids)
         reached("all_acked:after")
-        attempt = Attempt(number, identity, decision.starts, receipts, begun_ms)
+        attempt = Attempt(number, identity, decision.starts, receipts, begun_ms, self.refused())
         record = self.ledger.record("attempt", after, attempt, failed=self.failed)
         self._commit(identity, after, record, marks)
         self.bus.emit(_committed(number, step, decision, receipts, marks))

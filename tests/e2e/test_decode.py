@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from support.local_spark import local_spark
 
-from eos.errors import AttemptFailedError, RecordRefusedError
-from eos.read.decode import NONE, Decode, Format, Malformed
+from eos.errors import AttemptFailedError, RecordRefusedError, TransformError
+from eos.read.decode import Decode, Format, Refused, Rule
 from eos.transform.check import check_stateless
 from eos.transform.functions import apply
 from eos.transform.sql import Query
@@ -36,17 +36,21 @@ def records(spark: SparkSession, *values: bytes | None, key: bytes | None = b"k"
     return spark.createDataFrame(rows, KAFKA)
 
 
-def read(decode: Decode, frame: DataFrame) -> tuple[list[dict], Malformed]:
+def read(decode: Decode, frame: DataFrame) -> tuple[list[dict], tuple[Refused, ...]]:
     out = decode.apply(frame)
     rows = [row.asDict(recursive=True) for row in out.collect()]
     return rows, decode.found(out, len(rows), frame)
+
+
+def told(decode: Decode, records: int, topic: str, partition: int, offset: int) -> tuple:
+    return (Refused("malformed", decode.on_error, records, topic, partition, offset),)
 
 
 def test_json_columns_stand_beside_kafkas(spark):
     value = b'{"name": "x", "id": 7, "a b": 1, "other": [1], "at": "2026-11-21T10:00:00"}'
     decode = Decode(value=ORDER)
     ((row,), malformed) = read(decode, records(spark, value))
-    assert malformed == NONE
+    assert malformed == ()
     columns = [
         "key",
         "value",
@@ -74,7 +78,7 @@ def test_a_key_is_read_likewise_and_a_struct_holds_what_would_clash(spark):
     )
     frame = records(spark, b'{"id": 2, "topic": "t"}', None, key=b'{"id": 1}')
     (row, tombstone), malformed = read(decode, frame)
-    assert malformed == NONE
+    assert malformed == ()
     assert (row["id"], row["order"], row["topic"]) == (1, {"id": 2, "topic": "t"}, "in")
     assert (tombstone["id"], tombstone["order"], tombstone["value"]) == (1, None, None)
 
@@ -83,7 +87,7 @@ def test_text_is_text_and_bytes_that_are_none_are_malformed(spark):
     decode = Decode(value=Format("string"))
     rows, malformed = read(decode, records(spark, b"a", b"\xff", b"", None, "\u00fc".encode()))
     assert [row["value"] for row in rows] == ["a", "", None, "\u00fc"]
-    assert malformed == Malformed(1, "in", 1, 1)
+    assert malformed == told(decode, 1, "in", 1, 1)
     assert bytes(rows[0]["key"]) == b"k"
 
 
@@ -110,7 +114,7 @@ def test_what_can_not_be_read_is_left_out_and_counted(spark, why):
     good = b' \n {"name": "x"}'
     rows, malformed = read(decode, records(spark, good, BROKEN[why], good, BROKEN[why]))
     assert [row["offset"] for row in rows] == [0, 2]
-    assert malformed == Malformed(2, "in", 1, 1)
+    assert malformed == told(decode, 2, "in", 1, 1)
     decode.require_none(malformed, "orders")
 
 
@@ -119,14 +123,14 @@ def test_the_first_is_told_by_topic_partition_and_offset(spark):
     frame = spark.createDataFrame(rows, KAFKA).repartition(3)
     decode = Decode(value=ORDER)
     _, malformed = read(decode, frame)
-    assert malformed == Malformed(6, "a", 4, 5)
+    assert malformed == told(decode, 6, "a", 4, 5)
     with pytest.raises(RecordRefusedError) as caught:
         decode.require_none(malformed, "orders")
-    told = caught.value.message
-    assert "orders: the record a-4 at offset 5 can't be read" in told
-    assert "and 5 more of this micro-batch" in told
+    words = caught.value.message
+    assert "orders: the record a-4 at offset 5 can't be read" in words
+    assert "and 5 more of this micro-batch" in words
     assert caught.value.fields["source_offset"] == 5
-    decode.require_none(NONE, "orders")
+    decode.require_none((), "orders")
 
 
 def test_each_record_is_parsed_once_whatever_the_transforms_ask(spark):
@@ -137,7 +141,7 @@ def test_each_record_is_parsed_once_whatever_the_transforms_ask(spark):
     plan = out._jdf.queryExecution().optimizedPlan().toString()
     assert plan.count("from_json(") == 1
     assert [row.twice for row in out.collect()] == [4]
-    assert decode.found(out, 1, rows).records == 1
+    assert decode.found(out, 1, rows)[0].records == 1
 
 
 def test_a_union_of_the_input_with_itself_counts_a_record_once(spark):
@@ -146,7 +150,7 @@ def test_a_union_of_the_input_with_itself_counts_a_record_once(spark):
     rows = records(spark, b'{"id": 2}', b"{")
     out = apply(decode.apply(rows), [query])
     assert sorted(row.id for row in out.collect()) == [-2, 2]
-    assert decode.found(out, 2, rows) == Malformed(1, "in", 1, 1)
+    assert decode.found(out, 2, rows) == told(decode, 1, "in", 1, 1)
 
 
 def test_the_count_is_there_behind_a_shuffle_and_without_rows(spark):
@@ -164,17 +168,17 @@ def test_the_count_is_there_behind_a_shuffle_and_without_rows(spark):
     def as_it_is(batches):
         return batches
 
-    def job(condition: str, encode: Callable) -> tuple[list, Malformed]:
+    def job(condition: str, encode: Callable) -> tuple[list, tuple[Refused, ...]]:
         chosen = decode.apply(rows).where(condition).selectExpr("int(offset) % 3 AS writer", "id")
         shuffled = chosen.mapInArrow(encode, schema).repartitionById(3, "writer")
         made = shuffled.sortWithinPartitions("id").mapInArrow(as_it_is, schema)
         out = [row.id for row in made.collect() if row.id >= 0]
         return sorted(out), decode.found(made, len(out), rows)
 
-    assert job("id > 0", with_manifest) == ([2, 3], Malformed(2, "in", 1, 1))
-    assert job("id > 7", with_manifest) == ([], Malformed(2, "in", 1, 1))
+    assert job("id > 0", with_manifest) == ([2, 3], told(decode, 2, "in", 1, 1))
+    assert job("id > 7", with_manifest) == ([], told(decode, 2, "in", 1, 1))
     # Without manifests Spark throws away the stage that counted, once it sees that it is empty.
-    assert job("id > 7", as_it_is) == ([], Malformed(2, "in", 1, 1))
+    assert job("id > 7", as_it_is) == ([], told(decode, 2, "in", 1, 1))
 
 
 def test_rows_that_nobody_counted_do_not_pass(spark):
@@ -182,7 +186,7 @@ def test_rows_that_nobody_counted_do_not_pass(spark):
     rows = records(spark, b"{")
     nothing = decode.apply(rows).where("false")  # the optimizer reads none
     nothing.collect()
-    assert decode.found(nothing, 0, rows) == Malformed(1, "in", 1, 0)
+    assert decode.found(nothing, 0, rows) == told(decode, 1, "in", 1, 0)
     with pytest.raises(AttemptFailedError):
         decode.found(nothing, 1, rows)
 
@@ -190,7 +194,7 @@ def test_rows_that_nobody_counted_do_not_pass(spark):
 def test_bytes_that_stay_bytes_cost_nothing(spark):
     frame = records(spark, b"x")
     assert Decode().apply(frame) is frame
-    assert Decode().found(frame, 5, frame) == NONE
+    assert Decode().found(frame, 5, frame) == ()
 
 
 def test_the_stream_may_run(spark):
@@ -217,4 +221,76 @@ def test_a_schema_that_passes_here_passes_in_spark(spark):
     value = {"a": 1.5, "b": [{"x": 1, "y z": {"k": "2026-01-01"}}], "c": 3, "f": 1, "e": {}}
     rows, malformed = read(decode, records(spark, json.dumps(value).encode(), b"{}"))
     assert [str(row["a"]) for row in rows] == ["1.50"]
-    assert malformed.records == 1
+    assert malformed[0].records == 1
+
+
+RULES = (Rule("paid", "amount > 0", "dead_letter"), Rule("named", "name <> '' -- all", "drop"))
+PRICED = Format("json", "amount INT, name STRING", ("amount", "name"))
+
+
+def test_a_rule_that_is_not_true_refuses_a_record_and_the_first_one_is_told(spark):
+    decode = Decode(value=PRICED, on_error="dead_letter", rules=RULES)
+    values = [
+        b'{"amount": 1, "name": "x"}',
+        b'{"amount": 0, "name": "x"}',  # 1: not paid
+        b'{"name": "x"}',  # 2: null is not true
+        b'{"amount": 0, "name": ""}',  # 3: neither, and the first rule is told
+        b'{"amount": 1, "name": ""}',  # 4: not named
+        b"{",  # 5
+        None,  # 6: a tombstone has no amount
+    ]
+    rows, refused = read(decode, records(spark, *values))
+    assert [(row["offset"], row["amount"], row["name"]) for row in rows] == [(0, 1, "x")]
+    assert "__eos" not in " ".join(rows[0])
+    assert refused == (
+        Refused("malformed", "dead_letter", 1, "in", 1, 5),
+        Refused("paid", "dead_letter", 4, "in", 1, 1),
+        Refused("named", "drop", 1, "in", 1, 4),
+    )
+    decode.require_none(refused, "orders")
+    dead = decode.dead_letters(records(spark, *values)).collect()
+    assert [row.offset for row in dead] == [1, 2, 3, 5, 6]
+    assert [row.value and bytes(row.value) for row in dead] == [values[n] for n in (1, 2, 3, 5, 6)]
+    assert [row["__eos_rule"] for row in dead] == ["paid"] * 3 + ["malformed", "paid"]
+    assert dead[0]["__eos_error"] == "not true: amount > 0"
+    assert dead[3]["__eos_error"] == "the value does not fit its schema"
+
+
+def test_dead_letters_keep_the_bytes_that_a_text_would_not(spark):
+    decode = Decode(key=Format("string"), value=Format("string"), on_error="dead_letter")
+    (dead,) = decode.dead_letters(records(spark, b"ok", key=b"\xff\xfe")).collect()
+    assert (bytes(dead.key), bytes(dead.value)) == (b"\xff\xfe", b"ok")
+    assert dead["__eos_error"] == "the key is no UTF-8 text"
+
+
+def test_a_rule_may_be_asked_of_bytes_that_nobody_reads(spark):
+    decode = Decode(rules=(Rule("short", "length(value) < 3 AND topic = 'in'"),))
+    rows, refused = read(decode, records(spark, b"abc", b"ab"))
+    assert [row["offset"] for row in rows] == [1]
+    with pytest.raises(RecordRefusedError) as caught:
+        decode.require_none(refused, "orders")
+    assert "the record in-1 at offset 0 does not meet the rule `short`" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        ("amuont > 0", "amuont"),
+        ("amount + 1", "is of type int; expected a condition"),
+        ("amount >", "amount >"),
+        ("count(*) > 1", "the rule `odd` of `expect`"),
+    ],
+)
+def test_a_rule_that_is_no_condition_is_told_by_its_name(spark, condition, words):
+    decode = Decode(value=PRICED, rules=(RULES[0], Rule("odd", condition)))
+    with pytest.raises(TransformError) as caught:
+        decode.apply(records(spark, b"{}"))
+    assert "the rule `odd` of `expect`" in caught.value.message
+    assert words in caught.value.message
+
+
+def test_a_record_is_parsed_once_though_rules_and_steps_ask_for_it(spark):
+    decode = Decode(value=PRICED, on_error="drop", rules=RULES)
+    out = apply(decode.apply(records(spark, b"{}")), [Query("SELECT amount + 1 FROM input", "q")])
+    plan = out._jdf.queryExecution().optimizedPlan().toString()
+    assert plan.count("from_json(") == 1

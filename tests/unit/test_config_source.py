@@ -166,7 +166,7 @@ def test_keys_and_values_are_bytes_text_or_json(tmp_path, read, key, value):
         ("value: {{json: a INT, az: b}}", 24, "unknown key `az`; known here: json, as"),
         ("value: {{json: a BIGNT}}", 17, "got `BIGNT`; did you mean `BIGINT`?"),
         ("value: {{json: a INT, as: a b}}", 28, "expected a name of letters, digits and `_`"),
-        ("on_error: dorp", 13, "expected fail or drop, got `dorp`; did you mean `drop`?"),
+        ("on_error: dorp", 13, "expected fail, dead_letter or drop, got `dorp`; did you mean"),
         (
             "value: {{json: 'a INT, Topic INT, value INT'}}",
             3,

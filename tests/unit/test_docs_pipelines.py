@@ -24,7 +24,7 @@ LEFT_OUT = {
 
 
 def test_there_are_blocks() -> None:
-    assert len(BLOCKS) == 6
+    assert len(BLOCKS) == 7
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))

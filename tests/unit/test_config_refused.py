@@ -1,0 +1,127 @@
+"""What a pipeline file says of records that are not taken, and what is wrong with others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eos.cli.lint import find
+from eos.config.load import load_pipeline, load_profile
+from eos.encode.codec import Codec
+from eos.errors import UsageError
+from eos.plan.plan import DeadLetters, plan
+from eos.read.decode import Rule
+from eos.run.dead_letters import Origin, origin
+
+TEXT = """\
+version: 1
+name: orders
+source:
+  kafka: {{topic: orders}}
+  value: {{json: "id BIGINT, amount DOUBLE, lines ARRAY<INT>"}}
+  {source}
+expect: {expect}
+sink: {{kafka: {{topic: out}}, {sink}}}
+"""
+
+
+def written(
+    folder: Path, expect: str = "[]", sink: str = "dead_letter: dlq", source: str = ""
+) -> Path:
+    path = folder / "pipeline.yaml"
+    path.write_text(TEXT.format(expect=expect, sink=sink, source=source))
+    return path
+
+
+def test_answers_reach_the_plan_and_the_topic_is_a_target(tmp_path):
+    rules = "[{name: paid, rule: amount > 0, on_error: dead_letter}, {name: known, rule: id > 0}]"
+    dead = "dead_letter: {topic: dlq, compression: zstd, create: {partitions: 3}}"
+    path = written(tmp_path, rules, dead, "on_error: dead_letter")
+    found = plan(load_pipeline(path, {}), load_profile(None, tmp_path, {}), ("a:1",), ())
+    assert found.decode.on_error == "dead_letter"
+    assert found.decode.rules == (
+        Rule("paid", "amount > 0", "dead_letter"),
+        Rule("known", "id > 0", "fail"),
+    )
+    assert found.dead_letters == DeadLetters("dlq", Codec.ZSTD)
+    assert (found.row_topics, found.sink_topics) == (("out",), ("out", "dlq"))
+    assert found.created_topics["dlq"].partitions == 3
+    assert list(find(path)) == []
+
+
+def test_a_topic_alone_is_enough_and_none_is_none(tmp_path):
+    of = load_profile(None, tmp_path, {})
+    found = plan(load_pipeline(written(tmp_path), {}), of, ("a:1",), ())
+    assert found.dead_letters == DeadLetters("dlq")
+    assert not found.created_topics
+    none = written(tmp_path, sink="")
+    assert plan(load_pipeline(none, {}), of, ("a:1",), ()).dead_letters is None
+
+
+@pytest.mark.parametrize(
+    ("expect", "sink", "source", "place", "message"),
+    [
+        ("[{name: a b, rule: id > 0}]", "", "", (7, 17), "expected a name of at most 50 letters"),
+        ("[{name: Malformed, rule: id > 0}]", "", "", (7, 17), "expected another name than"),
+        ("[{name: a, rule: id > 0}, {name: A, rule: id > 1}]", "", "", (7, 9), "`a` is there tw"),
+        ("[{name: a, rule: ''}]", "", "", (7, 26), "expected a text that is not empty"),
+        ("[{name: a, rule: (id > 0}]", "", "", (7, 26), "expected `)` in an SQL condition"),
+        ("[{name: a, rule: where id > 0}]", "", "", (7, 26), "without `WHERE`"),
+        ("[{name: a, rul: id > 0, rule: id > 0}]", "", "", (7, 20), "did you mean `rule`?"),
+        ("[{name: a, rule: id > 0, on_error: dead_leter}]", "", "", (7, 44), "mean `dead_letter`?"),
+        ("[{name: a, rule: zzz > 0, on_error: drop}]", "", "", None, None),
+        ("[{name: a, rule: id > 0, on_error: dead_letter}]", "", "", (1, 1), "rule `a` says"),
+        ("[]", "", "on_error: dead_letter", (1, 1), "the source says `on_error: dead_letter`"),
+        ("[]", "dead_letter: a b", "", (8, 42), "expected a topic name"),
+        ("[]", "dead_letter: {topc: a, topic: b}", "", (8, 43), "did you mean `topic`?"),
+        ("[]", "dead_letter: out", "", (8, 7), "`out` is named twice"),
+        ("[]", "dead_letter: orders", "", (1, 1), "`orders` would feed itself"),
+        ("[{name: a, rule: rand() < 1}]", "", "", (7, 26), "`rand` in a rule gives another value"),
+        ("[{name: a, rule: amuont > 0}]", "", "", (7, 26), "did you mean `amount`?"),
+        ("[{name: a, rule: 'exists(lines, amunt -> amunt > 0)'}]", "", "", None, None),
+        ("[{name: a, rule: 'ofset > 0'}]", "", "", (7, 26), "did you mean `offset`?"),
+    ],
+)
+def test_what_can_not_be_meant_is_told_at_its_place(tmp_path, expect, sink, source, place, message):
+    found = list(find(written(tmp_path, expect, sink, source)))
+    if place is None:
+        assert found == []
+        return
+    (problem,) = found
+    assert message in problem.message
+    assert (problem.line, problem.column) == place
+    assert problem.severity == "error"
+
+
+def test_no_pipeline_has_a_name_that_replays_have(tmp_path):
+    path = written(tmp_path)
+    path.write_text(path.read_text().replace("name: orders", "name: a.replay.paid"))
+    with pytest.raises(UsageError, match=r"expected a name without `.replay.`"):
+        load_pipeline(path, {})
+
+
+OURS = (
+    ("eos.pipeline", b"orders"),
+    ("eos.topic", b"in"),
+    ("eos.partition", b"3"),
+    ("eos.offset", b"17"),
+    ("eos.timestamp", b"1795255200000"),
+    ("eos.rule", b"paid"),
+    ("eos.error", b"not true: amount > 0"),
+)
+ORIGIN = Origin("orders", ("in", 3), 17, 1795255200000, "paid", "not true: amount > 0", ())
+
+
+def test_headers_tell_where_a_dead_letter_came_from():
+    own = (("trace", b"\xff"), ("none", None))
+    assert origin((*own, *OURS)) == ORIGIN._replace(headers=own)
+    # Of somebody who copies dead letters about: the last block is ours.
+    assert origin((*OURS, *own, *OURS)) == ORIGIN._replace(headers=(*OURS, *own))
+
+
+@pytest.mark.parametrize(
+    "headers", [(), (("trace", b"x"),), OURS[1:], OURS[:-1], (*OURS[:2], ("eos.partition", b"x"))]
+)
+def test_what_is_no_dead_letter_is_told_apart(headers):
+    assert origin(headers) is None
