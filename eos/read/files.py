@@ -9,8 +9,9 @@ without the JVM: that is faster than Py4J, and a command line tool needs no Spar
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 class Files(Protocol):
     """What is done with a checkpoint's files. Whatever fails raises an OSError."""
 
+    is_local: bool
+    """On this machine's disks, where a rename is one step and refuses a name that is taken."""
+
     def read(self, path: str) -> str:
         """The whole file, as UTF-8 text."""
 
@@ -35,9 +39,14 @@ class Files(Protocol):
     def rename(self, old: str, new: str) -> None:
         """Never onto or into what is there. In an object store it is a copy, and takes time."""
 
+    def remove(self, path: str) -> None:
+        """A folder with all that is in it; nothing if it is absent."""
+
 
 class LocalFiles:
     """For plain paths and `file:` URIs."""
+
+    is_local = True
 
     def read(self, path: str) -> str:
         # As bytes: reading as text would turn "\r\n" into "\n".
@@ -58,9 +67,15 @@ class LocalFiles:
             raise FileExistsError(f"{new} is there already")
         _local(old).rename(_local(new))
 
+    def remove(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(_local(path))
+
 
 class HadoopFiles:
     """For every place that Spark can use: S3, ABFS, GCS, HDFS, and local disks as well."""
+
+    is_local = False
 
     def __init__(self, spark: SparkSession) -> None:
         context = spark.sparkContext
@@ -100,6 +115,11 @@ class HadoopFiles:
                 raise FileExistsError(f"{new} is there already")
             if not files.rename(source, target):
                 raise OSError(f"{old} can't be renamed to {new}")
+
+    def remove(self, path: str) -> None:
+        with _as_os_errors():
+            files, target = self._open(path)
+            files.delete(target, True)  # with what is in it
 
     def _open(self, path: str) -> tuple[Any, Any]:
         target = self._jvm.org.apache.hadoop.fs.Path(path)

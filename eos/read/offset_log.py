@@ -7,6 +7,7 @@ Spark to `startingOffsets`), `offsets/<N>` (where batch N ends) and `commits/<N>
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from eos.transaction.port import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
 
+_FOLDER = re.compile(r"(\d+)(?:-\d+-\d+)?", re.ASCII)
 _ASIDE = (
     "`eos recover PIPELINE --set-checkpoint-aside` goes on where the ledger ends, in a fresh one"
 )
@@ -45,6 +47,10 @@ class Checkpoint:
     def __init__(self, files: Files, location: str) -> None:
         self.location = location.rstrip("/")
         self._files = files
+
+    @property
+    def name(self) -> str:
+        return self.location.rpartition("/")[2]
 
     def query_id(self) -> str:
         return parse_query_id(*self._text("metadata"))
@@ -173,13 +179,25 @@ def newest_with_offsets(files: Files, root: str) -> tuple[str | None, str]:
     Spark would prefer that file to `startingOffsets`, so such a folder is never used again. It
     is not `offsets/0` that tells: Spark purges the oldest files.
     """
-    numbers = sorted(int(name) for name in listed(files, root) if name.isdigit())
-    fresh = f"{root}/{(numbers[-1] if numbers else 0) + 1:04d}"
-    for number in reversed(numbers):
-        path = f"{root}/{number:04d}"
+    names = folders(files, root)
+    fresh = f"{root}/{(numbered(names[-1]) if names else 0) + 1:04d}"
+    for name in reversed(names):
+        path = f"{root}/{name}"
         if any(name.isdigit() for name in listed(files, f"{path}/offsets")):
             return path, fresh
     return None, fresh
+
+
+def folders(files: Files, root: str) -> list[str]:
+    """The names of the checkpoints under `root`, the oldest first."""
+    found = (name for name in listed(files, root) if numbered(name))
+    return sorted(found, key=lambda name: (numbered(name), name))
+
+
+def numbered(name: str) -> int:
+    """Of a checkpoint's name, `0007` or `0007-PRODUCER-EPOCH`; 0 if it is none."""
+    found = _FOLDER.fullmatch(name)
+    return int(found[1]) if found else 0
 
 
 def parse_query_id(text: str, path: str) -> str:
@@ -222,19 +240,24 @@ def _parse(text: str, path: str, lines_expected: int) -> Offsets:
                 f"{len(lines)} lines where one source has {lines_expected}, "
                 f"version {lines[0][:20]!r}"
             )
-        topics = json.loads(lines[-1])
-        if not isinstance(topics, dict) or not all(map(_is_object, topics.values())):
-            raise ValueError(f"not the offsets of a Kafka source: {lines[-1][:60]}")
-        found = {
-            TopicPartition(topic, int(partition)): int(offset)
-            for topic, partitions in topics.items()
-            for partition, offset in partitions.items()
-        }
-        if min(found.values(), default=0) < 0:
-            raise ValueError("an offset below zero")
-        return found
+        return parse_offsets(lines[-1])
     except (ValueError, TypeError, AttributeError) as error:
         raise _unknown(path, error) from error
+
+
+def parse_offsets(line: str) -> Offsets:
+    """`{"topic": {"0": offset}}`, as Spark's Kafka source writes them. Raises a ValueError."""
+    topics = json.loads(line)
+    if not isinstance(topics, dict) or not all(map(_is_object, topics.values())):
+        raise ValueError(f"not the offsets of a Kafka source: {line[:60]}")
+    found = {
+        TopicPartition(topic, int(partition)): int(offset)
+        for topic, partitions in topics.items()
+        for partition, offset in partitions.items()
+    }
+    if min(found.values(), default=0) < 0:
+        raise ValueError("an offset below zero")
+    return found
 
 
 def _is_object(value: object) -> bool:

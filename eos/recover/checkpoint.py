@@ -10,7 +10,7 @@ from pathlib import Path
 from eos.errors import PromiseBrokenError, UsageError
 from eos.location import resolved
 from eos.read.files import files_for
-from eos.read.offset_log import Checkpoint
+from eos.read.offset_log import Checkpoint, folders
 from eos.recover.change import Change, Verb, consequences, moves
 from eos.recover.view import View, bounds, named
 from eos.transaction.ledger_record import Ends
@@ -192,7 +192,7 @@ def _renames(view: View) -> list[tuple[str, str]]:
     time = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     found = [
         (f"{root}/{name}", f"{root}/aside-{name}-{time}")
-        for name in sorted(filter(str.isdigit, view.files.names(root)), key=int)
+        for name in folders(view.files, root)
         if Checkpoint(view.files, f"{root}/{name}").planned() is not None
     ]
     return found[-1:] if view.last is not None else found

@@ -12,6 +12,7 @@ from eos.plan.plan import Plan
 from eos.recover.findings import Finding, findings
 from eos.recover.predict import Prediction, predict
 from eos.recover.view import View, bounds, look, soon
+from eos.run.folders import is_at_rest
 from eos.run.ownership import is_ours
 from eos.transaction.ledger_record import Ends, Record
 from eos.transaction.port import TopicPartition
@@ -188,10 +189,7 @@ def _next(found: Prediction) -> str:
         case = first.fields.get("case", first.code)
         return f"stops with exit code {first.recovery.value}: {case}"
     if found.chosen is None:
-        root = found.view.planned.names.checkpoints
-        return (
-            f"goes on at the ledger's ends; its checkpoint in {root} only a running Spark can read"
-        )
+        return _far(found)
     if found.view.last is None:
         return f"begins where `start:` says, with checkpoint {found.chosen}"
     up, decision = found.upcoming, found.decision
@@ -209,6 +207,22 @@ def _next(found: Prediction) -> str:
     elif is_further:
         does += ", from the ledger's ends on: a part is committed"
     return f"goes on with checkpoint {found.chosen}: {does}"
+
+
+def _far(found: Prediction) -> str:
+    """The same where only a running Spark can read: the ledger names the folder."""
+    planned, last = found.view.planned, found.view.last
+    root = planned.names.checkpoints
+    if last is None:
+        return f"begins where `start:` says, with a fresh checkpoint in {root}"
+    if found.position and found.position.is_reset:
+        why = "since a person or another deployment wrote last"
+    elif is_at_rest(planned, last):
+        named = f"{root}/{last.position.checkpoint}"
+        return f"goes on with checkpoint {named}, which only a running Spark can read"
+    else:
+        why = "since the ledger does not show that nobody writes to the one before any more"
+    return f"goes on at the ledger's ends, with a fresh checkpoint in {root}, {why}"
 
 
 def _runs_as(view: View) -> int | None:

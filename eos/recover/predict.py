@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 from eos.errors import EosError, PromiseBrokenError, Recovery, UnavailableError
 from eos.observe import events
 from eos.recover.view import Upcoming, View, is_hidden, named, soon, upcoming
+from eos.run.folders import choose_checkpoint
 from eos.run.ownership import require_free
 from eos.run.start import (
-    choose_checkpoint,
     inherited,
     require_new_whole,
     require_targets,
@@ -65,7 +65,7 @@ class Prediction:
 
 def predict(view: View) -> Prediction:
     """In the order of `run.pipeline`, except that nothing is created, fenced or written."""
-    planned, wire, files = view.planned, view.wire, view.files
+    planned, wire, files, last = view.planned, view.wire, view.files, view.last
     found = Prediction(view)
     undeclared = [name for name in planned.sink_topics if name not in planned.created_topics]
     found.ask(require_targets, wire, undeclared, soon())
@@ -75,8 +75,7 @@ def predict(view: View) -> Prediction:
     found.position = _position(found)
     position = found.position or Position({}, {})
     if files is not None:
-        is_new = view.last is None
-        found.chosen = found.ask(lambda: choose_checkpoint(planned, files, position, is_new=is_new))
+        found.chosen = found.ask(choose_checkpoint, planned, files, position, last)
     starts = found.ask(starting_offsets, planned, wire, position, soon())
     found.here = None if starts is None else frozenset(starts)
     newest = view.newest()

@@ -122,7 +122,9 @@ def _past(record: Record, here: Position) -> str:
 def _folder(found: Explanation) -> str:
     root = found.planned.names.checkpoints
     if not found.is_readable:
-        return f"in {root}, which only a running Spark can read"
+        named = found.last.position.checkpoint if found.last is not None else ""
+        where = f"{root}/{named}" if named else f"in {root}"
+        return f"{where}, which only a running Spark can read"
     if found.folder is None:
         return f"none in {root}"
     folder, last = found.folder, found.last
@@ -195,6 +197,7 @@ def _record(record: Record) -> dict[str, Any]:
         "query_id": position.query_id,
         "batch_id": position.batch_id,
         "is_reset": position.is_reset,
+        "checkpoint": position.checkpoint,
         "ends": nested(position.ends),
         "note": None if record.note is None else dict(record.note),
     }

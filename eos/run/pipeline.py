@@ -28,6 +28,7 @@ from eos.read.files import files_for
 from eos.read.kafka_source import KafkaSource
 from eos.read.offset_log import Checkpoint
 from eos.run.audit import Audit, audit_of, close
+from eos.run.folders import choose_checkpoint, remove_old
 from eos.run.idle import IdleWatch, interval_ms
 from eos.run.ownership import RunLock
 from eos.run.query import PipelineQuery, check, data_loss
@@ -35,7 +36,6 @@ from eos.run.refusal import source_refusal
 from eos.run.session import open_session
 from eos.run.source import LiveSource
 from eos.run.start import (
-    choose_checkpoint,
     require_new_whole,
     require_store,
     starting_offsets,
@@ -44,7 +44,7 @@ from eos.run.start import (
 )
 from eos.run.stopping import Stopping
 from eos.run.take import still_ours, take
-from eos.transaction.ledger_record import Ends
+from eos.transaction.ledger_record import Ends, Record
 from eos.transaction.micro_batch import MicroBatches
 from eos.transaction.wire import Wire
 from eos.transform.functions import load
@@ -117,30 +117,39 @@ class _Run:
         check(planned, self._stream(planned, {}), self.bus)
         require_store(planned, files_for(planned.names.checkpoints, self.spark), deadline)
         source = LiveSource(planned, self.wire)
-        batches = self._owned(planned, source, take_over, deadline)
+        batches, last = self._owned(planned, source, take_over, deadline)
         with ExitStack() as stack:
             stack.callback(lambda: close(self.audit, batches))
-            self._owning(planned, source, batches, deadline)
+            self._owning(planned, source, batches, last, deadline)
 
     def _owning(
-        self, planned: Plan, source: LiveSource, batches: MicroBatches, deadline: Deadline
+        self,
+        planned: Plan,
+        source: LiveSource,
+        batches: MicroBatches,
+        last: Record | None,
+        deadline: Deadline,
     ) -> None:
         """From the fence to the clean end."""
         files = files_for(planned.names.checkpoints, self.spark)
         with still_ours(batches.coordinator, batches.ledger):
-            location = choose_checkpoint(planned, files, batches.position, is_new=batches.is_new)
+            identity = batches.coordinator.identity
+            location = choose_checkpoint(planned, files, batches.position, last, identity)
             checkpoint = Checkpoint(files, location)
             require_new_whole(planned, source, batches.position, checkpoint, deadline)
-        batches.note("start")
+        # Before Spark writes there: who finds another record than a clean end takes another folder.
+        batches.note("start", replace(batches.position, checkpoint=checkpoint.name))
+        remove_old(files, location, self.bus)
         self.audit.start()
         query = PipelineQuery(
-            planned, self.wire, checkpoint, batches, source, self.crash, self.audit
+            planned, self.wire, checkpoint, batches, source, self.crash, self.spark, self.audit
         )
         starts = starting_offsets(planned, self.wire, batches.position, deadline)
         stream = self._stream(planned, starts)
         if not self.stopping.is_asked:
             self._wait(stream, query, batches, location)
-        note_clean_end(batches, self.bus)
+        # A stop interrupts Spark, maybe in a request that the store carries out all the same.
+        note_clean_end(batches, self.bus, is_at_rest=not self.stopping.is_asked)
 
     def _stream(self, planned: Plan, starts: Ends) -> DataFrame:
         return KafkaSource(
@@ -155,12 +164,12 @@ class _Run:
 
     def _owned(
         self, planned: Plan, source: LiveSource, take_over: bool, deadline: Deadline
-    ) -> MicroBatches:
-        """Rule R5: look, fence, read, decide."""
+    ) -> tuple[MicroBatches, Record | None]:
+        """Rule R5: look, fence, read, decide. And the record that was decided by."""
         taken = take(planned, self.wire, self.crash, deadline, is_forced=take_over)
         with still_ours(taken.coordinator, taken.ledger):
             position = where_to_go_on(planned, source, taken.last, self.bus, deadline)
-        return taken.batches(position, source, self.bus)
+        return taken.batches(position, source, self.bus), taken.last
 
     def _wait(
         self, stream: Any, query: PipelineQuery, batches: MicroBatches, location: str
@@ -232,11 +241,12 @@ class _Run:
         )
 
 
-def note_clean_end(batches: MicroBatches, bus: Bus) -> None:
-    """From here on another deployment may take the pipeline without force."""
+def note_clean_end(batches: MicroBatches, bus: Bus, *, is_at_rest: bool) -> None:
+    """From here on another deployment may take the pipeline without force; and the next start may
+    go on with its checkpoint, if nobody writes there any more (`run/folders.py`)."""
     batches.is_stopping = True
     try:
-        batches.note("stop")
+        batches.note_stop(is_at_rest=is_at_rest)
     except FencedError:
         raise  # a start again would fence whoever replaced us
     except EosError as error:

@@ -11,7 +11,7 @@ from eos.errors import PromiseBrokenError, UnavailableError, UsageError, about
 from eos.observe import events
 from eos.plan.plan import Plan
 from eos.read.files import Files
-from eos.read.offset_log import Checkpoint, newest_with_offsets, require_answer
+from eos.read.offset_log import Checkpoint, require_answer
 from eos.run.beginning import AT_REST, is_at_own_group, resolve
 from eos.run.ownership import is_ours
 from eos.run.source import LiveSource
@@ -126,30 +126,6 @@ def require_store(planned: Plan, files: Files, deadline: Deadline) -> None:
         require_answer(files, planned.names.checkpoints, soon)
     except UnavailableError as error:
         raise about(planned.names.pipeline, error) from error
-
-
-def choose_checkpoint(planned: Plan, files: Files, position: Position, *, is_new: bool) -> str:
-    """The checkpoint to go on with, or a fresh one that begins at the ledger's ends."""
-    current, fresh = newest_with_offsets(files, planned.names.checkpoints)
-    if current is None or position.is_reset:
-        return fresh
-    checkpoint = Checkpoint(files, current)
-    # Commits alone tell nothing: Spark notes empty micro-batches, which the ledger does not have.
-    if is_new and checkpoint.has_commits():
-        name = planned.names.pipeline
-        raise PromiseBrokenError(
-            f"{name}: the checkpoint {current} has committed micro-batches, but the ledger "
-            f"{planned.names.ledger!r} has none",
-            hint="was the ledger topic deleted, is this another cluster, or a checkpoint of plain "
-            f"Spark? `eos recover {name} --adopt-checkpoint` goes on where it ends",
-            case="ledger_empty",
-            pipeline=name,
-        )
-    try:
-        checkpoint.require_readable()
-    except PromiseBrokenError as error:
-        raise about(planned.names.pipeline, error) from error
-    return current
 
 
 def _beginning(planned: Plan, source: LiveSource, deadline: Deadline) -> Position:

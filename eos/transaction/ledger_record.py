@@ -36,7 +36,8 @@ class Position:
     """How far the pipeline has come: the source's ends, and Spark's name for the last step.
 
     `batch_id` is -1 as long as no micro-batch of `query_id` has committed. With `is_reset` the ends
-    were moved by a person: no checkpoint made before goes with them.
+    were moved by a person: no checkpoint made before goes with them. `checkpoint` is the name of
+    the folder that Spark plans in. A clean end keeps it only if the query certainly writes no more.
     """
 
     ends: Ends
@@ -44,6 +45,7 @@ class Position:
     query_id: str = ""
     batch_id: int = -1
     is_reset: bool = False
+    checkpoint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,8 @@ def encoded(
     }
     if position.is_reset:
         body["is_reset"] = True
+    if position.checkpoint:
+        body["checkpoint"] = position.checkpoint
     if attempt is not None:
         body["attempt"] = {
             "number": attempt.number,
@@ -139,6 +143,7 @@ def decoded(pipeline: str, topic: str, stored: StoredRecord) -> Record:
                 query_id=str(body["query_id"]),
                 batch_id=int(body["batch_id"]),
                 is_reset=bool(body.get("is_reset", False)),
+                checkpoint=str(body.get("checkpoint", "")),
             ),
             owner=dict(body["owner"]),
             at_ms=int(body["at_ms"]),

@@ -116,6 +116,13 @@ class MicroBatches:
             self._catch_up()
             self._note(kind, position or self.position, note)
 
+    def note_stop(self, *, is_at_rest: bool) -> None:
+        """The clean end. Whoever can't vouch for its checkpoint's being at rest leaves it out."""
+        with self.lock:
+            self._catch_up()
+            here = self.position
+            self._note("stop", here if is_at_rest else replace(here, checkpoint=""), None)
+
     def refresh(self, idle_ms: int) -> bool:
         """Rule R11: an empty attempt, if nothing was committed for so long and nothing is under
         way, so that neither group offsets nor ids expire. Returns whether there was one."""

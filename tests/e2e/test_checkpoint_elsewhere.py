@@ -5,6 +5,8 @@ Each store has a server of its own, and all runs share one warm driver that know
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -24,6 +26,27 @@ from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire
 
 ASIDE = "--set-checkpoint-aside"
+# Before the file of the first micro-batch is read, once: stands still until the test says go.
+WAITING = """
+import time
+from pathlib import Path
+
+from eos.read.offset_log import Checkpoint
+
+def standing(ranges):
+    def stands(checkpoint, batch_id):
+        Checkpoint.ranges = ranges
+        Path({planned!r}).touch()
+        while not Path({go!r}).exists():
+            time.sleep(0.05)
+        return ranges(checkpoint, batch_id)
+    return stands
+
+Checkpoint.ranges = standing(Checkpoint.ranges)
+
+def passed_on(frame):
+    return frame
+"""
 
 
 Stores = Mapping[str, Callable[[], Store]]
@@ -64,31 +87,78 @@ def past(tmp_path: Path, broker: Kafka, far_driver: Warm, store: Store) -> Past:
     return Past(project, {project.source: 2})
 
 
-def checkpoint(past: Past, number: int = 1) -> str:
-    return f"eos/checkpoints/{past.project.group}/{number:04d}"
+def checkpoints(past: Past, store: Store) -> list[str]:
+    """All folders, the oldest first."""
+    root = f"eos/checkpoints/{past.project.group}"
+    return sorted({f"{root}/{name.partition('/')[0]}" for name in store.names(root)})
+
+
+def checkpoint(past: Past, store: Store) -> str:
+    """The newest one."""
+    return checkpoints(past, store)[-1]
 
 
 def test_it_goes_on_after_a_clean_end_a_crash_and_a_lost_checkpoint(
     past: Past, store: Store
 ) -> None:
     past.ran(2)
-    assert {"metadata", "offsets/1", "commits/1"} <= set(store.names(checkpoint(past)))
+    first = checkpoint(past, store)
+    assert re.fullmatch(r"0001-\d+-\d+", first.rpartition("/")[2]), "no name of its own"
+    assert {"metadata", "offsets/1", "commits/1"} <= set(store.names(first))
+    assert f"goes on with checkpoint {store.root}/{first.removeprefix('eos/')}" in explained(past)
 
-    last = 1
     if isinstance(store, S3):
-        last = 2
-        past.write_batches(1)
-        died = past.project.run_warm(EOS_CRASH_AT="end_txn_answered:after:both")
-        assert died.returncode == KILLED, died.stderr
+        after_a_crash(past, store, first)
     else:  # a second driver that dies costs more than it could show
-        store.remove(f"{checkpoint(past)}/commits/{last}")
-    assert f"offsets/{last}" in store.names(checkpoint(past))
-    assert f"commits/{last}" not in store.names(checkpoint(past))
-    assert f"micro-batch {last} skipped" in past.goes_on()
+        store.remove(f"{first}/commits/1")
+        assert "micro-batch 1 skipped" in past.goes_on()
+        assert checkpoints(past, store) == [first]
 
-    store.remove(checkpoint(past))
+    # The folder that the ledger names is gone; others, as unclean ends leave them, are in the way.
+    store.remove(checkpoint(past, store))
+    root = first.rpartition("/")[0]
+    for number in (6, 7, 8):
+        store.put(f"{root}/{number:04d}-1-1/offsets/0", b"whatever")
     past.ran(1)
-    assert "commits/0" in store.names(checkpoint(past))
+    found = checkpoints(past, store)
+    assert [each.rpartition("/")[2][:4] for each in found] == ["0007", "0008", "0009"]
+    assert "commits/0" in store.names(found[-1])
+
+
+def after_a_crash(past: Past, store: S3, first: str) -> None:
+    """The copy before may still write: its folder is left to it, and what it does there is seen by
+    nobody, not even between Spark's writing of a plan and our reading of it."""
+    past.write_batches(1)
+    died = past.project.run_warm(EOS_CRASH_AT="end_txn_answered:after:both")
+    assert died.returncode == KILLED, died.stderr
+    assert "offsets/2" in store.names(first)
+    assert "commits/2" not in store.names(first)
+    assert "with a fresh checkpoint in" in explained(past)
+
+    past.write_batches(1)
+    folder = past.project.folder
+    place = folder / "pipelines" / past.project.name / "transform.py"
+    place.write_text(WAITING.format(planned=str(folder / "planned"), go=str(folder / "go")))
+    run = past.project.start_warm()
+    try:
+        while not (folder / "planned").exists():
+            assert run.poll() is None, run.said()
+            time.sleep(0.05)
+        store.put(f"{first}/offsets/2", store.get(f"{first}/offsets/1"))
+        store.put(f"{first}/offsets/3", store.get(f"{first}/offsets/1"))
+    finally:
+        (folder / "go").touch()
+    assert run.wait() == 0, run.said()
+    past.check()
+    second = checkpoint(past, store)
+    assert second > first
+    assert "commits/0" in store.names(second)
+
+
+def explained(past: Past) -> str:
+    code, said = past._recover()
+    assert code == 0, said
+    return said
 
 
 @pytest.mark.parametrize("store", ["s3"], indirect=True)
@@ -96,7 +166,7 @@ def test_a_damaged_file_in_a_bucket_stops_it_until_a_fresh_one_is_asked_for(
     past: Past, store: Store
 ) -> None:
     past.ran(2)
-    name = f"{checkpoint(past)}/offsets/1"
+    name = f"{checkpoint(past, store)}/offsets/1"
     whole = store.get(name)
     for left in (b"", whole[: len(whole) // 2]):
         store.put(name, left)
@@ -105,7 +175,8 @@ def test_a_damaged_file_in_a_bucket_stops_it_until_a_fresh_one_is_asked_for(
     code, said = past._recover(ASIDE, "--yes")
     assert code == 0, said
     past.ran(1)
-    assert "commits/0" in store.names(checkpoint(past, 2))
+    assert len(checkpoints(past, store)) == 2
+    assert "commits/0" in store.names(checkpoint(past, store))
 
 
 @pytest.mark.parametrize("store", ["s3"], indirect=True)
@@ -113,13 +184,14 @@ def test_a_store_that_refuses_or_is_not_there_is_told_and_loses_nothing(
     past: Past, store: S3
 ) -> None:
     past.ran(1)
+    place = checkpoint(past, store)
     past.write_batches(1)
     with ExitStack() as while_refused:
         with past.paused_at("end_txn_answered:after") as run:
             while_refused.enter_context(store.refusing())
         assert run.wait() == 5, run.said()
         said = run.said()
-        for words in (f"{checkpoint(past)}/commits/1", "Status Code: 403", "nothing is lost"):
+        for words in (f"{place}/commits/1", "Status Code: 403", "nothing is lost"):
             assert words in said, said
         assert "Traceback" not in said
 
@@ -138,4 +210,5 @@ def test_a_store_that_refuses_or_is_not_there_is_told_and_loses_nothing(
     profile.write_text(text.replace("s3a://checkpoints", "s3a://no-such-bucket"))
     past.stops("can't be listed", "NoSuchBucket", remedy=remedy, code=5, command="")
     profile.write_text(text)
-    assert "micro-batch 1 skipped" in past.goes_on()
+    past.ran(1)
+    assert len(checkpoints(past, store)) == 2

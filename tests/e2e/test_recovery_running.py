@@ -25,6 +25,25 @@ def passed_on(frame):
         shutil.copy(offsets / "0", offsets / "1")  # as another query that plans the next one
     return frame
 """
+OVERWRITTEN = """
+from pathlib import Path
+
+from eos.read.offset_log import Checkpoint
+
+def overwritten(ranges):
+    def overwrites(checkpoint, batch_id):
+        if batch_id == 1:
+            Checkpoint.ranges = ranges
+            offsets = Path(checkpoint.location) / "offsets"
+            (offsets / "1").write_bytes((offsets / "0").read_bytes())
+        return ranges(checkpoint, batch_id)
+    return overwrites
+
+Checkpoint.ranges = overwritten(Checkpoint.ranges)
+
+def passed_on(frame):
+    return frame
+"""
 
 
 @pytest.fixture
@@ -63,6 +82,22 @@ def test_a_second_writer_of_its_checkpoint_ends_the_run_to_be_started_again(past
     transform(past, TRANSFORM)
     past.goes_on()
     past.ran(1)
+
+
+def test_a_plan_that_is_overwritten_before_it_is_read_ends_the_run(past: Past) -> None:
+    """As by a fenced copy in a store whose rename is not atomic."""
+    past.write_batches(3)
+    transform(past, OVERWRITTEN)
+    done = past.project.run_warm()
+    assert done.returncode == 5, done.stderr
+    assert "micro-batch 0 committed" in done.stderr
+    other = f"{past.project.source}-0 from {RECORDS} to {2 * RECORDS}, and the file has it from "
+    for words in (f"eos: {past.project.name}", "for micro-batch 1 than Spark planned", other):
+        assert words in done.stderr, done.stderr
+    assert "micro-batch 1" not in done.stderr.partition("eos: ")[0]
+    transform(past, TRANSFORM)
+    past.checkpoint.remove("offsets/1")  # a fenced copy's
+    past.goes_on()
 
 
 def test_a_target_made_anew_before_a_micro_batch_is_written_has_it_whole(past: Past) -> None:

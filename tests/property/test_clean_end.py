@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.micro_batch_world import TRIES, FewTries, NoWait, World
 
@@ -12,6 +14,7 @@ from eos.testing.broker import Fault, SimulatedPort, Strike
 from eos.testing.broker.kit import Tries
 from eos.transaction import micro_batch as module
 from eos.transaction.coordinator import Coordinator
+from eos.transaction.ledger_record import nested
 from eos.transaction.port import Api, Profile
 
 
@@ -28,16 +31,27 @@ def world() -> World:
 
 
 def test_it_is_the_last_record_and_no_attempt_follows(world):
-    note_clean_end(world.batches, world.emitted)
+    note_clean_end(world.batches, world.emitted, is_at_rest=True)
     assert world.ledger_body()["kind"] == "stop"
     assert world.batches.is_stopping
     assert not world.of_kind(events.Warned)
     world.check(1)
 
 
+@pytest.mark.parametrize(("is_at_rest", "left"), [(True, "0001-7-0"), (False, "")])
+def test_it_names_its_checkpoint_only_if_nobody_writes_there_any_more(world, is_at_rest, left):
+    world.batches.position = replace(world.batches.position, checkpoint="0001-7-0")
+    world.run(1)
+    assert world.ledger_body()["checkpoint"] == "0001-7-0"
+    note_clean_end(world.batches, world.emitted, is_at_rest=is_at_rest)
+    assert world.ledger_body().get("checkpoint", "") == left
+    assert world.ledger_body()["ends"] == nested(world.batches.position.ends)
+    world.check(2)
+
+
 def test_an_end_that_can_not_be_noted_is_a_warning(world):
     world.broker.arm(Fault(Api.PRODUCE, Strike.LOSE_REQUEST, times=99 * TRIES))
-    note_clean_end(world.batches, world.emitted)
+    note_clean_end(world.batches, world.emitted, is_at_rest=True)
     (told,) = world.of_kind(events.Warned)
     assert told.message.startswith("the clean end could not be noted: ")
     assert world.ledger_body()["kind"] == "attempt"
@@ -48,5 +62,5 @@ def test_who_was_replaced_says_so_at_its_end(world):
     port = SimulatedPort(world.broker, Profile.TV2)
     Coordinator(port, "id", "group", 60_000, backoff=NoWait).fence(Tries(9))
     with pytest.raises(FencedError):
-        note_clean_end(world.batches, world.emitted)
+        note_clean_end(world.batches, world.emitted, is_at_rest=True)
     assert not world.of_kind(events.Warned)

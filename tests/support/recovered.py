@@ -35,9 +35,10 @@ from eos.faults import Points
 from eos.plan.plan import Plan, plan
 from eos.read.files import LocalFiles
 from eos.read.offset_log import Checkpoint
+from eos.run.folders import choose_checkpoint
 from eos.run.ownership import RunLock
 from eos.run.source import LiveSource
-from eos.run.start import choose_checkpoint, starting_offsets, where_to_go_on
+from eos.run.start import starting_offsets, where_to_go_on
 from eos.run.take import ledger_of, take
 from eos.transaction.ledger_record import Ends, Record, nested
 from eos.transaction.micro_batch import MicroBatches
@@ -290,9 +291,7 @@ class Running:
         taken = take(planned, wire, Points(self), soon(), is_forced=take_over)
         position = where_to_go_on(planned, source, taken.last, self.told, soon())
         self.batches: MicroBatches = taken.batches(position, source, self.told)
-        self.location = choose_checkpoint(
-            planned, LocalFiles(), position, is_new=taken.last is None
-        )
+        self.location = choose_checkpoint(planned, LocalFiles(), position, taken.last)
         self.batches.note("start")
         self.settled()
         self.starts = starting_offsets(planned, wire, position, soon())

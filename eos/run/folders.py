@@ -1,0 +1,107 @@
+"""Which checkpoint folder a start lets Spark plan in, and which old ones it removes.
+
+On local disks a rename refuses a name that is taken, so two copies never write one file. Elsewhere
+it may be a look, a copy and a delete (S3A): a copy that was fenced while it stood still between the
+look and the copy overwrites `offsets/N` when it wakes, perhaps between Spark's writing of it and
+our reading. So a folder there is gone on with only if its last writer certainly writes no more.
+Else a start takes one whose name has the producer id and the epoch of its own fence, which Kafka
+gives once: whoever was fenced before can't know it. The ledger knows where to go on.
+"""
+
+from __future__ import annotations
+
+from eos.errors import EosError, PromiseBrokenError, about
+from eos.observe import events
+from eos.plan.plan import Plan
+from eos.read.files import Files
+from eos.read.offset_log import Checkpoint, folders, newest_with_offsets, numbered
+from eos.run.ownership import is_ours
+from eos.run.start import Emits
+from eos.transaction.ledger_record import Position, Record
+from eos.transaction.port import NO_IDENTITY, Identity
+
+KEPT = 2  # older folders, for people to look into
+REMOVED_MAX = 20  # at one start: a store's client may take its time
+
+
+def choose_checkpoint(
+    planned: Plan,
+    files: Files,
+    position: Position,
+    last: Record | None,
+    identity: Identity = NO_IDENTITY,
+) -> str:
+    """The checkpoint to go on with, or a fresh one that begins at the ledger's ends.
+
+    `last`: the ledger's last record, read after our fence; `identity`: what the fence gave.
+    """
+    root = planned.names.checkpoints
+    current, fresh = newest_with_offsets(files, root)
+    if last is None:
+        _require_uncommitted(planned, files, current)
+    if not files.is_local:
+        fresh = _of_own(files, root, position.checkpoint, identity)
+        current = f"{root}/{position.checkpoint}" if is_at_rest(planned, last) else None
+    if current is None or position.is_reset:
+        return fresh
+    checkpoint = Checkpoint(files, current)
+    if checkpoint.planned() is None:
+        return fresh
+    try:
+        checkpoint.require_readable()
+    except PromiseBrokenError as error:
+        raise about(planned.names.pipeline, error) from error
+    return current
+
+
+def is_at_rest(planned: Plan, last: Record | None) -> bool:
+    """Whether nobody can write any more into the folder that the ledger names: the copy that had it
+    wrote so itself, after its query had ended without being interrupted. (Spark's threads that live
+    a little longer only delete what is long obsolete.)"""
+    return (
+        last is not None
+        and last.kind == "stop"
+        and is_ours(planned, last)
+        and bool(last.position.checkpoint)
+    )
+
+
+def remove_old(files: Files, location: str, bus: Emits) -> None:
+    """Bounds what unclean ends leave in a remote store.
+
+    To be called once the ledger has our start: then every later start takes a higher number, and
+    what is removed here, however late, is nobody's but a fenced copy's.
+    """
+    root, _, own = location.rpartition("/")
+    if files.is_local:
+        return  # each of them was made because a person said so
+    try:
+        older = [name for name in folders(files, root) if numbered(name) < numbered(own)]
+        for name in older[:-KEPT][:REMOVED_MAX]:
+            files.remove(f"{root}/{name}")
+    except (OSError, EosError) as error:
+        told = error.message if isinstance(error, EosError) else str(error)
+        bus.emit(events.Warned(f"old checkpoints in {root} are left for the next start: {told}"))
+
+
+def _require_uncommitted(planned: Plan, files: Files, current: str | None) -> None:
+    # Commits alone tell nothing: Spark notes empty micro-batches, which the ledger does not have.
+    if current is None or not Checkpoint(files, current).has_commits():
+        return
+    name = planned.names.pipeline
+    raise PromiseBrokenError(
+        f"{name}: the checkpoint {current} has committed micro-batches, but the ledger "
+        f"{planned.names.ledger!r} has none",
+        hint="was the ledger topic deleted, is this another cluster, or a checkpoint of plain "
+        f"Spark? `eos recover {name} --adopt-checkpoint` goes on where it ends",
+        case="ledger_empty",
+        pipeline=name,
+    )
+
+
+def _of_own(files: Files, root: str, known: str, identity: Identity) -> str:
+    """Higher than all that are there, and than what the ledger names: that one may have nothing in
+    it yet, or be removed."""
+    names = [*folders(files, root), known]
+    number = max(numbered(name) for name in names) + 1
+    return f"{root}/{number:04d}-{identity.producer_id}-{identity.epoch}"
