@@ -128,6 +128,14 @@ def audit(context: typer.Context) -> None:
 
 
 @app.command(context_settings=_HANDED_ON, add_help_option=False)
+def replay(context: typer.Context) -> None:
+    """Put dead letters back to the topics that they came from, each once."""
+    from eos.cli.replay import replay as verb
+
+    raise typer.Exit(verb(context.args))
+
+
+@app.command(context_settings=_HANDED_ON, add_help_option=False)
 def broker(context: typer.Context) -> None:
     """The embedded Kafka broker: start, stop, status."""
     from eos.cli.broker import app as broker_app

@@ -59,6 +59,17 @@ class Attempt:
     begun_ms: int = 0
     refused: Refused = field(default_factory=dict)
 
+    def as_json(self) -> dict[str, Any]:
+        told: dict[str, Any] = {
+            "number": self.number,
+            "producer_id": self.identity.producer_id,
+            "epoch": self.identity.epoch,
+            "starts": nested(self.starts),
+            "begun_ms": self.begun_ms,
+            "receipts": [receipt.as_json() for receipt in self.receipts],
+        }
+        return told | ({"refused": self.refused} if self.refused else {})
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -104,16 +115,7 @@ def encoded(
     if position.checkpoint:
         body["checkpoint"] = position.checkpoint
     if attempt is not None:
-        body["attempt"] = {
-            "number": attempt.number,
-            "producer_id": attempt.identity.producer_id,
-            "epoch": attempt.identity.epoch,
-            "starts": nested(attempt.starts),
-            "begun_ms": attempt.begun_ms,
-            "receipts": [receipt.as_json() for receipt in attempt.receipts],
-        }
-        if attempt.refused:
-            body["attempt"]["refused"] = attempt.refused
+        body["attempt"] = attempt.as_json()
     if note is not None:
         body["note"] = dict(note)
     if failed:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from dataclasses import dataclass
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-from support import outside
+from support import letters, outside
 from support.project import Project
 
 TIME_MS = int(time.time() * 1000) - 600_000  # older than a week, and retention would take them
@@ -32,38 +30,6 @@ trigger: {{available_now: true}}
 """
 
 
-@dataclass(frozen=True)
-class Dead:
-    partition: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-
-    @property
-    def told(self) -> dict[str, str]:
-        return {name: value.decode() for name, value in self.headers if name.startswith("eos.")}
-
-
-def read(bootstrap: str, topic: str) -> list[Dead]:
-    """As `outside.read`, with headers."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": "outside"}
-    consumer = Consumer({**settings, "isolation.level": "read_committed"})
-    found: list[Dead] = []
-    try:
-        for partition in sorted(outside.ends(bootstrap, topic)):
-            count = sum(row.partition == partition for row in outside.read(bootstrap, topic))
-            consumer.assign([TopicPartition(topic, partition, 0)])
-            while count:
-                for message in consumer.consume(count, timeout=60):
-                    assert message.error() is None, message.error()
-                    headers = tuple(message.headers() or ())
-                    found.append(Dead(partition, message.key(), message.value(), headers))
-                    count -= 1
-    finally:
-        consumer.close()
-    return found
-
-
 def given(number: int) -> tuple[bytes | None, str]:
     """A record's value, and what becomes of it."""
     kind = number % 10
@@ -84,13 +50,12 @@ def given(number: int) -> tuple[bytes | None, str]:
 
 def fill(project: Project, numbers: range) -> None:
     """Number n is the n-th record: in partition n % 2, at offset n // 2. Few have a key."""
-    producer = Producer({"bootstrap.servers": project.broker.bootstrap, "log_level": 3})
+    records = []
     for n in numbers:
         key = b"key %d" % n if n % 3 else None
-        headers = [("trace", b"\xff%d" % n), ("none", None)] if n % 4 else None
-        partition, at = n % 2, TIME_MS + n
-        producer.produce(project.source, given(n)[0], key, partition, timestamp=at, headers=headers)
-    assert producer.flush(60) == 0
+        headers = (("trace", b"\xff%d" % n), ("none", None)) if n % 4 else ()
+        records.append(letters.Record(n % 2, key, given(n)[0], headers, TIME_MS + n))
+    letters.write(project.broker.bootstrap, project.source, records)
 
 
 def check(project: Project, numbers: range) -> None:
@@ -102,7 +67,7 @@ def check(project: Project, numbers: range) -> None:
     assert sorted(row["id"] for row in out) == taken
     assert all(row["twice"] == 2 * (1 + row["id"] % 7) for row in out)
 
-    dead = read(bootstrap, f"{project.target}.dlq")
+    dead = letters.read(bootstrap, f"{project.target}.dlq")
     by_number = {2 * int(d.told["eos.offset"]) + int(d.told["eos.partition"]): d for d in dead}
     refused = [n for n in numbers if kinds[n] in ("malformed", "paid")]
     assert len(dead) == len(by_number)

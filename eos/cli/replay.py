@@ -1,0 +1,154 @@
+"""`eos replay`: puts dead letters back to the topics that they came from, each once."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+
+from eos.cli.named import find_pipeline, parser_of
+from eos.config.load import load_profile
+from eos.config.problems import suggestion
+from eos.config.words import duration_ms, instant_ms
+from eos.errors import UsageError
+from eos.faults import CrashPlan
+from eos.observe.bus import Bus
+from eos.observe.console import Console
+from eos.plan.plan import plan
+from eos.plan.security import told_who
+from eos.recover.cluster import addresses
+from eos.replay.put_back import Done, Wanted, put_back
+from eos.replay.waiting import DeadLetterTopic
+from eos.transaction.wire import Wire
+
+_ABOUT = """\
+Puts the dead letters of a pipeline back to the partitions that they came from: key, value, headers
+and time as they were. Those of each rule once, also if a replay is killed and started again. With
+--dry-run it only tells how many wait.
+"""
+_CODES = """\
+Exit codes: 0 done, or nothing waits; 2 usage, or refused; 3 fenced by another replay; 4 a person
+must act first; 5 another replay runs, or something did not answer.
+"""
+
+
+def replay(words: Sequence[str]) -> int:
+    options = _parser().parse_args(words)
+    since_ms = _since_ms(options.since)
+    pipeline = find_pipeline(options.pipeline)
+    profile = load_profile(options.profile, pipeline.project_root)
+    with addresses(profile) as bootstrap:
+        planned = plan(pipeline, profile, bootstrap, ())
+        with (
+            closing(Wire(planned.kafka)) as wire,
+            closing(Bus()) as bus,
+            told_who(planned.security),
+        ):
+            bus.subscribe(Console())
+            topic = DeadLetterTopic(planned, wire, profile.names.prefix, profile.state.root)
+            waiting = topic.waiting(since_ms)
+            rules = [each.name for each in planned.decode.causes]
+            wanted = _rules(options.rule, rules, waiting)
+            done: dict[str, Done] = {}
+            for rule in [] if options.dry_run else wanted:
+                left = options.limit - sum(each.records for each in done.values())
+                if waiting.get(rule, 0) and left > 0:
+                    asked = Wanted(rule, since_ms, left, options.now)
+                    crash = CrashPlan.from_environment()
+                    done[rule] = put_back(topic, asked, bus, crash, take_over=options.take_over)
+    _tell(planned.names.pipeline, topic.name, wanted, waiting, done, as_json=options.json)
+    return 0
+
+
+def _rules(asked: str | None, known: Sequence[str], waiting: Mapping[str, int]) -> list[str]:
+    """Those that are meant: the file's, and others that have dead letters."""
+    every = list(dict.fromkeys([*known, *sorted(waiting)]))
+    if asked is None:
+        return every
+    if asked not in every:
+        raise UsageError(f"there is no rule {asked!r}{suggestion(asked, every)}")
+    return [asked]
+
+
+def _tell(
+    pipeline: str,
+    topic: str,
+    wanted: Sequence[str],
+    waiting: Mapping[str, int],
+    done: Mapping[str, Done],
+    *,
+    as_json: bool,
+) -> None:
+    rules = {
+        rule: {
+            "waiting": waiting.get(rule, 0),
+            "put_back": done[rule].records if rule in done else 0,
+            "passed_over": done[rule].passed_over if rule in done else 0,
+        }
+        for rule in wanted
+    }
+    if as_json:
+        print(json.dumps({"pipeline": pipeline, "topic": topic, "rules": rules}))
+        return
+    print(f"{pipeline}: dead letters in {topic}")
+    width = max(map(len, rules), default=0)
+    for rule, numbers in rules.items():
+        told = f"{numbers['waiting']:,} waited, {numbers['put_back']:,} put back"
+        if numbers["passed_over"]:
+            told += f", {numbers['passed_over']:,} older ones passed over for good"
+        print(f"  {rule:<{width}}  {told}")
+
+
+def _since_ms(text: str | None) -> int:
+    if text is None:
+        return 0
+    try:
+        return int(time.time() * 1000) - duration_ms(text)
+    except ValueError:
+        pass
+    try:
+        return instant_ms(text)
+    except ValueError as error:
+        raise UsageError(
+            f"--since {text!r} is no time: {error}",
+            hint='as `--since "2 hours"`, or `--since 2026-11-21T10:00:00Z`',
+        ) from error
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of dead letters, 1 or more")
+    return int(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = parser_of("replay", _ABOUT, _CODES)
+    parser.add_argument(
+        "--rule", metavar="R", help="only those that this rule refused, or `malformed`"
+    )
+    parser.add_argument(
+        "--since",
+        metavar="TIME",
+        help="only those refused since then, or so long ago; older ones are passed over for good",
+    )
+    parser.add_argument(
+        "--limit",
+        metavar="N",
+        type=_count,
+        default=2**62,
+        help="so many at most; the next replay goes on",
+    )
+    parser.add_argument(
+        "--now", action="store_true", help="with the present time instead of the records' own"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="tell how many wait, and change nothing"
+    )
+    parser.add_argument(
+        "--take-over",
+        action="store_true",
+        help="although another replay may run: that one is fenced, and ends",
+    )
+    return parser

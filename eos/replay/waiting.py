@@ -1,0 +1,129 @@
+"""The dead letters of a pipeline that wait to be put back, by the rule that refused them.
+
+Each rule has a progress of its own: a transactional id, a group and a ledger, named after pipeline
+and rule. With one for all, whoever put back the dead letters of one rule would pass over the others
+for good. A dead letter has one rule, so no two of them put back the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from eos.config.model import REPLAYS
+from eos.config.source import KafkaSource
+from eos.deadline import Deadline
+from eos.errors import UsageError
+from eos.plan.names import Names
+from eos.plan.outputs import Outputs
+from eos.plan.plan import Plan
+from eos.run.dead_letters import Origin, origin
+from eos.run.take import ledger_of
+from eos.run.topics import existing_topics
+from eos.transaction.port import TopicPartition
+from eos.transaction.wire import Wire
+from eos.transaction.wire.records import StoredRecord
+
+READ_TIMEOUT_MS = 60_000
+_RECORDS_MAX = 1_000  # that are held at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter as it lies in its topic."""
+
+    at: TopicPartition
+    stored: StoredRecord
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterTopic:
+    """A pipeline's dead letters. `prefix` and `state_root` are those of the profile."""
+
+    planned: Plan
+    wire: Wire
+    prefix: str
+    state_root: str
+
+    @property
+    def name(self) -> str:
+        if self.planned.dead_letters is None:
+            raise UsageError(
+                f"{self.planned.names.pipeline} has no dead letters: its file names no topic",
+                hint="`dead_letter: TOPIC` in the sink does",
+            )
+        return self.planned.dead_letters.topic
+
+    def of_rule(self, rule: str) -> Plan:
+        """Putting back the dead letters of one rule, as a pipeline that reads their topic."""
+        return replace(
+            self.planned,
+            names=Names.of(
+                self.prefix, f"{self.planned.names.pipeline}{REPLAYS}{rule}", self.state_root
+            ),
+            source=KafkaSource(topic=self.name),
+            transforms=(),
+            sinks=(),
+            outputs=Outputs({}, (), is_filtered=False),
+            created_topics={},
+            dead_letters=None,
+        )
+
+    def ends(self, deadline: Deadline) -> tuple[str, Mapping[TopicPartition, tuple[int, int]]]:
+        """The topic's id, and each partition's first offset and end, open transactions aside."""
+        info = existing_topics(
+            self.wire,
+            [self.name],
+            deadline,
+            what="dead-letter",
+            missing=UsageError,
+            hint="a run creates it if the sink says how, with `create`",
+        )[self.name]
+        partitions = [TopicPartition(self.name, number) for number in range(info.partitions)]
+        first = self.wire.list_offsets(partitions, "earliest", committed=False, deadline=deadline)
+        end = self.wire.list_offsets(partitions, "latest", committed=True, deadline=deadline)
+        return info.topic_id, {tp: (first[tp], end[tp]) for tp in partitions}
+
+    def letters(self, tp: TopicPartition, start: int, end: int) -> Iterator[Letter]:
+        """Those of this pipeline, whatever their rule."""
+        while start < end:  # each turn reads further, up to an end that was fixed before
+            records = self.wire.read_records(
+                tp,
+                start,
+                end,
+                committed=True,
+                deadline=Deadline.after_ms(READ_TIMEOUT_MS),
+                records_max=_RECORDS_MAX,
+            )
+            for stored in records:
+                found = origin(stored.headers)
+                if found is not None and found.pipeline == self.planned.names.pipeline:
+                    yield Letter(tp, stored, found)
+            if len(records) < _RECORDS_MAX:
+                return
+            start = records[-1].offset + 1
+
+    def waiting(self, since_ms: int) -> Mapping[str, int]:
+        """How many of each rule were not put back yet. Asks nobody to stop, and changes nothing."""
+        topic_id, ends = self.ends(Deadline.after_ms(READ_TIMEOUT_MS))
+        counts: dict[str, int] = {}
+        reached: dict[str, Mapping[TopicPartition, int]] = {}
+        for tp, (first, end) in ends.items():
+            for letter in self.letters(tp, first, end):
+                rule = letter.origin.rule
+                if rule not in reached:
+                    reached[rule] = self._reached(rule, topic_id)
+                    counts[rule] = 0
+                is_new = letter.stored.offset >= reached[rule].get(tp, 0)
+                counts[rule] += is_new and letter.stored.timestamp_ms >= since_ms
+        return counts
+
+    def _reached(self, rule: str, topic_id: str) -> Mapping[TopicPartition, int]:
+        """How far the dead letters of a rule were put back."""
+        planned, deadline = self.of_rule(rule), Deadline.after_ms(READ_TIMEOUT_MS)
+        if self.wire.topics([planned.names.ledger], deadline)[planned.names.ledger].error:
+            return {}
+        last = ledger_of(planned, self.wire).look(deadline)
+        is_same = last is not None and last.position.topic_ids.get(self.name) == topic_id
+        return last.position.ends if last is not None and is_same else {}

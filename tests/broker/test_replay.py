@@ -1,0 +1,216 @@
+"""Dead letters go back to where they came from, each once, whatever dies: `eos replay`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from support import letters, outside
+from support.letters import Record
+from support.project import Project
+
+from eos.cli.replay import replay
+from eos.errors import PromiseBrokenError, UsageError
+from eos.launch.embedded import EmbeddedKafka
+
+PIPELINE = """
+version: 1
+name: {name}
+source: {{kafka: {{topic: {source}, max_records: {records}}}}}
+expect: [{{name: paid, rule: length(value) > 0, on_error: dead_letter}}]
+sink: {{kafka: {{topic: {target}}}, dead_letter: "{target}.dlq"}}
+"""
+NOW_MS = int(time.time() * 1000) - 60_000
+RULES = ("paid", "malformed", "gone")  # the file does not name the last one any more
+PARTITIONS = 2
+OWN = (("trace", b"\xff"), ("eos.rule", b"somebody else's"), ("none", None))
+
+
+@pytest.fixture
+def project(tmp_path: Path, broker: EmbeddedKafka) -> Project:
+    """With a source, and dead letters 0 to 29 of it: number n had offset n."""
+    made = Project.made(tmp_path, broker)
+    made.declare(1, 1, PIPELINE)
+    outside.create_topics(broker.bootstrap, PARTITIONS, made.source, dlq(made))
+    letters.write(broker.bootstrap, dlq(made), map(made_dead(made), range(30)))
+    return made
+
+
+def dlq(project: Project) -> str:
+    return f"{project.target}.dlq"
+
+
+def original(n: int) -> Record:
+    """Some without a key, some tombstones, some without headers."""
+    key = b"key %d" % n if n % 3 else None
+    value = b"value \xfe %d" % n if n % 5 else None
+    return Record(n % PARTITIONS, key, value, OWN if n % 4 else (), NOW_MS + n)
+
+
+def rule(n: int) -> str:
+    return RULES[n % 3]
+
+
+def made_dead(project: Project, pipeline: str = "", source: str = "", **told: str) -> Any:
+    def dead(n: int) -> Record:
+        was = original(n)
+        ours = {
+            "eos.pipeline": pipeline or project.name,
+            "eos.topic": source or project.source,
+            "eos.partition": str(was.partition),
+            "eos.offset": str(n),
+            "eos.timestamp": str(was.timestamp_ms),
+            "eos.rule": rule(n),
+            "eos.error": "not true: ...",
+            **told,
+        }
+        headers = (*was.headers, *((name, text.encode()) for name, text in ours.items()))
+        return Record(was.partition, was.key, was.value, headers, NOW_MS + 1000 + n)
+
+    return dead
+
+
+def run(project: Project, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    """Its answer: what waited and was put back, by rule."""
+    assert replay([*spoken(project), *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)["rules"]
+
+
+def spoken(project: Project) -> list[str]:
+    file = project.folder / "pipelines" / project.name / "pipeline.yaml"
+    return [str(file), "--profile", str(project.profile)]
+
+
+def back(project: Project) -> list[Record]:
+    return letters.read(project.broker.bootstrap, project.source)
+
+
+def in_order(numbers: Any) -> list[Record]:
+    """As they lie in the source if they were put back in this order."""
+    return sorted(map(original, numbers), key=lambda record: record.partition)
+
+
+def test_every_record_goes_back_as_it_was_once_and_a_rule_at_a_time(project, capsys):
+    told = run(project, capsys, "--rule", "malformed", "--limit", "4")
+    assert told == {"malformed": {"waiting": 10, "put_back": 4, "passed_over": 0}}
+    assert len(back(project)) == 4
+    run(project, capsys, "--rule", "malformed")
+    malformed = [n for n in range(30) if rule(n) == "malformed"]
+    assert sorted(back(project), key=str) == sorted(map(original, malformed), key=str)
+    assert back(project) == in_order(malformed)
+
+    told = run(project, capsys)
+    assert {name: numbers["put_back"] for name, numbers in told.items()} == {
+        "malformed": 0,
+        "paid": 10,
+        "gone": 10,
+    }
+    every = back(project)
+    assert len(every) == 30
+    assert sorted(every, key=str) == sorted(map(original, range(30)), key=str)
+    assert outside.group_offsets(
+        project.broker.bootstrap, f"eos.{project.name}.replay.paid", dlq(project)
+    ) == dict.fromkeys(range(PARTITIONS), 15)
+
+    told = run(project, capsys)
+    assert {numbers["waiting"] for numbers in told.values()} == {0}
+    assert back(project) == every
+    letters.write(project.broker.bootstrap, dlq(project), [made_dead(project)(33)])
+    assert run(project, capsys, "--dry-run")["paid"]["waiting"] == 1
+    assert len(back(project)) == 30
+    run(project, capsys)
+    assert len(back(project)) == 31
+
+
+@pytest.mark.parametrize(
+    "point",
+    ["first_produce:after", "offsets:after", "end_txn_sent:after", "end_txn_answered:after"],
+)
+def test_a_replay_that_is_killed_goes_on_where_it_was(project, capsys, point):
+    log = project.folder / "died"
+    died = subprocess.run(
+        [sys.executable, "-m", "eos", "replay", *spoken(project), "--rule", "paid"],
+        env=project.environment(EOS_CRASH_AT=f"{point}:python", EOS_CRASH_LOG=str(log)),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert died.returncode == -9, died.stderr
+    assert log.exists()
+    run(project, capsys, "--rule", "paid")
+    paid = [n for n in range(30) if rule(n) == "paid"]
+    assert back(project) == in_order(paid)
+    assert run(project, capsys, "--rule", "paid")["paid"]["waiting"] == 0
+
+
+def test_the_dead_letters_of_others_stay_and_those_made_before_are_passed_over(project, capsys):
+    old = made_dead(project, **{"eos.rule": "paid"})(31)
+    others = made_dead(project, pipeline="others", **{"eos.rule": "paid"})(32)
+    none = original(34)
+    few = [
+        Record(o.partition, o.key, o.value, o.headers, NOW_MS - 3_000_000) for o in (old, others)
+    ]
+    letters.write(project.broker.bootstrap, dlq(project), [*few, none])
+    told = run(project, capsys, "--rule", "paid", "--since", "40 minutes")
+    assert told == {"paid": {"waiting": 10, "put_back": 10, "passed_over": 1}}
+    assert len(back(project)) == 10
+    assert run(project, capsys, "--rule", "paid")["paid"]["waiting"] == 0
+
+
+def test_a_record_that_retention_would_take_at_once_needs_the_present_time(project, capsys):
+    month_ago = NOW_MS - 30 * 86_400_000
+    dead = made_dead(project, **{"eos.rule": "old", "eos.timestamp": str(month_ago)})(7)
+    letters.write(project.broker.bootstrap, dlq(project), [dead])
+    with pytest.raises(UsageError, match="could be deleted before it is read") as caught:
+        run(project, capsys, "--rule", "old")
+    assert "--now" in caught.value.hint
+    assert back(project) == []
+    run(project, capsys, "--rule", "old", "--now")
+    (found,) = back(project)
+    assert found.timestamp_ms > NOW_MS
+    was = original(7)
+    assert (found.key, found.value, found.headers) == (was.key, was.value, was.headers)
+
+
+def test_headers_do_not_make_it_write_elsewhere(project, capsys):
+    elsewhere = made_dead(project, source=project.target, **{"eos.rule": "odd"})(1)
+    letters.write(project.broker.bootstrap, dlq(project), [elsewhere])
+    with pytest.raises(UsageError, match="which the pipeline does not read"):
+        run(project, capsys, "--rule", "odd")
+    far = made_dead(project, **{"eos.rule": "far", "eos.partition": "7"})(1)
+    letters.write(project.broker.bootstrap, dlq(project), [far])
+    with pytest.raises(UsageError, match="has 2 partitions now"):
+        run(project, capsys, "--rule", "far")
+    assert back(project) == []
+
+
+def test_words_that_can_not_be_meant(project, capsys):
+    with pytest.raises(UsageError, match="did you mean `malformed`"):
+        run(project, capsys, "--rule", "malfromed")
+    with pytest.raises(UsageError, match="is no time"):
+        run(project, capsys, "--since", "yesterday")
+    with pytest.raises(SystemExit):
+        run(project, capsys, "--limit", "0")
+    project.declare(
+        1,
+        1,
+        PIPELINE.replace(", on_error: dead_letter", "").replace(
+            ', dead_letter: "{target}.dlq"', ""
+        ),
+    )
+    with pytest.raises(UsageError, match="has no dead letters"):
+        run(project, capsys)
+
+
+def test_a_source_that_is_gone_stops_it(project, capsys):
+    admin = AdminClient({"bootstrap.servers": project.broker.bootstrap})
+    admin.delete_topics([project.source])[project.source].result(60)
+    with pytest.raises(PromiseBrokenError, match="does not exist"):
+        run(project, capsys, "--rule", "paid")
