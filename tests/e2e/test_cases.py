@@ -65,6 +65,6 @@ def test_what_passes_and_what_fails_is_told_with_the_difference(tmp_path: Path) 
     assert done.stdout.startswith(WRONG)
     assert "the record words-0 at offset 17 can't be read" in done.stdout
     assert "`on_error: drop`" in done.stdout
-    assert done.stdout.count("ok    orders_enriched: ") == 3
+    assert done.stdout.count("ok    orders_enriched: ") == 4
     assert done.stdout.count("FAIL") == 2
     assert "warning: words uses uuid: a micro-batch that is redone" in done.stderr

@@ -1,4 +1,4 @@
-"""The example pipelines/orders_enriched, end to end: JSON in, SQL, Python, two topics out."""
+"""The example pipelines/orders_enriched, end to end: JSON in, rules, SQL, Python, three topics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
-from support import outside
+from support import letters, outside
 from support.project import Project
 
 EXAMPLE = Path(__file__).parents[2] / "pipelines" / "orders_enriched"
@@ -25,6 +25,7 @@ def declare(project: Project, **instead: str) -> None:
         for word, other in {
             "orders.enriched": project.target,
             "orders.large": f"{project.target}.large",
+            "orders.dlq": f"{project.target}.dlq",
             "topic: orders,": f"topic: {project.source},",
             "orders_enriched": project.name,
             **instead,
@@ -80,20 +81,34 @@ def test_what_is_declared_is_what_is_written(project: Project) -> None:
     outside.create_topics(project.broker.bootstrap, 2, project.source)
     given = orders(300)
     produce(project, *(json.dumps(order).encode() for order in given), partition=0)
-    produce(project, b"no order", b'{"customer": "x"}', None, b'{"order_id": 9, "amount": "x"}')
+    odd = [b"no order", b'{"customer": "x"}', None, b'{"order_id": 9, "amount": "x"}']
+    unpaid = b'{"order_id": 10, "amount": -1}'
+    nowhere = b'{"order_id": 11, "amount": 1, "country": "Germany"}'
+    produce(project, *odd, unpaid, nowhere)
     done = project.run_warm()
     assert done.returncode == 0, done.stderr
-    dropped = f"3 malformed dropped, the first is {project.source}-1 at offset 0"
-    assert dropped in done.stderr
+    first = f"the first is {project.source}-1 at offset"
+    assert f"3 malformed to the dead letters, {first} 0" in done.stderr
+    assert f"1 against `not_negative` to the dead letters, {first} 4" in done.stderr
+    assert f"1 against `known_country` dropped, {first} 5" in done.stderr
     expected = {order["order_id"]: enriched(order) for order in given if order["amount"]}
     assert read(project, project.target) == expected
     large = {number: order for number, order in expected.items() if order["gross"] > 10000}
     assert 0 < len(large) < len(expected)
     assert read(project, f"{project.target}.large") == large
+    dead = letters.read(project.broker.bootstrap, f"{project.target}.dlq")
+    assert [(each.key, each.value) for each in dead] == [
+        (b"k", value) for value in (odd[0], odd[1], odd[3], unpaid)
+    ]
+    assert [each.told["eos.rule"] for each in dead] == ["malformed"] * 3 + ["not_negative"]
 
-    declare(project, **{"on_error: drop": "on_error: fail"})
+    declare(project, **{"on_error: dead_letter #": "on_error: fail #"})
     produce(project, b'{"order_id": 1000, "amount": 1}', b"[]")
     failed = project.run_warm()
     assert failed.returncode == 4, failed.stderr
-    assert f"the record {project.source}-1 at offset 5 can't be read" in failed.stderr
+    assert f"the record {project.source}-1 at offset 7 can't be read" in failed.stderr
     assert read(project, project.target) == expected  # nothing of the micro-batch
+    declare(project)
+    corrected = project.run_warm()
+    assert corrected.returncode == 0, corrected.stderr
+    assert read(project, project.target).keys() == {*expected, 1000}
