@@ -208,3 +208,8 @@ def _strange(
             identity = producer.identity
             message = f"producer id {identity.producer_id}, epoch {identity.epoch}, writes to it"
             yield Finding("foreign", f"{ledger.topic}: {message}, and is none of ours", at)
+
+
+def opened(wire: Wire, partitions: Sequence[TopicPartition], transactional_id: str) -> list[Open]:
+    """What is open on these partitions this moment, and whose it is."""
+    return list(_open(wire, _producers(wire, partitions), transactional_id))

@@ -10,6 +10,7 @@ from eos.errors import UsageError
 
 HELP = """\
 usage: ./spark-submit.sh PIPELINE.yaml [options] [spark-submit's options]
+       ./spark-submit.sh VERB ...      as `eos VERB ...`: status, recover, audit, ...
 
 Runs the pipeline. Data goes to stdout, everything else to stderr.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,7 +11,7 @@ from eos.recover.findings import Finding, findings
 from eos.recover.predict import Prediction, predict
 from eos.recover.view import View, bounds, look, soon
 from eos.run.folders import is_at_rest
-from eos.run.ownership import is_ours
+from eos.run.ownership import is_left, is_ours, process_here
 from eos.transaction.ledger_record import Ends, Record
 from eos.transaction.port import TopicPartition
 from eos.transaction.wire import Wire
@@ -228,15 +226,6 @@ def _far(found: Prediction) -> str:
 def _runs_as(view: View) -> int | None:
     """No lock is tried for it: the run that starts this moment would find it taken."""
     last = view.last
-    if last is None or last.kind in {"stop", "recovery"} or not is_ours(view.planned, last):
+    if last is None or is_left(last) or not is_ours(view.planned, last):
         return None
-    process = last.owner.get("process")
-    if last.owner.get("host") != socket.gethostname() or not isinstance(process, int):
-        return None
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return None
-    except PermissionError:
-        pass
-    return process
+    return process_here(last)

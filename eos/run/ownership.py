@@ -75,7 +75,7 @@ class RunLock:
 def require_free(planned: Plan, last: Record | None, *, is_forced: bool) -> None:
     """The look before the fence. A clean stop leaves the pipeline to anybody, and so does a
     recovery: it fenced whoever ran, and nobody has started since."""
-    if last is None or is_forced or last.kind in _LEFT or is_ours(planned, last):
+    if last is None or is_forced or is_left(last) or is_ours(planned, last):
         return
     theirs = last.owner
     raise PromiseBrokenError(
@@ -91,3 +91,26 @@ def require_free(planned: Plan, last: Record | None, *, is_forced: bool) -> None
 
 def is_ours(planned: Plan, last: Record) -> bool:
     return bool(last.owner.get("deployment") == planned.deployment)
+
+
+def is_left(last: Record) -> bool:
+    """Nobody runs it since this record."""
+    return last.kind in _LEFT
+
+
+def is_here(last: Record) -> bool:
+    return bool(last.owner.get("host") == socket.gethostname())
+
+
+def process_here(last: Record) -> int | None:
+    """The process of this machine that wrote the record, if it lives."""
+    process = last.owner.get("process")
+    if not is_here(last) or not isinstance(process, int):
+        return None
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        pass
+    return process

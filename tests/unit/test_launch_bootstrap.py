@@ -85,3 +85,25 @@ def test_with_the_tests_tools_the_runtime_is_there_too(
     assert bootstrap.main([str(tmp_path), "test", "wanted"]) == 0
     stamps = sorted(path.name for path in (tmp_path / ".venv").iterdir())
     assert stamps == ["eos-embedded.stamp", "eos-test.stamp"]
+
+
+def test_a_word_that_is_no_path_is_a_verb(checkout: Path) -> None:
+    """`./spark-submit.sh status orders` is `eos status orders`."""
+    script = Path(bootstrap.__file__).parents[2] / "spark-submit.sh"
+    (checkout / "spark-submit.sh").write_text(script.read_text())
+    (checkout / "eos" / "launch" / "bootstrap.sh").write_text(SCRIPT.read_text())
+    python = checkout / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "$@"\n')
+    python.chmod(0o755)
+
+    def asked(*words: str) -> str:
+        command = ["bash", str(checkout / "spark-submit.sh"), *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=checkout)
+        return done.stdout.splitlines()[-1]
+
+    assert asked("status", "orders", "--json") == "-m eos status orders --json"
+    for words in (["orders/pipeline.yaml"], ["--help"], []):
+        assert asked(*words) == " ".join(["-m eos.launch.submit", *words])
+    (checkout / "status").mkdir()
+    assert asked("status") == "-m eos.launch.submit status"

@@ -1,0 +1,114 @@
+"""`eos status` beside a real broker: what it says while a pipeline runs, and after its ends."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from support.recovered import Pipeline, soon
+
+from eos.cli.status import status
+from eos.errors import PromiseBrokenError
+from eos.transaction.ledger_record import stamped
+
+
+def said(pipeline: Pipeline, *words: str) -> tuple[int, str]:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = status([*pipeline.words, *words])
+    return code, out.getvalue()
+
+
+def told(pipeline: Pipeline, code: int = 0) -> dict[str, Any]:
+    found, text = said(pipeline, "--json")
+    assert found == code, text
+    return json.loads(text)
+
+
+def lags(found: dict[str, Any]) -> Sequence[int]:
+    return [each["lag"] for each in found["partitions"]]
+
+
+def test_from_before_its_first_run_to_a_clean_end(pipeline: Pipeline) -> None:
+    pipeline.fill(3)
+    found = told(pipeline)
+    assert (found["runs"], found["owner"], found["last_attempt"]) == ("no", None, None)
+    assert (lags(found), found["lag"]) == ([3, 3], 6)
+    assert "never ran" in said(pipeline)[1]
+
+    with pipeline.running() as run:
+        run.step()
+        pipeline.fill(2, "", 1)
+        found = told(pipeline)
+        assert (found["runs"], found["process"]) == ("yes", os.getpid())
+        assert found["last_attempt"]["batch_id"] == 0
+        assert found["transaction"]["phase"] == "CompleteCommit"
+        assert lags(found) == [0, 2]
+        assert "2 offsets are there to be read" in found["waits_for"]
+        run.step()
+        assert told(pipeline)["waits_for"] == "new records"
+        run.stop()
+    found = told(pipeline)
+    assert (found["runs"], found["fine"], found["waits_for"]) == ("no", True, "a start")
+    code, text = said(pipeline)
+    assert code == 0
+    for words in (f"{pipeline.name}: does not run", "last wrote a clean end", "micro-batch 1, "):
+        assert words in text, text
+    assert pipeline.last().kind == "stop", "it only looks"
+
+
+def test_an_end_that_was_not_clean_is_a_finding_and_names_the_next_command(
+    pipeline: Pipeline,
+) -> None:
+    with pipeline.running() as run:
+        pipeline.fill(2)
+        run.step()
+        pipeline.fill(1)
+    code, text = said(pipeline)
+    assert code == 1, text
+    assert "did not end cleanly" in text
+    assert f"next         eos recover {pipeline.name}\n" in text
+    assert "lag          2 offsets: " in text
+    found = told(pipeline.elsewhere())
+    assert found["runs"] == "unknown", "another deployment's: its lock is not here"
+
+
+def test_what_is_open_is_told_with_its_owner(pipeline: Pipeline, name: str) -> None:
+    with pipeline.running() as run:
+        pipeline.fill(2)
+        run.step()
+        other = Producer(
+            {"bootstrap.servers": pipeline.bootstrap, "transactional.id": f"{name}-other"}
+        )
+        other.init_transactions(60)
+        other.begin_transaction()
+        other.produce(pipeline.source, b"not yet", partition=1)
+        assert other.flush(60) == 0
+        found = told(pipeline)
+        blocked = f"1 offsets that are not committed, the first from 2 on in {pipeline.source}-1"
+        assert found["waits_for"].endswith(blocked)
+        assert [each["owner"] for each in found["open"]] == [f"{name}-other"]
+        other.abort_transaction(60)
+
+        pipeline.fill(1, "", 0)
+        seen: list[dict[str, Any]] = []
+
+        def in_the_middle(identity: Any, _floors: Any) -> Any:
+            record = stamped(run.batches.ledger.record("start", run.batches.position), identity)
+            run.batches.coordinator.produce({run.batches.ledger.partition: record}, soon())
+            seen.append(told(pipeline))
+            raise PromiseBrokenError("seen enough")
+
+        with pytest.raises(PromiseBrokenError, match="seen enough"):
+            run.batches.run(run.plan(), in_the_middle)
+        (found,) = seen
+        assert found["transaction"]["phase"] == "Ongoing"
+        assert found["waits_for"] == "its tasks: a transaction is open"
+        own = (pipeline.planned().names.ledger, pipeline.planned().names.transactional_id)
+        assert (found["open"][0]["topic"], found["open"][0]["owner"]) == own

@@ -1,0 +1,68 @@
+"""Whether a pipeline runs, by lock and ledger; and the verb where no broker is to be asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.plans import plan
+
+from eos.cli.status import status
+from eos.run.ownership import RunLock
+from eos.status.status import Runs, running
+from eos.transaction.ledger_record import Kind, Position, Record
+from eos.transaction.port import Identity
+
+GONE = 2**22 + 1  # above what Linux gives to a process
+
+
+def last(kind: Kind, process: int = GONE, host: str = "", by: str = "here") -> Record:
+    owner = {"deployment": by, "host": host or socket.gethostname(), "process": process}
+    return Record(kind, Position({}, {}), owner, at_ms=0, offset=0, identity=Identity(1, 0))
+
+
+def test_a_held_lock_is_a_run_whatever_the_ledger_says(tmp_path: Path) -> None:
+    planned = plan(tmp_path / "lock")
+    with closing(RunLock(planned)) as lock:
+        lock.take(is_forced=False)
+        for record in (None, last("stop"), last("attempt")):
+            assert running(planned, record) == (Runs.YES, os.getpid())
+    assert running(planned, last("stop")) == (Runs.NO, None)
+    assert running(planned, last("recovery")) == (Runs.NO, None)
+    assert running(planned, last("attempt")) == (Runs.DIED, None)
+    assert running(planned, last("attempt", by="there")) == (Runs.UNKNOWN, None)
+    assert running(planned, None) == (Runs.NO, None)
+
+
+@pytest.mark.parametrize(
+    ("record", "runs"),
+    [
+        (last("attempt", os.getpid()), (Runs.YES, os.getpid())),
+        (last("attempt"), (Runs.DIED, None)),
+        (last("refresh", host="elsewhere"), (Runs.UNKNOWN, None)),
+        (last("stop", os.getpid()), (Runs.NO, None)),
+    ],
+)
+def test_without_a_lock_the_last_records_process_tells(record, runs):
+    assert running(replace(plan(), names=replace(plan().names, lock="")), record) == runs
+
+
+def test_an_embedded_broker_that_is_stopped_stays_so(tmp_path, monkeypatch, capsys):
+    place = tmp_path / "pipelines" / "one"
+    place.mkdir(parents=True)
+    (place / "pipeline.yaml").write_text(
+        "version: 1\nname: one\nsource: {kafka: {topic: a}}\nsink: {kafka: {topic: b}}\n"
+    )
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "local.yaml").write_text("state: {root: state}\n")
+    monkeypatch.chdir(tmp_path)
+    assert status(["one"]) == 0
+    assert "eos broker start, then eos status one" in capsys.readouterr().out
+    assert status(["one", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["note"] == "the embedded broker is stopped"
+    assert not (tmp_path / "state" / "broker").exists()
