@@ -136,6 +136,14 @@ def audit(context: typer.Context) -> None:
 
 
 @app.command(context_settings=_HANDED_ON, add_help_option=False)
+def verify(context: typer.Context) -> None:
+    """Prove from outside that each record came through once."""
+    from eos.cli.verify import verify as verb
+
+    raise typer.Exit(verb(context.args))
+
+
+@app.command(context_settings=_HANDED_ON, add_help_option=False)
 def replay(context: typer.Context) -> None:
     """Put dead letters back to the topics that they came from, each once."""
     from eos.cli.replay import replay as verb

@@ -1,0 +1,198 @@
+"""`eos verify`: proves from outside that each record came through once, or shows where not."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.progress import TimeRemainingColumn as Remaining
+
+from eos.audit.table import TransactionsTable
+from eos.cli.named import find_pipeline, parser_of
+from eos.config.load import load_profile
+from eos.config.model import Profile
+from eos.deadline import Deadline
+from eos.errors import UnavailableError, UsageError
+from eos.location import local_path
+from eos.plan.plan import Plan, plan
+from eos.plan.security import told_who
+from eos.recover.cluster import addresses
+from eos.recover.view import readable
+from eos.run.audit import location_of
+from eos.transaction.wire import Wire
+from eos.verify.findings import Kind
+from eos.verify.point import Point, load
+from eos.verify.reader import Reader
+from eos.verify.verify import Subject, Verification
+from eos.verify.words import Told, as_json, lines
+
+_ABOUT = """\
+Proves from outside that each record came through once: reads ledger, targets and source as they lie
+in Kafka's logs, and compares them with one another, with the audit table, the group's offsets and
+Spark's checkpoint. Changes nothing, and may look while the pipeline runs.
+"""
+_CODES = (
+    "Exit codes: 0 nothing was found, and it could all be read; 1 findings, with the smallest "
+    "witness; 2 usage; 5 something did not answer."
+)
+_TIMEOUT_MS = 60_000
+
+
+def verify(words: Sequence[str]) -> int:
+    options = _parser().parse_args(words)
+    pipeline = find_pipeline(options.pipeline)
+    profile = load_profile(options.profile, pipeline.project_root)
+    with addresses(profile) as bootstrap:
+        planned = plan(pipeline, profile, bootstrap, ())
+        with closing(Wire(planned.kafka)) as wire, told_who(planned.security):
+            told = _verified(planned, profile, wire, options)
+    if options.json:
+        print(json.dumps(as_json(told)))
+    else:
+        print("\n".join(lines(told)))
+    return 1 if told.failed else 0
+
+
+def _verified(planned: Plan, profile: Profile, wire: Wire, options: argparse.Namespace) -> Told:
+    names, notes = planned.names, []
+    ledger_id = _ledger_id(wire, names.ledger, names.pipeline)
+    path = _point_path(profile, names.transactional_id)
+    began = None
+    if path is None:
+        notes.append("the state root is no folder of this machine: no point is kept there")
+    elif not options.from_start:
+        began, why = load(path, names.pipeline, ledger_id)
+        if why:
+            notes.append(f"from the start: {why}")
+    passed = frozenset(
+        kind
+        for kind, is_allowed in (
+            (Kind.FOREIGN, options.allow_foreign),
+            (Kind.GONE, options.allow_out_of_reach),
+        )
+        if is_allowed
+    )
+    begun = time.perf_counter()
+    with Shown(is_wanted=not options.json) as shown, closing(Reader(wire, shown.moved)) as reader:
+        subject = _subject(planned, profile)
+        verified = Verification(subject, reader, ledger_id, began, shown).run()
+    seconds = time.perf_counter() - begun
+    told = Told(names.pipeline, names.ledger, verified, began, notes, passed, seconds)
+    if told.failed or path is None or verified.point is None:
+        return told
+    _save(replace(verified.point, allowed=_allowed(told)), path)
+    return replace(told, saved=str(path))
+
+
+def _allowed(told: Told) -> list[str]:
+    """What a verification that goes on from here must not keep to itself."""
+    before = list(told.began.allowed) if told.began else []
+    at = told.verified.last
+    now = [
+        f"{told.all.counts[kind]} {kind.value} up to ledger offset {at}"
+        for kind in Kind
+        if told.all.counts[kind]
+    ]
+    return [*before, *now][-20:]
+
+
+def _save(point: Point, path: Path) -> None:
+    try:
+        point.save(path)
+    except OSError as error:
+        raise UnavailableError(
+            f"nothing was found, but {path} can't be written ({error.strerror or error})",
+            hint="may this user write to the state root?",
+        ) from error
+
+
+def _subject(planned: Plan, profile: Profile) -> Subject:
+    location = location_of(profile)
+    table, reason = None, ""
+    if location is not None and (location / "_delta_log").is_dir():
+        table = TransactionsTable(location)
+    elif profile.audit.transactions:
+        reason = (
+            f"there is no audit table in {location}"
+            if location
+            else f"there is no audit table: {profile.state.root} is no folder of this machine"
+        )
+    return Subject(planned.names, planned.sink_topics, readable(planned), table, reason)
+
+
+def _ledger_id(wire: Wire, topic: str, pipeline: str) -> str:
+    found = wire.topics([topic], Deadline.after_ms(_TIMEOUT_MS))[topic]
+    if found.error:
+        raise UsageError(
+            f"{pipeline}: there is nothing to verify: the ledger {topic!r} is not there",
+            hint="did it ever run on this cluster, under this profile? If it did, somebody deleted "
+            "that topic: `eos recover` says what is left",
+        )
+    return found.topic_id
+
+
+def _point_path(profile: Profile, name: str) -> Path | None:
+    root = local_path(profile.state.root)
+    return None if root is None else root / "verified" / f"{name}.json"
+
+
+class Shown:
+    """A bar with an estimate on stderr, where somebody looks."""
+
+    def __init__(self, *, is_wanted: bool) -> None:
+        columns = (
+            TextColumn("verify"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("offsets, left"),
+            Remaining(),
+        )
+        console = Console(file=sys.stderr)
+        self._bar = Progress(
+            *columns,
+            console=console,
+            transient=True,
+            disable=not (is_wanted and console.is_terminal),
+        )
+        self._task: TaskID = self._bar.add_task("", total=0)
+        self._total = 0
+
+    def __enter__(self) -> Shown:  # noqa: PYI034 - typing.Self begins with 3.11
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._bar.stop()
+
+    def expects(self, offsets: int) -> None:
+        self._total += max(0, offsets)
+        self._bar.update(self._task, total=self._total)
+
+    def moved(self, offsets: int) -> None:
+        self._bar.update(self._task, advance=offsets)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = parser_of("verify", _ABOUT, _CODES)
+    parser.add_argument(
+        "--from-start", action="store_true", help="not only what came since the last verification"
+    )
+    parser.add_argument(
+        "--allow-foreign",
+        action="store_true",
+        help="others may write to the target topics, too: told, and no finding",
+    )
+    parser.add_argument(
+        "--allow-out-of-reach",
+        action="store_true",
+        help="what retention, compaction or access keep from being read: told, and no finding",
+    )
+    return parser

@@ -1,0 +1,101 @@
+"""Asks what else knows how far the pipeline is: group, checkpoint, coordinator, target leaders."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from eos.audit.live import Open, opened
+from eos.deadline import Backoff, Deadline
+from eos.errors import EosError, PromiseBrokenError, UnavailableError
+from eos.plan.names import Names
+from eos.read.files import Files
+from eos.recover.view import is_hidden
+from eos.transaction.port import CommittedOffset, TopicPartition, TransactionState
+from eos.transaction.wire import Wire
+from eos.verify import elsewhere
+from eos.verify.elsewhere import Level, Noted
+from eos.verify.findings import Finding
+from eos.verify.reader import soon
+
+_MARKER_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """As of one moment."""
+
+    names: Names
+    group: Mapping[TopicPartition, CommittedOffset] | None
+    checkpoint: Noted | str
+    state: TransactionState | None
+    open: list[Open]
+
+    def compare(self, low: Level, high: Level) -> Iterator[tuple[str, list[Finding]]]:
+        """Each comparison by its name, with what it found."""
+        names = self.names
+        ledger = TopicPartition(names.ledger, 0)
+        yield "group offsets", list(elsewhere.of_group(self.group, names.group, low, high))
+        yield "checkpoint", list(elsewhere.of_checkpoint(self.checkpoint, low, high))
+        last = list(elsewhere.of_coordinator(self.state, ledger, low.told))
+        yield "transactional id", last
+        yield "no open transaction", list(elsewhere.of_open(self.open, names.transactional_id))
+
+
+def look(
+    wire: Wire,
+    names: Names,
+    files: Files | None,
+    sources: Collection[TopicPartition],
+    targets: Collection[TopicPartition],
+) -> Around:
+    state = None
+    with suppress(EosError):  # expired, never there, or not for this user's eyes
+        state = wire.transaction_state(names.transactional_id, soon())
+    ledger = TopicPartition(names.ledger, 0)
+    return Around(
+        names,
+        _group(wire, names.group, sources),
+        _checkpoint(files, names.checkpoints),
+        state,
+        _open(wire, [ledger, *sorted(targets)], names.transactional_id),
+    )
+
+
+def _open(wire: Wire, partitions: list[TopicPartition], transactional_id: str) -> list[Open]:
+    """Of the pipeline's own, what its coordinator holds for over may be open for a moment: the
+    marker is on its way. What stays open is not."""
+    deadline, backoff = Deadline.after_ms(_MARKER_MS), Backoff()
+    found = opened(wire, partitions, transactional_id)
+    late = {_place(each): each for each in found if elsewhere.is_late(each, transactional_id)}
+    while late and not deadline.has_passed:
+        backoff.sleep(deadline)
+        now = {_place(each) for each in opened(wire, list({p for p, _ in late}), transactional_id)}
+        late = {place: each for place, each in late.items() if place in now}
+    mine = [each for each in found if not elsewhere.is_late(each, transactional_id)]
+    return [*mine, *late.values()]
+
+
+def _place(each: Open) -> tuple[TopicPartition, int]:
+    return each.partition, each.producer.transaction_start_offset
+
+
+def _group(
+    wire: Wire, group: str, sources: Collection[TopicPartition]
+) -> Mapping[TopicPartition, CommittedOffset] | None:
+    if not sources:
+        return {}
+    try:
+        return wire.committed_offsets(group, soon(), list(sources))
+    except UnavailableError as error:
+        if not is_hidden(error):
+            raise
+        return None
+
+
+def _checkpoint(files: Files | None, root: str) -> Noted | str:
+    try:
+        return elsewhere.noted(files, root)
+    except PromiseBrokenError as error:
+        return error.message

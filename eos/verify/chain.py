@@ -1,0 +1,122 @@
+"""Does each committed transaction follow the one before it: what it read, and who wrote it.
+
+Each (source partition, offset) is covered once if every range begins where the one before it ended.
+Only a person's recovery record may move the position. Epochs of a producer id rise, and an id that
+was replaced never comes back: where it does, somebody else wrote to the ledger in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from eos.transaction.port import Identity, TopicPartition
+from eos.verify.findings import Attempt, Finding, named
+from eos.verify.history import Committed
+
+
+@dataclass(slots=True)
+class Owners:
+    """The identities that committed. A bit for each epoch: 4 KB for 32,768 attempts."""
+
+    _epochs: dict[int, bytearray] = field(default_factory=dict)
+
+    def add(self, identity: Identity) -> None:
+        bits = self._epochs.setdefault(identity.producer_id, bytearray(4096))
+        bits[identity.epoch >> 3] |= 1 << (identity.epoch & 7)
+
+    def know(self, producer_id: int) -> None:
+        """Ours, whatever it committed."""
+        self._epochs.setdefault(producer_id, bytearray(4096))
+
+    def is_ours(self, producer_id: int) -> bool:
+        return producer_id in self._epochs
+
+    def committed(self, identity: Identity) -> bool:
+        bits = self._epochs.get(identity.producer_id)
+        return bits is not None and bool(bits[identity.epoch >> 3] >> (identity.epoch & 7) & 1)
+
+    @property
+    def producer_ids(self) -> list[int]:
+        return list(self._epochs)
+
+
+@dataclass(slots=True)
+class Chain:
+    """`position`: how far each source partition was read; `covered`: from where to where since
+    this began. `last`: the newest transaction."""
+
+    position: dict[TopicPartition, int] = field(default_factory=dict)
+    covered: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    owners: Owners = field(default_factory=Owners)
+    last: Attempt | None = None
+    current: Identity | None = None
+    attempts: int = 0
+    records: int = 0
+    moved: list[Attempt] = field(default_factory=list)  # by recovery records
+
+    def see(self, each: Committed) -> Iterator[Finding]:
+        yield from self._identity(each)
+        if each.told.kind == "recovery":
+            self._move(each)
+        else:
+            yield from self._ranges(each)
+        self.attempts += each.is_attempt
+        self.records += sum(receipt.records for receipt in each.receipts)
+        self.last = each.told
+        self.current = each.told.identity
+        self.owners.add(each.told.identity)
+
+    def _identity(self, each: Committed) -> Iterator[Finding]:
+        identity, before = each.told.identity, self.current
+        if before is None or not self.owners.is_ours(identity.producer_id):
+            return
+        if identity.producer_id != before.producer_id:
+            yield Finding(
+                "forged",
+                f"producer id {identity.producer_id} comes back at ledger offset "
+                f"{each.told.ledger_offset}, but {named(before)} wrote before it: ids that were "
+                "replaced never come back, so that one is somebody else's",
+                attempt=self.last,
+            )
+        elif identity.epoch <= before.epoch:
+            again = "a second time" if identity.epoch == before.epoch else f"after {named(before)}"
+            yield Finding("twice", f"{named(identity)} committed {again}", attempt=each.told)
+
+    def _ranges(self, each: Committed) -> Iterator[Finding]:
+        for tp, (start, end) in sorted(each.ranges.items()):
+            before = self.position.get(tp, start)
+            yield from self._step(each, tp, before, start)
+            if end < start:
+                yield self._finding("overlap", each, tp, end, f"ends at {end} before its start")
+            self.position[tp] = end
+            if each.is_attempt:
+                low, high = self.covered.get(tp, (start, end))
+                self.covered[tp] = min(low, start), max(high, end)
+        for tp, end in sorted((each.ends or {}).items()):
+            before = self.position.setdefault(tp, end)
+            yield from self._step(each, tp, before, end)
+            self.position[tp] = end
+
+    def _step(
+        self, each: Committed, tp: TopicPartition, before: int, start: int
+    ) -> Iterator[Finding]:
+        if start > before:
+            words = f"offsets {before} to {start - 1} are covered by no transaction"
+            yield self._finding("gap", each, tp, before, words)
+        elif start < before:
+            words = f"offsets {start} to {before - 1} are covered a second time"
+            yield self._finding("overlap", each, tp, start, words)
+
+    def _finding(
+        self, case: str, each: Committed, tp: TopicPartition, offset: int, words: str
+    ) -> Finding:
+        message = f"source {tp.topic}-{tp.partition}: {words}, at {each.told}"
+        return Finding(case, message, tp, offset, each.told)
+
+    def _move(self, each: Committed) -> None:
+        """The whole position is another one from here on. What is read again is meant to be."""
+        ends = {tp: end for tp, (_, end) in each.ranges.items()}
+        if any(self.position.get(tp) != end for tp, end in ends.items()):
+            self.moved.append(each.told)
+        self.position = ends

@@ -1,0 +1,84 @@
+"""The pipeline's committed transactions in their order, whichever of the two tells them: the
+ledger, or the audit table's rows where the ledger was trimmed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from eos.audit.history import Transaction
+from eos.transaction.ledger_record import Ends, Record, flat
+from eos.transaction.port import Identity, TopicPartition
+from eos.transaction.receipt import Receipt
+from eos.verify.findings import Attempt
+
+_RECEIPT = ("topic", "partition", "records", "offset_first", "offset_last", "bytes", "digest")
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """`ranges`: what was read, of a record without an attempt its position as empty ranges.
+    `ends`: the whole position after it, where it is known; a row of the table has the ranges."""
+
+    told: Attempt
+    query_id: str
+    ranges: Mapping[TopicPartition, tuple[int, int]]
+    ends: Ends | None
+    receipts: Sequence[Receipt]
+
+    @property
+    def is_attempt(self) -> bool:
+        return self.told.kind == "attempt"
+
+
+def of_record(record: Record) -> Committed:
+    """Raises ValueError, KeyError or TypeError for one whose attempt is no attempt."""
+    attempt = record.attempt or {}
+    ends = record.position.ends
+    starts = flat(attempt["starts"]) if record.attempt else ends
+    return Committed(
+        Attempt(
+            record.offset,
+            record.kind,
+            record.position.batch_id,
+            attempt.get("number"),
+            record.identity,
+        ),
+        record.position.query_id,
+        {tp: (int(start), ends[tp]) for tp, start in starts.items()},
+        ends,
+        [Receipt(*(each[name] for name in _RECEIPT)) for each in attempt.get("receipts", ())],
+    )
+
+
+def claimed_identity(record: Record) -> Identity | None:
+    """Whose transaction a record says that it is in."""
+    if record.attempt is None:
+        return None
+    return Identity(record.attempt["producer_id"], record.attempt["epoch"])
+
+
+def of_rows(each: Transaction) -> Committed:
+    return Committed(
+        Attempt(
+            each.ledger_offset,
+            each.kind,
+            -1 if each.batch_id is None else each.batch_id,
+            each.attempt,
+            each.identity,
+        ),
+        each.query_id,
+        each.sources,
+        None,
+        [
+            Receipt(
+                *tp,
+                row["records"],
+                row["offset_first"],
+                row["offset_last"],
+                row["bytes"],
+                row["digest"],
+            )
+            for tp, row in each.targets.items()
+        ],
+    )

@@ -1,0 +1,170 @@
+"""Reads logs as they lie there, one partition at a time, the next fetch while this one is decoded.
+
+In memory are two fetches and what the records of one become, whatever a topic's size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from eos.deadline import Deadline
+from eos.errors import UnavailableError
+from eos.transaction.port import TopicPartition
+from eos.transaction.wire import Wire
+from eos.transaction.wire.fetch import Fetched
+from eos.verify.batches import Old, Seen, Visibility, batches, next_offset
+from eos.verify.records import digests
+from eos.verify.source import Source
+from eos.verify.target import Bounds, Keeping, Target
+from eos.verify.unpack import BrokenPayloadError, unpack
+
+_FETCH_BYTES_MAX = 8 * 1024 * 1024
+_FETCH_BYTES_MORE = 256 * 1024  # for what lies between the records that are looked for
+_PLAIN_BYTES_MAX = 8 * 1024 * 1024  # of uncompressed records that are decoded at once
+_TIMEOUT_MS = 60_000
+_TRIES_MAX = 100  # fetches without a byte, each of which waits for half a second
+_UNKNOWN_TOPIC = 3
+
+
+class Reader:
+    """`moved` is told how many offsets were passed."""
+
+    def __init__(self, wire: Wire, moved: Callable[[int], None] = lambda _offsets: None) -> None:
+        self.wire = wire
+        self._moved = moved
+        self._pool = ThreadPoolExecutor(1, "eos-verify")
+        self._keeping: dict[str, Keeping] = {}
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
+        """Of a topic or a partition that is gone: nothing at all."""
+        counts = self.partitions({tp.topic for tp in partitions})
+        there = [tp for tp in partitions if tp.partition < counts[tp.topic]]
+        asked = (("earliest", False), ("latest", True), ("latest", False))
+        first, stable, end = (
+            self.wire.list_offsets(there, at, committed=committed, deadline=soon())  # type: ignore[arg-type]
+            if there
+            else {}
+            for at, committed in asked
+        )
+        nothing = Bounds(0, 0, 0)
+        found = {tp: Bounds(first[tp], stable[tp], end[tp]) for tp in there}
+        return {tp: found.get(tp, nothing) for tp in partitions}
+
+    def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
+        """How many each topic has: 0 if it is gone."""
+        found = self.wire.topics(topics, soon()) if topics else {}
+        return {
+            name: 0 if info.error == _UNKNOWN_TOPIC else info.partitions
+            for name, info in found.items()
+        }
+
+    def keeping(self, topic: str) -> Keeping:
+        if topic not in self._keeping:
+            if not self.partitions([topic])[topic]:
+                return Keeping()
+            policy, *limits = (
+                self.wire.topic_config(topic, name, soon())
+                for name in ("cleanup.policy", "retention.ms", "retention.bytes")
+            )
+            can_expire = "delete" in policy and any(limit != "-1" for limit in limits)
+            self._keeping[topic] = Keeping("compact" in policy, can_expire)
+        return self._keeping[topic]
+
+    def target(self, target: Target, end: int, bytes_hint: int = _FETCH_BYTES_MAX) -> None:
+        """Shows it what lies between its position and `end` (exclusive)."""
+        group: list[Seen | Old] = []
+        payloads: dict[int, bytes | None] = {}
+        size = 0
+        for found in self.scan(target.at, target.position, end, bytes_hint):
+            for seen in found:
+                if not isinstance(seen, Old) and target.wants(seen):
+                    plain = _unpacked(seen)
+                    payloads[len(group)] = plain
+                    size += len(plain or b"")
+                group.append(seen)
+                if size >= _PLAIN_BYTES_MAX:
+                    _show(target, group, payloads)
+                    group, payloads, size = [], {}, 0
+            _show(target, group, payloads)
+            group, payloads, size = [], {}, 0
+
+    def source(self, source: Source, bounds: Bounds) -> None:
+        """Headers alone: what they say is all that is asked of a source."""
+        start = source.begin(bounds)
+        until = min(source.end, bounds.stable)
+        for found in self.scan(source.at, start, until):
+            for seen in found:
+                source.see(seen)
+        source.finish(until)
+
+    def scan(
+        self, at: TopicPartition, start: int, end: int, bytes_hint: int = _FETCH_BYTES_MAX
+    ) -> Iterator[list[Seen | Old]]:
+        """All that begins before `end`, which lies at the last stable offset or below it."""
+        bytes_max = min(_FETCH_BYTES_MAX, bytes_hint + _FETCH_BYTES_MORE)
+        position, tries = start, 0
+        ahead: Future[Fetched] | None = None
+        while position < end:
+            fetched = (ahead or self._fetch(at, position, bytes_max)).result()
+            ahead = None
+            read = list(batches(fetched.blob))
+            following = next_offset(read)
+            if following is None:
+                tries += 1
+                position = max(position, self._begins_later(at, position, tries))
+                continue
+            if following < end:
+                ahead = self._fetch(at, following, bytes_max)
+            visibility = Visibility(fetched.aborted)
+            shown: list[Seen | Old] = []
+            for batch in read:
+                if isinstance(batch, Old):
+                    shown.append(batch)
+                    continue
+                seen = Seen(batch, visibility.of(batch))
+                if start <= batch.last_offset and batch.offset < end:
+                    shown.append(seen)
+            self._moved(min(following, end) - position)
+            yield shown
+            position, tries = following, 0
+
+    def _fetch(self, at: TopicPartition, position: int, bytes_max: int) -> Future[Fetched]:
+        return self._pool.submit(self.wire.fetch, at, position, soon(), bytes_max)
+
+    def _begins_later(self, at: TopicPartition, position: int, tries: int) -> int:
+        """Retention may remove what was just asked for."""
+        bounds = self.bounds([at])[at]
+        if bounds.start > position:
+            return bounds.start
+        if tries > _TRIES_MAX:
+            raise UnavailableError(
+                f"{at.topic}-{at.partition}: the broker gives nothing from offset {position} on, "
+                f"though readers may go up to {bounds.stable}",
+                hint="is its log damaged? The broker's own log tells",
+            )
+        return position
+
+
+def soon() -> Deadline:
+    return Deadline.after_ms(_TIMEOUT_MS)
+
+
+def _unpacked(seen: Seen) -> bytes | None:
+    try:
+        return unpack(seen.batch.codec, seen.batch.payload)
+    except BrokenPayloadError:
+        return None
+
+
+def _show(target: Target, group: list[Seen | Old], payloads: Mapping[int, bytes | None]) -> None:
+    """In the order of the log, each with its digest."""
+    readable = [(place, plain) for place, plain in payloads.items() if plain is not None]
+    counts = [seen.batch.records for place, _ in readable if isinstance(seen := group[place], Seen)]
+    made = digests([plain for _, plain in readable], counts)
+    of_place = dict(zip((place for place, _ in readable), made, strict=True))
+    for place, seen in enumerate(group):
+        target.see(seen, of_place.get(place))

@@ -1,0 +1,92 @@
+"""One source partition: what lies at the offsets that were covered, so that every one of them is
+accounted for: a record, a record of an aborted transaction, a marker, or nothing any more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eos.transaction.port import TopicPartition
+from eos.verify.batches import Old, Seen
+from eos.verify.findings import Finding, Findings
+from eos.verify.target import Bounds, Keeping
+
+
+@dataclass(slots=True)
+class Source:
+    """Offsets `start` to `end` (exclusive) were covered. Fed in the order of the log."""
+
+    at: TopicPartition
+    start: int
+    end: int
+    keeping: Keeping
+    findings: Findings
+    records: int = 0
+    aborted: int = 0
+    control: int = 0
+    removed: int = 0
+    position: int = -1
+
+    def begin(self, bounds: Bounds) -> int:
+        """Where to read from. Tells what is not there any more, or never was."""
+        self.position = self.start
+        if bounds.start > self.start:
+            gone = min(bounds.start, self.end)
+            self.findings.gone("source_retention", self.at, self.start, gone - 1)
+            self.removed += gone - self.start
+            self.position = gone
+        if bounds.end < self.end:
+            name = f"{self.at.topic}-{self.at.partition}"
+            self.findings.add(
+                Finding(
+                    "source_truncated",
+                    f"the ledger covers source {name} up to offset {self.end - 1}, but it ends at "
+                    f"{bounds.end}: the topic was made anew, or lost what was acknowledged",
+                    self.at,
+                    bounds.end,
+                )
+            )
+        return self.position
+
+    def see(self, seen: Seen | Old) -> None:
+        if isinstance(seen, Old):
+            self._take(self.position, seen.last_offset, None, "records")
+            return
+        batch = seen.batch
+        what = "control" if batch.is_control else "records" if seen.is_visible else "aborted"
+        is_whole = batch.records == batch.last_offset - batch.offset + 1
+        self._take(batch.offset, batch.last_offset, None if is_whole else batch.records, what)
+
+    def finish(self, until: int) -> None:
+        """`until`: how far there was something to read."""
+        if self.position < min(self.end, until):
+            self._hole(self.position, min(self.end, until) - 1)
+
+    def _take(self, first: int, last: int, records: int | None, what: str) -> None:
+        if last < self.position or first >= self.end:
+            return
+        if first > self.position:
+            self._hole(self.position, first - 1)
+        low, high = max(first, self.position), min(last, self.end - 1)
+        room = high - low + 1
+        there = room if records is None else min(records, room)
+        setattr(self, what, getattr(self, what) + there)
+        if there < room:
+            self._hole(low, high, room - there)
+        self.position = high + 1
+
+    def _hole(self, first: int, last: int, count: int = 0) -> None:
+        count = count or last - first + 1
+        self.removed += count
+        if self.keeping.is_compacted:
+            self.findings.gone("source_compaction", self.at, first, last)
+            return
+        name = f"{self.at.topic}-{self.at.partition}"
+        self.findings.add(
+            Finding(
+                "source_hole",
+                f"source {name}: {count} of the offsets {first} to {last} hold nothing, though the "
+                "topic is not compacted: the source lost what was covered",
+                self.at,
+                first,
+            )
+        )

@@ -1,0 +1,315 @@
+"""One target partition: do its visible records equal what committed attempts say they wrote.
+
+Fed with record batches in the order of the log, and with the receipts of a window of attempts at a
+time. A receipt says where its records begin and end, how many they are, and their digest; each
+record batch says whose it is, and with which sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import google_crc32c
+
+from eos.transaction.port import Identity, TopicPartition
+from eos.transaction.receipt import Receipt
+from eos.verify.batches import Batch, Markers, Old, Seen
+from eos.verify.chain import Owners
+from eos.verify.findings import Attempt, Finding, Findings, Kind, named
+
+_MISSING_MAX = 100  # holes of one attempt that are kept apart
+
+
+class Bounds(NamedTuple):
+    """Where a partition begins, where readers of committed records stop, and where it ends."""
+
+    start: int
+    stable: int
+    end: int
+
+
+class Keeping(NamedTuple):
+    """What the topic's settings may have removed."""
+
+    is_compacted: bool = False
+    can_expire: bool = True
+
+
+class Hole(NamedTuple):
+    """Sequences that did not come, and the offset where they should be."""
+
+    first: int
+    last: int
+    offset: int
+
+
+@dataclass(slots=True)
+class Part:
+    """What was seen of one attempt."""
+
+    attempt: Attempt
+    receipt: Receipt
+    next_sequence: int = 0
+    records: int = 0
+    digest: int = 0
+    offset_first: int = -1
+    offset_last: int = -1
+    holes: list[Hole] = field(default_factory=list)
+    hidden_at: int = -1
+    is_told: bool = False  # something of it was found wrong, so that its digest says nothing new
+
+    def covers(self, offset: int) -> bool:
+        return self.receipt.offset_first <= offset <= self.receipt.offset_last
+
+    def take(self, batch: Batch, digest: int) -> str:
+        """Returns what is wrong with where it stands: "", "order" or "duplicate"."""
+        sequence, room = batch.sequence, batch.last_offset - batch.offset + 1
+        wrong = ""
+        if sequence > self.next_sequence:
+            at = max(self.offset_last + 1, self.receipt.offset_first)
+            self._miss(Hole(self.next_sequence, sequence - 1, at))
+        elif sequence < self.next_sequence:
+            wrong = self._late(sequence, sequence + room - 1)
+            if wrong == "duplicate":
+                return wrong
+        if batch.records < room:
+            self._miss(Hole(sequence, sequence + room - 1, batch.offset))
+        self.next_sequence = max(self.next_sequence, sequence + room)
+        self.records += batch.records
+        self.digest = google_crc32c.extend(self.digest, digest.to_bytes(4, "big"))
+        if self.offset_first < 0:
+            self.offset_first = batch.offset
+        self.offset_last = batch.last_offset
+        return wrong
+
+    def _miss(self, hole: Hole) -> None:
+        if len(self.holes) < _MISSING_MAX:
+            self.holes.append(hole)
+
+    def _late(self, first: int, last: int) -> str:
+        """It fills a hole that was left for it, or it was there before."""
+        for number, hole in enumerate(self.holes):
+            if hole.first <= first and last <= hole.last:
+                around = (hole.first, first - 1), (last + 1, hole.last)
+                left = [Hole(low, high, hole.offset) for low, high in around if low <= high]
+                self.holes[number : number + 1] = left
+                return "order"
+        return "duplicate"
+
+
+class Target:
+    """`position`: scanned up to here. `has_begun`: this pipeline's records were there already, so
+    that others' are in between and no longer before them."""
+
+    def __init__(
+        self,
+        at: TopicPartition,
+        owners: Owners,
+        findings: Findings,
+        position: int = 0,
+        *,
+        has_begun: bool = False,
+    ) -> None:
+        self.at = at
+        self.position = position
+        self.receipts = 0
+        self.records = 0
+        self.foreign_before = 0
+        self.has_begun = has_begun
+        self.newer: set[Identity] = set()  # committed after what is verified: not judged yet
+        self._owners = owners
+        self._findings = findings
+        self._markers = Markers()
+        self._parts: dict[Identity, Part] = {}
+        self._before: list[Finding] = []
+
+    @property
+    def name(self) -> str:
+        return f"{self.at.topic}-{self.at.partition}"
+
+    def expect(self, receipts: Sequence[tuple[Attempt, Receipt]]) -> None:
+        for attempt, receipt in receipts:
+            self._parts[attempt.identity] = Part(attempt, receipt)
+
+    def wants(self, seen: Seen) -> bool:
+        """Whether its records must be read."""
+        batch = seen.batch
+        return seen.is_visible and batch.is_sound and batch.identity in self._parts
+
+    def see(self, seen: Seen | Old, digest: int | None) -> None:
+        """In the order of the log. `digest`: of what is wanted; None if it can't be read."""
+        if isinstance(seen, Old):
+            self._foreign(seen.last_offset, 1, "without a producer id")
+            self.position = seen.last_offset + 1
+            return
+        batch = seen.batch
+        self.position = batch.last_offset + 1
+        odd = self._markers.see(seen)
+        if odd is not None:
+            self._contradicted(*odd)
+        if batch.is_control:
+            return
+        part = self._parts.get(batch.identity)
+        if not batch.is_sound or (self.wants(seen) and digest is None):
+            self._damaged(batch, part)
+        elif part is not None:
+            self._of_ours(seen, part, digest or 0)
+        elif seen.is_visible and batch.records:
+            self._of_others(batch)
+
+    def settle(self, bounds: Bounds, keeping: Keeping) -> None:
+        """What was expected is complete by now, or wrong."""
+        for part in self._parts.values():
+            self.receipts += 1
+            self.records += part.receipt.records
+            self._settle(part, bounds, keeping)
+        self.has_begun = self.has_begun or bool(self._parts)
+        self._parts.clear()
+
+    def finish(self) -> None:
+        """Others' records where this pipeline never wrote are not before anything."""
+        if self.has_begun:
+            self.foreign_before = len(self._before)
+            return
+        for finding in self._before:
+            self._findings.add(finding)
+
+    def _of_ours(self, seen: Seen, part: Part, digest: int) -> None:
+        batch = seen.batch
+        if not seen.is_visible:
+            if part.covers(batch.offset) and part.hidden_at < 0:
+                part.hidden_at = batch.offset
+            return
+        wrong = part.take(batch, digest) if part.covers(batch.offset) else "duplicate"
+        if wrong:
+            part.is_told = True
+            last = batch.sequence + batch.records - 1
+            words = {
+                "order": f"sequences {batch.sequence} to {last} come after later ones",
+                "duplicate": f"sequences {batch.sequence} to {last} are there a second time, or "
+                f"outside of the offsets {part.receipt.offset_first} to "
+                f"{part.receipt.offset_last} that were acknowledged",
+            }
+            self._add(wrong, part, batch.offset, words[wrong])
+
+    def _of_others(self, batch: Batch) -> None:
+        if batch.identity in self.newer:
+            return
+        if not self._owners.is_ours(batch.identity.producer_id):
+            self._foreign(batch.offset, batch.records, f"of producer {named(batch.identity)}")
+            return
+        where = f"{self.name} offset {batch.offset}: {batch.records} records of producer "
+        if self._owners.committed(batch.identity):
+            message = f"{named(batch.identity)} that no receipt of its transaction covers"
+            case = "duplicate"
+        else:
+            message = f"{named(batch.identity)} are visible, and the ledger has no such transaction"
+            case = "visible"
+        after = self._after(batch.offset)
+        self._findings.add(Finding(case, where + message, self.at, batch.offset, after))
+
+    def _after(self, offset: int) -> Attempt | None:
+        """The attempt whose records come next."""
+        later = [part for part in self._parts.values() if part.receipt.offset_last >= offset]
+        return later[0].attempt if later else None
+
+    def _foreign(self, offset: int, records: int, whose: str) -> None:
+        after = self._after(offset)
+        message = f"{self.name} offset {offset}: {records} records {whose} are not this pipeline's"
+        finding = Finding("foreign", message, self.at, offset, after, Kind.FOREIGN)
+        first = min((part.receipt.offset_first for part in self._parts.values()), default=None)
+        if self.has_begun or (first is not None and offset > first):
+            self._findings.add(finding)
+        elif len(self._before) < _MISSING_MAX:
+            self._before.append(finding)
+
+    def _damaged(self, batch: Batch, part: Part | None) -> None:
+        """Its header may be what is damaged: then the offset tells whose it was."""
+        for each in self._parts.values():
+            if each is part or each.covers(batch.offset):
+                each.is_told = True
+                part = each
+        end = f"{self.name} offsets {batch.offset} to {batch.last_offset}"
+        message = f"{end}: the record batch is not what was written: its checksum is wrong"
+        if batch.is_sound:
+            message = f"{end}: the record batch holds no records that can be read"
+        told = part.attempt if part else None
+        self._findings.add(Finding("changed", message, self.at, batch.offset, told))
+
+    def _contradicted(self, offset: int, identity: Identity, marker: str) -> None:
+        shown = "visible" if marker == "ABORT" else "hidden"
+        message = f"{self.name} from offset {offset} on: records of producer {named(identity)} are "
+        message += f"{shown} to readers, but the log's marker says {marker}"
+        part = self._parts.get(identity)
+        told = part.attempt if part else None
+        self._findings.add(Finding(shown, message, self.at, offset, told))
+
+    def _settle(self, part: Part, bounds: Bounds, keeping: Keeping) -> None:
+        receipt = part.receipt
+        first, last = receipt.offset_first, receipt.offset_last
+        if bounds.start > first and bounds.start <= bounds.end and bounds.end > last:
+            self._removed(part, bounds, keeping)
+        elif bounds.end <= last:
+            words = f"the log ends at {bounds.end}, but offsets {first} to {last} were acknowledged"
+            self._add("truncated", part, max(first, bounds.end), words)
+        elif bounds.stable <= last:
+            words = f"an open transaction hides what comes from offset {bounds.stable} on"
+            self._add("hidden", part, max(first, bounds.stable), words)
+        elif part.hidden_at >= 0:
+            self._add("hidden", part, part.hidden_at, "its records were aborted in this log")
+        elif part.records < receipt.records or part.holes:
+            if not part.is_told or not part.records:
+                self._lost(part, keeping)
+        elif not part.is_told:
+            self._compare(part)
+
+    def _removed(self, part: Part, bounds: Bounds, keeping: Keeping) -> None:
+        receipt = part.receipt
+        gone = min(receipt.offset_last, bounds.start - 1)
+        if keeping.can_expire:
+            self._findings.gone("retention", self.at, receipt.offset_first, gone, receipt.records)
+            return
+        words = f"the log begins at {bounds.start}, though the topic keeps everything: somebody "
+        words += f"deleted offsets {receipt.offset_first} to {gone}"
+        self._add("truncated", part, receipt.offset_first, words)
+
+    def _lost(self, part: Part, keeping: Keeping) -> None:
+        receipt, holes = part.receipt, part.holes
+        if keeping.is_compacted:
+            self._findings.gone(
+                "compaction",
+                self.at,
+                receipt.offset_first,
+                receipt.offset_last,
+                receipt.records,
+            )
+            return
+        offset = holes[0].offset if holes else max(part.offset_last + 1, receipt.offset_first)
+        words = f"{part.records} of {receipt.records} records are there"
+        self._add("lost", part, offset, words)
+
+    def _compare(self, part: Part) -> None:
+        receipt = part.receipt
+        is_placed = (part.offset_first, part.offset_last) == (
+            receipt.offset_first,
+            receipt.offset_last,
+        )
+        if part.records != receipt.records or not is_placed:
+            words = (
+                f"{part.records} records at offsets {part.offset_first} to {part.offset_last}, the "
+                f"receipt says {receipt.records} at {receipt.offset_first} to {receipt.offset_last}"
+            )
+            self._add("receipt", part, receipt.offset_first, words)
+        elif part.digest != receipt.digest:
+            words = (
+                f"the {receipt.records} records at offsets {receipt.offset_first} to "
+                f"{receipt.offset_last} have another digest: one of them was changed, or their "
+                "order"
+            )
+            self._add("changed", part, receipt.offset_first, words)
+
+    def _add(self, case: str, part: Part, offset: int, words: str) -> None:
+        message = f"{self.name} offset {offset}: {words}, of {part.attempt}"
+        self._findings.add(Finding(case, message, self.at, offset, part.attempt))

@@ -1,0 +1,330 @@
+"""Proves the promise from outside, in this order: ledger and table, window by window, each with
+what its attempts wrote; then what lies behind them; the source; and what else knows how far it is.
+
+Memory holds one window of attempts with their receipts, two fetches, and a few numbers for each
+partition. It only looks, and may do so while the pipeline runs: what commits meanwhile comes next
+time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Protocol
+
+from eos.audit.live import opened
+from eos.audit.table import TransactionsTable
+from eos.deadline import Backoff, Deadline
+from eos.errors import UsageError
+from eos.plan.names import Names
+from eos.read.files import Files
+from eos.transaction.ledger_record import Record
+from eos.transaction.port import TopicPartition
+from eos.transaction.receipt import Receipt
+from eos.verify import around
+from eos.verify.chain import Chain
+from eos.verify.elsewhere import Level
+from eos.verify.findings import Attempt, Finding, Findings, Kind, named
+from eos.verify.history import Committed, of_record
+from eos.verify.ledger import LedgerLog, Page
+from eos.verify.point import Point
+from eos.verify.reader import Reader, soon
+from eos.verify.source import Source
+from eos.verify.table import LedgerRows
+from eos.verify.target import Bounds, Target
+
+_SETTLE_MS = 20_000  # a run writes its table once a second, and markers come sooner
+
+
+class Progress(Protocol):
+    def expects(self, offsets: int) -> None:
+        """So many more will be passed."""
+
+    def moved(self, offsets: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """`table`: None where there is none; `table_reason` then says why, unless that is meant."""
+
+    names: Names
+    sink_topics: Sequence[str]
+    files: Files | None
+    table: TransactionsTable | None
+    table_reason: str = ""
+
+
+@dataclass(slots=True)
+class Verified:
+    """`first`, `last`: ledger offsets. `same`: what was compared and agrees. `point`: from which
+    the next one can go on, if what was found lets it."""
+
+    findings: Findings
+    chain: Chain
+    first: int
+    last: int
+    targets: list[Target] = field(default_factory=list)
+    sources: list[Source] = field(default_factory=list)
+    same: list[str] = field(default_factory=list)
+    point: Point | None = None
+
+
+class Verification:
+    def __init__(
+        self, subject: Subject, reader: Reader, ledger_id: str, point: Point | None, told: Progress
+    ) -> None:
+        self._subject, self._reader, self._told = subject, reader, told
+        self._ledger_id = ledger_id
+        self._findings = Findings()
+        self._chain = Chain()
+        names = subject.names
+        self._ledger = LedgerLog(reader, names.pipeline, names.ledger)
+        self._rows: LedgerRows | None = None
+        if subject.table is not None:
+            self._rows = LedgerRows(subject.table, names.pipeline, names.ledger, ledger_id)
+        self._targets: dict[TopicPartition, Target] = {}
+        self._topics: set[str] = set()
+        self._judged: dict[str, bool] = {}
+        self._level: Level | None = None
+        self._point = point
+        self._first = 0
+
+    def run(self) -> Verified:
+        start = self._reader.bounds([self._ledger.at])[self._ledger.at].start
+        end = self._ledger.settled_end()
+        if self._point is not None:
+            self._go_on(self._point, start)
+        self._know_topics(self._subject.sink_topics)
+        start = max(start, self._older(start))
+        has = self._rows.until() if self._rows else -1
+        for page in self._ledger.pages(start, end):
+            self._note(page.findings)
+            self._compare(page.records, min(has, page.end - 1), page)
+            self._window(page.committed)
+            if page.records:
+                self._level = _level(page.records[-1])
+        if self._level is None:
+            raise UsageError(
+                f"{self._subject.names.pipeline}: there is nothing to verify: the ledger "
+                f"{self._ledger.at.topic!r} holds no record of it",
+                hint="did it ever run on this cluster, under this profile?",
+            )
+        self._catch_up(max(start, has + 1), end)
+        return self._finish(self._level, end)
+
+    def _note(self, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            self._findings.add(finding)
+
+    # --- where it begins ----------------------------------------------------------------------
+
+    def _go_on(self, point: Point, ledger_start: int) -> None:
+        """The record at which the last one ended must still be there, and be the same."""
+        self._first = point.ledger_offset + 1
+        chain, at = self._chain, self._ledger.at
+        chain.position, chain.current = dict(point.position), point.identity
+        for producer_id in point.producer_ids:
+            chain.owners.know(producer_id)
+        bounds = self._reader.bounds(list(point.targets))
+        for tp, offset in point.targets.items():
+            self._targets[tp] = self._target(tp, offset)
+            self._told.expects(max(0, bounds[tp].stable - offset))
+        if ledger_start > point.ledger_offset:
+            return  # trimmed since, so that there are newer ones
+        pages = self._ledger.pages(point.ledger_offset, point.ledger_offset + 1)
+        found = [record for page in pages for record in page.records]
+        if found and found[0].identity == point.identity:
+            self._level = _level(found[0])
+            chain.last = self._level.told
+            return
+        message = (
+            f"{at.topic}-0 offset {point.ledger_offset}: the record of {named(point.identity)}, at "
+            "which the last verification ended, is not there any more"
+        )
+        told = Attempt(point.ledger_offset, "verified", -1, None, point.identity)
+        self._note([Finding("ledger_lost", message, at, point.ledger_offset, told)])
+
+    def _older(self, ledger_start: int) -> int:
+        """What was trimmed from the ledger is told by the table. Where the ledger goes on."""
+        if ledger_start <= self._first:
+            return self._first
+        known = self._rows.first() if self._rows else None
+        if self._rows is None or known is None or known >= ledger_start:
+            self._findings.gone("ledger_trimmed", self._ledger.at, self._first, ledger_start - 1)
+            return ledger_start
+        if known > self._first and self._point is None:
+            self._findings.gone("ledger_trimmed", self._ledger.at, self._first, known - 1)
+        for committed in self._rows.older(max(known, self._first), ledger_start):
+            self._window(committed)
+        return ledger_start
+
+    def _know_topics(self, topics: Collection[str]) -> None:
+        """All partitions of them: nobody else may write to those that were not written, either."""
+        new = [topic for topic in topics if topic not in self._topics]
+        counts = self._reader.partitions(new)
+        tps = [TopicPartition(topic, p) for topic in new for p in range(counts[topic])]
+        bounds = self._reader.bounds([tp for tp in tps if tp not in self._targets])
+        for tp, found in bounds.items():
+            self._targets[tp] = self._target(tp, found.start)
+            self._told.expects(found.stable - found.start)
+        self._topics.update(new)
+
+    def _target(self, tp: TopicPartition, position: int) -> Target:
+        has_begun = self._point is not None
+        return Target(tp, self._chain.owners, self._findings, position, has_begun=has_begun)
+
+    # --- window by window ---------------------------------------------------------------------
+
+    def _window(self, committed: Sequence[Committed]) -> None:
+        wanted: dict[TopicPartition, list[tuple[Attempt, Receipt]]] = {}
+        for each in committed:
+            self._note(self._chain.see(each))
+            for receipt in each.receipts:
+                at = TopicPartition(receipt.topic, receipt.partition)
+                wanted.setdefault(at, []).append((each.told, receipt))
+        self._know_topics({tp.topic for tp in wanted})
+        bounds = self._reader.bounds(list(wanted))
+        for tp, receipts in sorted(wanted.items()):
+            # Of a partition that is gone nothing is known yet.
+            target = self._targets.setdefault(tp, self._target(tp, 0))
+            self._verify(target, receipts, bounds[tp])
+
+    def _verify(
+        self, target: Target, receipts: Sequence[tuple[Attempt, Receipt]], bounds: Bounds
+    ) -> None:
+        target.expect(receipts)
+        end = max(receipt.offset_last for _, receipt in receipts) + 1
+        if bounds.stable < end <= bounds.end:
+            bounds = self._decided(target.at, end, bounds)
+        size = sum(receipt.bytes for _, receipt in receipts)
+        target.position = max(target.position, bounds.start)
+        self._reader.target(target, min(end, bounds.stable), size)
+        target.settle(bounds, self._reader.keeping(target.at.topic))
+
+    def _decided(self, tp: TopicPartition, end: int, bounds: Bounds) -> Bounds:
+        """A target's markers may be written a moment after the ledger's."""
+        deadline, backoff = Deadline.after_ms(_SETTLE_MS), Backoff()
+        names = self._subject.names
+        while bounds.stable < end and not deadline.has_passed:
+            if any(
+                not each.owner for each in opened(self._reader.wire, [tp], names.transactional_id)
+            ):
+                break  # nobody will end that one
+            backoff.sleep(deadline)
+            bounds = self._reader.bounds([tp])[tp]
+        return bounds
+
+    # --- the table ----------------------------------------------------------------------------
+
+    def _compare(self, records: Sequence[Record], until: int, page: Page) -> None:
+        """As far as the table goes: it may be a moment behind."""
+        told = [record for record in records if record.offset <= until]
+        if self._rows is not None and told:
+            self._note(self._rows.compare(told, page.start, until + 1))
+
+    def _catch_up(self, start: int, end: int) -> None:
+        """The records that the table did not have when this began."""
+        last = self._chain.last.ledger_offset if self._chain.last else -1
+        if self._rows is None:
+            if self._subject.table_reason:
+                self._note([Finding("table_unread", self._subject.table_reason, kind=Kind.GONE)])
+            return
+        deadline, backoff = Deadline.after_ms(_SETTLE_MS), Backoff()
+        while (has := self._rows.until()) < last and not deadline.has_passed:
+            backoff.sleep(deadline)
+        for page in self._ledger.pages(start, min(end, has + 1)):
+            self._compare(page.records, min(has, page.end - 1), page)
+        if has < last:
+            message = f"the audit table has the ledger up to offset {has}, not yet up to {last}"
+            self._note([Finding("table_behind", message, kind=Kind.GONE)])
+
+    # --- at the end ---------------------------------------------------------------------------
+
+    def _finish(self, low: Level, end: int) -> Verified:
+        names, chain = self._subject.names, self._chain
+        positions = {tp: each.position for tp, each in self._targets.items() if each.has_begun}
+        # In this order: what readers are shown here is decided, so it is in the ledger after.
+        bounds = self._reader.bounds(list(self._targets))
+        found = around.look(
+            self._reader.wire, names, self._subject.files, low.ends, list(self._targets)
+        )
+        newer = list(self._ledger.pages(end, self._ledger.settled_end()))
+        for page in newer:
+            self._note(page.findings)
+        identities = {each.told.identity for page in newer for each in page.committed}
+        for tp, target in sorted(self._targets.items()):
+            target.newer = identities
+            self._tail(target, bounds[tp])
+        sources = self._sources(low)
+        records = [record for page in newer for record in page.records]
+        high = _level(records[-1]) if records else low
+        same = [] if self._rows is None else ["transactions"]
+        for name, findings in found.compare(low, high):
+            self._note(findings)
+            if not findings:
+                same.append(name)
+        self._findings.close()
+        assert chain.current is not None, "whoever has a level has seen a record"
+        point = Point(
+            names.pipeline,
+            self._ledger_id,
+            low.told.ledger_offset,
+            datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            dict(chain.position),
+            positions,
+            chain.current,
+            chain.owners.producer_ids,
+        )
+        last = low.told.ledger_offset
+        targets = list(self._targets.values())
+        return Verified(self._findings, chain, self._first, last, targets, sources, same, point)
+
+    def _tail(self, target: Target, bounds: Bounds) -> None:
+        """Behind what is verified: nothing, or what newer attempts wrote, whose turn is next."""
+        if bounds.end < target.position:
+            message = (
+                f"{target.name} ends at {bounds.end}, but was verified up to {target.position}"
+            )
+            self._note([Finding("truncated", message, target.at, bounds.end)])
+        target.position = max(target.position, bounds.start)
+        self._reader.target(target, bounds.stable)
+        target.finish()
+
+    def _sources(self, low: Level) -> list[Source]:
+        covered = {
+            tp: span for tp, span in self._chain.covered.items() if self._is_same(tp.topic, low)
+        }
+        bounds = self._reader.bounds(list(covered))
+        found = []
+        for tp, (start, end) in sorted(covered.items()):
+            source = Source(tp, start, end, self._reader.keeping(tp.topic), self._findings)
+            first, stable = bounds[tp].start, bounds[tp].stable
+            self._told.expects(max(0, min(end, stable) - max(start, first)))
+            self._reader.source(source, bounds[tp])
+            found.append(source)
+        return found
+
+    def _is_same(self, topic: str, low: Level) -> bool:
+        """What offsets meant is over with the topic that they were of."""
+        if topic in self._judged:
+            return self._judged[topic]
+        now = self._reader.wire.topics([topic], soon())[topic]
+        known = low.topic_ids.get(topic, now.topic_id)
+        self._judged[topic] = is_same = not now.error and now.topic_id == known
+        if not is_same:
+            what = "is gone" if now.error else f"was made anew: its id is {now.topic_id}"
+            message = f"the source topic {topic!r} {what}, the ledger's offsets are of {known}"
+            self._note([Finding("source_recreated", message, TopicPartition(topic, 0))])
+        return is_same
+
+
+def _level(record: Record) -> Level:
+    position = record.position
+    return Level(
+        of_record(record).told,
+        position.query_id,
+        position.ends,
+        position.is_reset,
+        position.topic_ids,
+    )

@@ -1,0 +1,243 @@
+"""`eos verify` on finished runs: what is right is found right, and what was changed is found."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import pytest
+from confluent_kafka import Producer
+from deltalake import DeltaTable
+from support import outside
+from support.verified import Finished
+
+from eos.encode.codec import Codec
+
+
+@pytest.fixture
+def finished(broker, tmp_path):
+    made = []
+
+    def make(**options):
+        made.append(Finished(tmp_path, broker.bootstrap, f"v-{uuid.uuid4().hex[:8]}", **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def produce(of: Finished, topic: str, value: bytes, partition: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": of.bootstrap, "log_level": 3})
+    producer.produce(topic, value, partition=partition)
+    assert producer.flush(60) == 0
+
+
+def witness(told: dict) -> tuple:
+    one = told["smallest"]
+    return one["case"], one["topic"], one["partition"], one["offset"]
+
+
+def test_a_clean_run_and_where_it_ended(finished):
+    """Micro-batches of many sizes, an attempt that was aborted, and one that is not noted."""
+    one = finished(codec=Codec.ZSTD)
+    stranger = Producer(
+        {"bootstrap.servers": one.bootstrap, "transactional.id": one.name, "log_level": 3}
+    )
+    stranger.init_transactions(60)
+    for is_kept in (True, False):  # the source has markers, and records that nobody reads
+        stranger.begin_transaction()
+        stranger.produce(one.source, b"5", partition=0)
+        assert stranger.flush(60) == 0
+        (stranger.commit_transaction if is_kept else stranger.abort_transaction)(60)
+    with one.running() as run:
+        for count in (3, 17, 1):
+            one.fill(count)
+            run.fails = count == 17
+            run.step(is_noted=count != 1)
+        run.stop()
+    one.audited()
+    said = one.verify("--json")
+    told = said.json
+    assert (said.code, told["findings"]) == (0, [])
+    assert told["same"] == [
+        "transactions",
+        "group offsets",
+        "checkpoint",
+        "transactional id",
+        "no open transaction",
+    ]
+    assert told["targets"] == {
+        f"{one.target}-0": {"records": 22, "receipts": 3},
+        f"{one.target}-1": {"records": 21, "receipts": 3},
+    }
+    first = told["sources"][f"{one.source}-0"]
+    assert {name: first[name] for name in ("records", "control", "aborted", "removed")} == {
+        "records": 22,
+        "control": 2,
+        "aborted": 1,
+        "removed": 0,
+    }
+    assert (told["attempts"], told["from_start"]) == (3, True)
+
+    again = one.verify()
+    assert again.code == 0
+    assert "nothing is newer than ledger offset" in again.out
+    assert "--from-start looks at all" in again.out
+    one.ran(4, 4)  # the first repeats what was not noted, and is skipped
+    newer = one.verify("--json").json
+    assert (newer["attempts"], newer["from_start"]) == (1, False)
+    assert newer["ledger_first"] == told["ledger_last"] + 1
+    assert newer["targets"][f"{one.target}-1"] == {"records": 8, "receipts": 1}
+    whole = one.verify("--json", "--from-start").json
+    assert (whole["attempts"], whole["counts"]["disagreement"]) == (4, 0)
+
+    point = one.folder / "state" / "verified" / f"{one.planned().names.transactional_id}.json"
+    kept = point.read_text()
+    point.write_text("{")
+    said = one.verify()
+    assert said.code == 0
+    assert "from the start: " in said.out
+    # One that knows of a later record than there is: the ledger lost its end.
+    point.write_text(json.dumps({**json.loads(kept), "ledger_offset": 1}))
+    assert witness(one.found())[0] == "ledger_lost"
+
+
+def test_while_it_runs(finished):
+    """Its table is behind for a moment, its checkpoint by a micro-batch, and more comes."""
+    one = finished()
+    with one.running() as run:
+        one.fill(6)
+        run.step()
+        one.audited()
+        one.fill(6)
+        run.step(is_noted=False)
+        one.audited()
+        said = one.verify("--json")
+        assert (said.code, said.json["attempts"]) == (0, 2), said
+
+
+def test_others_records_behind_the_last_and_between(finished):
+    one = finished().ran(5)
+    produce(one, one.target, b"000000", partition=1)
+    one.ran(5)
+    produce(one, one.target, b"000000", partition=0)
+    told = one.found()
+    between = one.attempts()[0]["receipts"][1]["offset_last"] + 2  # the marker is in between
+    assert witness(told) == ("foreign", one.target, 1, between)
+    assert told["smallest"]["attempt"]["batch_id"] == 1  # its records come next
+    assert told["counts"]["foreign"] == 2
+    said = one.verify("--allow-foreign")
+    assert said.code == 0, said
+    assert "foreign (allowed)" in said.out
+    assert "allowed before: 2 foreign up to ledger offset" in one.verify("--allow-foreign").out
+
+
+def test_an_edited_group_offset(finished):
+    one = finished().ran(5)
+    one.move_group({1: 3})
+    told = one.found()
+    assert witness(told) == ("group", one.source, 1, 3)
+    assert "is 3, the ledger says 5" in told["smallest"]["message"]
+    one.delete_group()
+    assert one.found()["counts"]["disagreement"] == 2
+
+
+def test_an_edited_audit_row(finished):
+    one = finished().ran(5, 5)
+    table = DeltaTable(one.table)
+    table.update({"records": "records + 1"}, predicate="batch_id = 1 AND target_partition = 0")
+    told = one.found()
+    last = one.attempts()[1]["offset"]
+    assert witness(told) == ("audit_row", one.ledger, 0, last)
+    assert "records is 6 in the table, 5 in the ledger" in told["smallest"]["message"]
+    table.delete("batch_id = 0 AND target_partition = 1")
+    told = one.found()
+    assert witness(told) == ("audit_row", one.ledger, 0, one.attempts()[0]["offset"])
+    assert "the table lacks it" in told["smallest"]["message"]
+
+
+def last_of_ledger(one: Finished) -> dict:
+    return json.loads(outside.read(one.bootstrap, one.ledger)[-1].value)
+
+
+def test_a_ledger_record_by_a_plain_producer(finished):
+    one = finished().ran(5)
+    body = last_of_ledger(one)
+    body["ends"][one.source]["0"] += 1
+    at = outside.ends(one.bootstrap, one.ledger)[0]
+    produce(one, one.ledger, json.dumps(body).encode())
+    told = one.found()
+    assert witness(told) == ("forged", one.ledger, 0, at)
+    assert "it is not part of a transaction" in told["smallest"]["message"]
+
+
+def test_a_ledger_record_in_somebody_elses_transaction(finished):
+    """Well formed in every part, with its own producer's identity, which DescribeProducers told."""
+    one = finished().ran(5)
+    body = last_of_ledger(one)
+    stranger = Producer(
+        {"bootstrap.servers": one.bootstrap, "transactional.id": f"{one.name}-x", "log_level": 3}
+    )
+    stranger.init_transactions(60)
+    stranger.begin_transaction()
+    at = outside.ends(one.bootstrap, one.ledger)[0]
+    stranger.produce(one.ledger, json.dumps({**body, "kind": "refresh"}).encode(), partition=0)
+    stranger.commit_transaction(60)
+    one.audited()  # the table believes the ledger
+    told = one.found()
+    assert witness(told) == ("forged", one.ledger, 0, at)
+    assert "it is somebody else's" in told["smallest"]["message"]
+
+
+def test_records_that_are_gone_are_never_fine(finished):
+    one = finished().ran(5, 5)
+    last = one.attempts()[0]["receipts"][0]["offset_last"]
+    one.truncate(0, last, one.target)
+    told = one.found()
+    assert witness(told) == ("retention", one.target, 0, 0)
+    assert told["smallest"]["kind"] == "out of reach"
+    assert told["counts"]["disagreement"] == 0
+    one.truncate(1, 3, one.source)
+    assert one.found()["counts"]["out of reach"] == 2
+    assert not (one.folder / "state" / "verified").exists()
+    said = one.verify("--allow-out-of-reach")
+    assert said.code == 0
+    assert "out of reach (allowed): retention" in said.out
+    again = one.verify()
+    assert again.code == 0
+    assert "allowed before: 2 out of reach up to ledger offset" in again.out
+
+
+def test_a_target_that_keeps_everything_and_was_cut_all_the_same(finished):
+    one = finished()
+    one.set_topic(one.target, retention_ms="-1")
+    one.ran(5, 5)
+    one.truncate(1, 2, one.target)
+    assert witness(one.found()) == ("truncated", one.target, 1, 0)
+
+
+def test_a_trimmed_ledger_is_told_by_the_table(finished):
+    """Records that the ledger forgot are verified by their rows; without rows they are not."""
+    one = finished().ran(5, 5, 5)
+    offset = one.attempts()[1]["offset"]
+    one.truncate(0, offset + 1, one.ledger)
+    said = one.verify("--json")
+    assert (said.code, said.json["attempts"]) == (0, 3), said
+    DeltaTable(one.table).update(
+        {"digest": "digest + 1"}, predicate="batch_id = 1 AND target_partition = 0"
+    )
+    told = one.found("--from-start")
+    assert witness(told)[:3] == ("changed", one.target, 0)
+    assert told["smallest"]["attempt"]["ledger_offset"] == offset
+    DeltaTable(one.table).delete("ledger_offset <= " + str(offset))
+    told = one.found("--from-start")
+    assert told["smallest"]["case"] == "visible"  # nobody tells of these any more
+    assert "ledger_trimmed" in {each["case"] for each in told["findings"]}
+
+
+def test_what_is_no_pipeline(finished):
+    one = finished()
+    said = one.verify()
+    assert said.code == 2
+    assert "there is nothing to verify" in said.err
