@@ -6,7 +6,6 @@ import argparse
 import json
 from collections.abc import Sequence
 from contextlib import closing
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from eos.audit.history import Transaction, findings, summary
@@ -14,15 +13,12 @@ from eos.audit.live import Live, live
 from eos.audit.look import look
 from eos.audit.table import TransactionsTable
 from eos.audit.words import Audited, as_json, lines
-from eos.cli.named import find_pipeline, parser_of
+from eos.cli.named import audit_location, find_pipeline, parser_of, since
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
-from eos.config.words import duration_ms
-from eos.errors import UsageError
 from eos.plan.plan import plan
 from eos.plan.security import told_who
 from eos.recover.cluster import addresses
-from eos.run.audit import location_of
 from eos.transaction.wire import Wire
 
 _ABOUT = """\
@@ -37,10 +33,10 @@ def audit(words: Sequence[str]) -> int:
     options = _parser().parse_args(words)
     pipeline = find_pipeline(options.pipeline)
     profile = load_profile(options.profile, pipeline.project_root)
-    location = _location(profile)
+    location = audit_location(profile)
     planned = plan(pipeline, profile, profile.kafka.bootstrap or ("none:1",), ())
     names = planned.names
-    found = look(TransactionsTable(location), names.pipeline, names.ledger, _since(options.since))
+    found = look(TransactionsTable(location), names.pipeline, names.ledger, since(options.since))
     told = list(findings(found))
     seen = _asked(pipeline, profile, found) if options.live else None
     if seen is not None:
@@ -60,7 +56,7 @@ def maintain(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="maintain", description=maintain.__doc__)
     parser.add_argument("--profile", metavar="NAME|PATH", help="whose state root: conf/NAME.yaml")
     profile = load_profile(parser.parse_args(words).profile, Path.cwd())
-    table = TransactionsTable(_location(profile))
+    table = TransactionsTable(audit_location(profile))
     pipelines = table.query("SELECT DISTINCT pipeline FROM transactions ORDER BY 1")
     for row in pipelines:
         table.compact(row["pipeline"])
@@ -75,35 +71,6 @@ def _asked(pipeline: PipelineFile, profile: Profile, found: Sequence[Transaction
         names = planned.names
         with closing(Wire(planned.kafka)) as wire, told_who(planned.security):
             return live(wire, names.transactional_id, names.group, names.ledger, found)
-
-
-def _location(profile: Profile) -> Path:
-    found = location_of(profile)
-    if found is None:
-        raise UsageError(
-            f"profile {profile.name!r}: the state root {profile.state.root} is no folder of this "
-            "machine, so that there is no audit table",
-            hint="`eos recover` shows the ledger's last records",
-        )
-    return found
-
-
-def _since(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    now = datetime.now(timezone.utc)
-    try:
-        return now - timedelta(milliseconds=int(duration_ms(text)))
-    except (ValueError, TypeError):
-        pass
-    try:
-        at = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError as error:
-        raise UsageError(
-            f"--since {text!r} is no time",
-            hint='as `--since "2 hours"`, or `--since 2026-11-21T10:00:00Z`',
-        ) from error
-    return at if at.tzinfo else at.replace(tzinfo=timezone.utc)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -151,6 +151,14 @@ def replay(context: typer.Context) -> None:
     raise typer.Exit(verb(context.args))
 
 
+@app.command("report", context_settings=_HANDED_ON, add_help_option=False)
+def make_report(context: typer.Context) -> None:
+    """Write one HTML page about what became of a pipeline's transactions."""
+    from eos.cli.report import report as verb
+
+    raise typer.Exit(verb(context.args))
+
+
 @app.command(context_settings=_HANDED_ON, add_help_option=False)
 def broker(context: typer.Context) -> None:
     """The embedded Kafka broker: start, stop, status."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 from contextlib import suppress
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from eos.config.load import load_pipeline
-from eos.config.model import PipelineFile
+from eos.config.model import PipelineFile, Profile
+from eos.config.words import duration_ms
 from eos.errors import UsageError
 from eos.launch.options import project_of
+from eos.run.audit import location_of
 
 
 def parser_of(verb: str, about: str, codes: str) -> argparse.ArgumentParser:
@@ -48,3 +51,33 @@ def find_pipeline(word: str) -> PipelineFile:
         f"there is no pipeline {word!r} in {project / 'pipelines'}, and no such file",
         hint="give the path of its pipeline.yaml, or its name from inside its project",
     )
+
+
+def audit_location(profile: Profile) -> Path:
+    found = location_of(profile)
+    if found is None:
+        raise UsageError(
+            f"profile {profile.name!r}: the state root {profile.state.root} is no folder of this "
+            "machine, so that there is no audit table",
+            hint="`eos recover` shows the ledger's last records",
+        )
+    return found
+
+
+def since(text: str | None) -> datetime | None:
+    """What `--since` says: a time, or so long ago."""
+    if text is None:
+        return None
+    now = datetime.now(timezone.utc)
+    try:
+        return now - timedelta(milliseconds=int(duration_ms(text)))
+    except (ValueError, TypeError):
+        pass
+    try:
+        at = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError as error:
+        raise UsageError(
+            f"--since {text!r} is no time",
+            hint='as `--since "2 hours"`, or `--since 2026-11-21T10:00:00Z`',
+        ) from error
+    return at if at.tzinfo else at.replace(tzinfo=timezone.utc)

@@ -10,28 +10,18 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
-from support.audited import projection, soon
+from support.audited import projection, projection_of, settled, soon
 from support.copy import Copy
 from support.recovered import Pipeline
 
 from eos.audit.live import live
 from eos.audit.look import look
-from eos.audit.projection import Projection
 from eos.audit.rows import table
 from eos.audit.table import TransactionsTable
 from eos.cli.audit import audit, maintain
-from eos.config.load import load_profile
 from eos.deadline import Backoff
 from eos.errors import UsageError
-from eos.run.audit import location_of
 from eos.transaction.port import TopicPartition
-
-
-def settled(made: Projection) -> None:
-    deadline, backoff = soon(), Backoff()
-    while not made.catch_up(deadline).is_settled:
-        assert not deadline.has_passed
-        backoff.sleep(deadline)
 
 
 def test_what_the_cluster_says_of_a_pipeline_that_ran(scenes, wire, tmp_path):
@@ -100,9 +90,9 @@ def test_the_verb(pipeline: Pipeline):
     assert "it never ran with a table" in out
     pipeline.ran(3, 4)
     names = pipeline.planned().names
-    location = location_of(load_profile(words[2], pipeline.folder))
+    made = projection_of(pipeline)
+    location = made.table.location
     assert location == pipeline.folder / "state" / "audit" / "transactions"
-    made = Projection(TransactionsTable(location), pipeline.asks, names.pipeline, names.ledger)
     settled(made)
 
     code, out = said(*words)
@@ -145,8 +135,7 @@ def test_maintenance_by_hand(pipeline: Pipeline, capsys, monkeypatch):
     assert "0 pipelines" in capsys.readouterr().out
     pipeline.ran(3)
     names = pipeline.planned().names
-    location = location_of(load_profile(pipeline.words[2], pipeline.folder))
-    made = Projection(TransactionsTable(location), pipeline.asks, names.pipeline, names.ledger)
+    made = projection_of(pipeline)
     settled(made)
     assert maintain(["--profile", pipeline.words[2]]) == 0
     assert "1 pipelines, 0 files deleted" in capsys.readouterr().out

@@ -18,9 +18,12 @@ from typing import Any
 from eos.audit import projection as projections
 from eos.audit.projection import Projection
 from eos.audit.table import TransactionsTable
-from eos.deadline import Deadline
+from eos.config.load import load_profile
+from eos.deadline import Backoff, Deadline
+from eos.run.audit import location_of
 from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire
+from support.recovered import Pipeline
 from support.scenes import Scene
 
 _TIMEOUT_MS = 60_000
@@ -29,6 +32,22 @@ _ORDER = "ledger_offset, epoch, target_partition"
 
 def projection(scene: Scene, wire: Wire, location: Path) -> Projection:
     return Projection(TransactionsTable(location), wire, scene.job.name, scene.job.ledger)
+
+
+def projection_of(pipeline: Pipeline) -> Projection:
+    """Into the table where its runs would have it."""
+    names = pipeline.planned().names
+    location = location_of(load_profile(pipeline.words[2], pipeline.folder))
+    assert location is not None
+    return Projection(TransactionsTable(location), pipeline.asks, names.pipeline, names.ledger)
+
+
+def settled(made: Projection) -> None:
+    """Brought up to the ledger, whose last marker may be on its way."""
+    deadline, backoff = soon(), Backoff()
+    while not made.catch_up(deadline).is_settled:
+        assert not deadline.has_passed
+        backoff.sleep(deadline)
 
 
 def soon() -> Deadline:

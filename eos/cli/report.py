@@ -1,0 +1,127 @@
+"""`eos report`: one HTML page about a pipeline's transactions, for people and for keeping."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import datetime, timezone
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+import eos
+from eos.audit.look import walk
+from eos.audit.table import TransactionsTable
+from eos.cli.named import audit_location, find_pipeline, parser_of, since
+from eos.config.load import load_profile
+from eos.config.model import PipelineFile, Profile
+from eos.errors import EosError, UsageError
+from eos.plan.plan import plan
+from eos.plan.security import told_who
+from eos.recover.cluster import addresses
+from eos.report.ask import Asked, ask
+from eos.report.gather import Gathered, gather
+from eos.report.page import Subject, page
+from eos.report.units import time
+from eos.report.verdict import Level, verdict
+from eos.transaction.wire import Wire
+
+_ABOUT = """\
+Writes one HTML page about what became of a pipeline's transactions: whether the promise was kept as
+far as the audit table tells, a timeline, what was read and written, times and lag. The page needs
+no network. `eos verify` proves more: it reads the records themselves.
+"""
+_CODES = "Exit codes: 0 nothing was found; 1 findings; 2 usage; 5 the table did not answer."
+
+
+def report(words: Sequence[str]) -> int:
+    options = _parser().parse_args(words)
+    pipeline = find_pipeline(options.pipeline)
+    profile = load_profile(options.profile, pipeline.project_root)
+    location = audit_location(profile)
+    begin = since(options.since)
+    names = plan(pipeline, profile, profile.kafka.bootstrap or ("none:1",), ()).names
+    # To the end first: a folder that can't be written should not cost minutes.
+    output = _writable(options.output or Path(f"{names.pipeline}.report.html"))
+    gathered = gather(walk(TransactionsTable(location), names.pipeline, names.ledger, begin))
+    asked = None if options.offline else _asked(pipeline, profile, gathered)
+    subject = Subject(
+        pipeline=names.pipeline,
+        ledger=names.ledger,
+        table=str(location),
+        version=eos.__version__,
+        made_at=datetime.now(timezone.utc),
+        since=time(begin) if begin else "",
+    )
+    _write(output, page(subject, gathered, asked))
+    judged = verdict(gathered, asked)
+    if asked is not None and asked.problem:
+        print(f"eos: the page lacks what only the cluster knows: {asked.problem}", file=sys.stderr)
+    told = {"page": str(output), "verdict": judged.level.value, "sentence": judged.sentence}
+    if options.json:
+        print(json.dumps(told))
+    else:
+        print(f"{judged.word}: {judged.sentence}\n{output}")
+    return 1 if judged.level in {Level.BROKEN, Level.LOOK} else 0
+
+
+def _asked(pipeline: PipelineFile, profile: Profile, gathered: Gathered) -> Asked:
+    """A cluster that does not answer costs a part of the page, and not all of it."""
+    try:
+        with addresses(profile) as bootstrap:
+            planned = plan(pipeline, profile, bootstrap, ())
+            names = planned.names
+            with closing(Wire(planned.kafka)) as wire, told_who(planned.security):
+                found = list(gathered.recent)
+                return ask(
+                    wire,
+                    names.transactional_id,
+                    names.group,
+                    names.ledger,
+                    found,
+                    gathered.position,
+                )
+    except EosError as error:
+        return Asked(datetime.now(timezone.utc), problem=error.message)
+
+
+def _writable(output: Path) -> Path:
+    if not output.parent.is_dir() or output.is_dir():
+        raise UsageError(
+            f"--output {str(output)!r}: there is no folder {str(output.parent)!r}, or it names one",
+            hint="give the path of a file in a folder that is there",
+        )
+    return output
+
+
+def _write(output: Path, text: str) -> None:
+    """Whole or not at all: a page that is made again and again may be looked at meanwhile."""
+    try:
+        with NamedTemporaryFile(
+            "w", dir=output.parent, prefix=".report-", encoding="utf-8", delete=False
+        ) as aside:
+            aside.write(text)
+        made = Path(aside.name)
+        made.chmod(0o644)
+        made.replace(output)
+    except OSError as error:
+        raise UsageError(
+            f"{output} can't be written: {error.strerror or error}",
+            hint="--output FILE names another place",
+        ) from error
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = parser_of("report", _ABOUT, _CODES)
+    parser.add_argument(
+        "--output", metavar="FILE", type=Path, help="by default NAME.report.html, in this folder"
+    )
+    parser.add_argument(
+        "--since", metavar="TIME", help="a time, or so long ago; else all that the table has"
+    )
+    parser.add_argument(
+        "--offline", action="store_true", help="leave the cluster alone: no lag, no comparison"
+    )
+    return parser

@@ -1,0 +1,82 @@
+"""The figures that people look at first, each with its unit and what stands behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from eos.report.ask import Asked
+from eos.report.gather import Gathered
+from eos.report.markup import Markup, tag
+from eos.report.pictures import peak
+from eos.report.timeline import ABORTED, COMMITTED, FENCED, REDONE
+from eos.report.units import counted, duration, ms_between, number, time
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    name: str
+    value: str
+    beside: str
+    class_: str = ""
+
+
+def cards(gathered: Gathered, asked: Asked | None, now: datetime) -> Markup:
+    shown = [*_attempts(gathered), *_amounts(gathered), _lag(gathered, asked)]
+    shown += _when(gathered, now)
+    return tag(
+        "dl",
+        [
+            tag(
+                "div",
+                tag("dt", each.name),
+                tag("dd", each.value, class_="value"),
+                tag("dd", each.beside, class_="soft"),
+                class_=f"card {each.class_}".strip(),
+            )
+            for each in shown
+        ],
+        class_="cards",
+    )
+
+
+def _attempts(gathered: Gathered) -> Iterator[Card]:
+    sums, kinds = gathered.sums, gathered.kinds
+    others = counted(len(sums.takeovers), "change of process", "changes of process")
+    redone = f"of them {number(kinds[REDONE])} redone"
+    yield Card("Committed", number(sums.committed), redone, COMMITTED)
+    ratio = f"{sums.redo_ratio:.4f} for each committed"
+    yield Card("Aborted", number(kinds[ABORTED]), ratio, ABORTED)
+    yield Card("Fenced", number(kinds[FENCED]), others, FENCED)
+
+
+def _amounts(gathered: Gathered) -> Iterator[Card]:
+    times = gathered.times
+    yield Card("Read", number(gathered.sums.records_in), "offsets, with markers")
+    yield Card("Written", number(gathered.sums.records_out), "records")
+    over = f"records written, over {duration(gathered.timeline.width_ms)}"
+    yield Card("Most at once", f"{number(peak(gathered))}/s", over)
+    most, longest = duration(times.at(0.99)), duration(times.longest_ms)
+    beside = f"median; 99%: {most}; longest: {longest}"
+    yield Card("An attempt takes", duration(times.at(0.5)), beside)
+
+
+def _lag(gathered: Gathered, asked: Asked | None) -> Card:
+    if asked is None:
+        return Card("Lag", "not known", "the cluster was not asked")
+    if asked.live is None:
+        return Card("Lag", "not known", "the cluster did not answer")
+    ends = asked.ends
+    lags = (max(0, ends[tp] - at) for tp, at in gathered.position.items() if tp in ends)
+    return Card("Lag", number(sum(lags)), f"offsets, in {counted(len(ends), 'partition')}")
+
+
+def _when(gathered: Gathered, now: datetime) -> Iterator[Card]:
+    last = gathered.committed_at
+    if last is None:
+        yield Card("Last commit", "none", "")
+    else:
+        yield Card("Last commit", f"{duration(ms_between(last, now))} ago", time(last))
+    shown = ms_between(gathered.first_at, gathered.last_at)
+    yield Card("Time shown", duration(shown), f"from {time(gathered.first_at)}")

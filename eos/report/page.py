@@ -1,0 +1,180 @@
+"""The page: one HTML file that needs nothing else, and may ask for nothing.
+
+Its policy allows its own style and script by their hashes, and no request at all. All that it says
+is there without the script, which only points at an interval.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from importlib.resources import files
+
+from eos.audit.history import Finding
+from eos.report import figures, pictures, tables
+from eos.report.ask import Asked
+from eos.report.gather import Gathered
+from eos.report.markup import Content, Markup, data, raw, tag
+from eos.report.timeline import ABORTED, COMMITTED, FENCED, REDONE
+from eos.report.units import counted, time
+from eos.report.verdict import Level, Verdict, not_checked, rests_on, verdict
+
+_MARKS = {Level.KEPT: "\u2713", Level.LOOK: "!", Level.BROKEN: "\u2717", Level.NOTHING: "?"}
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What the page is about. `since`: where it begins, if it was asked to begin somewhere."""
+
+    pipeline: str
+    ledger: str
+    table: str
+    version: str
+    made_at: datetime
+    since: str = ""
+
+
+def page(subject: Subject, gathered: Gathered, asked: Asked | None) -> str:
+    judged = verdict(gathered, asked)
+    style, script = _own("page.css"), _own("page.js")
+    policy = (
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("title", f"{judged.word}: {subject.pipeline}"),
+        tag("style", raw(style)),
+    )
+    body = tag(
+        "body",
+        tag("main", list(_sections(subject, gathered, asked, judged))),
+        tag("script", data(pictures.intervals(gathered)), type="application/json", id="intervals"),
+        tag("script", raw(script)),
+    )
+    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _sections(
+    subject: Subject, gathered: Gathered, asked: Asked | None, judged: Verdict
+) -> Iterator[Content]:
+    yield tag(
+        "header",
+        tag("p", "Pipeline", class_="over"),
+        tag("h1", subject.pipeline),
+        tag("p", f"This page was made at {time(subject.made_at)}.", class_="soft"),
+    )
+    yield _judged(subject, gathered, asked, judged)
+    findings = [*gathered.findings, *(asked.live.findings if asked and asked.live else ())]
+    if findings:
+        yield _section("What contradicts itself", _findings(gathered, findings))
+    if gathered.is_empty:
+        yield tag("p", "The table has nothing of it: it never ran with one, or not in this time.")
+        return
+    yield _section("Key figures", figures.cards(gathered, asked, subject.made_at))
+    yield _section("Timeline", pictures.timeline(gathered))
+    yield _section(
+        "From source to target", tables.sources(gathered, asked), tables.targets(gathered)
+    )
+    yield _section("Last micro-batches", tables.recent(gathered))
+    yield _section("Out of the ordinary", _NOTABLE, tables.notable(gathered))
+    if asked is not None and asked.live is not None:
+        phase = asked.live.phase or "nothing of this transactional id"
+        words = f"Its coordinator says {phase}; asked at {time(asked.at)}."
+        yield _section("The cluster", tag("p", words), tables.fields(asked))
+    yield _section("Words", _words())
+    made = f"spark-eos {subject.version}. Table {subject.table}, ledger {subject.ledger}."
+    yield tag("footer", tag("p", made))
+
+
+_NOTABLE = tag(
+    "p",
+    "Attempts that were aborted, fenced or redone, other processes, and positions that a person "
+    "moved. None of them is a contradiction. Newest first.",
+)
+
+
+def _judged(subject: Subject, gathered: Gathered, asked: Asked | None, judged: Verdict) -> Markup:
+    unchecked = not_checked(asked, subject.since)
+    return tag(
+        "section",
+        tag("div", _MARKS[judged.level], class_="mark", aria_hidden="true"),
+        tag(
+            "div",
+            tag("h2", judged.word, id="verdict"),
+            tag("p", judged.sentence, class_="sentence"),
+            tag(
+                "div",
+                _reasons("What this rests on", rests_on(gathered, asked)),
+                _reasons("What was not checked", unchecked),
+                class_="reasons",
+            ),
+            tag(
+                "p",
+                "To prove it, record by record, from source to targets: ",
+                tag("code", f"eos verify {subject.pipeline}"),
+            ),
+        ),
+        class_=f"verdict {judged.level.value}",
+        aria_labelledby="verdict",
+    )
+
+
+def _reasons(title: str, found: Iterator[str]) -> Markup | None:
+    lines = [tag("li", each) for each in found]
+    return tag("div", tag("h3", title), tag("ul", lines)) if lines else None
+
+
+def _section(title: str, *content: Content) -> Markup:
+    return tag("section", tag("h2", title), content, class_="part")
+
+
+def _findings(gathered: Gathered, findings: list[Finding]) -> Content:
+    rows = [
+        tables.row(
+            each.case, tables.cut(each.message), str(each.offset) if each.offset >= 0 else ""
+        )
+        for each in findings
+    ]
+    left_out = gathered.findings_count - len(gathered.findings)
+    more = f"{counted(left_out, 'more')} left out here; `eos audit --json` has all."
+    heads = ("case", "what", "ledger offset")
+    return [tables.table("What contradicts itself", heads, rows), tables.left(left_out, more)]
+
+
+def _words() -> Markup:
+    return tag(
+        "dl",
+        [
+            [tag("dt", name), tag("dd", meaning)]
+            for name, meaning in (
+                ("attempt", "one try at a micro-batch: one Kafka transaction"),
+                (COMMITTED, "a reader of committed records sees all of it"),
+                (REDONE, "committed, after another attempt at the same micro-batch had not"),
+                (ABORTED, "a reader of committed records sees nothing of it"),
+                (FENCED, "aborted because another process had taken the pipeline over"),
+                ("took", "from an attempt's begin to just before its end, by the driver's clock"),
+                ("offsets", "Kafka numbers transaction markers, too: there are more than records"),
+                ("lag", "what the source had and the pipeline had not, when the cluster was asked"),
+            )
+        ],
+        class_="words",
+    )
+
+
+@cache
+def _own(name: str) -> str:
+    return files("eos.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,190 @@
+"""Tables of a page. Each ends where its room does, and says how much was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from eos.audit.history import Transaction
+from eos.report.ask import Asked
+from eos.report.gather import Gathered
+from eos.report.markup import Content, Markup, markup, tag
+from eos.report.timeline import FENCED, KINDS, Spans, is_try, kind_of, read_by, written_by
+from eos.report.units import counted, duration, ms_between, number, size, time
+from eos.transaction.port import TopicPartition
+
+PARTITIONS_MAX, RECENT_SHOWN, RANGES_SHOWN = 300, 20, 8
+_BYTES_MAX = 700_000  # of the largest table
+_WORDS_MAX = 300
+
+
+def notable(gathered: Gathered) -> Markup:
+    """Newest first."""
+    rows = (_notable_row(each, gathered) for each in reversed(gathered.notable))
+    shown, bytes_ = [], 0
+    for row in rows:
+        bytes_ += len(row)
+        if bytes_ > _BYTES_MAX:
+            break
+        shown.append(row)
+    left_out = gathered.notable_count - len(shown)
+    more = f"{counted(left_out, 'older one')} left out here; `eos audit --json` has all."
+    heads = ("ended", "what", "became", "ledger offset", "identity", "by", "why")
+    return markup([table("Out of the ordinary", heads, shown, id_="notable"), left(left_out, more)])
+
+
+def _notable_row(each: Transaction, gathered: Gathered) -> Markup:
+    deployment, host, process = each.writer
+    kind = kind_of(each) if is_try(each) else each.kind
+    why = ": ".join(filter(None, (each.error, each.reason)))
+    return row(
+        time(each.ended_at),
+        what(each),
+        tag("span", kind, class_=f"key {kind if kind in KINDS else 'other'}"),
+        str(each.ledger_offset),
+        f"{each.identity.producer_id}/{each.identity.epoch}",
+        f"process {process} on {host} ({deployment})",
+        cut(why or ("another process" if not is_try(each) else "")),
+        data_at=gathered.timeline.place_of(each.ended_at) - gathered.timeline.first,
+    )
+
+
+def sources(gathered: Gathered, asked: Asked | None) -> Markup:
+    ends = asked.ends if asked else {}
+    position, spans = gathered.position, gathered.sources
+    known = sorted(position, key=lambda tp: (position[tp] - ends.get(tp, position[tp]), tp))
+    rows = [
+        row(
+            _named(tp),
+            _from_to(spans, tp),
+            number(spans[tp].count) if tp in spans else "0",
+            str(position[tp]),
+            _end(tp, ends, asked),
+            _lag(tp, position[tp], ends),
+        )
+        for tp in known[:PARTITIONS_MAX]
+    ]
+    heads = ("source", "read, first to last", "offsets", "goes on at", "ends at", "lag")
+    return markup([table("Read", heads, rows), _partitions_left(known)])
+
+
+def targets(gathered: Gathered) -> Markup:
+    spans = gathered.targets
+    known = sorted(spans)
+    rows = [
+        row(
+            _named(tp),
+            f"{spans[tp].first} to {spans[tp].last}",
+            number(spans[tp].count),
+            size(spans[tp].bytes),
+            number(spans[tp].transactions),
+        )
+        for tp in known[:PARTITIONS_MAX]
+    ]
+    heads = ("target", "written, first to last", "records", "size", "transactions")
+    return markup([table("Written", heads, rows), _partitions_left(known)])
+
+
+def recent(gathered: Gathered) -> Markup:
+    """The newest that committed: what was read, and what became of it."""
+    newest = [each for each in gathered.recent if each.is_attempt and each.is_committed]
+    rows = [
+        row(
+            time(each.ended_at),
+            what(each),
+            ranges(read_by(each)),
+            ranges(written_by(each)),
+            f"{number(each.records_in)} / {number(each.records_out)}",
+            _took(each),
+        )
+        for each in reversed(newest[-RECENT_SHOWN:])
+    ]
+    heads = ("committed", "what", "source ranges", "target ranges", "read / written", "took")
+    return table("Last micro-batches", heads, rows)
+
+
+def fields(asked: Asked) -> Markup:
+    assert asked.live is not None
+    ordered = sorted(asked.live.fields, key=lambda each: each.is_same)
+    rows = [
+        row(each.name, str(each.table), str(each.broker), "same" if each.is_same else "differs")
+        for each in ordered[:PARTITIONS_MAX]
+    ]
+    heads = ("value", "the table says", "the cluster says", "")
+    left_out = len(ordered) - len(rows)
+    more = f"{left_out} more are the same."
+    return markup([table("The table beside the cluster", heads, rows), left(left_out, more)])
+
+
+def table(
+    name: str, heads: Sequence[str], rows: Sequence[Content], id_: str | None = None
+) -> Markup:
+    if not rows:
+        return tag("p", "None.", class_="none", id_=id_)
+    head = tag("thead", tag("tr", [tag("th", each, scope="col") for each in heads]))
+    return tag(
+        "div",
+        tag("table", tag("caption", name), head, tag("tbody", rows)),
+        class_="scroll",
+        id_=id_,
+        role="region",
+        aria_label=name,
+        tabindex="0",
+    )
+
+
+def row(*cells: Content, **attributes: object) -> Markup:
+    return tag("tr", [tag("td", each) for each in cells], **attributes)
+
+
+def left(count: int, words: str) -> Markup | None:
+    return tag("p", words, class_="left") if count > 0 else None
+
+
+def cut(text: str, most: int = _WORDS_MAX) -> str:
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def what(each: Transaction) -> str:
+    if not each.is_attempt:
+        return each.kind
+    if each.batch_id is None:
+        return "an attempt" if kind_of(each) != FENCED else "the attempt of a process that is gone"
+    again = f", attempt {each.attempt}" if (each.attempt or 1) > 1 else ""
+    return f"micro-batch {each.batch_id}{again}"
+
+
+def ranges(spans: Spans) -> Markup:
+    """A line each."""
+    lines: Iterator[str] = (f"{_named(tp)}: {_from_to(spans, tp)}" for tp in sorted(spans))
+    shown = [tag("div", line) for _, line in zip(range(RANGES_SHOWN), lines, strict=False)]
+    more = len(spans) - len(shown)
+    return markup([*shown, tag("div", f"and {more} more") if more else None])
+
+
+def _named(tp: TopicPartition) -> str:
+    return f"{cut(tp.topic, 260)}-{tp.partition}"
+
+
+def _from_to(spans: Spans, tp: TopicPartition) -> str:
+    return f"{spans[tp].first} to {spans[tp].last}" if tp in spans else "nothing"
+
+
+def _end(tp: TopicPartition, ends: Mapping[TopicPartition, int], asked: Asked | None) -> str:
+    if tp in ends:
+        return str(ends[tp])
+    return "is gone" if asked is not None and asked.live is not None else "not known"
+
+
+def _lag(tp: TopicPartition, position: int, ends: Mapping[TopicPartition, int]) -> str:
+    return number(max(0, ends[tp] - position)) if tp in ends else "not known"
+
+
+def _took(each: Transaction) -> str:
+    if each.begun_at is None or each.ended_at is None:
+        return "not known"
+    return duration(ms_between(each.begun_at, each.ended_at))
+
+
+def _partitions_left(known: Iterable[TopicPartition]) -> Markup | None:
+    count = sum(1 for _ in known) - PARTITIONS_MAX
+    return left(count, f"{counted(count, 'partition')} more.")

@@ -1,0 +1,203 @@
+"""Attempts by time: in intervals that grow with what they hold, so that any history fits a page.
+
+What is added comes once and is not kept, so it is not known beforehand how long it will be. The
+intervals begin short; whenever there are too many of them, some become one. Each width divides the
+next one, so that no attempt has to be counted again. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+
+from eos.audit.history import Transaction
+from eos.report.units import ms_between
+from eos.transaction.port import TopicPartition
+
+INTERVALS_MAX = 240
+_SECOND, _HOUR, _DAY = 1000, 3_600_000, 86_400_000
+WIDTHS_MS = (
+    *(100, 500, _SECOND, 5 * _SECOND, 10 * _SECOND, 30 * _SECOND),
+    *(60 * _SECOND, 300 * _SECOND, 600 * _SECOND, 1800 * _SECOND),
+    *(_HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR),
+    *(_DAY, 7 * _DAY, 28 * _DAY, 336 * _DAY, 3360 * _DAY),
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_STEP = math.log(1.04)  # quantiles are right to 2 percent
+
+
+class Times:
+    """How long attempts took, as counts of what is about as long: of any number of them."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[int] = Counter()
+        self.longest_ms = 0.0
+
+    def add(self, ms: float) -> None:
+        self._counts[round(math.log(max(ms, 0.1)) / _STEP)] += 1
+        self.longest_ms = max(self.longest_ms, ms)
+
+    def join(self, other: Times) -> None:
+        self._counts.update(other._counts)
+        self.longest_ms = max(self.longest_ms, other.longest_ms)
+
+    def at(self, share: float) -> float:
+        """So many of them took no longer; 0 if there are none."""
+        left = share * sum(self._counts.values())
+        for place in sorted(self._counts):
+            left -= self._counts[place]
+            if left <= 0:
+                return min(math.exp(place * _STEP), self.longest_ms)
+        return 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self._counts)
+
+
+@dataclass(slots=True)
+class Span:
+    """Of a partition, within an interval or in all: offsets `first` to `last`, with what was
+    between; `count` of them were read or written."""
+
+    first: int
+    last: int
+    count: int = 0
+    transactions: int = 0
+    bytes: int = 0
+
+    def join(self, other: Span) -> None:
+        self.first = min(self.first, other.first)
+        self.last = max(self.last, other.last)
+        self.count += other.count
+        self.transactions += other.transactions
+        self.bytes += other.bytes
+
+
+Spans = dict[TopicPartition, Span]
+
+
+def join(spans: Spans, others: Spans, *, is_new: bool = False) -> None:
+    """`is_new`: nobody else has the others, so that they need not be copied."""
+    for tp, span in others.items():
+        if tp in spans:
+            spans[tp].join(span)
+        else:
+            spans[tp] = span if is_new else replace(span)
+
+
+def read_by(each: Transaction) -> Spans:
+    return {
+        tp: Span(start, end - 1, end - start, 1)
+        for tp, (start, end) in each.sources.items()
+        if end > start
+    }
+
+
+def written_by(each: Transaction) -> Spans:
+    return {
+        tp: Span(row["offset_first"], row["offset_last"], row["records"], 1, row["bytes"] or 0)
+        for tp, row in each.targets.items()
+    }
+
+
+# What became of an attempt, as the page shows it.
+COMMITTED, REDONE, ABORTED, FENCED = KINDS = ("committed", "redone", "aborted", "fenced")
+
+
+def is_try(each: Transaction) -> bool:
+    """An attempt at a micro-batch; whatever did not commit is shown as one."""
+    return each.is_attempt or not each.is_committed
+
+
+def kind_of(each: Transaction) -> str:
+    """`redone`: it committed, after others of the same micro-batch did not."""
+    if each.is_fenced:
+        return FENCED
+    if not each.is_committed:
+        return ABORTED
+    return REDONE if (each.attempt or 1) > 1 else COMMITTED
+
+
+@dataclass(slots=True)
+class Interval:
+    counts: Counter[str] = field(default_factory=Counter)  # by KINDS; of other records, their kind
+    offsets_read: int = 0
+    records_written: int = 0
+    times: Times = field(default_factory=Times)
+    sources: Spans = field(default_factory=dict)
+    targets: Spans = field(default_factory=dict)
+
+    def add(self, each: Transaction) -> None:
+        self.counts[kind_of(each) if is_try(each) else each.kind] += 1
+        if not (each.is_attempt and each.is_committed):
+            return
+        self.offsets_read += each.records_in
+        self.records_written += each.records_out
+        if each.begun_at is not None and each.ended_at is not None:
+            self.times.add(ms_between(each.begun_at, each.ended_at))
+        join(self.sources, read_by(each), is_new=True)
+        join(self.targets, written_by(each), is_new=True)
+
+    def join(self, other: Interval) -> None:
+        self.counts.update(other.counts)
+        self.offsets_read += other.offsets_read
+        self.records_written += other.records_written
+        self.times.join(other.times)
+        join(self.sources, other.sources)
+        join(self.targets, other.targets)
+
+
+class Timeline:
+    """At most `INTERVALS_MAX` from the first to the last; those in which nothing was are left out
+    of `intervals`."""
+
+    def __init__(self) -> None:
+        self._width = 0  # a place in WIDTHS_MS
+        self.intervals: dict[int, Interval] = {}
+        self._last_ms = 0
+
+    @property
+    def width_ms(self) -> int:
+        return WIDTHS_MS[self._width]
+
+    @property
+    def first(self) -> int:
+        return min(self.intervals, default=0)
+
+    @property
+    def length(self) -> int:
+        return max(self.intervals) - self.first + 1 if self.intervals else 0
+
+    def start_of(self, number: int) -> datetime:
+        return _EPOCH + timedelta(milliseconds=number * self.width_ms)
+
+    def place_of(self, at: datetime | None) -> int:
+        """The interval of this time; without one, that of what was added last."""
+        if at is not None:
+            self._last_ms = (at - _EPOCH) // timedelta(milliseconds=1)
+        return self._last_ms // self.width_ms
+
+    def add(self, each: Transaction) -> None:
+        place = self.place_of(each.ended_at or each.begun_at)
+        if place in self.intervals:
+            self.intervals[place].add(each)
+            return
+        self.intervals[place] = Interval()
+        self.intervals[place].add(each)
+        while self.length > INTERVALS_MAX and self._width + 1 < len(WIDTHS_MS):
+            self._widen()
+
+    def _widen(self) -> None:
+        before = self.width_ms
+        self._width += 1
+        factor = self.width_ms // before
+        intervals: dict[int, Interval] = {}
+        for number, interval in sorted(self.intervals.items()):
+            place = number // factor
+            if place in intervals:
+                intervals[place].join(interval)
+            else:
+                intervals[place] = interval
+        self.intervals = intervals

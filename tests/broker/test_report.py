@@ -1,0 +1,131 @@
+"""`eos report`: the verb beside a real cluster, and pages about histories that are long or wide."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from support.audited import projection_of, settled
+from support.recovered import Pipeline
+from support.reported import NOW, RECORDS, aborted, history, made, transaction
+
+from eos.audit.live import Live
+from eos.audit.rows import table
+from eos.cli.report import report
+from eos.errors import UsageError
+from eos.report import ask as asking
+from eos.report.ask import Asked
+from eos.report.gather import NOTABLE_MAX, gather
+from eos.report.timeline import INTERVALS_MAX
+from eos.transaction.port import TopicPartition
+
+SIZE_MAX = 2_000_000
+
+
+def said(*words: str) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = report(words)
+    return code, out.getvalue(), err.getvalue()
+
+
+def test_the_verb(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch):
+    words = pipeline.words
+    monkeypatch.chdir(pipeline.folder)
+    pipeline.ran(3, 4)
+    pipeline.fill(5)
+    kept = projection_of(pipeline)
+    settled(kept)
+
+    code, out, err = said(*words)
+    assert (code, err) == (0, "")
+    page = pipeline.folder / f"{pipeline.planned().names.pipeline}.report.html"
+    sentence, path = out.splitlines()
+    assert "Kept: As far as the audit table tells, 2 micro-batches committed once each" in sentence
+    assert path == page.name
+    text = page.read_text()
+    assert f"<title>Kept: {pipeline.name}</title>" in text
+    assert '<dt>Lag</dt><dd class="value">10</dd>' in text, "5 in each of 2 partitions"
+    assert "Its coordinator says CompleteCommit" in text
+    assert f"<td>{pipeline.source}-0</td>" in text
+
+    other = pipeline.folder / "other.html"
+    code, out, _ = said(*words, "--output", str(other), "--json", "--offline", "--since", "1 hour")
+    assert json.loads(out) == {
+        "page": str(other),
+        "verdict": "kept",
+        "sentence": sentence.removeprefix("Kept: "),
+    }
+    assert "it was not asked" in other.read_text()
+    assert "the page begins at" in other.read_text()
+
+    code, out, _ = said(*words, "--output", str(other), "--since", "2999-01-01T00:00:00Z")
+    assert (code, out.splitlines()[0][:17]) == (0, "Nothing to judge:")
+    for nowhere in (pipeline.folder, pipeline.folder / "none" / "x.html"):
+        with pytest.raises(UsageError, match="there is no folder"):
+            said(*words, "--output", str(nowhere))
+
+    committed = "SELECT * FROM transactions WHERE batch_id = 1 AND kind = 'attempt'"
+    rows = kept.table.query(committed)
+    app = f"{pipeline.planned().names.pipeline}/{rows[0]['ledger_id']}"
+    version = kept.table.known(app)
+    kept.table.append(table(dict(row) for row in rows), app, version + 1)
+    code, out, _ = said(*words, "--output", str(other), "--offline")
+    assert code == 1
+    assert out.startswith("Broken: ")
+    assert "committed twice" in other.read_text()
+
+    profile = Path(words[2])
+    profile.write_text(profile.read_text().replace(pipeline.bootstrap, "127.0.0.1:1"))
+    monkeypatch.setattr(asking, "_TIMEOUT_MS", 500)
+    code, _, err = said(*words, "--output", str(other))
+    assert code == 1
+    assert "eos: the page lacks what only the cluster knows: " in err
+    assert "it did not answer" in other.read_text()
+
+
+def test_a_hundred_thousand_attempts_are_all_counted_and_stay_small():
+    found = gather(history(100_000, every_s=7, aborts=40, fences=10_000))
+    kinds = {"committed": 97_490, "redone": 2_510, "aborted": 2_500, "fenced": 10}
+    assert dict(found.kinds) == kinds
+    assert found.timeline.length <= INTERVALS_MAX
+    for kind, count in kinds.items():
+        told = sum(each.counts[kind] for each in found.timeline.intervals.values())
+        assert told == count
+    (written,) = found.targets.values()
+    assert (written.count, written.transactions) == (100_000 * RECORDS, 100_000)
+    assert (written.first, written.last) == (0, 100_000 * (RECORDS + 1) - 2)
+    assert not found.findings_count
+    page = made(found)
+    assert len(page) < SIZE_MAX
+    assert "100,000 micro-batches committed once each" in page
+    # Half of what was out of the ordinary were the attempts that went wrong.
+    assert found.notable_count == 2 * 2_510
+    assert page.count("data-at=") == NOTABLE_MAX
+    assert f"{5020 - NOTABLE_MAX:,} older ones left out here" in page
+
+
+def test_a_page_has_a_bound_whatever_it_is_about():
+    """Names as long as Kafka has them, as many partitions, and reasons that grow when escaped."""
+    topic = "t" * 249
+    sources = {TopicPartition(topic, p): (p, p + 10**15) for p in range(1000)}
+    row = next(iter(transaction(0).targets.values()))
+    row = {**row, "offset_first": 10**15, "offset_last": 2 * 10**15}
+    targets = {TopicPartition(topic[:-1] + "u", p): row for p in range(1000)}
+    wide = {"sources": sources, "targets": targets}
+
+    def rows():
+        for n in range(INTERVALS_MAX):
+            yield replace(transaction(n, at=NOW + timedelta(hours=n)), **wide)
+        for n in range(3000):
+            yield aborted(n, reason="<&>\"'" * 200, writer=("<" * 300, ">" * 300, 1))
+
+    page = made(rows(), asked=Asked(NOW, Live("Empty"), dict.fromkeys(sources, 10**16)))
+    assert len(page) < SIZE_MAX
+    assert "700 partitions more" in page
+    assert "older ones left out here" in page

@@ -1,0 +1,134 @@
+"""What a page says of a history. A browser looks at it in tests/browser."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+from support.reported import NOW, aborted, history, made, transaction
+
+from eos.audit.history import Finding
+from eos.audit.live import Live
+from eos.report.ask import Asked
+from eos.report.gather import gather
+from eos.report.markup import Markup, data, raw, tag
+from eos.report.timeline import INTERVALS_MAX, KINDS, WIDTHS_MS, Timeline, Times
+from eos.report.units import duration, number, size
+from eos.report.verdict import Level, verdict
+from eos.transaction.port import TopicPartition
+
+
+@pytest.mark.parametrize(
+    ("rows", "live", "level", "words"),
+    [
+        ([], (), Level.NOTHING, "there is no transaction"),
+        ([aborted(0)], (), Level.NOTHING, "no micro-batch committed"),
+        (list(history(3)), (), Level.KEPT, "3 micro-batches committed once each"),
+        (list(history(1)), (), Level.KEPT, "1 micro-batch committed once each"),
+        ([*history(3), transaction(4)], (), Level.BROKEN, "offsets 30 to 39 were left out"),
+        ([*history(3), transaction(2)], (), Level.BROKEN, "4 contradictions among 4 transactions"),
+        (list(history(3)), [Finding("hanging", "one hangs", -1)], Level.LOOK, "one hangs."),
+    ],
+)
+def test_one_sentence_says_it(rows, live, level, words):
+    asked = Asked(NOW, Live("Empty", findings=live))
+    found = gather(rows)
+    judged = verdict(found, asked)
+    assert judged.level is level
+    assert words in judged.sentence
+    page = made(found, asked=asked)
+    assert f"<title>{judged.word}: orders_enriched</title>" in page
+    assert f'<p class="sentence">{judged.sentence}</p>' in page
+    assert "<code>eos verify orders_enriched</code>" in page
+    assert "this page read none of them" in page
+
+
+@pytest.mark.parametrize(
+    ("asked", "lag", "words"),
+    [
+        (None, "not known", "it was not asked (--offline)"),
+        (Asked(NOW, problem="no answer from k:1"), "not known", "it did not answer. no answer"),
+        (Asked(NOW, Live("Empty"), {TopicPartition("orders", 0): 37}), "7", "outside of Kafka"),
+        (Asked(NOW, Live("Empty"), {TopicPartition("orders", 0): 1}), "0", "outside of Kafka"),
+        (Asked(NOW, Live("Empty"), {}), "0", "is gone"),
+    ],
+)
+def test_lag_is_told_or_why_it_is_not_known(asked, lag, words):
+    page = made(history(3), asked=asked)
+    assert f'<dt>Lag</dt><dd class="value">{lag}</dd>' in page
+    assert words in page
+
+
+def test_intervals_grow_and_lose_nothing():
+    line, times = Timeline(), []
+    for n in range(5000):
+        times.append(NOW + timedelta(seconds=n * n / 10))
+        line.add(transaction(n, at=times[-1], ended_at=times[-1]))
+        assert line.length <= INTERVALS_MAX
+    assert line.width_ms > 3_600_000
+    expected = Counter(line.place_of(at) for at in times)
+    assert {n: each.counts["committed"] for n, each in line.intervals.items()} == dict(expected)
+    for low, high in pairwise(WIDTHS_MS):
+        assert high % low == 0
+    place = line.place_of(times[7])
+    assert line.start_of(place) <= times[7] < line.start_of(place + 1)
+
+
+def test_a_clock_that_went_back_and_one_that_nobody_read_lose_nothing():
+    rows = [
+        transaction(0, at=NOW),
+        transaction(1, at=NOW - timedelta(minutes=5)),
+        aborted(2, begun_at=None, ended_at=None),
+        transaction(2, at=NOW + timedelta(seconds=1), attempt=2),
+    ]
+    found = gather(rows)
+    assert dict(found.kinds) == {"committed": 2, "aborted": 1, "redone": 1}
+    assert sum(each.counts[k] for each in found.timeline.intervals.values() for k in KINDS) == 4
+    assert found.first_at == rows[1].ended_at
+    assert found.last_at == rows[3].ended_at
+    assert made(found)
+
+
+def test_quantiles_are_right_to_two_percent():
+    times, half = Times(), Times()
+    for ms in range(1, 1001):
+        (times if ms % 2 else half).add(ms)
+    times.join(half)
+    for share in (0.01, 0.5, 0.95, 0.99):
+        assert times.at(share) == pytest.approx(1000 * share, rel=0.021)
+    assert times.longest_ms == 1000
+    assert Times().at(0.5) == 0
+    assert not Times()
+
+
+def test_text_stays_text():
+    evil = "</script><b a='\"'>&"
+    assert tag("p", evil) == "<p>&lt;/script&gt;&lt;b a=&#x27;&quot;&#x27;&gt;&amp;</p>"
+    assert tag("p", evil, title=evil).count("<") == 2
+    assert tag("p", tag("b", "x"), [raw("<i>")], None) == "<p><b>x</b><i></p>"
+    told = data({evil: "\u2028"})
+    assert isinstance(told, Markup)
+    assert not set(told) & set("<>&\u2028")
+
+
+def test_numbers_have_units():
+    assert [number(n) for n in (0, 0.25, 9, 1234, 1.5e6, 2e9)] == [
+        "0",
+        "0.2",
+        "9",
+        "1,234",
+        "1.50 million",
+        "2.00 billion",
+    ]
+    assert [duration(ms) for ms in (0, 0.5, 80, 1500, 120_000, 5_400_000, 172_800_000)] == [
+        "0 ms",
+        "0.5 ms",
+        "80 ms",
+        "1.5 s",
+        "2 min",
+        "1.5 h",
+        "2 d",
+    ]
+    assert [size(n) for n in (12, 1200, 3.4e6)] == ["12 B", "1.2 kB", "3.4 MB"]
