@@ -40,7 +40,8 @@ POINTS = (
     "commit_log",
 )
 # Met only where records are refused: when the others are written, and when the refused ones are.
-POINTS_OF_SOME = ("dead_letters",)
+# And where dedup is: around the commit of producers' states.
+POINTS_OF_SOME = ("dead_letters", "producers")
 KINDS = ("start", "refresh", "stop", "recovery")
 MOMENTS = ("before", "after")
 VICTIMS = ("python", "jvm", "both")

@@ -15,7 +15,7 @@ from eos.config.load import load_profile
 from eos.errors import UnavailableError
 from eos.plan.plan import Plan, plan
 from eos.plan.security import told_who
-from eos.recover import checkpoint, group, rewind, source
+from eos.recover import checkpoint, group, producers, rewind, source
 from eos.recover.act import Done, act, propose
 from eos.recover.change import Verb
 from eos.recover.cluster import addresses
@@ -123,6 +123,10 @@ def _verb(options: argparse.Namespace) -> Verb | None:
         return source.forget_topics(options.forget_topic)
     if options.accept_start:
         return source.accept_start
+    if options.accept_gap:
+        return producers.accept_gap
+    if options.forget_producers:
+        return producers.forget_producers
     if options.rewind_to:
         return rewind.rewind(options.rewind_to)
     return checkpoint.set_aside if options.set_checkpoint_aside else None
@@ -157,6 +161,8 @@ def _parser() -> argparse.ArgumentParser:
         "--restore-group": "put the group's offsets back to the ledger's ends",
         "--accept-start": "go on without records that are gone, and write down which",
         "--set-checkpoint-aside": "go on where the ledger ends, in a fresh checkpoint",
+        "--accept-gap": "dedup: go on once behind records of a producer that never came",
+        "--forget-producers": "dedup: go on without what is known of producers",
     }
     for flag, does in flags.items():
         verbs.add_argument(flag, action="store_true", help=does)

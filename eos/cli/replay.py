@@ -38,6 +38,12 @@ def replay(words: Sequence[str]) -> int:
     options = _parser().parse_args(words)
     since_ms = _since_ms(options.since)
     pipeline = find_pipeline(options.pipeline)
+    if pipeline.dedup is not None and not options.dry_run:
+        raise UsageError(
+            f"{pipeline.name}: with `dedup` nothing is put back: a dead letter was accepted "
+            "before it was refused, so that its stamp is known, and it would be dropped again",
+            hint="let the upstream send such records again, as new ones; --dry-run tells how many",
+        )
     profile = load_profile(options.profile, pipeline.project_root)
     with addresses(profile) as bootstrap:
         planned = plan(pipeline, profile, bootstrap, ())

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, WithJsonSchema
 
+from eos.config.words import DURATION_PATTERN, duration_ms
+
 TOPIC_PATTERN = r"^[a-zA-Z0-9._-]{1,249}$"
 Topic = Annotated[str, Field(pattern=TOPIC_PATTERN)]
 # A name for a stage or a column, as SQL takes it without quotes.
@@ -62,3 +64,10 @@ def word_or_mapping(expected: str, *, any_text: bool = True) -> Discriminator:
     Where any text may be meant, a number without quotes may be one."""
     kind = "text_or_mapping" if any_text else "form"
     return Discriminator(_form, custom_error_type=kind, custom_error_message=expected)
+
+
+DurationMs = Annotated[
+    int,
+    BeforeValidator(duration_ms),
+    WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "examples": ["10 minutes"]}),
+]

@@ -20,14 +20,14 @@ from pydantic import (
 )
 
 from eos.config.audit import AuditProfile
-from eos.config.base import SettingText, Strict
+from eos.config.base import DurationMs, SettingText, Strict
 from eos.config.cases import Case
+from eos.config.dedup import Dedup
 from eos.config.refused import Rules
 from eos.config.security import Security
 from eos.config.sink import Sink
 from eos.config.source import KafkaSource, Source
 from eos.config.transform import Steps
-from eos.config.words import DURATION_PATTERN, duration_ms
 from eos.location import local_path, resolved
 
 if TYPE_CHECKING:
@@ -41,13 +41,6 @@ def _no_replay(name: str) -> str:
     if REPLAYS in name:
         raise ValueError(f"expected a name without `{REPLAYS}`: `eos replay` has such ones")
     return name
-
-
-DurationMs = Annotated[
-    int,
-    BeforeValidator(duration_ms),
-    WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "examples": ["10 minutes"]}),
-]
 
 
 def _addresses(value: object) -> object:
@@ -103,6 +96,7 @@ class PipelineFile(Strict):
     version: Literal[1]
     name: Annotated[str, Field(pattern=NAME_PATTERN, max_length=100), AfterValidator(_no_replay)]
     source: Source
+    dedup: Dedup | None = None
     expect: Rules = ()
     transform: Steps = ()
     sink: Sink
@@ -123,6 +117,12 @@ class PipelineFile(Strict):
             raise ValueError(
                 f"expected targets other than the sources: `{loops[0]}`{how} would feed itself"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _can_tell_producers(self) -> PipelineFile:
+        if self.dedup is not None:
+            self.dedup.require_fits(self.source)
         return self
 
     @model_validator(mode="after")

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from eos.config import base, model, refused, security, transform
+from eos.config import base, dedup, model, refused, security, transform
 from eos.errors import UsageError
 
 Location = tuple[str | int, ...]
@@ -23,6 +23,7 @@ _PATTERNS = {
     model.ADDRESS_PATTERN: "an address as `host:port`",
     base.IDENTIFIER_PATTERN: "a name of letters, digits and `_` that begins with no digit",
     refused.RULE_PATTERN: "a name of at most 50 letters, digits and `_` that begins with no digit",
+    dedup.FIELD_PATTERN: "header(NAME), value(PATH), key or the name of a column",
     security.FILE_PATTERN: "an absolute path without `:`, `$`, `{` and `}`",
     security.USER_PATTERN: "a name without spaces, quotes, backslashes and `$`",
     model.PREFIX_PATTERN: "a prefix of letters, digits, `.`, `_` and `-`, at most 64 of them",

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from typing import TextIO
 
 from eos.observe import events
 
-_ALARMING = (events.AttemptFailed, events.RecordsRefused, events.Warned)
+_ALARMING = (events.AttemptFailed, events.RecordsJudged, events.RecordsRefused, events.Warned)
 _YELLOW, _END = "\x1b[33m", "\x1b[0m"
 
 
@@ -60,6 +61,10 @@ def line(event: events.Event) -> str | None:
                 f"warning: micro-batch {event.batch_id}: {event.records:,} {what} {done}, the "
                 f"first is {event.topic}-{event.partition} at offset {event.offset}"
             )
+        case events.RecordsJudged():
+            dropped = _counted("dropped", event.dropped)
+            told = ", ".join(filter(None, [dropped, _counted("accepted", event.accepted)]))
+            return f"warning: micro-batch {event.batch_id}: dedup {told}"
         case events.Stopped():
             return f"pipeline {event.pipeline} stopped: {event.reason}"
         case events.Warned():
@@ -69,6 +74,11 @@ def line(event: events.Event) -> str | None:
 
 def _colour(event: events.Event) -> str:
     return _YELLOW if isinstance(event, _ALARMING) else ""
+
+
+def _counted(what: str, records: Mapping[str, int]) -> str:
+    named = " and ".join(f"{count:,} {name}" for name, count in sorted(records.items()))
+    return f"{what} {named}" if named else ""
 
 
 def _size(count: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -66,6 +67,16 @@ class RecordsRefused(Event):
     topic: str
     partition: int
     offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsJudged(Event):
+    """Of a committed micro-batch: what dedup dropped, and what it accepted although it was not
+    simply next. Records by verdict."""
+
+    batch_id: int
+    dropped: Mapping[str, int]
+    accepted: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)

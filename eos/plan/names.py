@@ -21,6 +21,7 @@ class Names:
     ledger: str
     checkpoints: str
     lock: str  # empty where the state root is no folder of this machine
+    producers: str = ""  # the same
 
     @classmethod
     def of(cls, prefix: str, pipeline: str, state_root: str) -> Names:
@@ -32,4 +33,5 @@ class Names:
             ledger=f"{prefix}.ledger.{pipeline}",
             checkpoints=f"{state_root}/checkpoints/{prefix}.{pipeline}",
             lock=f"{root}/locks/{prefix}.{pipeline}" if root else "",
+            producers=f"{root}/dedup/{prefix}.{pipeline}" if root else "",
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from eos.encode.codec import Codec
 from eos.encode.stage import SinkSpec
+from eos.plan.dedup import dedup
 from eos.plan.names import Names
 from eos.plan.outputs import Outputs, outputs
 from eos.plan.security import kafka_settings
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from eos.config.refused import Rules
     from eos.config.security import Security
     from eos.config.source import KafkaSource, Read, Source
+    from eos.dedup.fields import Dedup
     from eos.transform.functions import Transform
 
 
@@ -61,6 +63,7 @@ class Plan:
     parallelism: int = 1
     message_bytes_max: Mapping[str, int] = field(default_factory=dict)
     security: Security | None = None
+    dedup: Dedup | None = None
 
     @property
     def kafka(self) -> KafkaSettings:
@@ -132,6 +135,7 @@ def plan(
         decode=decode(pipeline.source, pipeline.expect),
         dead_letters=dead_letters,
         security=profile.kafka.security,
+        dedup=dedup(pipeline.dedup),
     )
 
 

@@ -88,10 +88,15 @@ class View:
         return frozenset(name for name, info in now.items() if info.error == _UNKNOWN_TOPIC)
 
     def moved(self, ends: Ends) -> Position:
-        """The position with other ends: no checkpoint made before goes with it."""
+        """The position with other ends: no checkpoint made before goes with it. Nor do dedup's
+        states where an end moves back: what is read again there would be dropped as known."""
         ids = self.source.topic_ids({tp.topic for tp in ends})
         known = {**self.position.topic_ids, **ids}
-        return replace(self.position, ends=ends, topic_ids=known, is_reset=True)
+        is_back = any(end < self.position.ends.get(tp, 0) for tp, end in ends.items())
+        producers = "" if is_back else self.position.producers
+        return replace(
+            self.position, ends=ends, topic_ids=known, is_reset=True, producers=producers
+        )
 
     def newest(self) -> Checkpoint | None:
         """The checkpoint that a start would look at first."""

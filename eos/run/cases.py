@@ -7,11 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from eos.errors import EosError
 from eos.run import dead_letters
 from eos.run.columns import sink_columns
+from eos.run.dedup import judged_anew
 from eos.run.rules import require_lasting
 from eos.transform.check import check_stateless
 from eos.transform.functions import apply
@@ -72,7 +75,9 @@ def check(spark: SparkSession, plan: Plan) -> tuple[str, ...]:
 
 def run_case(spark: SparkSession, plan: Plan, case: Case) -> Outcome:
     try:
-        found = list(_written(plan, _frame(spark, plan, case)))
+        with TemporaryDirectory(prefix="eos-test-") as folder:
+            frame = judged_anew(_frame(spark, plan, case), plan, Path(folder))
+            found = list(_written(plan, frame))
     except EosError as error:
         return Outcome(case.name, 0, error=str(error))
     told = {field for record in case.output for field in record.model_fields_set}
@@ -94,6 +99,9 @@ def run_case(spark: SparkSession, plan: Plan, case: Case) -> Outcome:
 def _frame(spark: SparkSession, plan: Plan, case: Case) -> DataFrame:
     topic = next(iter(plan.source_topics), "source")
     rows = [_row(number, record, topic) for number, record in enumerate(case.input)]
+    if plan.dedup is not None:  # it wants a partition's records in one task, in their order
+        rows.sort(key=lambda row: row[2:5])
+        return spark.createDataFrame(rows, _SCHEMA).coalesce(1)
     return spark.createDataFrame(rows, _SCHEMA)
 
 

@@ -28,6 +28,7 @@ from eos.read.files import files_for
 from eos.read.kafka_source import KafkaSource
 from eos.read.offset_log import Checkpoint
 from eos.run.audit import Audit, audit_of, close
+from eos.run.dedup import Deduplicating, deduplicating
 from eos.run.folders import choose_checkpoint, remove_old
 from eos.run.idle import IdleWatch, interval_ms
 from eos.run.ownership import RunLock
@@ -116,11 +117,12 @@ class _Run:
         # Before the look: who can't run must not take the pipeline from somebody who can.
         check(planned, self._stream(planned, {}), self.bus)
         require_store(planned, files_for(planned.names.checkpoints, self.spark), deadline)
+        dedup = deduplicating(planned, self.crash)
         source = LiveSource(planned, self.wire)
         batches, last = self._owned(planned, source, take_over, deadline)
         with ExitStack() as stack:
             stack.callback(lambda: close(self.audit, batches))
-            self._owning(planned, source, batches, last, deadline)
+            self._owning(planned, source, batches, last, dedup, deadline)
 
     def _owning(
         self,
@@ -128,6 +130,7 @@ class _Run:
         source: LiveSource,
         batches: MicroBatches,
         last: Record | None,
+        dedup: Deduplicating | None,
         deadline: Deadline,
     ) -> None:
         """From the fence to the clean end."""
@@ -137,12 +140,22 @@ class _Run:
             location = choose_checkpoint(planned, files, batches.position, last, identity)
             checkpoint = Checkpoint(files, location)
             require_new_whole(planned, source, batches.position, checkpoint, deadline)
+            if dedup is not None:
+                dedup.require(batches.position)
         # Before Spark writes there: who finds another record than a clean end takes another folder.
         batches.note("start", replace(batches.position, checkpoint=checkpoint.name))
         remove_old(files, location, self.bus)
         self.audit.start()
         query = PipelineQuery(
-            planned, self.wire, checkpoint, batches, source, self.crash, self.spark, self.audit
+            planned,
+            self.wire,
+            checkpoint,
+            batches,
+            source,
+            self.crash,
+            self.spark,
+            self.audit,
+            dedup,
         )
         starts = starting_offsets(planned, self.wire, batches.position, deadline)
         stream = self._stream(planned, starts)

@@ -29,6 +29,7 @@ from eos.read.spark_plan import require_planned
 from eos.run import dead_letters
 from eos.run.audit import NO_AUDIT, Audit
 from eos.run.columns import sink_columns
+from eos.run.dedup import Deduplicating
 from eos.run.refusal import source_refusal
 from eos.run.rules import require_lasting
 from eos.run.session import ARROW_BYTES_MAX
@@ -112,6 +113,7 @@ class PipelineQuery:
         crash: CrashPlan,
         spark: SparkSession,
         audit: Audit = NO_AUDIT,
+        dedup: Deduplicating | None = None,
     ) -> None:
         self._spark = spark  # where the query was started: each frame has a session of its own
         self._plan = plan
@@ -121,6 +123,9 @@ class PipelineQuery:
         micro_batches.require_targets = self._require_same_targets
         micro_batches.refused = lambda: dead_letters.counted(self._refused)
         self.source = source
+        self._dedup = dedup
+        if dedup is not None:
+            micro_batches.producers = dedup.producers
         self._crash = crash
         self._audit = audit
         self._query_id = ""
@@ -138,6 +143,8 @@ class PipelineQuery:
             self._micro_batches.run(step, self._execution(frame, batch_id, ranges))
             self._audit.committed()
             self._tell_refused(batch_id)
+            if self._dedup is not None:
+                self._dedup.committed(batch_id, self._micro_batches.bus)
         except Exception as error:
             self.error = self.error or error
             raise
@@ -178,7 +185,9 @@ class PipelineQuery:
         def execute(identity: Identity, floors: Ends) -> Sequence[Receipt]:
             part = _Part(batch_id, ranges, identity, self._writers_deadline())
             try:
-                rows = _above(frame, floors)
+                above = _above(frame, floors)
+                position = self._micro_batches.position
+                rows = self._dedup.begun(above, position) if self._dedup else above
                 out = sink_columns(transformed(self._plan, rows), self._plan)
                 targets = self._targets(self._plan.row_topics)
                 job = self._job(out, self._plan.sinks, targets, part)
@@ -186,7 +195,10 @@ class PipelineQuery:
                 count = sum(receipt.records for receipt in receipts)
                 self._refused = self._plan.decode.found(job, count, rows)
                 self._plan.decode.require_none(self._refused, self._plan.names.pipeline)
-                return (*receipts, *self._dead_letters(rows, part))
+                receipts = (*receipts, *self._dead_letters(rows, part))
+                if self._dedup is not None:
+                    self._dedup.judge_all(above, ranges, floors)
+                return receipts
             except EosError:
                 raise
             except Exception as error:

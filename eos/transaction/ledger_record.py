@@ -38,6 +38,8 @@ class Position:
     `batch_id` is -1 as long as no micro-batch of `query_id` has committed. With `is_reset` the ends
     were moved by a person: no checkpoint made before goes with them. `checkpoint` is the name of
     the folder that Spark plans in. A clean end keeps it only if the query certainly writes no more.
+    `producers` names the generation of dedup's states that goes with it; none: nothing is known.
+    With `accepts_gap` a person lets the next micro-batch go on behind records that never came.
     """
 
     ends: Ends
@@ -46,6 +48,8 @@ class Position:
     batch_id: int = -1
     is_reset: bool = False
     checkpoint: str = ""
+    producers: str = ""
+    accepts_gap: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,7 @@ class Attempt:
             "receipts": [receipt.as_json() for receipt in self.receipts],
         }
         return told | ({"refused": self.refused} if self.refused else {})
+    dedup: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +119,14 @@ def encoded(
         body["is_reset"] = True
     if position.checkpoint:
         body["checkpoint"] = position.checkpoint
+    if position.producers:
+        body["producers"] = position.producers
+    if position.accepts_gap:
+        body["accepts_gap"] = True
     if attempt is not None:
         body["attempt"] = attempt.as_json()
+        if attempt.dedup:
+            body["attempt"]["dedup"] = dict(attempt.dedup)
     if note is not None:
         body["note"] = dict(note)
     if failed:
@@ -145,6 +156,8 @@ def decoded(pipeline: str, topic: str, stored: StoredRecord) -> Record:
                 query_id=str(body["query_id"]),
                 batch_id=int(body["batch_id"]),
                 is_reset=bool(body.get("is_reset", False)),
+                producers=str(body.get("producers", "")),
+                accepts_gap=bool(body.get("accepts_gap", False)),
                 checkpoint=str(body.get("checkpoint", "")),
             ),
             owner=dict(body["owner"]),
@@ -170,8 +183,10 @@ def advanced(
     query_id: str,
     batch_id: int,
     topic_ids: Mapping[str, str],
+    producers: str = "",
 ) -> Position:
-    """The position after a micro-batch. Partitions that it did not touch keep their ends."""
+    """The position after a micro-batch. Partitions that it did not touch keep their ends. States of
+    producers that are not named are not taken along: they would lag behind it."""
     return replace(
         position,
         ends={**position.ends, **ends},
@@ -179,6 +194,8 @@ def advanced(
         query_id=query_id,
         batch_id=batch_id,
         is_reset=False,
+        producers=producers,
+        accepts_gap=False,
     )
 
 

@@ -72,6 +72,9 @@ class MicroBatches:
     require_targets: Callable[[], object] = field(default=lambda: None)
     # What was not taken of the source, by the attempt that is all acknowledged: its record says it.
     refused: Callable[[], Refused] = field(default=dict)
+    # Then, too: writes dedup's states behind that attempt, and tells what its record names them by,
+    # and what it says of them. From here on it matters if the transaction commits, and only then.
+    producers: Callable[[], tuple[str, Mapping[str, Any]]] = field(default=lambda: ("", {}))
     is_stopping: bool = field(default=False)
     # Aborted attempts that no record of the ledger tells of yet: the next one does.
     failed: list[dict[str, Any]] = field(default_factory=list)
@@ -242,9 +245,14 @@ class MicroBatches:
         self.require_targets()
         topic_ids = self.source.topic_ids({tp.topic for tp in (*self.position.ends, *step.ends)})
         require_same_topics(self.pipeline, self.position, topic_ids)
-        after = advanced(self.position, step.ends, step.query_id, step.batch_id, topic_ids)
+        producers, dedup = self.producers()
+        after = advanced(
+            self.position, step.ends, step.query_id, step.batch_id, topic_ids, producers
+        )
         reached("all_acked:after")
-        attempt = Attempt(number, identity, decision.starts, receipts, begun_ms, self.refused())
+        attempt = Attempt(
+            number, identity, decision.starts, receipts, begun_ms, self.refused(), dedup
+        )
         record = self.ledger.record("attempt", after, attempt, failed=self.failed)
         self._commit(identity, after, record, marks)
         self.bus.emit(_committed(number, step, decision, receipts, marks))

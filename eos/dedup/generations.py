@@ -1,0 +1,220 @@
+"""The states of producers across attempts: what an attempt begins with, and what it leaves.
+
+Tasks write files and reports (`stage`), this commits them as a generation before the transaction
+ends, and the attempt's ledger record names it. So the ledger decides about states as it does about
+records, and nothing else does. Whoever dies where:
+
+- before the Delta commit: there are files that no version names. The ledger names the generation
+  before, and the next attempt begins with that one; `maintain` deletes the files.
+- behind it and before EndTxn: there is a version that nobody names. The same; and the next commit
+  takes out what this one put in.
+- in EndTxn, undecided: the ledger names one of both once the broker has decided. The next attempt
+  begins with that one.
+- behind EndTxn: the ledger names the version.
+
+A lost checkpoint changes nothing: what Spark repeats, it repeats upon the ledger's position, and
+the position names its generation. A rewind names the generation of the record that it goes back to.
+A copy that was replaced may still commit versions; no record names them, since it can't commit a
+transaction. What it takes out of the newest version is put back by the next commit, and deleted no
+sooner than an hour later. A failed attempt's reports are never read: each has a folder of its own.
+
+A micro-batch without dedup names no generation, so that states never lag behind the position: once
+dedup is back, all producers are unknown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from eos.dedup.homes import BucketFile, Home, Kept
+from eos.dedup.policy import Policy
+from eos.dedup.stage import DedupStage
+from eos.dedup.table import KEPT_HOURS, Files, Generation, ProducersTable
+from eos.errors import PromiseBrokenError
+from eos.transaction.port import TopicPartition
+
+_WORK = "_attempts"  # beginning with _: no Delta reader takes it for data
+
+
+class Done(NamedTuple):
+    """`generation` is what the ledger says from here on, `told` what its record tells."""
+
+    generation: str
+    told: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Generations:
+    """Of one pipeline, on the driver. `reading` are the texts by which stamps are read: other ones
+    mean other producers."""
+
+    pipeline: str
+    table: ProducersTable
+    policy: Policy
+    reading: tuple[str, ...]
+    _files: tuple[str, Files] = field(default=("", {}), init=False)  # of that generation
+    _mine: Path | None = field(default=None, init=False)  # of our last attempt
+
+    @property
+    def rules(self) -> str:
+        """A mark of all that gives a state its meaning."""
+        says = (*self.reading, self.policy.rules.sequences, self.policy.rules.is_ordered)
+        return hashlib.sha256(repr(says).encode()).hexdigest()[:12]
+
+    def require(self, generation: str) -> None:
+        """Raises if no attempt could begin with it."""
+        self._known(generation)
+
+    def begun(self, generation: str, *, accepts_gap: bool = False) -> Opened:
+        """An attempt upon that generation; empty: nothing is known of any producer."""
+        known = self._known(generation)
+        mine = self._work()
+        stage = DedupStage(
+            pipeline=self.pipeline,
+            folder=str(self.table.location),
+            work=str(mine),
+            policy=self.policy.accepting_gaps() if accepts_gap else self.policy,
+            known=by_partition(known),
+            now_ms=int(time.time() * 1000),
+        )
+        return Opened(self, known, stage)
+
+    def maintain(self) -> None:
+        """Behind the transaction: only then the newest version is the one that counts."""
+        self.table.maintain()
+
+    def _work(self) -> Path:
+        """A folder for one attempt's reports. Those of our attempts before go, and what a process
+        left that died; another copy's stay: it shall end because it was fenced, of nothing else."""
+        every = self.table.location / _WORK
+        every.mkdir(parents=True, exist_ok=True)
+        past = time.time() - KEPT_HOURS * 3600
+        for each in every.iterdir():
+            if each == self._mine or each.stat().st_mtime < past:
+                shutil.rmtree(each, ignore_errors=True)
+        self._mine = every / uuid.uuid4().hex
+        self._mine.mkdir()
+        return self._mine
+
+    def _known(self, generation: str) -> Files:
+        if not generation:
+            return {}
+        if self._files[0] != generation:
+            meant = Generation.of(generation)
+            self._require_same_rules(meant)
+            self._files = generation, self.table.files(meant)
+        return self._files[1]
+
+    def _require_same_rules(self, generation: Generation) -> None:
+        if generation.rules != self.rules:
+            raise PromiseBrokenError(
+                f"{self.pipeline}: `dedup.producer` was changed: the states of producers were made "
+                f"by other rules (their mark is {generation.rules}, and now {self.rules})",
+                hint="put id, epoch, sequence and wraps_at back as they were, or "
+                f"`eos recover {self.pipeline} --forget-producers`: then what was sent before and "
+                "comes again will not be recognised",
+                case="producers_changed",
+                pipeline=self.pipeline,
+            )
+
+    def commit(self, files: Files, told: Mapping[str, Any]) -> Done:
+        generation = str(self.table.commit(files, self.rules))
+        self._files = generation, files
+        return Done(generation, told)
+
+
+@dataclass(slots=True)
+class Opened:
+    """One attempt: its stage, and once the job is over what the tasks reported."""
+
+    owner: Generations
+    known: Files
+    stage: DedupStage
+
+    def missing(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Those that no task reported: they had no records, or Spark left them out, as it does
+        where it sees that nothing can come of them. Somebody must look at them."""
+        return sorted(set(partitions) - self.reports().keys())
+
+    def reports(self) -> dict[TopicPartition, Mapping[str, Any]]:
+        found: dict[TopicPartition, Mapping[str, Any]] = {}
+        for place in sorted(Path(self.stage.work).glob("*.json")):
+            report = json.loads(place.read_text(encoding="ascii"))
+            tp = TopicPartition(report["topic"], report["partition"])
+            first = found.setdefault(tp, report)
+            if _compared(first) != _compared(report):
+                raise PromiseBrokenError(
+                    f"{self.owner.pipeline}: two tasks judged {tp.topic}-{tp.partition} and do not "
+                    f"agree: {_span(first)}, and {_span(report)}",
+                    hint="a producer's records in a partition must come to one task, in order: is "
+                    "the partition split, or does a step evaluate different rows twice?",
+                    case="dedup_order",
+                )
+        return found
+
+    def commit(self, reached: Callable[[str], None] = lambda _point: None) -> Done:
+        """The states behind this attempt, as a generation that nobody names yet."""
+        files, reports = dict(self.known), self.reports()
+        for tp, report in reports.items():
+            changed = set(report["changed"])
+            is_grown = any(home.buckets != report["buckets"] for home in files if _is_of(home, tp))
+            for home in [each for each in files if _is_of(each, tp)]:
+                if is_grown or home.bucket in changed:
+                    del files[home]
+            for bucket, path, rows, size in report["files"]:
+                files[Home(*tp, report["buckets"], bucket)] = BucketFile(path, rows, size)
+        reached("producers:before")
+        done = self.owner.commit(files, told(reports))
+        reached("producers:after")
+        return done
+
+
+def by_partition(files: Files) -> Mapping[TopicPartition, Kept]:
+    found: dict[TopicPartition, dict[int, BucketFile]] = {}
+    buckets: dict[TopicPartition, int] = {}
+    for home, file in files.items():
+        tp = TopicPartition(home.topic, home.partition)
+        found.setdefault(tp, {})[home.bucket] = file
+        buckets[tp] = home.buckets
+    return {tp: Kept(buckets[tp], each) for tp, each in found.items()}
+
+
+def told(reports: Mapping[TopicPartition, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """For the ledger: what was judged how, in all, and of which producers something is to tell."""
+    verdicts: dict[str, int] = {}
+    producers: list[Any] = []
+    for (topic, partition), report in sorted(reports.items()):
+        for name, count in report["verdicts"].items():
+            verdicts[name] = verdicts.get(name, 0) + count
+        producers += [[topic, partition, *each] for each in report["told"]]
+    producers.sort(key=lambda each: (-each[4], each))
+    return {
+        "verdicts": verdicts,
+        "expired": sum(report["expired"] for report in reports.values()),
+        "producers": producers[:PRODUCERS_TOLD_MAX],
+        "producers_more": max(0, len(producers) - PRODUCERS_TOLD_MAX),
+    }
+
+
+PRODUCERS_TOLD_MAX = 100  # in one record of the ledger, those with the most
+
+
+def _is_of(home: Home, tp: TopicPartition) -> bool:
+    return (home.topic, home.partition) == tp
+
+
+def _compared(report: Mapping[str, Any]) -> Any:
+    files = [(bucket, rows) for bucket, _path, rows, _size in report["files"]]
+    return {**report, "files": files}
+
+
+def _span(report: Mapping[str, Any]) -> str:
+    return f"{report['records']} records from {report['offset_first']} to {report['offset_last']}"

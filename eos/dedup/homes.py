@@ -1,0 +1,109 @@
+"""Where producers' states lie: in buckets, by a hash of the producer's id, a Parquet file each.
+
+A partition of the source has buckets of its own, since a producer's sequences there are its own. So
+what a micro-batch costs follows the buckets that it touches: a file is read, and written anew if a
+state in it moved on. A partition with many producers gets four times as many buckets, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from eos.encode.murmur2 import murmur2
+from eos.errors import PromiseBrokenError
+
+FIRST_BUCKETS = 4
+# States in a bucket on average, at which a partition gets more of them.
+BUCKET_ROWS_MAX = 8192
+GROWTH = 4
+BUCKETS_MAX = 4**8
+
+STATES = pa.schema(
+    [
+        ("producer", pa.binary()),
+        ("epoch", pa.int64()),
+        ("first", pa.list_(pa.int64())),
+        ("last", pa.list_(pa.int64())),
+        ("run", pa.int64()),
+        ("at_ms", pa.int64()),
+    ]
+)
+
+
+class Home(NamedTuple):
+    """One bucket of one partition, which has `buckets` of them."""
+
+    topic: str
+    partition: int
+    buckets: int
+    bucket: int
+
+
+class BucketFile(NamedTuple):
+    """`path` is relative to the table's folder, with `/`."""
+
+    path: str
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The states of one partition, as files by bucket. A bucket without states has none."""
+
+    buckets: int = FIRST_BUCKETS
+    files: Mapping[int, BucketFile] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return sum(each.rows for each in self.files.values())
+
+
+def bucket_of(producers: pa.Array, buckets: int) -> npt.NDArray[np.int64]:
+    """Of each id: the same on every machine, and for ever, since files were made by it."""
+    if not len(producers):
+        return np.zeros(0, np.int64)
+    offsets = np.frombuffer(producers.buffers()[1], np.int32)
+    offsets = offsets[producers.offset : producers.offset + len(producers) + 1]
+    data = np.frombuffer(producers.buffers()[2] or b"", np.uint8)
+    hashes = murmur2(data, offsets[:-1], np.diff(offsets))
+    return (hashes.astype(np.int64) % buckets).astype(np.int64)
+
+
+def grown(buckets: int, rows: int) -> int:
+    """As many buckets as so many states want: never fewer than there are."""
+    while rows > buckets * BUCKET_ROWS_MAX and buckets < BUCKETS_MAX:
+        buckets *= GROWTH
+    return buckets
+
+
+def read_states(place: str, file: BucketFile) -> pa.Table:
+    """Of one bucket."""
+    try:
+        found = pq.ParquetFile(place).read(columns=STATES.names)
+    except (OSError, pa.ArrowException) as error:
+        raise _damaged(place, str(error).strip().splitlines()[0][:300]) from error
+    if found.num_rows != file.rows:
+        raise _damaged(place, f"it has {found.num_rows} rows, and had {file.rows}")
+    return found.cast(STATES)
+
+
+def write_states(place: str, states: pa.Table) -> None:
+    pq.write_table(states, place, compression="zstd", use_dictionary=False, write_statistics=False)
+
+
+def _damaged(place: str, why: str) -> PromiseBrokenError:
+    return PromiseBrokenError(
+        f"the states of producers in {place} can't be read: {why}",
+        hint="was it deleted or cut off, or does this machine not have the state root? Without "
+        "it duplicates of before can't be told: docs/dedup.md says how to go on without",
+        case="producers_lost",
+        path=place,
+    )

@@ -1,0 +1,59 @@
+"""What is dropped, what is accepted, and what ends the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eos.audit.producer_batch import VERDICTS
+from eos.audit.producer_state import Rules, Verdict
+
+Codes = npt.NDArray[np.int8]
+# A row's code is its verdict's place in VERDICTS, or this: it lacks an id or a number, or has one
+# that can't be meant.
+UNSTAMPED = len(VERDICTS)
+NAMES = (*(verdict.value for verdict in VERDICTS), "unstamped")
+# Accepted before, proven, or from a producer that was replaced. Nothing else is ever dropped.
+DROPPED = tuple(VERDICTS.index(each) for each in (Verdict.DUPLICATE, Verdict.FENCED))
+# What ends the run unless the pipeline accepts it, and the key that says so.
+OPTIONS: Mapping[str, str] = {
+    "gap": "on_gap",
+    "late": "on_late",
+    "unknown_producer": "on_unknown",
+    "unstamped": "on_unstamped",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`refused`: of OPTIONS, what ends the run. Producers that sent nothing for `forget_ms` are
+    unknown."""
+
+    rules: Rules
+    forget_ms: int
+    refused: frozenset[str] = field(default_factory=frozenset)
+
+    def accepting_gaps(self) -> Policy:
+        """For a micro-batch that a person lets go on behind records that never came."""
+        rules = replace(self.rules, accepts=self.rules.accepts | {Verdict.GAP})
+        return replace(self, rules=rules, refused=self.refused - {"gap"})
+
+    def __post_init__(self) -> None:
+        odd = self.refused - OPTIONS.keys()
+        if odd or self.forget_ms < 1:
+            raise ValueError(f"no policy: refused={sorted(odd)}, forget_ms={self.forget_ms}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A chunk of one partition with what was decided of it: Arrow arrays, as long as `codes`."""
+
+    codes: Codes
+    offset: Any
+    producer: Any
+    epoch: Any
+    sequence: Any

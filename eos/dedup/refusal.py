@@ -1,0 +1,86 @@
+"""The words with which a record ends the run: whose it is, what it has, what was expected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eos.audit.producer_state import Event, Range, State, after, decide
+from eos.dedup.policy import NAMES, OPTIONS, UNSTAMPED, Policy, Rows
+from eos.errors import RecordRefusedError
+from eos.transaction.port import TopicPartition
+
+_CAUSES = {
+    "gap": "records before it never came here: did the upstream drop some, or another partition "
+    "get them? If they will come no more, `eos recover PIPELINE --accept-gap` goes on once without "
+    "them",
+    "late": "it begins below what is next, and that all of it was here before is not proven: did "
+    "the upstream reorder what it sends?",
+    "unknown_producer": "its first records were here before dedup was, or its state was forgotten",
+    "unstamped": "does every upstream stamp its records? docs/dedup.md shows how",
+}
+
+
+def refusal(
+    pipeline: str, tp: TopicPartition, policy: Policy, rows: Rows, at: int, before: pa.Table
+) -> RecordRefusedError:
+    """Of the row `at`. `before`: the states that were read when the chunk began."""
+    name = NAMES[rows.codes[at]]
+    offset, epoch = rows.offset[at].as_py(), rows.epoch[at].as_py()
+    producer, sequence = told(rows.producer[at].as_py()), rows.sequence[at].as_py()
+    says = f"producer {producer}, epoch {_or_none(epoch)}, sequence {_or_none(sequence)}"
+    state = None if name == "unstamped" else _state(policy, rows, at, before)
+    if state is not None and state.epoch == epoch and state.ranges:
+        expected = (state.ranges[-1].last + 1) % policy.rules.sequences
+        says += f", where {expected} is next"
+    elif state is not None:
+        says += f", the first of its epoch: the one before was {state.epoch}"
+    words = {"unknown_producer": "from a producer that is not known"}.get(name, f"a verdict {name}")
+    if name == "unstamped":
+        words = "without a stamp that can be meant"
+    return RecordRefusedError(
+        f"{pipeline}: the record {named(tp)} at offset {offset} is {words} ({says}); nothing of "
+        "the micro-batch is committed",
+        hint=f"{_CAUSES[name].replace('PIPELINE', pipeline)}. `{OPTIONS[name]}: accept` under "
+        "`dedup` takes all such records",
+        case="producer_refused",
+        verdict=name,
+        source_topic=tp.topic,
+        source_partition=tp.partition,
+        source_offset=offset,
+        producer=producer,
+    )
+
+
+def told(producer: bytes | None) -> str:
+    return _or_none(None if producer is None else producer.decode(errors="backslashreplace"))
+
+
+def named(tp: TopicPartition) -> str:
+    return f"{tp.topic}-{tp.partition}"
+
+
+def _or_none(value: object) -> str:
+    return "none" if value is None else str(value)
+
+
+def _state(policy: Policy, rows: Rows, at: int, before: pa.Table) -> State | None:
+    """The producer's when this row came: one by one from the chunk's beginning on."""
+    producer = rows.producer[at].as_py()
+    found = before.filter(pc.equal(before.column("producer"), producer)).to_pylist()
+    state = _read(found[0]) if found else None
+    same = pc.equal(rows.producer.slice(0, at), producer)
+    for place in pc.indices_nonzero(same).to_pylist():
+        if rows.codes[place] == UNSTAMPED:
+            continue
+        epoch, number = rows.epoch[place].as_py(), rows.sequence[place].as_py()
+        one = Event(epoch, number, number)
+        state = after(state, one, decide(state, one, policy.rules), policy.rules)
+    return state
+
+
+def _read(row: dict[str, Any]) -> State:
+    ranges = zip(row["first"], row["last"], strict=True)
+    return State(row["epoch"], tuple(Range(*each) for each in ranges), row["run"], row["at_ms"])

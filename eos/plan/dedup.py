@@ -1,0 +1,35 @@
+"""`dedup:` of a pipeline file, as the stage takes it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eos.audit.producer_state import UNWRAPPED, Rules, Verdict
+from eos.config.dedup import place_of
+from eos.dedup.fields import Dedup, Place
+from eos.dedup.policy import OPTIONS, Policy
+
+if TYPE_CHECKING:
+    from eos.config.dedup import Dedup as Declared
+
+_WRITES = {"gap": Verdict.GAP, "unknown_producer": Verdict.UNKNOWN_PRODUCER}
+_EPOCHS = 2**62
+
+
+def dedup(declared: Declared | None) -> Dedup | None:
+    if declared is None:
+        return None
+    stamp = declared.producer
+    answers = {name: getattr(declared, option) for name, option in OPTIONS.items()}
+    rules = Rules(
+        accepts=frozenset(v for name, v in _WRITES.items() if answers[name] == "accept"),
+        sequences=stamp.wraps_at or UNWRAPPED,
+        epochs=_EPOCHS,
+    )
+    refused = frozenset(name for name, answer in answers.items() if answer == "fail")
+    return Dedup(
+        producer=Place(*place_of(stamp.id)),
+        epoch=Place(*place_of(stamp.epoch)),
+        sequence=Place(*place_of(stamp.sequence)),
+        policy=Policy(rules, declared.forget_after_ms, refused),
+    )

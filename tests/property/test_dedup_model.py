@@ -1,0 +1,102 @@
+"""Producers that restart, resend, are replaced and go around; attempts that die; rewinds: each
+record gets the verdict that somebody gives who remembers everything."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from support.deduped import Oracle, Row, Sent, generations, judged, policy
+from support.examples import examples
+
+from eos.audit.producer_state import UNWRAPPED
+from eos.dedup import homes, stage
+
+CIRCLE = 2**16
+ACTIONS = (
+    "next",
+    "next",
+    "next",
+    "again",
+    "batch again",
+    "restart",
+    "zombie",
+    "skip",
+    "below",
+    "any",
+)
+
+
+@st.composite
+def stories(draw, circle):
+    """What an upstream sends, as (partition, producer, epoch, sequence)."""
+    found: list[Sent] = []
+    heads: dict[tuple[int, bytes], tuple[int, int]] = {}
+    for _ in range(draw(st.integers(1, 30))):
+        key = draw(st.integers(0, 1)), b"p%d" % draw(st.integers(0, 2))
+        begins = st.sampled_from([0, 0, 7, CIRCLE - 3])
+        epoch, number = heads.get(key) or (draw(st.integers(0, 2)), draw(begins))
+        action = draw(st.sampled_from(ACTIONS))
+        own = [each for each in found if each[:2] == key]
+        if action == "again" and own:
+            found.append(draw(st.sampled_from(own)))
+            continue
+        if action == "batch again":  # as one that did not hear the answer
+            found += own[-5:]
+            continue
+        if action == "zombie" and own and epoch:
+            found.append(Sent(*key, epoch - 1, draw(st.integers(0, 5))))
+            continue
+        if action == "below" and own:
+            found.append(Sent(*key, epoch, (number - draw(st.integers(1, 9))) % min(circle, 2**62)))
+            continue
+        if action == "restart":
+            epoch, number = epoch + 1, 0
+        if action == "skip":
+            number = (number + draw(st.integers(1, 3))) % circle
+        if action == "any":
+            stamp = draw(st.sampled_from([(None, 0, 0), (key[1], None, 0), (key[1], 0, -1)]))
+            found.append(Sent(key[0], *(None if part == -1 else part for part in stamp)))
+            continue
+        found.append(Sent(*key, epoch, number))
+        heads[key] = epoch, (number + 1) % circle
+    return found
+
+
+@settings(max_examples=examples(24), deadline=None)
+@given(st.data(), st.sampled_from([UNWRAPPED, CIRCLE]))
+def test_everybody_who_remembers_all_would_say_the_same(data, circle):
+    sent = data.draw(stories(circle))
+    rows = [Row(offset, each) for offset, each in enumerate(sent)]
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stage, "CHUNK_ROWS", data.draw(st.sampled_from([1, 4, 1 << 17])))
+        patch.setattr(homes, "BUCKET_ROWS_MAX", data.draw(st.sampled_from([1, 8192])))
+        made = generations(Path(folder), policy(sequences=circle))
+        # By position: how far the ledger was, the generation that it named, what the oracle knew.
+        past = [(0, "", Oracle(circle))]
+        for _ in range(40):
+            at, generation, oracle = past[-1]
+            if at == len(rows):
+                break
+            part = rows[at : at + data.draw(st.integers(1, 12))]
+            fate = data.draw(st.sampled_from(["commit", "commit", "job", "delta", "rewind"]))
+            event(fate)
+            if fate == "rewind":
+                del past[data.draw(st.integers(1, len(past))) :]
+                continue
+            if data.draw(st.booleans()):  # another process
+                made = generations(Path(folder), policy(sequences=circle))
+            opened = made.begun(generation)
+            expected = oracle.copy()
+            wanted = {(r.sent.partition, r.offset): expected.verdict(r.sent) for r in part}
+            assert judged(opened, part) == wanted
+            for verdict in set(wanted.values()):
+                event(verdict)
+            if fate != "job":
+                done = opened.commit()
+                if fate == "commit":
+                    assert sum(done.told["verdicts"].values()) == len(part)
+                    past.append((at + len(part), done.generation, expected))

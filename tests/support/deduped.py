@@ -1,0 +1,117 @@
+"""Dedup without Spark: rows as an Arrow function over an iterator gets them, and a plain oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from eos.audit.producer_state import UNWRAPPED, Rules, Verdict
+from eos.dedup.generations import Generations, Opened
+from eos.dedup.policy import NAMES, OPTIONS, Policy
+from eos.dedup.table import ProducersTable
+
+ACCEPTS = frozenset({Verdict.GAP, Verdict.UNKNOWN_PRODUCER})
+
+
+class Sent(NamedTuple):
+    """A record as it lies in the source; None stands for a stamp that can't be read."""
+
+    partition: int
+    producer: bytes | None
+    epoch: int | None
+    sequence: int | None
+
+
+class Row(NamedTuple):
+    offset: int
+    sent: Sent
+
+
+def policy(
+    refused: Iterable[str] = (), sequences: int = UNWRAPPED, forget_ms: int = 10**9
+) -> Policy:
+    """What is not refused is accepted."""
+    names = {"gap": Verdict.GAP, "unknown_producer": Verdict.UNKNOWN_PRODUCER}
+    accepts = frozenset(verdict for name, verdict in names.items() if name not in refused)
+    assert set(refused) <= OPTIONS.keys()
+    rules = Rules(accepts=accepts, sequences=sequences, epochs=2**62)
+    return Policy(rules, forget_ms, frozenset(refused))
+
+
+def generations(folder: Path, wanted: Policy | None = None, *reading: str) -> Generations:
+    table = ProducersTable(folder / "producers", "p")
+    return Generations("p", table, wanted or policy(), reading or ("id", "epoch", "sequence"))
+
+
+def judged(opened: Opened, rows: Sequence[Row], batch: int = 3) -> dict[tuple[int, int], str]:
+    """The verdict of each (partition, offset). Each partition is a task's, as Spark has it."""
+    found: dict[tuple[int, int], str] = {}
+    for partition in sorted({row.sent.partition for row in rows}):
+        own = [row for row in rows if row.sent.partition == partition]
+        parts = [own[at : at + batch] for at in range(0, len(own), batch)]
+        codes = [code for each in opened.stage.codes(map(columns, parts)) for code in each]
+        for row, code in zip(own, codes, strict=True):
+            found[partition, row.offset] = NAMES[code.as_py()]
+    return found
+
+
+def columns(rows: Sequence[Row]):
+    sent = [row.sent for row in rows]
+    return (
+        pa.array(["t"] * len(rows), pa.string()),
+        pa.array([each.partition for each in sent], pa.int32()),
+        pa.array([row.offset for row in rows], pa.int64()),
+        pa.array([each.producer for each in sent], pa.binary()),
+        pa.array([each.epoch for each in sent], pa.int64()),
+        pa.array([each.sequence for each in sent], pa.int64()),
+    )
+
+
+class Oracle:
+    """Remembers every number that was accepted, of each producer in each partition, as a list."""
+
+    def __init__(self, circle: int = UNWRAPPED) -> None:
+        self.circle = circle
+        self.epochs: dict[tuple[int, bytes], int] = {}
+        self.taken: dict[tuple[int, bytes], list[int]] = {}
+
+    def copy(self) -> Oracle:
+        made = Oracle(self.circle)
+        made.epochs = dict(self.epochs)
+        made.taken = {key: list(numbers) for key, numbers in self.taken.items()}
+        return made
+
+    def verdict(self, sent: Sent) -> str:
+        partition, producer, epoch, number = sent
+        if producer is None or epoch is None or number is None:
+            return "unstamped"
+        key = partition, producer
+        found = self._verdict(key, epoch, number)
+        if found in {"appended", "gap", "unknown_producer"}:
+            if self.epochs.get(key) != epoch:
+                self.taken[key] = []
+            self.epochs[key] = epoch
+            self.taken[key].append(number)
+        return found
+
+    def _verdict(self, key: tuple[int, bytes], epoch: int, number: int) -> str:
+        if key not in self.epochs:
+            return "unknown_producer" if number else "appended"
+        if epoch != self.epochs[key]:
+            if epoch < self.epochs[key]:
+                return "fenced"
+            return "gap" if number else "appended"
+        taken = self.taken[key]
+        following = (taken[-1] + 1) % self.circle
+        if number == following:
+            return "appended"
+        if (number - following) % self.circle < self.circle // 2:
+            return "gap"
+        behind = (following - number) % self.circle
+        is_whole = behind <= len(taken) and taken[-behind:] == [
+            (number + step) % self.circle for step in range(behind)
+        ]
+        return "duplicate" if number in taken[-5:] or is_whole else "late"

@@ -1,0 +1,88 @@
+"""What `dedup:` may say, and what is told of what it may not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eos.audit.producer_state import UNWRAPPED, Verdict
+from eos.cli.replay import replay
+from eos.config.load import load_pipeline
+from eos.config.model import ProfileFile
+from eos.errors import UsageError
+from eos.plan.plan import plan
+from eos.run.dedup import deduplicating
+
+PIPELINE = """\
+version: 1
+name: p
+source:
+  kafka: {{topic: a{kafka}}}
+  value: {{json: "who STRING, n BIGINT"{read}}}
+dedup:
+  producer: {{id: {id}, epoch: header(e), sequence: {sequence}{more}}}
+{keys}
+sink: {{kafka: {{topic: b, value: json}}}}
+"""
+FINE = {"kafka": "", "read": "", "id": "who", "sequence": "value(m.n)", "more": "", "keys": ""}
+
+
+def written(folder: Path, **changes: str) -> Path:
+    path = folder / "pipeline.yaml"
+    path.write_text(PIPELINE.format(**{**FINE, **changes}))
+    return path
+
+
+def planned(folder: Path, **changes: str):
+    return plan(load_pipeline(written(folder, **changes)), ProfileFile(), (), ())
+
+
+def test_places_and_defaults(tmp_path):
+    found = planned(tmp_path).dedup
+    assert found.reading == ("value(who)", "header(e)", "value(m.n)")
+    policy = found.policy
+    assert policy.refused == {"gap", "late", "unstamped"}
+    assert policy.rules.accepts == {Verdict.UNKNOWN_PRODUCER}
+    assert (policy.rules.sequences, policy.forget_ms) == (UNWRAPPED, 7 * 86_400_000)
+
+
+def test_answers(tmp_path):
+    keys = "  on_gap: accept\n  on_late: accept\n  on_unknown: fail\n  on_unstamped: accept\n"
+    found = planned(tmp_path, keys=keys + "  forget_after: 1 hour", more=", wraps_at: 2147483648")
+    policy = found.dedup.policy
+    assert (policy.refused, policy.rules.accepts) == ({"unknown_producer"}, {Verdict.GAP})
+    assert (policy.rules.sequences, policy.forget_ms) == (2**31, 3_600_000)
+    assert policy.accepting_gaps() == policy
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"id": "whom"}, "`whom` is no such column (there is `who`, `n`)"),
+        ({"read": ", as: v"}, "`who` is no such column (there is none)"),
+        ({"id": "header(a b)"}, "header(NAME), value(PATH), key or the name of a column"),
+        ({"sequence": "value(a..b)"}, "header(NAME), value(PATH), key"),
+        ({"kafka": ", min_partitions: 4"}, "expected no `min_partitions` beside `dedup`"),
+        ({"keys": "  on_gap: dead_letter"}, "expected fail or accept, got `dead_letter`"),
+        ({"keys": "  scope: producer"}, "expected partition, got `producer`"),
+        ({"keys": "  on_gaps: fail"}, "did you mean `on_gap`?"),
+        ({"more": ", wraps_at: 10"}, "at least 65536, got `10`"),
+        ({"keys": "  forget_after: 30 days"}, "24 days"),
+    ],
+)
+def test_what_can_not_be_meant(tmp_path, changes, words):
+    with pytest.raises(UsageError) as found:
+        load_pipeline(written(tmp_path, **changes))
+    (problem,) = found.value.fields["problems"]
+    assert words in problem.message, problem
+
+
+def test_a_state_root_elsewhere_is_refused_and_a_replay_too(tmp_path):
+    path = written(tmp_path)
+    profile = ProfileFile.model_validate({"state": {"root": "s3a://bucket/eos"}})
+    made = plan(load_pipeline(path), profile, (), ())
+    with pytest.raises(UsageError, match="needs a state root that is a folder"):
+        deduplicating(made, None)
+    with pytest.raises(UsageError, match="nothing is put back"):
+        replay([str(path)])

@@ -1,0 +1,244 @@
+"""States of producers on disk: what is read and written, what is refused, what is cleaned up."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from support.deduped import Row, Sent, generations, judged, policy
+
+from eos.dedup import generations as generations_file
+from eos.dedup import homes, stage, table
+from eos.dedup.homes import bucket_of
+from eos.errors import PromiseBrokenError, RecordRefusedError, UnavailableError
+
+A, B = b"a", b"b"
+
+
+def rows(*sent, start=0, partition=0):
+    return [Row(start + at, Sent(partition, *each)) for at, each in enumerate(sent)]
+
+
+def committed(made, generation, *sent, start=0):
+    opened = made.begun(generation)
+    found = judged(opened, rows(*sent, start=start))
+    return opened.commit(), [found[0, start + at] for at in range(len(sent))]
+
+
+def test_a_resend_is_told_in_the_micro_batch_and_in_the_next(tmp_path):
+    made = generations(tmp_path)
+    first, found = committed(made, "", (A, 0, 0), (A, 0, 1), (A, 0, 0))
+    assert found == ["appended", "appended", "duplicate"]
+    second, found = committed(made, first.generation, (A, 0, 1), (A, 0, 2), (A, 1, 0), start=3)
+    assert found == ["duplicate", "appended", "appended"]
+    _, found = committed(made, second.generation, (A, 0, 3), start=6)
+    assert found == ["fenced"]
+    assert second.told["producers"] == [["t", 0, "a", "duplicate", 1, 3, 3]]
+
+
+def test_what_an_attempt_left_that_did_not_commit_is_no_part_of_the_next(tmp_path):
+    made = generations(tmp_path)
+    first, _ = committed(made, "", (A, 0, 0))
+    lost, _ = committed(made, first.generation, (A, 0, 1), (B, 0, 0), start=1)
+    second, found = committed(generations(tmp_path), first.generation, (A, 0, 1), start=1)
+    assert found == ["appended"]
+    versions = [int(each.generation.split("/")[0]) for each in (first, lost, second)]
+    assert versions == [1, 2, 3]
+    # Whoever reads the newest version sees what it holds and nothing of the attempt between.
+    assert DeltaTable(tmp_path / "producers").count() == 1
+
+
+def test_a_rewind_takes_up_the_states_of_then(tmp_path):
+    made = generations(tmp_path)
+    first, _ = committed(made, "", (A, 0, 0))
+    second, _ = committed(made, first.generation, (A, 0, 1), (B, 0, 0), start=1)
+    committed(made, second.generation, (A, 0, 2), start=3)
+    again, found = committed(made, first.generation, (A, 0, 1), (B, 0, 0), start=1)
+    assert found == ["appended", "appended"]
+    _, found = committed(made, again.generation, (A, 0, 1), (B, 0, 1), start=3)
+    assert found == ["duplicate", "appended"]
+
+
+@pytest.mark.parametrize(
+    ("name", "sent", "words"),
+    [
+        ("gap", (A, 0, 3), r"offset 1 is a verdict gap .*sequence 3, where 1 is next"),
+        ("gap", (A, 1, 3), r"sequence 3, the first of its epoch: the one before was 0"),
+        ("unknown_producer", (B, 0, 3), r"not known \(producer b, epoch 0, sequence 3\)"),
+        ("unstamped", (A, None, 3), r"without a stamp .*epoch none, sequence 3"),
+        ("unstamped", (A, 0, -1), r"sequence -1"),
+    ],
+)
+def test_what_is_not_accepted_ends_the_run_and_is_named(tmp_path, name, sent, words):
+    opened = generations(tmp_path, policy([name])).begun("")
+    with pytest.raises(RecordRefusedError, match=words) as found:
+        judged(opened, rows((A, 0, 0), sent))
+    assert found.value.fields["source_offset"] == 1
+    assert "accept` under `dedup`" in found.value.hint
+    assert opened.reports() == {}
+    _, accepted = committed(generations(tmp_path), "", (A, 0, 0), sent)
+    assert accepted[1] == name
+
+
+def test_what_is_late_ends_the_run(tmp_path):
+    made = generations(tmp_path, policy(["late"]))
+    with pytest.raises(RecordRefusedError, match=r"verdict late .*sequence 2, where 13 is next"):
+        committed(made, "", (A, 0, 0), *((A, 0, n) for n in (5, 6, 8, 9, 10, 11, 12)), (A, 0, 2))
+
+
+def test_who_sent_nothing_for_too_long_is_forgotten_and_counted(tmp_path):
+    made = generations(tmp_path, policy(forget_ms=60_000))
+    first, _ = committed(made, "", (A, 0, 0), (B, 0, 0))
+    opened = made.begun(first.generation)
+    later = opened.stage.now_ms + 60_001
+    opened.stage = stage.DedupStage(**{**_fields(opened.stage), "now_ms": later})
+    assert judged(opened, rows((A, 0, 0), start=2)) == {(0, 2): "appended"}
+    done = opened.commit()
+    assert done.told["expired"] == (
+        2 if bucket_of(pa.array([A]), 4) == bucket_of(pa.array([B]), 4) else 1
+    )
+
+
+def _fields(value):
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+def test_a_partition_with_many_producers_gets_more_buckets_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(homes, "BUCKET_ROWS_MAX", 2)
+    made = generations(tmp_path)
+    many = [(b"%d" % n, 0, 0) for n in range(40)]
+    first, _ = committed(made, "", *many)
+    found = made.begun(first.generation)
+    (kept,) = generations_file.by_partition(found.known).values()
+    assert (kept.buckets, kept.rows) == (64, 40)
+    second, verdicts = committed(made, first.generation, *many, start=40)
+    assert set(verdicts) == {"duplicate"}
+    # Nothing moved on, so nothing was written.
+    assert made.begun(second.generation).known == found.known
+
+
+def test_only_the_buckets_of_its_producers_are_read_and_written(tmp_path, monkeypatch):
+    made = generations(tmp_path)
+    first, _ = committed(made, "", *((b"%d" % n, 0, 0) for n in range(40)))
+    read = []
+    original = homes.read_states
+    monkeypatch.setattr(
+        "eos.dedup.judge.read_states",
+        lambda place, file: read.append(place) or original(place, file),
+    )
+    second, _ = committed(made, first.generation, (b"7", 0, 1), start=40)
+    before, after = (made.begun(each.generation).known for each in (first, second))
+    assert len(read) == 1
+    assert sum(before[home] != after[home] for home in before) == 1
+
+
+def test_states_that_are_gone_stop_and_say_so(tmp_path):
+    made = generations(tmp_path)
+    first, _ = committed(made, "", (A, 0, 0))
+    for path in (tmp_path / "producers").glob("t-0/*.parquet"):
+        path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(PromiseBrokenError, match="can't be read") as found:
+        committed(made, first.generation, (A, 0, 1), start=1)
+    assert found.value.fields["case"] == "producers_lost"
+    version, rules, token = first.generation.split("/")
+    for wrong in (f"7/{rules}/{token}", f"{version}/{rules}/5"):
+        with pytest.raises(PromiseBrokenError, match="--forget-producers") as found:
+            generations(tmp_path).require(wrong)
+    with pytest.raises(PromiseBrokenError, match="there is no table"):
+        generations(tmp_path / "elsewhere").require(first.generation)
+
+
+def test_other_rules_do_not_take_up_the_states(tmp_path):
+    first, _ = committed(generations(tmp_path), "", (A, 0, 0))
+    for other in (
+        generations(tmp_path, None, "id", "epoch", "another"),
+        generations(tmp_path, policy(sequences=2**16)),
+    ):
+        with pytest.raises(PromiseBrokenError, match="put id, epoch, sequence and wraps_at back"):
+            other.begun(first.generation)
+    generations(tmp_path, policy(["gap"])).begun(first.generation)
+
+
+def test_a_task_that_ran_twice_counts_once_and_a_partition_in_two_parts_stops(tmp_path):
+    made = generations(tmp_path)
+    opened = made.begun("")
+    for _ in range(2):
+        judged(opened, rows((A, 0, 0), (A, 0, 1)))
+    assert opened.commit().told["verdicts"] == {"appended": 2}
+    opened = made.begun("")
+    judged(opened, rows((A, 0, 0)))
+    judged(opened, rows((A, 0, 1), start=1))
+    with pytest.raises(PromiseBrokenError, match="two tasks judged t-0"):
+        opened.commit()
+
+
+def test_rows_out_of_order_stop(tmp_path):
+    opened = generations(tmp_path).begun("")
+    with pytest.raises(PromiseBrokenError, match="did not come in their order"):
+        judged(opened, [*rows((A, 0, 0), start=5), *rows((A, 0, 1), start=4)])
+
+
+def test_partitions_in_one_task_are_judged_apart(tmp_path):
+    opened = generations(tmp_path).begun("")
+    mixed = [Row(0, Sent(0, A, 0, 0)), Row(0, Sent(1, A, 0, 0)), Row(1, Sent(0, A, 0, 0))]
+    codes = [each.to_pylist() for each in opened.stage.codes(_columns(mixed))]
+    assert codes == [[0, 0, 1]]
+    assert sorted(tuple(tp) for tp in opened.reports()) == [("t", 0), ("t", 1)]
+    assert opened.missing(opened.reports()) == []
+
+
+def _columns(mixed):
+    from support.deduped import columns
+
+    return iter([columns(mixed)])
+
+
+def test_a_commit_beside_another_is_made_again_upon_it(tmp_path, monkeypatch):
+    made = generations(tmp_path)
+    first, _ = committed(made, "", (A, 0, 0))
+    other = generations(tmp_path)
+    opened = made.begun(first.generation)
+    judged(opened, rows((A, 0, 1), start=1))
+    write, left = table._write, [1]
+
+    def between(*words):
+        if left.pop(0) if left else 0:
+            committed(other, first.generation, (B, 0, 0), start=1)
+        return write(*words)
+
+    monkeypatch.setattr(table, "_write", between)
+    done = opened.commit()
+    assert done.generation.startswith("3/")
+    assert (
+        made.table.files(table.Generation.of(done.generation)) == made.begun(done.generation).known
+    )
+    _, found = committed(generations(tmp_path), done.generation, (A, 0, 2), (B, 0, 0), start=2)
+    assert found == ["appended", "appended"]
+
+
+def test_maintenance_leaves_what_is_young_and_what_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr(table, "MAINTAINED_EVERY", 1)
+    made = generations(tmp_path)
+    first, _ = committed(made, "", (A, 0, 0))
+    committed(made, first.generation, (A, 0, 1), start=1)
+    folder = tmp_path / "producers" / "t-0"
+    (folder / "young.parquet").touch()  # a task's of this moment: no version names it yet
+    (folder / "old.parquet").touch()
+    os.utime(folder / "old.parquet", (time.time() - 7200,) * 2)
+    second, _ = committed(made, first.generation, (A, 0, 1), start=1)
+    made.maintain()
+    assert (folder / "young.parquet").exists()
+    assert not (folder / "old.parquet").exists()
+    for generation in (first, second):
+        generations(tmp_path).require(generation.generation)
+        committed(generations(tmp_path), generation.generation, (B, 0, 0), start=2)
+
+
+def test_a_folder_that_refuses_is_told(tmp_path):
+    opened = generations(tmp_path).begun("")
+    (tmp_path / "producers" / "t-0").write_text("in the way")
+    with pytest.raises(UnavailableError, match="can't be written to"):
+        judged(opened, rows((A, 0, 0)))
