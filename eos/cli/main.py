@@ -160,6 +160,14 @@ def make_report(context: typer.Context) -> None:
 
 
 @app.command(context_settings=_HANDED_ON, add_help_option=False)
+def doctor(context: typer.Context) -> None:
+    """What this machine and the cluster lack, each with its remedy."""
+    from eos.cli.doctor import doctor as verb
+
+    raise typer.Exit(verb(context.args))
+
+
+@app.command(context_settings=_HANDED_ON, add_help_option=False)
 def broker(context: typer.Context) -> None:
     """The embedded Kafka broker: start, stop, status."""
     from eos.cli.broker import app as broker_app

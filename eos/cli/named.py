@@ -12,10 +12,11 @@ from eos.config.model import PipelineFile, Profile
 from eos.config.words import duration_ms
 from eos.errors import UsageError
 from eos.launch.options import project_of
-from eos.run.audit import location_of
 
 
-def parser_of(verb: str, about: str, codes: str) -> argparse.ArgumentParser:
+def parser_of(
+    verb: str, about: str, codes: str, *, is_needed: bool = True
+) -> argparse.ArgumentParser:
     """With what all of these verbs have: the pipeline, where it runs, and --json."""
     parser = argparse.ArgumentParser(
         prog=f"eos {verb}",
@@ -24,7 +25,9 @@ def parser_of(verb: str, about: str, codes: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("pipeline", metavar="PIPELINE", help="its file, its folder, or its name")
+    count = None if is_needed else "?"
+    named = "its file, its folder, or its name"
+    parser.add_argument("pipeline", metavar="PIPELINE", nargs=count, help=named)
     parser.add_argument("--profile", metavar="NAME|PATH", help="where it runs: conf/NAME.yaml")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     return parser
@@ -54,6 +57,8 @@ def find_pipeline(word: str) -> PipelineFile:
 
 
 def audit_location(profile: Profile) -> Path:
+    from eos.run.audit import location_of  # here: it brings Delta along, and verbs wait for it
+
     found = location_of(profile)
     if found is None:
         raise UsageError(

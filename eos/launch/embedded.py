@@ -359,7 +359,7 @@ def _known(root: Path) -> dict[str, Any]:
     """What is written down of the cluster."""
     try:
         found: dict[str, Any] = json.loads((root / "cluster.json").read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {"ports": []}
     return found
 

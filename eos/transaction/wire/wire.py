@@ -22,7 +22,14 @@ from eos.transaction.port import (
 from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import admin, features, records, requests, transactions
 from eos.transaction.wire.admin import At
-from eos.transaction.wire.cluster import Cluster, Kind, NoCoordinatorError, TopicInfo, not_sent
+from eos.transaction.wire.cluster import (
+    Cluster,
+    Kind,
+    NoCoordinatorError,
+    Shape,
+    TopicInfo,
+    not_sent,
+)
 from eos.transaction.wire.connection import Connections
 from eos.transaction.wire.fetch import Fetched, fetch
 from eos.transaction.wire.pending import Pending
@@ -274,6 +281,9 @@ class Wire:
     ) -> Mapping[str, TopicInfo]:
         """Of these names, each with its error; or all that the pattern matches in full."""
         return self._cluster.topics(names, deadline)
+
+    def shape(self, names: Iterable[str], deadline: Deadline) -> Shape:
+        return self._cluster.shape(names, deadline)
 
     def list_offsets(
         self, partitions: Iterable[TopicPartition], at: At, *, committed: bool, deadline: Deadline

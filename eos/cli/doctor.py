@@ -1,0 +1,75 @@
+"""`eos doctor`: what this machine and the cluster lack, each with its remedy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from eos.cli.named import find_pipeline, parser_of
+from eos.config.load import load_profile
+from eos.config.model import PipelineFile, Profile
+from eos.doctor.check import Check, lines
+from eos.doctor.machine import machine
+from eos.launch.embedded import status_of
+from eos.plan.plan import Plan, plan
+from eos.plan.security import kafka_settings, told_who
+
+_ABOUT = """\
+Looks at what runs need: versions, packages, Java, Spark, jars, folders and their room, names,
+ports, and the cluster's features and settings. Each finding has a remedy. Starts and changes
+nothing.
+
+  eos doctor                    of profile `local`, or of $EOS_PROFILE
+  eos doctor --profile prod
+  eos doctor orders --json      with what this pipeline needs besides
+"""
+_CODES = "Exit codes: 0 nothing was found; 1 findings; 2 usage."
+
+
+def doctor(words: Sequence[str]) -> int:
+    options = parser_of("doctor", _ABOUT, _CODES, is_needed=False).parse_args(words)
+    pipeline = find_pipeline(options.pipeline) if options.pipeline else None
+    root = pipeline.project_root if pipeline else Path.cwd()
+    profile = load_profile(options.profile, root)
+    checks: list[Check] = []
+    for each in _checks(profile, pipeline, checks):
+        checks.append(each)
+        if not options.json:  # as it is found: a broker that does not answer lets one wait
+            print("\n".join(lines([each])), flush=True)
+    is_fine = not any(each.level == "finding" for each in checks)
+    if options.json:
+        told = [each.as_json() for each in checks]
+        print(json.dumps({"profile": profile.name, "checks": told, "fine": is_fine}))
+    elif is_fine:
+        print("no findings")
+    return 0 if is_fine else 1
+
+
+def _checks(
+    profile: Profile, pipeline: PipelineFile | None, before: Sequence[Check]
+) -> Iterator[Check]:
+    yield from machine(profile)
+    addresses = reachable(profile, before)
+    if addresses:
+        planned = plan(pipeline, profile, addresses, ()) if pipeline else None
+        yield from _cluster(profile, addresses, planned)
+
+
+def reachable(profile: Profile, checks: Sequence[Check]) -> tuple[str, ...]:
+    """Whom to ask: nobody where nobody listens, and an embedded broker only if it runs."""
+    if profile.kafka.bootstrap is None:
+        running = status_of(profile.local_root / "broker").bootstrap
+        return tuple(running.split(",")) if running else ()
+    dead = any(each.what == "ports" and each.level == "finding" for each in checks)
+    return () if dead else tuple(profile.kafka.bootstrap)
+
+
+def _cluster(profile: Profile, addresses: tuple[str, ...], planned: Plan | None) -> Iterator[Check]:
+    from eos.doctor.cluster import cluster
+    from eos.transaction.wire import Wire
+
+    security = profile.kafka.security
+    with closing(Wire(kafka_settings(addresses, security))) as wire, told_who(security):
+        yield from cluster(wire, planned)

@@ -1,0 +1,134 @@
+"""What `eos doctor` finds on a machine: each thing that is wrong, with a remedy, and no other."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eos.cli.doctor import doctor
+from eos.config.load import load_profile
+from eos.deadline import Deadline
+from eos.doctor import cluster, machine
+from eos.transaction.wire.cluster import Shape
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "conf").mkdir()
+    write(tmp_path, "state: {root: state}\n")
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.delenv("EOS_PROFILE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def listening() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def nobody() -> str:
+    """An address at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def write(project: Path, text: str) -> None:
+    (project / "conf" / "local.yaml").write_text(text)
+
+
+def told(capsys: pytest.CaptureFixture[str], code: int) -> dict[str, tuple[str, str, str]]:
+    """Level, words and remedy of each thing that is not as it should be."""
+    assert doctor(["--json"]) == code
+    found = json.loads(capsys.readouterr().out)
+    assert found["fine"] == (code == 0)
+    return {
+        each["what"]: (each["level"], each["says"], each["remedy"] or "")
+        for each in found["checks"]
+        if each["level"] != "ok"
+    }
+
+
+def test_a_machine_on_which_pipelines_run_has_no_findings(project, capsys):
+    assert doctor([]) == 0
+    said = capsys.readouterr().out
+    assert said.endswith("no findings\n")
+    for what in ("python", "packages", "java", "spark", "jars", "state root", "host name", "ports"):
+        assert f" {what} " in said
+    assert not (project / "state").exists(), "it makes nothing"
+
+
+def test_what_is_not_fetched_yet_is_a_note_with_its_size(project, capsys, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(project / "cache"))
+    level, says, remedy = told(capsys, 0)["jars"]
+    assert level == "note"
+    assert " MB" in says
+    assert "eos.launch.provide" in remedy
+
+
+def test_a_spark_that_is_not_there(project, capsys, monkeypatch):
+    monkeypatch.setenv("SPARK_HOME", str(project))
+    level, says, remedy = told(capsys, 1)["spark"]
+    assert level == "finding"
+    assert str(project) in says
+    assert "unset it" in remedy
+
+
+def test_a_state_root_that_no_run_could_make(project, capsys):
+    (project / "file").touch()
+    write(project, "state: {root: file/state}\n")
+    level, says, _ = told(capsys, 1)["state root"]
+    assert (level, "can't write" in says) == ("finding", True)
+
+
+def test_a_disk_that_is_almost_full(project, capsys, monkeypatch):
+    monkeypatch.setattr(machine, "_FREE_BYTES_MIN", 2**60)
+    found = told(capsys, 1)
+    assert {what for what, each in found.items() if each[0] == "finding"} == {"state root", "cache"}
+    assert "make room" in found["cache"][2]
+    assert (project / "conf").exists()
+
+
+def test_a_host_name_that_spark_would_not_find(project, capsys, monkeypatch):
+    def unknown(_name: str) -> str:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "gethostbyname", unknown)
+    level, says, remedy = told(capsys, 1)["host name"]
+    assert (level, "does not resolve" in says) == ("finding", True)
+    assert "SPARK_LOCAL_IP" in remedy
+    assert (project / "conf").exists()
+
+
+def test_addresses_of_a_cluster_of_which_one_or_none_listens(project, capsys, listening, nobody):
+    write(project, f'kafka: {{bootstrap: "{nobody}"}}\nstate: {{root: state}}\n')
+    level, says, remedy = told(capsys, 1)["ports"]
+    assert level == "finding"
+    assert f"{nobody}: Connection refused" in says
+    assert "kafka.bootstrap of profile 'local'" in remedy
+    write(project, f'kafka: {{bootstrap: "{nobody},{listening}"}}\n')
+    found = list(machine._ports(load_profile("local", project)))
+    assert [each.level for each in found] == ["note"]
+
+
+class Careless:
+    """Three brokers that one may not rely on, as a cluster's answers."""
+
+    def shape(self, names: list[str], _deadline: Deadline) -> Shape:
+        return Shape((1, 2, 3), dict.fromkeys(names, 1), dict.fromkeys(names, 1))
+
+    def broker_config(self, name: str, _deadline: Deadline) -> str:
+        return {"unclean.leader.election.enable": "true"}.get(name, "900000")
+
+
+def test_settings_that_would_lose_acknowledged_records_are_findings():
+    found = [each for each in cluster._settings(Careless(), None) if each.level == "finding"]
+    assert [each.what for each in found] == ["elections", "replicas", "replicas"]
+    assert "unclean.leader.election.enable=false" in found[0].remedy
+    assert "__transaction_state has 1 of 3" in found[1].says
