@@ -9,7 +9,7 @@ import json
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ class Finished(Pipeline):
     """Partition n of the source is copied to partition n of `{name}.out`."""
 
     codec: Codec = Codec.NONE
+    process: type[Copying] = field(default_factory=lambda: Copying, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,7 +67,7 @@ class Finished(Pipeline):
         planned = self.planned()
         with contextlib.closing(RunLock(planned)) as lock:
             lock.take(is_forced=take_over)
-            yield Copying(self, planned, take_over)
+            yield self.process(self, planned, take_over)
 
     def ran(self, *records: int) -> Finished:
         """With its audit table, as a run leaves it."""

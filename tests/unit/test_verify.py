@@ -1,0 +1,187 @@
+"""What `eos verify` compares beside the logs: table, group, checkpoint, coordinator; its point."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from eos.audit import rows as made
+from eos.audit.live import Open
+from eos.transaction.ledger_record import Position, Record, nested
+from eos.transaction.port import CommittedOffset, Identity, ProducerState, TopicPartition
+from eos.transaction.port import TransactionState as Coordinated
+from eos.transaction.receipt import Receipt
+from eos.verify.elsewhere import (
+    Level,
+    Noted,
+    noted,
+    of_checkpoint,
+    of_coordinator,
+    of_group,
+    of_open,
+)
+from eos.verify.findings import Attempt, Kind
+from eos.verify.point import Point, load
+from eos.verify.table import compared
+
+A, B = TopicPartition("in", 0), TopicPartition("in", 1)
+LEDGER = TopicPartition("l", 0)
+
+
+def record(number: int) -> Record:
+    attempt = {
+        "number": 1,
+        "begun_ms": 1000,
+        "starts": nested({A: number * 10}),
+        "receipts": [Receipt("out", p, 9, 7, 15, 100, 3).as_json() for p in (0, 1)],
+    }
+    position = Position({A: number * 10 + 10}, {}, "q", number)
+    owner = {"deployment": "d", "host": "h", "process": 1}
+    return Record("attempt", position, owner, 2000, 2 * number, Identity(5, number), attempt)
+
+
+def rows(*numbers: int) -> list[dict]:
+    every = [record(number) for number in numbers]
+    return made.table(made.rows("p", "l", "id", every)).to_pylist()
+
+
+def differing(found) -> list[str]:
+    return [each.message.rpartition(": ")[2] for each in compared("l", rows(1, 2), found)]
+
+
+def test_a_table_that_says_the_same():
+    assert differing(rows(1, 2)[::-1]) == []
+    # An aborted attempt that the ledger does not tell of is a run's last word.
+    last = {**rows(2)[0], "outcome": "CompleteAbort", "epoch": 77}
+    assert differing([*rows(1, 2), last]) == []
+    # Of an older release, which did not know the column.
+    older = [{**row, "schema_version": 0, "digest": None} for row in rows(1, 2)]
+    assert differing(older) == []
+
+
+@pytest.mark.parametrize("column", [name for name in made.NAMES if name != "schema_version"])
+def test_an_edit_of_any_column_is_found(column):
+    table = rows(1, 2)
+    value = table[2][column]
+    others = {int: 12345, bool: True, str: "other", type(None): "something"}
+    table[2][column] = others.get(type(value))
+    found = list(compared("l", rows(1, 2), table))
+    assert found, column
+    assert {(each.case, each.at, each.attempt.ledger_offset) for each in found} <= {
+        ("audit_row", LEDGER, 4),
+        ("audit_row", LEDGER, 12345),
+    }
+
+
+def test_rows_that_are_missing_doubled_or_of_nobody():
+    table = rows(1, 2)
+    assert differing(table[1:]) == ["the table lacks it"]
+    assert differing([*table, table[0]]) == ["the table has it 2 times"]
+    assert differing([*table, *rows(3)[:1]]) == [
+        "the table has it, and the ledger has no such transaction"
+    ]
+
+
+def level(number: int, ends: dict, query: str = "q", **changes: bool) -> Level:
+    told = Attempt(2 * number, "attempt", number, 1, Identity(5, number))
+    return Level(told, query, ends, changes.get("is_reset", False), {})
+
+
+LOW = level(4, {A: 10, B: 20})
+HIGH = level(5, {A: 12, B: 20})
+
+
+def group(low: Level, high: Level, **offsets: int) -> list[tuple]:
+    found = {TopicPartition("in", int(p[1:])): CommittedOffset(o) for p, o in offsets.items()}
+    return [(each.case, each.at, each.offset) for each in of_group(found, "g", low, high)]
+
+
+def test_the_group_lies_between_two_looks_at_the_ledger():
+    assert group(LOW, LOW, p0=10, p1=20) == []
+    assert group(LOW, LOW, p0=11, p1=20) == [("group", A, 11)]
+    assert group(LOW, LOW, p0=10) == [("group", B, 0)]
+    assert group(LOW, HIGH, p0=12, p1=20) == group(LOW, HIGH, p0=10, p1=20) == []
+    assert group(LOW, HIGH, p0=13, p1=20) == [("group", A, 13)]
+    (hidden,) = of_group(None, "g", LOW, LOW)
+    assert hidden.kind is Kind.GONE
+
+
+def checkpoint(low: Level, high: Level, planned: int, committed: int | None, ends: dict) -> list:
+    found = Noted("c/0001", "q", planned, committed, ends)
+    return [each.case for each in of_checkpoint(found, low, high)]
+
+
+def test_the_checkpoint_is_one_behind_at_most():
+    same = {4: {A: 10, B: 20}}
+    assert checkpoint(LOW, LOW, 4, 4, same) == []
+    assert checkpoint(LOW, LOW, 4, 3, same) == []
+    assert checkpoint(LOW, LOW, 5, 4, same) == []
+    assert checkpoint(LOW, LOW, 4, 2, same) == ["checkpoint"]
+    assert checkpoint(LOW, LOW, 3, 3, {}) == ["checkpoint"]
+    assert checkpoint(LOW, LOW, 5, 5, same) == ["checkpoint"]
+    assert checkpoint(LOW, HIGH, 5, 5, {5: {A: 12, B: 20}}) == []
+    assert checkpoint(LOW, HIGH, 5, 5, {5: {A: 13, B: 20}}) == ["checkpoint"]
+    assert checkpoint(LOW, LOW, 4, 4, {4: {A: 10, B: 19}}) == ["checkpoint"]
+
+
+def test_a_checkpoint_of_another_query():
+    other = level(4, {A: 10, B: 20}, query="r")
+    assert checkpoint(other, other, 4, 4, {}) == ["checkpoint"]
+    assert checkpoint(other, other, 0, None, {}) == []  # a fresh one that has done nothing yet
+    moved = level(4, {A: 1, B: 2}, is_reset=True)
+    assert checkpoint(moved, moved, 4, 4, {4: {A: 10, B: 20}}) == []
+    (unread,) = of_checkpoint(noted(None, "s3a://b/c"), LOW, LOW)
+    assert (unread.case, unread.kind) == ("checkpoint_unread", Kind.GONE)
+
+
+@pytest.mark.parametrize(
+    ("mine", "newest", "cases"),
+    [
+        (Identity(5, 5), Identity(5, 4), []),
+        (Identity(5, 4), Identity(5, 4), []),
+        (Identity(5, 3), Identity(5, 4), ["forged"]),
+        (Identity(5, 3), Identity(6, 0), ["forged"]),
+        (Identity(6, 0), Identity(5, 32766), []),  # its epochs ran out
+        (None, Identity(5, 4), ["coordinator_unread"]),
+    ],
+)
+def test_whose_the_newest_record_is(mine, newest, cases):
+    state = mine and Coordinated("CompleteCommit", mine)
+    last = replace(LOW.told, identity=newest)
+    assert [each.case for each in of_coordinator(state, LEDGER, last)] == cases
+
+
+@pytest.mark.parametrize(
+    ("owner", "phase", "case"),
+    [
+        ("me", "Ongoing", []),
+        ("me", "PrepareCommit", []),
+        ("me", "CompleteCommit", ["hanging"]),
+        ("", "", ["hanging"]),
+        ("somebody", "Ongoing", ["foreign"]),
+    ],
+)
+def test_what_is_open(owner, phase, case):
+    one = Open(A, ProducerState(Identity(8, 0), 3, 41), owner, phase)
+    found = list(of_open([one], "me"))
+    assert [each.case for each in found] == case
+    assert {(each.at, each.offset) for each in found} <= {(A, 41)}
+
+
+def test_a_point_comes_back_as_it_was(tmp_path):
+    path = tmp_path / "verified" / "eos.p.json"
+    assert load(path, "p", "id") == (None, "")
+    point = Point("p", "id", 8, "now", {A: 10}, {B: 3}, Identity(5, 4), [4, 5], ["2 foreign"])
+    point.save(path)
+    assert load(path, "p", "id") == (point, "")
+    assert [each.name for each in path.parent.iterdir()] == ["eos.p.json"]
+    for of, why in ((("q", "id"), "is of 'p'"), (("p", "other"), "another one now")):
+        found, words = load(path, *of)
+        assert found is None
+        assert why in words
+    for text in ("", "[]", '{"format": 1, "pipeline": "p"}', '{"format": 2, "pipeline": "p"}'):
+        path.write_text(text)
+        found, words = load(path, "p", "id")
+        assert found is None
+        assert str(path) in words, text
