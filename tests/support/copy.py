@@ -60,6 +60,7 @@ from eos.transaction.receipt import Receipt
 from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire
 from eos.transaction.writer import Writer
+from support.deduped import Deduped
 from support.played import At, Folder, Told
 
 RECORD_BATCH = 5  # records: more than one record batch a micro-batch, so that writers pipeline
@@ -83,6 +84,7 @@ class Job:
     lock: str = ""  # a file: who runs on this machine; none: as with a state root elsewhere
     idle_ms: int = 0  # how often the process refreshes while it waits for more; 0: never
     profile: str = "TV2"  # TV1: as on older brokers, and on any
+    dedup: str = ""  # a folder for producers' states: see `support.deduped.Deduped`
 
     @property
     def ledger(self) -> str:
@@ -149,6 +151,10 @@ class Copy:
             position = where_to_go_on(planned, source, taken.last, self.told, deadline)
         self.batches = taken.batches(position, source, self.told)
         self.folder = Folder(self.job.folder, position)
+        self.dedup = Deduped(Path(self.job.dedup), self.crash) if self.job.dedup else None
+        if self.dedup is not None:
+            self.dedup.require(position)
+            self.batches.producers = self.dedup.producers
         self.batches.note("start")
 
     def drain(self) -> None:
@@ -182,9 +188,13 @@ class Copy:
         writing = Deadline.after_ms(self.job.transaction_timeout_ms * 0.8)  # as `run.query` does
         writer = Writer(self.writers, self.job.name, identity, targets, writing, self.crash)
         planned: dict[int, int] = {}
+        if self.dedup is not None:
+            self.dedup.begin(self.batches.position)
         for tp, end in sorted(step.ends.items()):
             start = floors.get(tp, step.starts[tp])
             records = self.reader.read_records(tp, start, end, committed=True, deadline=deadline)
+            if self.dedup is not None:
+                records = self.dedup.kept(tp, records)
             for at in range(0, len(records), RECORD_BATCH):
                 part = records[at : at + RECORD_BATCH]
                 columns = Columns(

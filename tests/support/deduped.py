@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -12,6 +12,10 @@ from eos.audit.producer_state import UNWRAPPED, Rules, Verdict
 from eos.dedup.generations import Generations, Opened
 from eos.dedup.policy import NAMES, OPTIONS, Policy
 from eos.dedup.table import ProducersTable
+from eos.faults import Dies
+from eos.transaction.ledger_record import Position
+from eos.transaction.port import TopicPartition
+from eos.transaction.wire.records import StoredRecord
 
 ACCEPTS = frozenset({Verdict.GAP, Verdict.UNKNOWN_PRODUCER})
 
@@ -68,6 +72,36 @@ def columns(rows: Sequence[Row]):
         pa.array([each.epoch for each in sent], pa.int64()),
         pa.array([each.sequence for each in sent], pa.int64()),
     )
+
+
+class Deduped:
+    """In a pipeline without Spark: a record's stamp is its value, `producer:epoch:sequence`. What
+    is not proven to have been there before and is not next ends the run."""
+
+    def __init__(self, folder: Path, crash: Dies) -> None:
+        self._generations = generations(folder, policy(OPTIONS))
+        self._crash = crash
+        self.opened: Opened | None = None
+
+    def require(self, position: Position) -> None:
+        self._generations.require(position.producers)
+
+    def begin(self, position: Position) -> None:
+        self.opened = self._generations.begun(position.producers, accepts_gap=position.accepts_gap)
+
+    def kept(self, tp: TopicPartition, records: Sequence[StoredRecord]) -> list[StoredRecord]:
+        rows = [Row(each.offset, stamp_of(tp.partition, each.value or b"")) for each in records]
+        verdicts = judged(self.opened, rows, batch=7)
+        dropped = {"duplicate", "fenced"}
+        return [each for each in records if verdicts[tp.partition, each.offset] not in dropped]
+
+    def producers(self) -> tuple[str, Mapping[str, Any]]:
+        return self.opened.commit(self._crash.reached)
+
+
+def stamp_of(partition: int, value: bytes) -> Sent:
+    producer, epoch, sequence = value.split(b":")
+    return Sent(partition, producer, int(epoch), int(sequence))
 
 
 class Oracle:
