@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eos.config.load import load_pipeline, load_profile
+from eos.launch.jars import SPARK, ensure_one
 from eos.launch.provide import provide_java
 from eos.launch.spark import environment, find_spark, with_java_options
 from eos.plan.plan import plan
@@ -41,7 +42,7 @@ def run_cases(paths: Sequence[Path], profile_name: str | None, *, as_json: bool)
     pipelines = [load_pipeline(path) for path in paths]
     profile = load_profile(profile_name, pipelines[0].project_root)
     found: dict[str, list[Outcome]] = {}
-    with _session(profile, pipelines[0].project_root) as spark:
+    with _session(profile, pipelines[0].project_root, pipelines) as spark:
         for pipeline in pipelines:
             # What users' modules print is not what was asked for.
             with redirect_stdout(sys.stderr):
@@ -94,7 +95,9 @@ def _outcomes(spark: SparkSession, pipeline: PipelineFile, profile: ProfileFile)
 
 
 @contextmanager
-def _session(profile: ProfileFile, project: Path) -> Iterator[SparkSession]:
+def _session(
+    profile: ProfileFile, project: Path, pipelines: Sequence[PipelineFile]
+) -> Iterator[SparkSession]:
     """With the profile's settings, so that a session's zone or flags are what they will be."""
     logs = profile.local_root / "logs" / "test"
     logs.mkdir(parents=True, exist_ok=True)
@@ -105,6 +108,8 @@ def _session(profile: ProfileFile, project: Path) -> Iterator[SparkSession]:
     builder = SparkSession.builder.master(_MASTER).appName("eos test")
     for key, value in {**profile.spark.conf, **_CONF}.items():
         builder = builder.config(key, value)
+    if any(pipeline.has_avro for pipeline in pipelines):
+        builder = builder.config("spark.jars", str(ensure_one(SPARK, "spark-avro")))
     spark = builder.getOrCreate()
     try:
         yield spark

@@ -14,6 +14,8 @@ from eos.config.load import load_pipeline
 from eos.config.model import PipelineFile
 from eos.config.problems import Problem
 from eos.errors import TransformError, UsageError
+from eos.plan.outputs import outputs
+from eos.plan.plan import decode
 from eos.transform.functions import load
 from eos.transform.sql import Query
 
@@ -62,9 +64,13 @@ def find(path: Path) -> Iterable[Problem]:
 
 def _rules(pipeline: PipelineFile) -> Iterable[Problem]:
     """What no redo may change is an error here: the dead letters are asked for once more."""
-    columns = [*KAFKA_COLUMNS]
-    for read in (pipeline.source.key, pipeline.source.value):
-        columns += () if isinstance(read, str) else read.names
+    try:
+        read = decode(pipeline.source, (), pipeline.folder)
+        outputs(pipeline.sink.kafka, pipeline.folder)
+    except UsageError as error:  # a schema's file
+        yield pipeline.places.problem(("source",), error.message)
+        return
+    columns = [*KAFKA_COLUMNS, *read.key.names, *read.value.names]
     for number, rule in enumerate(pipeline.expect):
         place = ("expect", number, "rule")
         for found in sql_text.unstable(rule.rule):

@@ -137,6 +137,13 @@ class PipelineFile(Strict):
         return self
 
     @property
+    def has_avro(self) -> bool:
+        """Whether Spark needs its Avro jar, which every run has."""
+        given = [self.source.key, self.source.value]
+        written = [each for sink in self.sink.kafka for each in (sink.key, sink.value)]
+        return any(getattr(each, "avro", None) is not None for each in (*given, *written))
+
+    @property
     def path(self) -> Path:
         return self._path
 

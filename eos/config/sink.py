@@ -15,6 +15,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
+from eos.config.avro import Avro
 from eos.config.base import (
     MAPPING,
     TOPIC_PATTERN,
@@ -46,10 +47,20 @@ class TopicColumn(Strict):
     topics: Annotated[tuple[Topic, ...], Field(min_length=1)]
 
 
-class JsonColumns(Strict):
-    """One JSON object of these columns, in this order."""
+class Encoded(Strict):
+    """One JSON object of these columns, in this order; or an Avro record by a schema, each field
+    of it out of the column of that name."""
 
-    columns: Annotated[tuple[str, ...], Field(min_length=1)] = Field(alias="json")
+    json_columns: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
+        default=None, alias="json"
+    )
+    avro: Avro | None = None
+
+    @model_validator(mode="after")
+    def _is_one_of_two(self) -> Encoded:
+        if (self.json_columns is None) == (self.avro is None):
+            raise ValueError("expected either `json` or `avro`")
+        return self
 
 
 def _no_word(text: str) -> str:
@@ -64,13 +75,14 @@ Target = Annotated[
 ]
 Expression = Annotated[str, Field(min_length=1)]
 Value = Annotated[
-    Annotated[Expression, Tag(WORD)] | Annotated[JsonColumns, Tag(MAPPING)],
-    word_or_mapping("expected json, string, an SQL expression, or a mapping with the key json"),
+    Annotated[Expression, Tag(WORD)] | Annotated[Encoded, Tag(MAPPING)],
+    word_or_mapping(
+        "expected json, string, an SQL expression, or a mapping with the key json or avro"
+    ),
 ]
 Key = Annotated[
-    Annotated[Expression, AfterValidator(_no_word), Tag(WORD)]
-    | Annotated[JsonColumns, Tag(MAPPING)],
-    word_or_mapping("expected string, an SQL expression, or a mapping with the key json"),
+    Annotated[Expression, AfterValidator(_no_word), Tag(WORD)] | Annotated[Encoded, Tag(MAPPING)],
+    word_or_mapping("expected string, an SQL expression, or a mapping with the key json or avro"),
 ]
 
 

@@ -15,7 +15,8 @@ from pydantic import (
     model_validator,
 )
 
-from eos.config import ddl
+from eos.config import avro, ddl
+from eos.config.avro import Avro
 from eos.config.base import KAFKA_COLUMNS, MAPPING, WORD, Identifier, Strict, Topic, word_or_mapping
 from eos.config.refused import Answer
 from eos.config.words import instant_ms, topic_pattern
@@ -114,32 +115,42 @@ def _schema(text: str) -> str:
     return text
 
 
-class Json(Strict):
-    """JSON objects by a schema as Spark writes it. Its columns stand beside Kafka's own, or, with
-    `as`, in one column of that name. A column that is NOT NULL has to be there."""
+class Parsed(Strict):
+    """Records by a schema: JSON objects by one as Spark writes it, or Avro records by one of
+    Avro's. The columns stand beside Kafka's own, or, with `as`, in one column of that name. A
+    column of JSON that is NOT NULL has to be there."""
 
-    schema_text: Annotated[str, AfterValidator(_schema)] = Field(alias="json")
+    json_schema: Annotated[str, AfterValidator(_schema)] | None = Field(default=None, alias="json")
+    avro: Avro | None = None
     column: Identifier | None = Field(default=None, alias="as")
+
+    @model_validator(mode="after")
+    def _is_one_of_two(self) -> Parsed:
+        if (self.json_schema is None) == (self.avro is None):
+            raise ValueError("expected either `json` or `avro`")
+        return self
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns that it brings."""
-        return (self.column,) if self.column else tuple(c.name for c in self.columns)
-
-    @property
-    def columns(self) -> tuple[ddl.Column, ...]:
-        return ddl.columns(self.schema_text)
+        """The columns that it brings, as far as no file has to be read for that."""
+        if self.column:
+            return (self.column,)
+        if self.json_schema is not None:
+            return tuple(column.name for column in ddl.columns(self.json_schema))
+        return avro.field_names(self.avro) if isinstance(self.avro, str) else ()
 
 
 Read = Annotated[
-    Annotated[Literal["binary", "string"], Tag(WORD)] | Annotated[Json, Tag(MAPPING)],
-    word_or_mapping("expected binary, string, or a mapping with the key json", any_text=False),
+    Annotated[Literal["binary", "string"], Tag(WORD)] | Annotated[Parsed, Tag(MAPPING)],
+    word_or_mapping(
+        "expected binary, string, or a mapping with the key json or avro", any_text=False
+    ),
 ]
 
 
 class Source(Strict):
-    """What is read, and as what. Malformed is what is no JSON, or does not fit its schema, or is
-    no UTF-8 text: with `fail` such a record ends the run, with `dead_letter` it goes to that
+    """What is read, and as what. Malformed is what is no JSON or Avro, or does not fit its schema,
+    or is no UTF-8 text: with `fail` such a record ends the run, with `dead_letter` it goes to that
     topic, with `drop` it is left out, counted."""
 
     kafka: KafkaSource
@@ -149,15 +160,20 @@ class Source(Strict):
 
     @model_validator(mode="after")
     def _names_columns_once(self) -> Source:
-        taken = {name.lower(): "Kafka's own column" for name in KAFKA_COLUMNS}
-        for what, read in (("key", self.key), ("value", self.value)):
-            names = read.names if isinstance(read, Json) else ()
-            clashing = [name for name in names if name.lower() in taken]
-            if clashing:
-                told = ", ".join(f"`{name}` ({taken[name.lower()]})" for name in clashing)
-                raise ValueError(
-                    f"expected other columns of the {what} than {told}; `as: NAME` beside `json` "
-                    "puts them into one column of that name"
-                )
-            taken |= {name.lower(): f"a column of the {what}" for name in names}
+        read = {"key": self.key, "value": self.value}
+        columns_once({k: () if isinstance(r, str) else r.names for k, r in read.items()})
         return self
+
+
+def columns_once(columns: Mapping[str, tuple[str, ...]]) -> None:
+    """Raises ValueError where a column of key or value has the name of another."""
+    taken = {name.lower(): "Kafka's own column" for name in KAFKA_COLUMNS}
+    for what, names in columns.items():
+        clashing = [name for name in names if name.lower() in taken]
+        if clashing:
+            told = ", ".join(f"`{name}` ({taken[name.lower()]})" for name in clashing)
+            raise ValueError(
+                f"expected other columns of the {what} than {told}; `as: NAME` beside the schema "
+                "puts them into one column of that name"
+            )
+        taken |= {name.lower(): f"a column of the {what}" for name in names}

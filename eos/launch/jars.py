@@ -16,6 +16,7 @@ LOCK_FILE = Path(__file__).with_name("jars.lock")
 SPARK, BROKER = "spark", "broker"
 # For tests alone: clients and servers of the stores that a checkpoint may lie in.
 STORES = S3, HDFS = "s3", "hdfs"
+DELTA = "delta"  # for one test, too: Spark reads what another library wrote
 # The embedded broker's releases that are pinned, by the names that people give them.
 BROKER_VERSIONS = ("4.3", "3.9")
 BROKER_VERSION = BROKER_VERSIONS[0]
@@ -85,3 +86,9 @@ def ensure(*purposes: str) -> dict[str, list[Path]]:
         purpose: [folder / jar.name for jar in wanted if jar.purpose == purpose]
         for purpose in purposes
     }
+
+
+def ensure_one(purpose: str, artifact: str) -> Path:
+    """The jar of a set whose artifact's name begins so."""
+    found = (path for path in ensure(purpose)[purpose] if f"__{artifact}" in path.name)
+    return next(found)

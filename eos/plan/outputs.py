@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from eos.config import avro
 from eos.encode.codec import Codec
 from eos.encode.partition import Partitioner
 from eos.encode.stage import SinkSpec
 
 if TYPE_CHECKING:
-    from eos.config.sink import JsonColumns, KafkaSink
+    from eos.config.sink import Encoded, KafkaSink
 
-Kind = Literal["bytes", "json", "headers", "where"]
+Kind = Literal["bytes", "json", "avro", "headers", "where"]
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
     """A column that the sinks read. `texts`: SQL expressions for bytes and where, columns for json
-    (none: all that are not Kafka's), a name and an expression after the other for headers."""
+    (none: all that are not Kafka's), the schema for avro, a name and an expression after the other
+    for headers."""
 
     kind: Kind
     texts: tuple[str, ...]
@@ -35,13 +38,14 @@ class Outputs:
     is_filtered: bool  # every sink chooses: rows for nobody need not leave Spark
 
 
-def outputs(sinks: tuple[KafkaSink, ...]) -> Outputs:
+def outputs(sinks: tuple[KafkaSink, ...], folder: Path = Path()) -> Outputs:
+    """`folder` is where their schemas lie."""
     columns: dict[str, Output] = {}
-    specs = tuple(_sink(number, sink, columns) for number, sink in enumerate(sinks, 1))
+    specs = tuple(_sink(number, sink, columns, folder) for number, sink in enumerate(sinks, 1))
     return Outputs(columns, specs, all(sink.where_column for sink in specs))
 
 
-def _sink(number: int, sink: KafkaSink, columns: dict[str, Output]) -> SinkSpec:
+def _sink(number: int, sink: KafkaSink, columns: dict[str, Output], folder: Path) -> SinkSpec:
     def add(kind: Kind, texts: tuple[str, ...], key: str, *, is_value: bool = False) -> str:
         wanted = (kind, texts, is_value)
         for name, known in columns.items():
@@ -51,7 +55,7 @@ def _sink(number: int, sink: KafkaSink, columns: dict[str, Output]) -> SinkSpec:
         columns[name] = Output(kind, texts, f"sink {number}: {key}", is_value)
         return name
 
-    def add_bytes(given: str | JsonColumns | None, column: str) -> str:
+    def add_bytes(given: str | Encoded | None, column: str) -> str:
         is_value = column == "value"
         if given is None:
             return column
@@ -59,7 +63,9 @@ def _sink(number: int, sink: KafkaSink, columns: dict[str, Output]) -> SinkSpec:
             return add("json", (), column, is_value=is_value)
         if isinstance(given, str):
             return add("bytes", (f"`{column}`" if given == "string" else given,), column)
-        return add("json", given.columns, column, is_value=is_value)
+        if given.avro is not None:
+            return add("avro", (avro.text_of(given.avro, folder),), column, is_value=is_value)
+        return add("json", given.json_columns or (), column, is_value=is_value)
 
     headers = "headers"
     if sink.headers is not None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eos.config import avro, ddl
+from eos.config.source import columns_once
 from eos.encode.codec import Codec
 from eos.encode.stage import SinkSpec
+from eos.errors import UsageError
 from eos.plan.dedup import dedup
 from eos.plan.names import Names
 from eos.plan.outputs import Outputs, outputs
@@ -108,7 +112,7 @@ def plan(
     transforms: Sequence[Transform],
 ) -> Plan:
     """Pure: asks neither Kafka nor Spark."""
-    made = outputs(pipeline.sink.kafka)
+    made = outputs(pipeline.sink.kafka, pipeline.folder)
     dead = pipeline.sink.dead_letter
     dead_letters = DeadLetters(dead.topic, Codec[dead.compression.upper()]) if dead else None
     creating = [(sink.topic_names, sink.create) for sink in pipeline.sink.kafka]
@@ -132,26 +136,32 @@ def plan(
         trigger_every_ms=pipeline.trigger.every_ms,
         transaction_timeout_ms=pipeline.transaction.timeout_ms,
         deployment=profile.deployment_name,
-        decode=decode(pipeline.source, pipeline.expect),
+        decode=decode(pipeline.source, pipeline.expect, pipeline.folder),
         dead_letters=dead_letters,
         security=profile.kafka.security,
         dedup=dedup(pipeline.dedup),
     )
 
 
-def decode(source: Source, expect: Rules = ()) -> Decode:
+def decode(source: Source, expect: Rules = (), folder: Path = Path()) -> Decode:
+    """`folder` is where its schemas lie."""
     rules = tuple(Rule(each.name, each.rule, each.on_error) for each in expect)
-    return Decode(_format(source.key), _format(source.value), source.on_error, rules)
+    key, value = _format(source.key, folder), _format(source.value, folder)
+    try:
+        columns_once({"key": key.names, "value": value.names})
+    except ValueError as error:
+        raise UsageError(f"the source: {error}") from error
+    return Decode(key, value, source.on_error, rules)
 
 
-def _format(read: Read) -> Format:
+def _format(read: Read, folder: Path) -> Format:
     if isinstance(read, str):
         return Format(read)
-    columns = read.columns
-    return Format(
-        "json",
-        read.schema_text,
-        tuple(column.name for column in columns),
-        tuple(column.name for column in columns if column.is_required),
-        read.column or "",
-    )
+    column = read.column or ""
+    if read.avro is not None:
+        text = avro.text_of(read.avro, folder)
+        return Format("avro", text, avro.field_names(text), column=column)
+    assert read.json_schema is not None, "a format has one of the two"
+    columns = ddl.columns(read.json_schema)
+    required = tuple(each.name for each in columns if each.is_required)
+    return Format("json", read.json_schema, tuple(c.name for c in columns), required, column)

@@ -9,10 +9,12 @@ filter below the parser, where it would parse again.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from eos.config import avro
 from eos.config.base import KAFKA_COLUMNS
 from eos.config.refused import MALFORMED, Answer
 from eos.errors import AttemptFailedError, RecordRefusedError, TransformError
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 _PARSED = {"key": "__eos_key", "value": "__eos_value"}
 _BYTES = {"key": "__eos_key_bytes", "value": "__eos_value_bytes"}
 _RAW = "__eos_raw"  # in a parsed struct: the text, if something of it could not be read
+_IS_READ = "__eos_is_read"  # in a parsed struct, of Avro: true where it could be read
 _WRONG = "__eos_wrong"  # why a record can't be read; null: it can
 _CAUSE = "__eos_cause"  # the number of what refuses a record, 0 for malformed; null: it is taken
 _METRIC = "eos.refused"
@@ -32,13 +35,22 @@ RULE, ERROR = "__eos_rule", "__eos_error"
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How a key or a value is read. `columns` and `required` are those of a JSON schema."""
+    """How a key or a value is read. `columns` are those of its schema, `required` of a JSON one."""
 
-    kind: Literal["binary", "string", "json"] = "binary"
+    kind: Literal["binary", "string", "json", "avro"] = "binary"
     schema: str = ""
     columns: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     column: str = ""  # holds all of them as a struct; empty: they stand beside Kafka's columns
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that it brings."""
+        return (self.column,) if self.column else self.columns
+
+    @property
+    def has_schema(self) -> bool:
+        return self.kind in ("json", "avro")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +122,7 @@ class Decode:
     def _judged(self, frame: DataFrame, *, with_bytes: bool = False) -> DataFrame:
         """All rows with the columns that the first step sees, and what refuses a row."""
         formats = {"key": self.key, "value": self.value}
-        parsed = [_parse(name, each) for name, each in formats.items() if each.kind == "json"]
+        parsed = [_parse(name, each) for name, each in formats.items() if each.has_schema]
         named = [_kept(name, formats.get(name)) for name in KAFKA_COLUMNS if name in frame.columns]
         for name, each in formats.items():
             named += _columns(name, each)
@@ -118,12 +130,23 @@ class Decode:
             named += [f"{name} AS {as_bytes}" for name, as_bytes in _BYTES.items()]
         wrong = [word for name, each in formats.items() for word in _wrong(name, each)]
         named.append(f"{_case(wrong)} AS {_WRONG}")
+        self._require_schemas(frame)
         read = frame.selectExpr("*", *parsed).selectExpr(*named)
         causes = [(f"{_WRONG} IS NOT NULL", "0")]
         for number, rule in enumerate(self.rules, 1):
             # In lines of its own: it may end in a comment.
             causes.append((f"NOT coalesce((\n{rule.condition}\n), false)", str(number)))
         return self._with_cause(read, _case(causes))
+
+    def _require_schemas(self, frame: DataFrame) -> None:
+        """Avro's parser raises what is no error of Spark's, and does not say whose schema it is."""
+        for name, each in (("key", self.key), ("value", self.value)):
+            if each.kind == "avro":
+                try:
+                    frame.selectExpr(_parse(name, each))
+                except Exception as error:
+                    words = avro.words_of(error)
+                    raise TransformError(f"the Avro schema of the {name}: {words}") from error
 
     def _with_cause(self, read: DataFrame, cause: str) -> DataFrame:
         from pyspark.errors import AnalysisException
@@ -233,6 +256,14 @@ def _case(whens: Sequence[tuple[str, str]]) -> str:
 
 
 def _parse(name: str, each: Format) -> str:
+    if each.kind == "avro":
+        # What is no record of the schema becomes one of nulls, as a record may be in earnest. So
+        # it is read with a field more, that none of them has, and whose default says that it was.
+        # In quotes of its own: Spark wants constants, and a schema may hold anything.
+        record = json.loads(each.schema)
+        record["fields"].append({"name": _IS_READ, "type": "boolean", "default": True})
+        options = f"map('mode', 'PERMISSIVE', 'avroSchema', {_text(json.dumps(record))})"
+        return f"from_avro({name}, {_text(each.schema)}, {options}) AS {_PARSED[name]}"
     # A time without a zone is UTC's, on every machine. FAILFAST would not say which record it was.
     options = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_RAW}', 'timeZone', 'UTC')"
     schema = _text(f"{each.schema}, {_RAW} STRING")
@@ -244,6 +275,9 @@ def _wrong(name: str, each: Format) -> list[tuple[str, str]]:
     A null stays one: it may be a tombstone."""
     if each.kind == "binary":
         return []
+    if each.kind == "avro":
+        when = f"{name} IS NOT NULL AND {_PARSED[name]}.{_IS_READ} IS NULL"
+        return [(when, _text(f"the {name} is no Avro record of its schema"))]
     told = [(f"NOT is_valid_utf8(CAST({name} AS STRING))", f"the {name} is no UTF-8 text")]
     if each.kind == "json":
         parsed = _PARSED[name]

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from eos.errors import EosError
-from eos.run import dead_letters
+from eos.run import cases_avro, dead_letters
 from eos.run.columns import sink_columns
 from eos.run.dedup import judged_anew
 from eos.run.rules import require_lasting
@@ -99,10 +99,12 @@ def run_case(spark: SparkSession, plan: Plan, case: Case) -> Outcome:
 def _frame(spark: SparkSession, plan: Plan, case: Case) -> DataFrame:
     topic = next(iter(plan.source_topics), "source")
     rows = [_row(number, record, topic) for number, record in enumerate(case.input)]
-    if plan.dedup is not None:  # it wants a partition's records in one task, in their order
-        rows.sort(key=lambda row: row[2:5])
-        return spark.createDataFrame(rows, _SCHEMA).coalesce(1)
-    return spark.createDataFrame(rows, _SCHEMA)
+    if plan.dedup is None:
+        return cases_avro.encoded(spark.createDataFrame(rows, _SCHEMA), plan, case, rows)
+    # It wants a partition's records in one task, in their order.
+    ordered = sorted(rows, key=lambda row: row[2:5])
+    frame = spark.createDataFrame(ordered, _SCHEMA).coalesce(1)
+    return cases_avro.encoded(frame, plan, case, rows)
 
 
 def _row(number: int, record: InputRecord, topic: str) -> tuple[Any, ...]:
@@ -121,7 +123,8 @@ def _row(number: int, record: InputRecord, topic: str) -> tuple[Any, ...]:
 
 def _written(plan: Plan, frame: DataFrame) -> Iterator[dict[str, Any]]:
     """What each sink would write, but for the partition."""
-    job = sink_columns(apply(plan.decode.apply(frame), plan.transforms), plan)
+    out = sink_columns(apply(plan.decode.apply(frame), plan.transforms), plan)
+    job = cases_avro.readable(out, plan)
     rows = [row.asDict() for row in job.collect()]
     refused = plan.decode.found(job, len(rows), frame)
     plan.decode.require_none(refused, plan.names.pipeline)

@@ -7,8 +7,9 @@ them in the same evaluation; which rows go where is decided in the encode stage.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from eos.config import avro
 from eos.config.base import KAFKA_COLUMNS
 from eos.errors import TransformError
 from eos.transform.sql import words_of
@@ -118,6 +119,8 @@ def _computed(out: DataFrame, outputs: Outputs, present: Mapping[str, str]) -> d
     for name, output in outputs.columns.items():
         if output.kind == "json":
             made[name] = _json(output, present)
+        elif output.kind == "avro":
+            made[name] = _avro(out, output, present)
         elif output.kind == "where":
             if types[name, 0] != "boolean":
                 raise TransformError(
@@ -172,7 +175,7 @@ def _headers(
     for at in range(0, len(output.texts), 2):
         header, place = output.texts[at], f"{output.place} {output.texts[at]}"
         value = _bytes(given[name, at + 1], types[name, at + 1], place)
-        pairs.append(f"struct({_text(header)} AS key, CAST({value} AS BINARY) AS value)")
+        pairs.append(f"struct({quoted_text(header)} AS key, CAST({value} AS BINARY) AS value)")
     empty = "CAST(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>)"
     return f"array({', '.join(pairs)})" if pairs else empty
 
@@ -199,9 +202,36 @@ def _json(output: Output, present: Mapping[str, str]) -> str:
     return f"IF(`value` IS NULL, NULL, {made})" if is_tombstone else made
 
 
+def _avro(out: DataFrame, output: Output, present: Mapping[str, str]) -> str:
+    """Each field out of the column of its name, as the type that the schema has for it: left to
+    themselves, an INT for a `long` would fail in the middle of a micro-batch."""
+    (schema,) = output.texts
+    by_name = {name.lower(): name for name in present}
+    try:
+        read = out.selectExpr(f"from_avro(CAST(NULL AS BINARY), {quoted_text(schema)}) AS record")
+        fields: Any = read.schema.fields[0].dataType
+        wanted = {each.name: each.dataType.simpleString() for each in fields}
+    except Exception as error:  # Avro's parser raises what is no error of Spark's
+        raise TransformError(f"{output.place}: {avro.words_of(error)}") from error
+    missing = [name for name in wanted if name.lower() not in by_name]
+    if missing:
+        raise TransformError(
+            f"{output.place} wants column `{missing[0]}`, a field of its Avro schema, which the "
+            f"last transform does not return (it has {', '.join(present)})"
+        )
+    listed = ", ".join(
+        f"CAST({_quoted(by_name[name.lower()])} AS {kind}) AS {_quoted(name)}"
+        for name, kind in wanted.items()
+    )
+    made = f"to_avro(struct({listed}), {quoted_text(schema)})"
+    is_tombstone = output.is_value and "value" in by_name
+    return f"IF(`value` IS NULL, NULL, {made})" if is_tombstone else made
+
+
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _text(text: str) -> str:
+def quoted_text(text: str) -> str:
+    """As SQL has it."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

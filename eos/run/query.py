@@ -30,7 +30,7 @@ from eos.run import dead_letters
 from eos.run.audit import NO_AUDIT, Audit
 from eos.run.columns import sink_columns
 from eos.run.dedup import Deduplicating
-from eos.run.refusal import source_refusal
+from eos.run.refusal import avro_refusal, source_refusal
 from eos.run.rules import require_lasting
 from eos.run.session import ARROW_BYTES_MAX
 from eos.run.source import LiveSource
@@ -333,7 +333,7 @@ def _task_error(error: Exception) -> EosError:
     found = crossed(str(error))
     if found is not None:
         return found
-    final = data_loss(error) or source_refusal(error)
+    final = data_loss(error) or source_refusal(error) or avro_refusal(error)
     if final is not None:
         return final
     words = _last_words(str(error))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from eos.errors import EosError, KafkaRefusedError
+from eos.errors import EosError, KafkaRefusedError, RecordRefusedError
 from eos.transaction.rights import missing
 
 _NAMED = re.compile(r"org\.apache\.kafka\.common\.(?:errors\.|config\.)?(\w+): ([^\n]*)")
@@ -19,8 +19,21 @@ _CODES = {
     "GroupAuthorizationException": 30,
     "ClusterAuthorizationException": 31,
 }
+_AVRO = re.compile(r"AVRO_CANNOT_WRITE_NULL_FIELD[^\n]*|[^\n]*since it's not defined in enum[^\n]*")
 _LOGIN = {"SaslAuthenticationException", "SslAuthenticationException"}
 _SETTINGS = {"ConfigException", "InvalidConfigurationException"}
+
+
+def avro_refusal(error: Exception) -> EosError | None:
+    """A row that its sink's Avro schema has no room for: another attempt would meet it again."""
+    found = _AVRO.search(f"{error}\n{getattr(error, '_stackTrace', '')}")
+    if found is None:
+        return None
+    return RecordRefusedError(
+        f"a row does not fit the Avro schema of its sink: {found.group().strip()[:300]}",
+        hint='give the field another type in the schema, such as ["null", "long"], or leave such '
+        "rows out by `where`, a rule of `expect` or a step",
+    )
 
 
 def source_refusal(error: Exception) -> EosError | None:

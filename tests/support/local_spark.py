@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import pytest
 from pyspark.sql import SparkSession
 
+from eos.launch.jars import SPARK, ensure_one
+
 CONF = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
@@ -19,12 +21,14 @@ CONF = {
 
 
 @contextmanager
-def local_spark(name: str) -> Iterator[SparkSession]:
+def local_spark(name: str, *, avro: bool = False) -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.master("local[1]").appName(name)
         for key, value in CONF.items():
             builder = builder.config(key, value)
+        if avro:
+            builder = builder.config("spark.jars", str(ensure_one(SPARK, "spark-avro")))
         session = builder.getOrCreate()
         try:
             yield session

@@ -133,6 +133,7 @@ def test_the_schema_shows_every_form():
     assert not re.search(r"\(a (word|mapping)\)", json.dumps(schema))
 
 
+AVRO = '{{"type": "record", "name": "A", "fields": [{{"name": "Offset", "type": "long"}}]}}'
 FORMATS = PIPELINE.replace("{start}", "latest").replace("sink:", "  {read}\nsink:")
 
 
@@ -163,8 +164,18 @@ def test_keys_and_values_are_bytes_text_or_json(tmp_path, read, key, value):
     [
         ("value: strin", 10, "expected binary or string, got `strin`; did you mean `string`?"),
         ("value: 7", 10, "expected binary, string, or a mapping with the key json"),
-        ("value: {{json: a INT, az: b}}", 24, "unknown key `az`; known here: json, as"),
+        ("value: {{json: a INT, az: b}}", 24, "unknown key `az`; known here: json, avro, as"),
         ("value: {{json: a BIGNT}}", 17, "got `BIGNT`; did you mean `BIGINT`?"),
+        ("value: {{as: a}}", 10, "expected either `json` or `avro`"),
+        ("value: {{avro: a b}}", 17, "expected an Avro schema as JSON"),
+        ("value: {{avro: '[1]'}}", 17, "expected the Avro schema of a record"),
+        (
+            f"value: {{{{avro: '{AVRO.replace('Offset', 'a b')}'}}}}",
+            17,
+            "expected a `name` and a `type` of each Avro field",
+        ),
+        ("value: {{avro: {{fil: a, file: b}}}}", 18, "unknown key `fil`; did you mean `file`?"),
+        (f"value: {{{{avro: '{AVRO}'}}}}", 3, "than `Offset` (Kafka's own column)"),
         ("value: {{json: a INT, as: a b}}", 28, "expected a name of letters, digits and `_`"),
         ("on_error: dorp", 13, "expected fail, dead_letter or drop, got `dorp`; did you mean"),
         (
@@ -176,7 +187,7 @@ def test_keys_and_values_are_bytes_text_or_json(tmp_path, read, key, value):
         (
             "value: {{json: 'a INT'}}\n  key: {{json: 'b INT, A INT'}}",
             3,
-            "than `a` (a column of the key); `as: NAME` beside `json`",
+            "than `a` (a column of the key); `as: NAME` beside the schema",
         ),
     ],
 )

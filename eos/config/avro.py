@@ -1,0 +1,87 @@
+"""Avro schemas: in the pipeline file as JSON, or in a file beside it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, Tag
+
+from eos.config.base import MAPPING, WORD, Strict, word_or_mapping
+from eos.errors import UsageError
+
+_FILE_BYTES_MAX = 1_048_576
+_REFUSED = re.compile(r"(?:SchemaParse|AvroRuntime|AvroType|IncompatibleSchema)Exception: ([^\n]*)")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def field_names(text: str) -> tuple[str, ...]:
+    """The fields of a record's schema. Raises ValueError with what was expected. Spark reads the
+    same text at the start, and has the last word on types."""
+    try:
+        schema: Any = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"expected an Avro schema as JSON: {error}") from error
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        raise ValueError('expected the Avro schema of a record, such as {"type": "record", ...}')
+    fields = schema.get("fields")
+    if not isinstance(fields, list) or not fields:
+        raise ValueError("expected `fields` in the Avro schema: a list of one or more")
+    found: list[str] = []
+    for field in fields:
+        name = field.get("name") if isinstance(field, dict) else None
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or "type" not in field:
+            raise ValueError(
+                f"expected a `name` and a `type` of each Avro field, got {field!r:.100}"
+            )
+        if name.lower() in map(str.lower, found):
+            raise ValueError(
+                f"expected each Avro field once, whatever its letters: `{name}` is not"
+            )
+        found.append(name)
+    return tuple(found)
+
+
+def _record(text: str) -> str:
+    field_names(text)
+    return text
+
+
+def words_of(error: Exception) -> str:
+    """What Avro's own parser says of a schema, through Spark; else Spark's words."""
+    found = _REFUSED.search(str(error))
+    return found.group(1).strip()[:500] if found else str(error).splitlines()[0][:500]
+
+
+class AvroFile(Strict):
+    """A path relative to the pipeline's folder."""
+
+    file: str = Field(min_length=1)
+
+
+Avro = Annotated[
+    Annotated[str, AfterValidator(_record), Tag(WORD)] | Annotated[AvroFile, Tag(MAPPING)],
+    word_or_mapping("expected a schema as JSON text, or a mapping with the key file"),
+]
+
+
+def text_of(schema: str | AvroFile, folder: Path) -> str:
+    """The schema itself, read from its file if it has one."""
+    if isinstance(schema, str):
+        return schema
+    path = folder / schema.file
+    try:
+        with path.open("rb") as opened:
+            raw = opened.read(_FILE_BYTES_MAX + 1)
+        if len(raw) > _FILE_BYTES_MAX:
+            raise UsageError(f"Avro schema {path} is larger than {_FILE_BYTES_MAX} bytes")
+        return _record(raw.decode())
+    except OSError as error:
+        raise UsageError(
+            f"Avro schema {path} can't be read: {error.strerror}",
+            hint="paths of schemas begin at the pipeline's folder",
+        ) from error
+    except ValueError as error:  # no UTF-8, too
+        raise UsageError(f"Avro schema {path}: {error}") from error

@@ -1,0 +1,52 @@
+"""Avro in the tests of a pipeline file: people write mappings, and read JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from eos.run.columns import quoted_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from eos.config.cases import Case
+    from eos.plan.plan import Plan
+
+_OPTIONS = "'timeZone', 'UTC'"
+
+
+def encoded(
+    frame: DataFrame, plan: Plan, case: Case, rows: Sequence[Sequence[object]]
+) -> DataFrame:
+    """The records of `rows`, as Avro where the test gives a mapping for one."""
+    for name, read in (("key", plan.decode.key), ("value", plan.decode.value)):
+        meant = [
+            f"({partition}, {offset}L)"
+            for record, (_, _, _, partition, offset, *_) in zip(case.input, rows, strict=True)
+            if isinstance(getattr(record, name), dict)
+        ]
+        if read.kind == "avro" and meant:
+            made = _from_json(frame, name, read.schema)
+            chosen = f"IF((partition, offset) IN ({', '.join(meant)}), {made}, {name}) AS {name}"
+            frame = frame.selectExpr(*(chosen if n == name else n for n in frame.columns))
+    return frame
+
+
+def readable(job: DataFrame, plan: Plan) -> DataFrame:
+    """What the sinks make, with JSON in the place of Avro."""
+    options = f"map('ignoreNullFields', 'false', {_OPTIONS})"
+    as_json = {
+        name: f"to_json(from_avro({name}, {quoted_text(output.texts[0])}), {options}) AS {name}"
+        for name, output in plan.outputs.columns.items()
+        if output.kind == "avro"
+    }
+    return job.selectExpr(*(as_json.get(name, f"`{name}`") for name in job.columns))
+
+
+def _from_json(frame: DataFrame, name: str, schema: str) -> str:
+    literal = quoted_text(schema)  # `check` has shown that it is one
+    read = frame.selectExpr(f"from_avro(CAST(NULL AS BINARY), {literal}) AS record")
+    kind = quoted_text(read.schema.fields[0].dataType.simpleString())
+    parsed = f"from_json(CAST({name} AS STRING), {kind}, map('mode', 'FAILFAST', {_OPTIONS}))"
+    return f"to_avro({parsed}, {literal})"

@@ -1,0 +1,208 @@
+"""Avro in and out, beside a library that shares no code with Spark's."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import fastavro
+import pytest
+from pyspark.sql import SparkSession
+from support import letters, outside
+from support.letters import Record
+from support.local_spark import local_spark
+from support.project import Project
+
+from eos.config.load import load_pipeline, load_profile
+from eos.errors import TransformError
+from eos.plan.plan import Plan, plan
+from eos.read.decode import Refused
+from eos.run.cases import run_case
+from eos.run.columns import sink_columns
+from eos.run.refusal import avro_refusal
+from eos.transform.functions import load
+
+pytestmark = pytest.mark.spark
+
+ORDER: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "doc": "it's \\ {an} order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": ["null", "string"], "default": None},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {
+            "name": "price",
+            "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2},
+        },
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["NEW", "OLD"]}},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+    ],
+}
+WRITTEN: dict[str, Any] = {
+    "type": "record",
+    "name": "Written",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "gross", "type": ["null", "double"]},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["NEW", "OLD"]}},
+    ],
+}
+PIPELINE = """
+version: 1
+name: {name}
+source:
+  kafka: {{topic: {source}, max_records: {records}}}
+  value: {{avro: {{file: order.avsc}}}}
+  on_error: dead_letter
+transform: [{{sql: "SELECT int(id) AS id, price * 2 AS gross, kind, value, name FROM input"}}]
+sink:
+  kafka:
+    topic: {target}
+    key:
+      avro: >
+        {{"type": "record", "name": "Key",
+        "fields": [{{"name": "id", "type": ["null", "int"]}}]}}
+    value: {{avro: {{file: written.avsc}}}}
+    create: {{partitions: {partitions}}}
+  dead_letter: {{topic: {target}.dlq, create: {{partitions: 1}}}}
+trigger: {{available_now: true}}
+tests:
+  - name: a mapping is the record that it means
+    input:
+      - value: {{id: 7, at: "2026-11-21T10:00:00Z", price: 1.25, kind: NEW, tags: [x]}}
+      - value: no order
+    output:
+      - {{topic: {target}, key: {{id: 7}}, value: {{id: 7, gross: 2.5, kind: NEW}}}}
+      - {{topic: {target}.dlq, value: no order}}
+"""
+KAFKA = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+
+
+def declare(project: Project) -> None:
+    project.declare(1000, 1, PIPELINE)
+    folder = project.folder / "pipelines" / project.name
+    (folder / "order.avsc").write_text(json.dumps(ORDER))
+    (folder / "written.avsc").write_text(json.dumps(WRITTEN))
+
+
+def order(number: int) -> dict[str, Any]:
+    return {
+        "id": number,
+        "name": f"n{number}" if number % 2 else None,
+        "at": dt.datetime(2026, 11, 21, 10, tzinfo=dt.timezone.utc),
+        "price": Decimal(number) / 4,
+        "kind": ("NEW", "OLD")[number % 2],
+        "tags": ["a"] * (number % 3),
+    }
+
+
+def encoded(value: dict[str, Any], schema: dict[str, Any] = ORDER) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return out.getvalue()
+
+
+def decoded(value: bytes, schema: dict[str, Any]) -> Any:
+    return fastavro.schemaless_reader(io.BytesIO(value), fastavro.parse_schema(schema), None)
+
+
+def test_a_schema_that_avro_itself_refuses_is_told(spark, project):
+    declare(project)
+    folder = project.folder / "pipelines" / project.name
+    profile = load_profile(str(project.profile), project.folder)
+    frame = spark.createDataFrame([], KAFKA)
+    for file, place in (
+        ("order.avsc", "the Avro schema of the value: "),
+        ("written.avsc", "sink 1: value: "),
+    ):
+        declare(project)
+        odd = {**(ORDER if file == "order.avsc" else WRITTEN), "namespace": "it's"}
+        (folder / file).write_text(json.dumps(odd))
+        found = plan(load_pipeline(folder), profile, (), ())
+        with pytest.raises(TransformError) as caught:
+            sink_columns(found.decode.apply(frame).selectExpr("*", "1 AS gross"), found)
+        assert caught.value.message.startswith(place)
+        assert caught.value.message.endswith("Illegal character in: it's")
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with local_spark("avro", avro=True) as session:
+        yield session
+
+
+@pytest.fixture
+def planned(project: Project) -> Plan:
+    declare(project)
+    path = project.folder / "pipelines" / project.name / "pipeline.yaml"
+    return plan(load_pipeline(path), load_profile(str(project.profile), project.folder), (), ())
+
+
+def test_what_is_no_record_of_the_schema_is_told_from_one_of_nulls(spark, planned):
+    values = [encoded(order(1)), b"", b"\xff\xff", encoded(order(1))[:3], None, encoded(order(2))]
+    rows = [(b"k", value, "in", 0, at, None) for at, value in enumerate(values)]
+    frame = spark.createDataFrame(rows, KAFKA)
+    out = planned.decode.apply(frame)
+    found = [row.asDict() for row in out.collect()]
+    assert [row["offset"] for row in found] == [0, 4, 5]
+    assert [row["id"] for row in found] == [1, None, 2]
+    assert (found[0]["name"], found[0]["price"], found[0]["kind"]) == ("n1", Decimal("0.25"), "OLD")
+    assert planned.decode.found(out, 3, frame) == (
+        Refused("malformed", "dead_letter", 3, "in", 0, 1),
+    )
+    dead = planned.decode.dead_letters(frame).collect()
+    assert [bytes(row.value) for row in dead] == values[1:4]
+    assert dead[0]["__eos_error"] == "the value is no Avro record of its schema"
+
+
+def test_fields_are_cast_to_the_schemas_types_and_missing_ones_are_told(spark, planned):
+    rows = spark.sql("SELECT 7 AS ID, 1.5 AS gross, 'NEW' AS kind, X'01' AS value")
+    _, value = planned.outputs.columns
+    made = sink_columns(rows, planned).collect()[0]
+    assert decoded(bytes(made[value]), WRITTEN) == {"id": 7, "gross": 1.5, "kind": "NEW"}
+    for words in ("'NEW' AS kind, CAST(NULL AS BIGINT) AS id", "'ODD' AS kind, 7 AS id"):
+        odd = rows.selectExpr("gross", "value", *words.split(", "))
+        with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark has many
+            sink_columns(odd.repartition(1), planned).collect()
+        assert "does not fit the Avro schema" in avro_refusal(caught.value).message
+    assert avro_refusal(ValueError("else")) is None
+    with pytest.raises(TransformError, match="sink 1: value wants column `kind`"):
+        sink_columns(rows.drop("kind"), planned)
+    with pytest.raises(TransformError, match="the sinks' columns"):
+        sink_columns(rows.selectExpr("array(1) AS id", "gross", "kind", "value"), planned)
+
+
+def test_a_files_tests_write_avro_as_mappings(spark, project):
+    declare(project)
+    path = project.folder / "pipelines" / project.name / "pipeline.yaml"
+    pipeline = load_pipeline(path)
+    functions = load(pipeline.transform, pipeline.project_root, pipeline.folder)
+    profile = load_profile(str(project.profile), project.folder)
+    outcome = run_case(spark, plan(pipeline, profile, (), functions), pipeline.tests[0])
+    assert outcome.is_passed, outcome
+
+
+def test_avro_comes_and_goes_through_kafka(project: Project) -> None:
+    declare(project)
+    outside.create_topics(project.broker.bootstrap, 1, project.source)
+    values = [encoded(order(n)) for n in range(100)]
+    values[10] = b"no order"
+    values[20] = None
+    records = [Record(0, b"k", value, (), 1_795_255_200_000) for value in values]
+    letters.write(project.broker.bootstrap, project.source, records)
+    done = project.run_warm()
+    assert done.returncode == 0, done.stderr
+    assert "1 malformed to the dead letters" in done.stderr
+    rows = outside.read(project.broker.bootstrap, project.target)
+    expected = [
+        {"id": n, "gross": n / 2, "kind": order(n)["kind"]} for n in range(100) if n not in (10, 20)
+    ]
+    assert [decoded(row.value, WRITTEN) for row in rows if row.value] == expected
+    assert sum(row.value is None for row in rows) == 1
