@@ -120,6 +120,14 @@ def recover(context: typer.Context) -> None:
 
 
 @app.command(context_settings=_HANDED_ON, add_help_option=False)
+def plan(context: typer.Context) -> None:
+    """Print what will run, and what guarantees it; --check asks the cluster."""
+    from eos.cli.plan import plan_verb as verb
+
+    raise typer.Exit(verb(context.args))
+
+
+@app.command(context_settings=_HANDED_ON, add_help_option=False)
 def status(context: typer.Context) -> None:
     """Does a pipeline run, whose is it, how far it came, what it waits for."""
     from eos.cli.status import status as verb

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from support.secured import USER, Right, SecuredKafka, documented, secured_kafka
 
 from eos.config.security import Security
 from eos.deadline import Deadline
+from eos.doctor.topics import _rights, _transactional_id
 from eos.errors import EosError, KafkaRefusedError, UnsupportedBrokerError
 from eos.plan.security import told_who
 from eos.transaction.port import Profile, TopicPartition
@@ -202,6 +204,26 @@ def test_an_older_clusters_verification_may_be_read_with_one_more_right(job: Sec
         wire.close()
     assert f"User:{USER} lacks DESCRIBE_CONFIGS on Cluster." in caught.value.message
     assert f"User:{USER} --operation DescribeConfigs --cluster" in caught.value.hint
+
+
+def test_a_look_before_the_start_names_what_is_missing_as_a_refusal_would(
+    secured: SecuredKafka, job: SecuredJob
+) -> None:
+    here = names(job)
+    missing = {
+        Right("--topic", "orders.enriched", "Read"),
+        Right("--transactional-id", "eos.orders_enriched", "Write"),
+    }
+    secured.grant(right.of(here) for right in RIGHTS if right not in missing)
+    topics = {job.source: ("READ",), job.target: ("WRITE", "READ", "DESCRIBE_CONFIGS")}
+    with closing(job.wire()) as wire:
+        found = list(_rights(wire, topics, f"User:{USER}"))
+        found += _transactional_id(wire, job.plan(), f"User:{USER}")
+    assert len(found) == len(missing)
+    for right in missing:
+        named = right.of(here)
+        line = f"--allow-principal User:{USER} --operation {named.operation} {named.flag} "
+        assert any(f"{line}{named.name}" in each.remedy for each in found), found
 
 
 def test_a_topic_that_may_not_be_seen_has_no_leader(job: SecuredJob) -> None:

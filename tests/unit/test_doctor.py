@@ -13,7 +13,7 @@ from eos.cli.doctor import doctor
 from eos.config.load import load_profile
 from eos.deadline import Deadline
 from eos.doctor import cluster, machine
-from eos.transaction.wire.cluster import Shape
+from eos.transaction.wire.described import Shape
 
 
 @pytest.fixture

@@ -41,15 +41,6 @@ class TopicInfo(NamedTuple):
     error: int
 
 
-class Shape(NamedTuple):
-    """The brokers that are there; of each topic that is, the replicas and the replicas in sync of
-    the partition that has the fewest."""
-
-    brokers: tuple[int, ...]
-    replicas: Mapping[str, int]
-    in_sync: Mapping[str, int]
-
-
 class Kind(IntEnum):
     GROUP = 0
     TRANSACTION = 1
@@ -304,15 +295,6 @@ class Cluster:
             for topic in response.topics
             if pattern is None or (pattern.fullmatch(topic.name) and not topic.is_internal)
         }
-
-    def shape(self, names: Iterable[str], deadline: Deadline) -> Shape:
-        response = self.metadata(names, deadline)
-        there = [topic for topic in response.topics if topic.partitions]
-        return Shape(
-            tuple(sorted(broker.node_id for broker in response.brokers)),
-            {each.name: min(len(p.replica_nodes) for p in each.partitions) for each in there},
-            {each.name: min(len(p.isr_nodes) for p in each.partitions) for each in there},
-        )
 
     # -- coordinators ------------------------------------------------------------------------
 

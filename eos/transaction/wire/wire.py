@@ -20,17 +20,11 @@ from eos.transaction.port import (
     TransactionState,
 )
 from eos.transaction.settings import KafkaSettings
-from eos.transaction.wire import admin, features, records, requests, transactions
+from eos.transaction.wire import admin, described, features, records, requests, transactions
 from eos.transaction.wire.admin import At
-from eos.transaction.wire.cluster import (
-    Cluster,
-    Kind,
-    NoCoordinatorError,
-    Shape,
-    TopicInfo,
-    not_sent,
-)
+from eos.transaction.wire.cluster import Cluster, Kind, NoCoordinatorError, TopicInfo, not_sent
 from eos.transaction.wire.connection import Connections
+from eos.transaction.wire.described import Shape
 from eos.transaction.wire.fetch import Fetched, fetch
 from eos.transaction.wire.pending import Pending
 from eos.transaction.wire.records import StoredRecord
@@ -283,7 +277,11 @@ class Wire:
         return self._cluster.topics(names, deadline)
 
     def shape(self, names: Iterable[str], deadline: Deadline) -> Shape:
-        return self._cluster.shape(names, deadline)
+        return described.shape(self._cluster, names, deadline)
+
+    def operations(self, topics: Iterable[str], deadline: Deadline) -> Mapping[str, frozenset[str]]:
+        """What this user may do with each of these topics, as far as he may see them."""
+        return described.operations(self._cluster, topics, deadline)
 
     def list_offsets(
         self, partitions: Iterable[TopicPartition], at: At, *, committed: bool, deadline: Deadline

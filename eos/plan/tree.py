@@ -1,0 +1,221 @@
+"""A plan as a tree of stages: the same objects that a run executes, described from their values.
+
+Pure: asks neither Kafka nor Spark. Whoever adds a stage to `Plan` adds it here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from eos.config.source import StartAt
+from eos.encode.sinks import SinkSpec
+from eos.plan.plan import BROKERS_CHOICE, NewTopic, Plan
+from eos.read.decode import Format
+from eos.transform.functions import Function
+
+if TYPE_CHECKING:
+    from eos.transform.functions import Transform
+
+_TEXT_MAX = 100
+READERS = "read it with isolation.level=read_committed; Kafka's default is the other one"
+EXACTLY_ONCE = "exactly once"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """`guarantee` and `mechanism` are there where something is written."""
+
+    name: str
+    does: str
+    facts: Sequence[str] = ()
+    guarantee: str = ""
+    mechanism: str = ""
+    in_transaction: bool = field(default=False, kw_only=True)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "stage": self.name,
+            "does": self.does,
+            "facts": list(self.facts),
+            "guarantee": self.guarantee or None,
+            "mechanism": self.mechanism or None,
+            "in_transaction": self.in_transaction,
+        }
+
+
+def stages(planned: Plan) -> list[Stage]:
+    """In the order of the data; then what every transaction carries beside it."""
+    found = [_source(planned)]
+    decode = planned.decode
+    if decode.rules:
+        told = [f"{rule.name}: {rule.condition}; else {rule.on_error}" for rule in decode.rules]
+        found.append(Stage("expect", f"{len(told)} rules of a record", told))
+    if planned.dedup is not None:
+        by = [f"by {', '.join(planned.dedup.reading)}"]
+        found.append(Stage("dedup", "what an upstream producer sent twice is dropped", by))
+    found += [_step(number, each) for number, each in enumerate(planned.transforms, 1)]
+    found += [_sink(number, each, planned) for number, each in enumerate(planned.sinks, 1)]
+    if planned.dead_letters is not None:
+        found.append(_dead_letters(planned, planned.dead_letters.topic))
+    return [*found, *_around(planned)]
+
+
+def _source(planned: Plan) -> Stage:
+    source = planned.source
+    topics = ", ".join(planned.source_topics) or f"all that match {source.pattern}"
+    facts = [
+        f"begins at {_start(source.start)} if the ledger is empty",
+        f"at most {source.max_records:,} records a micro-batch",
+    ]
+    for name, each in (("key", planned.decode.key), ("value", planned.decode.value)):
+        if each.kind != "binary":
+            facts.append(f"{name} as {_read(each)}")
+    if any("as" in fact.split()[:2] for fact in facts):
+        facts.append(f"what can't be read so: {planned.decode.on_error}")
+    every = planned.trigger_every_ms
+    facts.append("runs until drained" if every is None else f"a micro-batch every {every:,} ms")
+    return Stage("source", f"kafka: {topics}", facts)
+
+
+def _start(start: object) -> str:
+    if not isinstance(start, StartAt):
+        return f"the offsets of {start}" if start == "group" else str(start)
+    if start.group is not None:
+        return f"the offsets of group {start.group}"
+    return "named offsets" if start.offsets is not None else f"time {start.timestamp_ms} ms"
+
+
+def _read(each: Format) -> str:
+    columns = f": {_short(', '.join(each.columns))}" if each.columns else ""
+    return f"{each.kind}{columns}{f' (column {each.column})' if each.column else ''}"
+
+
+def _step(number: int, step: Transform) -> Stage:
+    named = [f"known to later queries as {step.name}"] if step.name else []
+    if isinstance(step, Function):
+        given = ", ".join(f"{key}={json.dumps(value)}" for key, value in step.arguments.items())
+        return Stage(f"step {number}", f"python: {step.python}({_short(given)})", named)
+    told = [line for line in step.text.splitlines() if not line.lstrip().startswith("--")]
+    return Stage(f"step {number}", f"sql: {_short(' '.join(' '.join(told).split()))}", named)
+
+
+def _sink(number: int, sink: SinkSpec, planned: Plan) -> Stage:
+    topic = sink.topic or f"by column {sink.topic_column}: {', '.join(sink.topics) or 'any target'}"
+    facts = []
+    if sink.where_column:
+        facts.append(f"where {_output(planned, sink.where_column)}")
+    facts.append(f"key {_output(planned, sink.key_column)}")
+    facts.append(f"value {_output(planned, sink.value_column)}")
+    by = f"column {sink.partition_column}, else " if sink.partition_column else ""
+    facts.append(f"partition by {by}{sink.partitioner.name.lower()}, {sink.codec.name.lower()}")
+    facts += [_created(name, planned.created_topics) for name in (sink.topic, *sink.topics) if name]
+    return _written(f"sink {number}", f"kafka: {topic}", [each for each in facts if each])
+
+
+def _dead_letters(planned: Plan, topic: str) -> Stage:
+    refusing = [each.name for each in planned.decode.causes if each.on_error == "dead_letter"]
+    facts = [f"refused by: {', '.join(refusing)}", _created(topic, planned.created_topics)]
+    return _written("dead letters", f"kafka: {topic}", [each for each in facts if each])
+
+
+def _written(name: str, does: str, facts: Sequence[str]) -> Stage:
+    mechanism = "its record batches are in the micro-batch's one transaction; a redone micro-batch"
+    mechanism += " is another attempt, and at most one commits"
+    told = [*facts, READERS]
+    return Stage(name, does, told, EXACTLY_ONCE, mechanism, in_transaction=True)
+
+
+def _around(planned: Plan) -> Iterator[Stage]:
+    names = planned.names
+    facts = [
+        f"transactional id {names.transactional_id}, timeout {planned.transaction_timeout_ms:,} ms",
+        f"deployment {planned.deployment!r}; checkpoints in {names.checkpoints}",
+    ]
+    yield Stage(
+        "ledger",
+        f"kafka: {names.ledger}",
+        facts,
+        "how far the pipeline is, and what is committed",
+        "one record in each transaction, with the end of every source partition",
+        in_transaction=True,
+    )
+    yield Stage(
+        "group",
+        f"offsets of {names.group}",
+        (),
+        "the true lag, for lag tools",
+        "the same ends, committed in the transaction; never read back to go on",
+        in_transaction=True,
+    )
+
+
+def _output(planned: Plan, column: str) -> str:
+    """What the file says of it, behind the name that a run gives it."""
+    made = planned.outputs.columns.get(column)
+    if made is None:
+        return f"`{column}` as it comes" if column in {"key", "value"} else f"`{column}`"
+    if made.kind in {"json", "avro"}:
+        of = _short(", ".join(made.texts)) if made.kind == "json" and made.texts else "its columns"
+        return f"{made.kind} of {of}"
+    return _short(", ".join(made.texts))
+
+
+def _created(topic: str, created: Mapping[str, NewTopic]) -> str:
+    new = created.get(topic)
+    if new is None:
+        return ""
+    replicas = "" if new.replication == BROKERS_CHOICE else f", {new.replication} replicas"
+    return f"created if absent: {new.partitions} partitions{replicas}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _TEXT_MAX else f"{text[: _TEXT_MAX - 3]}..."
+
+
+def lines(name: str, found: Sequence[Stage]) -> Iterator[str]:
+    """In ASCII: a pipe and a CI log read the same."""
+    yield name
+    for number, stage in enumerate(found):
+        is_last = number == len(found) - 1
+        yield f"{'`-' if is_last else '|-'} {stage.name:<13}{stage.does}"
+        below = "  " if is_last else "| "
+        told = [*stage.facts]
+        if stage.guarantee:
+            told += [f"guarantee: {stage.guarantee}", f"by: {stage.mechanism}"]
+        yield from (f"{below} {'':<13}- {fact}" for fact in told)
+
+
+def mermaid(found: Sequence[Stage]) -> Iterator[str]:
+    """A flowchart; what is in the transaction stands in one box."""
+    yield "flowchart TD"
+    flow = [stage for stage in found if not stage.in_transaction]
+    inside = [stage for stage in found if stage.in_transaction]
+    for stage in flow:
+        yield f"  {_id(stage)}[{_label(stage)}]"
+    yield '  subgraph transaction["one Kafka transaction"]'
+    for stage in inside:
+        yield f"    {_id(stage)}[({_label(stage)})]"
+    yield "  end"
+    for before, after in pairwise(flow):
+        yield f"  {_id(before)} --> {_id(after)}"
+    refusing = next((stage for stage in flow if stage.name == "expect"), flow[0])
+    for stage in inside:
+        come_from = refusing if stage.name == "dead letters" else flow[-1]
+        arrow = "-->" if stage.guarantee == EXACTLY_ONCE else "-.->"
+        yield f"  {_id(come_from)} {arrow} {_id(stage)}"
+
+
+def _id(stage: Stage) -> str:
+    return stage.name.replace(" ", "_")
+
+
+def _label(stage: Stage) -> str:
+    """Mermaid's own signs as entities, so that no query can end a label."""
+    text = f"{stage.name}: {stage.does}"
+    for sign, entity in (("#", "#35;"), ('"', "#quot;"), ("<", "#lt;"), (">", "#gt;")):
+        text = text.replace(sign, entity)
+    return f'"{text}"'

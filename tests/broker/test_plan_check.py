@@ -1,0 +1,62 @@
+"""`eos plan --check` beside a real broker: what would stop a run is found, with a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+from support import outside
+from support.recovered import Pipeline
+
+from eos.cli.plan import _cluster
+from eos.doctor.check import Check
+
+
+def found(pipeline: Pipeline, *levels: str) -> Iterator[Check]:
+    return (each for each in _cluster(pipeline.planned()) if each.level in (levels or ("finding",)))
+
+
+def test_what_fits_has_no_findings_and_the_rest_names_the_way_out(pipeline: Pipeline) -> None:
+    assert not list(found(pipeline))
+    says = [each.says for each in found(pipeline, "ok")]
+    assert f"{pipeline.source}: 2 partitions, 1 replicas" in says
+    target = f"{pipeline.name}.out"
+    assert f"{target}: the first start makes it, 1 partitions" in says
+    assert any(words.startswith("begins; `eos recover") for words in says)
+    assert f"all that are needed on {pipeline.source}" in says
+
+    file = Path(pipeline.words[0]) / "pipeline.yaml"
+    text = file.read_text()
+    file.write_text(
+        text.replace("create: {partitions: 1}", "create: {partitions: 1, replication: 3}")
+    )
+    (short,) = found(pipeline)
+    assert short.says == f"{target} is to have 3 replicas on 1 brokers"
+    file.write_text(text.replace(", create: {partitions: 1}", ""))
+    absent, stop = found(pipeline)
+    assert (absent.what, absent.says) == ("target", f"{target} does not exist")
+    assert "create: {partitions: N}" in absent.remedy
+    assert stop.what == "start"
+
+    outside.create_topics(pipeline.bootstrap, 1, target)
+    pipeline.wait_for(target, 1)
+    entry = ConfigEntry("min.insync.replicas", "2", incremental_operation=AlterConfigOpType.SET)
+    topic = ConfigResource(ConfigResource.Type.TOPIC, target, incremental_configs=[entry])
+    for future in pipeline.admin.incremental_alter_configs([topic]).values():
+        future.result(60)
+    (starved,) = found(pipeline)
+    assert starved.says.endswith(
+        "1 replicas, 1 in sync, min.insync.replicas=2: nothing can be written"
+    )
+    assert "min.insync.replicas=1" in starved.remedy
+
+
+def test_what_would_stop_the_next_start_is_a_finding(pipeline: Pipeline) -> None:
+    pipeline.ran(3)
+    assert not list(found(pipeline))
+    pipeline.move_group({0: 5})
+    (ahead,) = found(pipeline)
+    assert ahead.what == "start"
+    assert "the group's offsets differ from the ledger" in ahead.says
+    assert f"eos recover {pipeline.name} --from-group" in ahead.remedy
