@@ -82,6 +82,19 @@ def _every_second() -> Trigger:
     return Trigger.model_validate({"every": "1 second"})
 
 
+def _not_complete(value: object) -> object:
+    if value == "complete":
+        raise ValueError(
+            "expected `append` or `update`: `complete` would write the whole result again with "
+            "each micro-batch, and a reader could not tell what of it is new"
+        )
+    return value
+
+
+# Of a pipeline that keeps state: each group once, when it is complete, or whenever it changes.
+OutputMode = Annotated[Literal["append", "update"], BeforeValidator(_not_complete)]
+
+
 def _ten_minutes() -> int:
     return 600_000
 
@@ -101,6 +114,7 @@ class PipelineFile(Strict):
     transform: Steps = ()
     sink: Sink
     trigger: Trigger = Field(default_factory=_every_second)
+    output_mode: OutputMode = "append"
     transaction: Transaction = Field(default_factory=Transaction)
     tests: tuple[Case, ...] = ()
 

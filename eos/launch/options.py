@@ -18,12 +18,15 @@ Runs the pipeline. Data goes to stdout, everything else to stderr.
                        starts an embedded Kafka broker)
   --json               a pipeline with a demo prints its result as one JSON object
   --take-over          run it although another copy may: that one is fenced, and ends
+  --accept-state-loss  go on where the ledger ends although what was counted so far is lost
   --demo-crash         kill the driver in the middle of a transaction, then start it again
   -h, --help           this text
 
 Exit codes: 0 fine, 1 findings, 2 usage, 3 fenced (do not restart), 4 stopped on a broken promise
 (a person must act), 5 transient (restart).
 """
+
+_FLAGS = frozenset({"--json", "--demo-crash", "--take-over", "--accept-state-loss"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class Options:
     as_json: bool
     demo_crash: bool
     take_over: bool
+    accept_state_loss: bool
     spark: tuple[str, ...]
 
 
@@ -43,7 +47,7 @@ def parse(words: Sequence[str]) -> Options:
     profile, spark, flags = None, [], set()
     rest = iter(words[1:])
     for word in rest:
-        if word in {"--json", "--demo-crash", "--take-over"}:
+        if word in _FLAGS:
             flags.add(word)
         elif word == "--profile" or word.startswith("--profile="):
             profile = word.partition("=")[2] or next(rest, "")
@@ -57,6 +61,7 @@ def parse(words: Sequence[str]) -> Options:
         as_json="--json" in flags,
         demo_crash="--demo-crash" in flags,
         take_over="--take-over" in flags,
+        accept_state_loss="--accept-state-loss" in flags,
         spark=(*spark,),
     )
 

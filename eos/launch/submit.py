@@ -116,6 +116,8 @@ def _application(
         job += ["--bootstrap-from", str(local.address)]
     if options.take_over:
         job.append("--take-over")
+    if options.accept_state_loss:
+        job.append("--accept-state-loss")
     found = spark.find_spark()
     logs = profile.local_root / "logs" / options.pipeline.parent.name
     logs.mkdir(parents=True, exist_ok=True)

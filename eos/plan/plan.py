@@ -64,6 +64,8 @@ class Plan:
     decode: Decode = field(default_factory=Decode)
     outputs: Outputs = field(default_factory=lambda: Outputs({}, (), is_filtered=False))
     dead_letters: DeadLetters | None = None
+    output_mode: str = "append"
+    is_stateful: bool = False  # known once the stream was checked
     parallelism: int = 1
     message_bytes_max: Mapping[str, int] = field(default_factory=dict)
     security: Security | None = None
@@ -138,6 +140,7 @@ def plan(
         deployment=profile.deployment_name,
         decode=decode(pipeline.source, pipeline.expect, pipeline.folder),
         dead_letters=dead_letters,
+        output_mode=pipeline.output_mode,
         security=profile.kafka.security,
         dedup=dedup(pipeline.dedup),
     )

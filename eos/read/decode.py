@@ -10,6 +10,7 @@ filter below the parser, where it would parse again.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,6 +30,11 @@ _IS_READ = "__eos_is_read"  # in a parsed struct, of Avro: true where it could b
 _WRONG = "__eos_wrong"  # why a record can't be read; null: it can
 _CAUSE = "__eos_cause"  # the number of what refuses a record, 0 for malformed; null: it is taken
 _METRIC = "eos.refused"
+_RAISE = (
+    f"CASE WHEN {_CAUSE} IS NULL THEN true ELSE CAST(raise_error(concat("
+    f"'[eos-refused ', topic, ' ', partition, ' ', offset, ' ', {_CAUSE}, ']')) AS BOOLEAN) END"
+)
+_RAISED = re.compile(r"\[eos-refused (\S+) (\d+) (\d+) (\d+)\]")
 # Of a refused record, beside Kafka's own columns: by what, and in words.
 RULE, ERROR = "__eos_rule", "__eos_error"
 
@@ -80,6 +86,7 @@ class Decode:
     value: Format = Format()
     on_error: Answer = "fail"
     rules: tuple[Rule, ...] = ()
+    is_strict: bool = False  # the plan itself fails: Spark's counts come too late for it
 
     @property
     def is_plain(self) -> bool:
@@ -98,8 +105,10 @@ class Decode:
         from pyspark.sql import functions as f
 
         judged = self._judged(frame)
-        seen = judged.observe(_METRIC, *map(f.expr, self._counted()))
         kept = [_quoted(name) for name in judged.columns if name not in (_WRONG, _CAUSE)]
+        if self.is_strict:
+            return judged.where(_RAISE).selectExpr(*kept)
+        seen = judged.observe(_METRIC, *map(f.expr, self._counted()))
         return seen.where(f"{_CAUSE} IS NULL").selectExpr(*kept)
 
     def dead_letters(self, frame: DataFrame) -> DataFrame:
@@ -198,6 +207,15 @@ class Decode:
             for cause, records, first in zip(self.causes, counted[::2], counted[1::2], strict=True)
             if records
         )
+
+    def raised(self, text: str) -> Refused | None:
+        """What a strict plan failed of, found in Spark's words."""
+        found = _RAISED.search(text)
+        if not found:
+            return None
+        topic, partition, offset, number = found.groups()
+        cause = self.causes[int(number)]
+        return Refused(cause.name, cause.on_error, 1, topic, int(partition), int(offset))
 
     def require_none(self, refused: Sequence[Refused], pipeline: str) -> None:
         """With `on_error: fail`, stops before anything of the micro-batch is committed."""

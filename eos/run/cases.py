@@ -16,7 +16,7 @@ from eos.run import cases_avro, dead_letters
 from eos.run.columns import sink_columns
 from eos.run.dedup import judged_anew
 from eos.run.rules import require_lasting
-from eos.transform.check import check_stateless
+from eos.transform.check import check_stream
 from eos.transform.functions import apply
 from eos.transform.unstable import unstable
 
@@ -66,9 +66,9 @@ def check(spark: SparkSession, plan: Plan) -> tuple[str, ...]:
     """What a start would refuse of the steps, but for Kafka; returns what a redo would change."""
     stream = spark.readStream.format("rate").load().selectExpr(*_STREAM)
     rows = apply(plan.decode.apply(stream), plan.transforms)
-    check_stateless(rows)
+    check_stream(rows, plan.output_mode)
     out = sink_columns(rows, plan)
-    check_stateless(out)
+    check_stream(out, plan.output_mode)
     require_lasting(plan, stream)
     return unstable(out)
 

@@ -27,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             options.bootstrap,
             options.bootstrap_from,
             take_over=options.take_over,
+            accepts_state_loss=options.accept_state_loss,
         )
     except EosError as error:
         return report(error)
@@ -64,4 +65,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
         "--bootstrap-from", type=Path, help="file with the addresses, which may come later"
     )
     parser.add_argument("--take-over", action="store_true", help="fence whoever runs it")
+    parser.add_argument(
+        "--accept-state-loss", action="store_true", help="go on with nothing counted"
+    )
     return parser.parse_args(argv)

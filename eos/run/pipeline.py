@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from eos.observe.bus import Bus
 from eos.observe.console import Console
 from eos.plan.plan import Plan, plan
 from eos.plan.security import source_options, told_who
-from eos.read.files import files_for
+from eos.read.files import Files, files_for
 from eos.read.kafka_source import KafkaSource
 from eos.read.offset_log import Checkpoint
 from eos.run.audit import Audit, audit_of, close
@@ -32,7 +33,7 @@ from eos.run.dedup import Deduplicating, deduplicating
 from eos.run.folders import choose_checkpoint, remove_old
 from eos.run.idle import IdleWatch, interval_ms
 from eos.run.ownership import RunLock
-from eos.run.query import PipelineQuery, check, data_loss
+from eos.run.query import PipelineQuery, check, data_loss, projected
 from eos.run.refusal import source_refusal
 from eos.run.session import open_session
 from eos.run.source import LiveSource
@@ -43,6 +44,7 @@ from eos.run.start import (
     where_to_go_on,
     with_targets,
 )
+from eos.run.state import forgotten, require_state, state_refusal
 from eos.run.stopping import Stopping
 from eos.run.take import still_ours, take
 from eos.transaction.ledger_record import Ends, Record
@@ -63,6 +65,7 @@ def run(
     bootstrap_from: Path | None = None,
     *,
     take_over: bool = False,
+    accepts_state_loss: bool = False,
 ) -> None:
     """Returns when the source is drained (`available_now`) or the run was asked to stop.
 
@@ -93,7 +96,8 @@ def run(
         bus.subscribe(Console())
         with closing(Wire(planned.kafka)) as wire:
             audit = audit_of(profile, planned, wire, bus)
-            _Run(spark, wire, planned, bus, crash, stopping, lock, audit).through(take_over)
+            made = _Run(spark, wire, planned, bus, crash, stopping, lock, audit, accepts_state_loss)
+            made.through(take_over)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,7 @@ class _Run:
     stopping: Stopping
     lock: RunLock
     audit: Audit
+    accepts_state_loss: bool
 
     def through(self, take_over: bool) -> None:
         deadline = Deadline.after_ms(START_TIMEOUT_MS)
@@ -115,7 +120,7 @@ class _Run:
         parallelism = self.spark.sparkContext.defaultParallelism
         planned = with_targets(self.planned, self.wire, parallelism, deadline)
         # Before the look: who can't run must not take the pipeline from somebody who can.
-        check(planned, self._stream(planned, {}), self.bus)
+        planned = check(planned, self._stream(planned, {}), self.bus)
         require_store(planned, files_for(planned.names.checkpoints, self.spark), deadline)
         dedup = deduplicating(planned, self.crash)
         source = LiveSource(planned, self.wire)
@@ -136,14 +141,13 @@ class _Run:
         """From the fence to the clean end."""
         files = files_for(planned.names.checkpoints, self.spark)
         with still_ours(batches.coordinator, batches.ledger):
-            identity = batches.coordinator.identity
-            location = choose_checkpoint(planned, files, batches.position, last, identity)
+            location, told = self._checkpoint(planned, files, batches, last)
             checkpoint = Checkpoint(files, location)
             require_new_whole(planned, source, batches.position, checkpoint, deadline)
             if dedup is not None:
                 dedup.require(batches.position)
         # Before Spark writes there: who finds another record than a clean end takes another folder.
-        batches.note("start", replace(batches.position, checkpoint=checkpoint.name))
+        batches.note("start", replace(batches.position, checkpoint=checkpoint.name), told)
         remove_old(files, location, self.bus)
         self.audit.start()
         query = PipelineQuery(
@@ -159,10 +163,27 @@ class _Run:
         )
         starts = starting_offsets(planned, self.wire, batches.position, deadline)
         stream = self._stream(planned, starts)
+        if planned.is_stateful:
+            stream = projected(planned, stream)
         if not self.stopping.is_asked:
             self._wait(stream, query, batches, location)
         # A stop interrupts Spark, maybe in a request that the store carries out all the same.
         note_clean_end(batches, self.bus, is_at_rest=not self.stopping.is_asked)
+
+    def _checkpoint(
+        self, planned: Plan, files: Files, batches: MicroBatches, last: Record | None
+    ) -> tuple[str, Mapping[str, Any] | None]:
+        """Where it lies, and what the ledger is to be told of it."""
+        identity, before = batches.coordinator.identity, batches.position
+        location = choose_checkpoint(planned, files, before, last, identity)
+        accepts = self.accepts_state_loss
+        if not require_state(planned, files, location, before, accepts_loss=accepts):
+            return location, None
+        batches.position = forgotten(before)
+        lost = {"query_id": before.query_id, "batch_id": before.batch_id, "checkpoint": location}
+        location = choose_checkpoint(planned, files, batches.position, last, identity)
+        self.bus.emit(events.Warned("the state is lost, as was accepted: nothing is counted yet"))
+        return location, {"accepted": "state loss", **lost}
 
     def _stream(self, planned: Plan, starts: Ends) -> DataFrame:
         return KafkaSource(
@@ -194,7 +215,8 @@ class _Run:
             else {"processingTime": f"{every_ms} milliseconds"}
         )
         name = self.planned.names.pipeline
-        writer = stream.writeStream.queryName(name).foreachBatch(query)
+        named = stream.writeStream.queryName(name).outputMode(self.planned.output_mode)
+        writer = named.foreachBatch(query)
         with ExitStack() as stack:
             try:
                 running = writer.option("checkpointLocation", location).trigger(**trigger).start()
@@ -247,7 +269,7 @@ class _Run:
         lines = [line for line in str(ended).splitlines() if line.strip()]
         words = lines[0][:500] if lines else type(ended).__name__
         name = self.planned.names.pipeline
-        known = data_loss(ended) or source_refusal(ended)
+        known = data_loss(ended) or source_refusal(ended) or state_refusal(name, ended)
         return known or UnavailableError(
             f"{name}: the query ended: {words}",
             hint="Spark's log says more; nothing is lost: start it again",

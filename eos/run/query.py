@@ -15,6 +15,7 @@ from eos.errors import (
     AttemptFailedError,
     EosError,
     PromiseBrokenError,
+    TransformError,
     UnavailableError,
     about,
     crossed,
@@ -34,6 +35,7 @@ from eos.run.refusal import avro_refusal, source_refusal
 from eos.run.rules import require_lasting
 from eos.run.session import ARROW_BYTES_MAX
 from eos.run.source import LiveSource
+from eos.run.state import advance, with_state
 from eos.run.tasks import EncodeAndWriteTask, EncodeTask, WriteStage, WriteTask
 from eos.run.topics import existing_topics
 from eos.run.watch import collected
@@ -44,7 +46,7 @@ from eos.transaction.port import Identity
 from eos.transaction.ranges import Step
 from eos.transaction.receipt import Receipt
 from eos.transaction.wire import TopicInfo, Wire
-from eos.transform.check import check_stateless
+from eos.transform.check import check_stream
 from eos.transform.functions import apply
 from eos.transform.unstable import unstable
 
@@ -67,14 +69,17 @@ _SETUP = {
 _WRITER_SHARE = 0.8
 
 
-def check(plan: Plan, stream: DataFrame, bus: Bus) -> None:
+def check(plan: Plan, stream: DataFrame, bus: Bus) -> Plan:
     """Refuses, before anything is taken or run, what Spark or this release would refuse as a
-    stream. Sends nothing to Kafka."""
+    stream. Sends nothing to Kafka. Returns the plan with what was found out: does it keep state."""
     rows = transformed(plan, stream)
-    check_stateless(rows)
+    state = check_stream(rows, plan.output_mode)
     out = sink_columns(rows, plan)
-    if plan.outputs.columns:
-        check_stateless(out)  # the sinks' own expressions
+    if plan.outputs.columns and check_stream(out, plan.output_mode).operators != state.operators:
+        raise TransformError(
+            "a sink's expressions group rows, or leave duplicates out",
+            hint="a sink's expressions make something of one row at a time; a step may group",
+        )
     require_lasting(plan, stream)
     found = unstable(out)
     if found:
@@ -84,10 +89,16 @@ def check(plan: Plan, stream: DataFrame, bus: Bus) -> None:
                 "other values"
             )
         )
+    return with_state(plan, state, bus)
 
 
 def transformed(plan: Plan, frame: DataFrame) -> DataFrame:
     return apply(plan.decode.apply(frame), plan.transforms)
+
+
+def projected(plan: Plan, frame: DataFrame) -> DataFrame:
+    """From the source's rows to the columns that the sinks read."""
+    return sink_columns(transformed(plan, frame), plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +148,12 @@ class PipelineQuery:
         try:
             ranges = self._ranges(batch_id)
             self._require_planned(batch_id, ranges)
-            step = Step(self._query_id, batch_id, ranges.starts, ranges.ends)
+            is_stateful = self._plan.is_stateful
+            step = Step(self._query_id, batch_id, ranges.starts, ranges.ends, is_stateful)
             self._refused = ()
             self._audit.require()
-            self._micro_batches.run(step, self._execution(frame, batch_id, ranges))
+            execution = self._execution(frame, batch_id, ranges)
+            self._micro_batches.run(step, execution, lambda: self._skipped(frame))
             self._audit.committed()
             self._tell_refused(batch_id)
             if self._dedup is not None:
@@ -188,10 +201,12 @@ class PipelineQuery:
                 above = _above(frame, floors)
                 position = self._micro_batches.position
                 rows = self._dedup.begun(above, position) if self._dedup else above
-                out = sink_columns(transformed(self._plan, rows), self._plan)
+                out = rows if self._plan.is_stateful else projected(self._plan, rows)
                 targets = self._targets(self._plan.row_topics)
                 job = self._job(out, self._plan.sinks, targets, part)
                 receipts = receipt.check(self._collected(job, part), targets)
+                if self._plan.is_stateful:  # what it can't take, the plan itself refuses
+                    return receipts
                 count = sum(receipt.records for receipt in receipts)
                 self._refused = self._plan.decode.found(job, count, rows)
                 self._plan.decode.require_none(self._refused, self._plan.names.pipeline)
@@ -202,6 +217,7 @@ class PipelineQuery:
             except EosError:
                 raise
             except Exception as error:
+                self._require_none_raised(error)
                 told = _task_error(error)
                 if told.fields.get("case") == "source_lost_records":
                     # The same with numbers. Where a partition is new, Spark begins at 0.
@@ -210,6 +226,20 @@ class PipelineQuery:
                 raise told from error
 
         return execute
+
+    def _require_none_raised(self, error: Exception) -> None:
+        refused = self._plan.decode.raised(str(error))
+        if refused is not None:
+            self._plan.decode.require_none((refused,), self._plan.names.pipeline)
+
+    def _skipped(self, frame: DataFrame) -> None:
+        """The micro-batch is committed, but Spark has not noted it yet."""
+        if not self._plan.is_stateful:
+            return
+        try:
+            advance(frame)
+        except Exception as error:
+            raise _task_error(error) from error
 
     def _dead_letters(self, rows: DataFrame, part: _Part) -> Sequence[Receipt]:
         """Written by a second job of the same attempt, where the first one counted some: the rows
@@ -273,7 +303,9 @@ class PipelineQuery:
         )
         if part.ranges.records_max <= ONE_TASK_RECORDS_MAX:
             both = EncodeAndWriteTask(encode, write)
-            return out.coalesce(1).mapInArrow(both, receipt.SCHEMA)
+            # The tasks that keep state are as many as its partitions.
+            one = out.repartition(1) if self._plan.is_stateful else out.coalesce(1)
+            return one.mapInArrow(both, receipt.SCHEMA)
         # repartitionById, since a hash would put two writers into one task and leave another
         # idle. The manifests go to one id more: their task sums up what was planned.
         encoded = out.mapInArrow(EncodeTask(encode, crash), SPARK_SCHEMA)

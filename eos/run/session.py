@@ -15,6 +15,10 @@ ARROW_BYTES_MAX = 4 * 1024 * 1024
 _SESSION = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BYTES_MAX),
+    # State outside of the JVM's heap, and what transformWithState asks for. A checkpoint keeps the
+    # provider that it was begun with.
+    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming"
+    ".state.RocksDBStateStoreProvider",
 }
 _REQUIRED = {
     # Rule R1: a second copy of a writing task would send under the identity of the first.

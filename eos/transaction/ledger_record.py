@@ -73,6 +73,7 @@ class Attempt:
             "receipts": [receipt.as_json() for receipt in self.receipts],
         }
         return told | ({"refused": self.refused} if self.refused else {})
+
     dedup: Mapping[str, Any] = field(default_factory=dict)
 
 

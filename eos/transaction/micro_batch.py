@@ -95,8 +95,9 @@ class MicroBatches:
         """Nothing is in the ledger yet."""
         return self.claim.last == NO_IDENTITY
 
-    def run(self, step: Step, execute: Execute) -> None:
-        """Returns once the micro-batch is committed, by this call or by one before it."""
+    def run(self, step: Step, execute: Execute, skipped: Callable[[], None] = lambda: None) -> None:
+        """Returns once the micro-batch is committed, by this call or by one before it: then
+        `skipped` does what is left to do."""
         if self._has_returned:  # Spark calls again only after its commit log
             self.points.reached("commit_log:after")
         with self.lock:
@@ -105,6 +106,7 @@ class MicroBatches:
             decision = self._decide(step)
             if decision.is_done:
                 self.bus.emit(events.MicroBatchSkipped(batch_id=step.batch_id))
+                skipped()
             else:
                 self._redone(step.batch_id, lambda n: self._attempt(n, step, decision, execute))
         if not decision.is_done:

@@ -12,6 +12,10 @@ to lose and to repeat nothing stops. For each partition:
     L > E        beyond: stop
 
 Partitions of one micro-batch may mix. The checks that stop come first.
+
+A stateful micro-batch has counted all of its rows or none, so it can't be run from L on. It is done
+if the ledger ends with it, by query and number, and not by its ends alone: one without any new
+record may still emit, when a watermark says that a group is complete.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ class Step:
     batch_id: int
     starts: Ends
     ends: Ends
+    is_stateful: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,9 @@ def decide(pipeline: str, position: Position, step: Step, earliest: Ends) -> Dec
     # Where Spark names no start it reads a new partition from 0, or refuses it (failOnDataLoss).
     planned = {tp: step.starts.get(tp, 0) for tp in step.ends}
     starts = {tp: max(start, known.get(tp, start)) for tp, start in planned.items()}
+    if step.is_stateful:
+        _require_whole(pipeline, position, step, starts)
+        return Decision(is_done=False, starts=starts, floors={})
     is_done = all(known.get(tp, -1) == end for tp, end in step.ends.items())
     floors = {tp: start for tp, start in starts.items() if start > planned[tp]}
     return Decision(is_done, starts, floors)
@@ -124,6 +132,25 @@ def _require_adjacent(
             case="beyond",
             **_values(pipeline, tp, known, end),
         )
+
+
+def _require_whole(pipeline: str, position: Position, step: Step, starts: Ends) -> None:
+    behind = {tp: start for tp, start in starts.items() if start > step.starts.get(tp, 0)}
+    if not behind:
+        return
+    tp, known = min(behind.items())
+    start = step.starts.get(tp, 0)
+    raise PromiseBrokenError(
+        f"{pipeline}: micro-batch {step.batch_id} reads {tp.topic}-{tp.partition} from offset "
+        f"{start} to {step.ends[tp]}, of which the ledger has all up to {known}, committed by "
+        f"micro-batch {position.batch_id} of query {position.query_id}: the state in the "
+        "checkpoint is not the one that belongs to it",
+        hint="was the checkpoint restored from a copy? Put the newest one back; or start with "
+        "--accept-state-loss after `eos recover "
+        f"{pipeline} --set-checkpoint-aside`, which goes on with nothing counted",
+        case="inside_state",
+        **_values(pipeline, tp, known, start),
+    )
 
 
 def _between(start: int, earliest: int) -> str:

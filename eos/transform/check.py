@@ -1,13 +1,15 @@
-"""May this plan run as a stream, one micro-batch at a time, without state?
+"""May this plan run as a stream, one micro-batch at a time, and does it keep state in between?
 
 A stateless pipeline runs its transforms on the rows of a micro-batch, where Spark would allow
 anything, and a plain GROUP BY would quietly group each micro-batch by itself. So the same
-transforms are first applied to the stream, and that plan is checked here.
+transforms are first applied to the stream, and that plan is checked here. If it keeps state, that
+very plan is what runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eos.errors import TransformError
@@ -47,12 +49,31 @@ _STATELESS = frozenset({
     "ScriptTransformation", "SerializeFromObject", "StreamingRelation", "StreamingRelationV2",
     "SubqueryAlias", "TypedFilter", "Union", "View", "WithCTE",
 })
+# What keeps state between micro-batches and runs here. A join of two streams has a source for each
+# of them, limit() counts for ever, and Spark refuses the rest.
+_RUNS = frozenset({
+    "Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct",
+    "FlatMapGroupsInPandasWithState", "TransformWithState", "TransformWithStateInPySpark",
+})
 # fmt: on
+# Forget nothing unless a watermark tells them what is over.
+_GROWING = frozenset({"Aggregate", "Deduplicate", "Distinct"})
 _NODES_MAX = 10_000
 
 
-def check_stateless(frame: DataFrame) -> None:
-    """Refuses what Spark would refuse as a stream, and what keeps state between micro-batches."""
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a plan remembers: Spark's `operators` that keep it, none if it is stateless."""
+
+    operators: tuple[str, ...] = ()
+    is_bounded: bool = True  # by a watermark, or by the user's own function
+
+    def __str__(self) -> str:
+        return ", ".join(dict.fromkeys(_STATEFUL[name] for name in self.operators))
+
+
+def check_stream(frame: DataFrame, output_mode: str) -> State:
+    """Refuses what Spark would refuse as a stream, and what is not known to run here."""
     if not frame.isStreaming:
         raise TransformError(
             "the transforms return rows that don't come from the pipeline's source",
@@ -60,42 +81,49 @@ def check_stateless(frame: DataFrame) -> None:
         )
     # Plans are Spark's own business: Python sees them through the JVM only.
     plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
-    stateful = next((name for name in _streaming(plan) if name in _STATEFUL), None)
-    _check_as_spark(frame, plan, stateful)
-    if stateful is not None:
+    names = list(_streaming(plan))
+    stateful = [name for name in names if name in _STATEFUL]
+    _check_as_spark(frame, plan, output_mode, stateful)
+    refused = next((name for name in stateful if name not in _RUNS), None)
+    if refused is not None:
         raise TransformError(
-            f"stateful pipelines are not supported by this release: the transforms use "
-            f"{_STATEFUL[stateful]} (Spark's operator {stateful})",
-            hint="treat each record by itself, and group what the pipeline wrote",
-            operator=stateful,
+            f"the transforms use {_STATEFUL[refused]} (Spark's operator {refused}), which this "
+            "release does not run",
+            hint="group by keys and a time window under a watermark, or treat each record by "
+            "itself",
+            operator=refused,
         )
-    unknown = next((name for name in _streaming(plan) if name not in _STATELESS), None)
+    unknown = next((name for name in names if name not in _STATELESS | _RUNS), None)
     if unknown is not None:
         raise TransformError(
             f"the transforms use Spark's operator {unknown}, which is not known to be stateless",
             hint="express it with select, where, explode or mapInArrow",
             operator=unknown,
         )
+    is_growing = bool(_GROWING & set(stateful)) and "EventTimeWatermark" not in names
+    return State(tuple(stateful), is_bounded=not is_growing)
 
 
-def _check_as_spark(frame: DataFrame, plan: Any, stateful: str | None) -> None:
+def _check_as_spark(frame: DataFrame, plan: Any, output_mode: str, stateful: list[str]) -> None:
     from pyspark.errors import AnalysisException
 
     jvm: Any = frame.sparkSession._jvm  # noqa: SLF001
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
     try:
-        checker.checkForStreaming(plan, jvm.org.apache.spark.sql.streaming.OutputMode.Append())
+        modes = jvm.org.apache.spark.sql.streaming.OutputMode
+        mode = modes.Update() if output_mode == "update" else modes.Append()
+        checker.checkForStreaming(plan, mode)
     except AnalysisException as error:
         words = str(error).split(";\n")[0].split("\n\nJVM stacktrace")[0].strip()
         raise TransformError(
             f"Spark refuses the transforms as a stream: {words}",
             hint=(
-                f"they use {_STATEFUL[stateful]} (Spark's operator {stateful}); stateful "
-                "pipelines are not supported by this release"
+                f"they use {_STATEFUL[stateful[0]]} (Spark's operator {stateful[0]}): "
+                "withWatermark() tells when a group is complete, or say `output_mode: update`"
                 if stateful
                 else "use operations that treat each record by itself"
             ),
-            operator=stateful or "",
+            operator=stateful[0] if stateful else "",
         ) from error
 
 

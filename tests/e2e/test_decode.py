@@ -12,7 +12,7 @@ from support.local_spark import local_spark
 
 from eos.errors import AttemptFailedError, RecordRefusedError, TransformError
 from eos.read.decode import Decode, Format, Refused, Rule
-from eos.transform.check import check_stateless
+from eos.transform.check import check_stream
 from eos.transform.functions import apply
 from eos.transform.sql import Query
 
@@ -209,7 +209,7 @@ def test_the_stream_may_run(spark):
         "0 AS timestampType",
     )
     for decode in (Decode(value=ORDER), Decode(key=Format("string"), on_error="drop")):
-        check_stateless(decode.apply(as_kafka))
+        check_stream(decode.apply(as_kafka), "append")
 
 
 def test_a_schema_that_passes_here_passes_in_spark(spark):

@@ -18,7 +18,7 @@ from eos.errors import TransformError
 from eos.plan.plan import Plan, plan
 from eos.run.cases import check
 from eos.run.columns import sink_columns
-from eos.transform.check import check_stateless
+from eos.transform.check import check_stream
 from eos.transform.sql import Query
 
 pytestmark = pytest.mark.spark
@@ -196,9 +196,9 @@ def test_without_a_key_column_records_have_none(rows, tmp_path):
 def test_an_aggregate_in_a_sink_is_refused_as_in_a_step(spark, tmp_path):
     counted = planned(tmp_path, "topic: a")
     group = Query("SELECT value, count(*) FROM input GROUP BY value", "q")
-    with pytest.raises(TransformError, match="stateful pipelines are not supported"):
+    with pytest.raises(TransformError, match="Spark refuses the transforms as a stream"):
         check(spark, replace(counted, transforms=(group,)))
     assert check(spark, counted) == ()
     stream = spark.readStream.format("rate").load().selectExpr("'v' AS value", "value AS id")
     with pytest.raises(TransformError):
-        check_stateless(sink_columns(stream, planned(tmp_path, "{topic: a, key: max(id)}")))
+        check_stream(sink_columns(stream, planned(tmp_path, "{topic: a, key: max(id)}")), "append")

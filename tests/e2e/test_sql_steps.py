@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 from support.local_spark import local_spark
 
 from eos.errors import TransformError
-from eos.transform.check import check_stateless
+from eos.transform.check import check_stream
 from eos.transform.functions import Function, Transform, apply
 from eos.transform.sql import Query, read
 from eos.transform.unstable import unstable
@@ -65,7 +65,7 @@ def values(frame: DataFrame, *steps: Transform) -> list[Any]:
 )
 def test_a_query_reads_the_stage_before_and_leaves_nothing(spark, stream, table, text):
     assert sorted(values(table, query(text))) == [2, 3]
-    check_stateless(apply(stream, [query(text)]))
+    check_stream(apply(stream, [query(text)]), "append")
     assert views(spark) == []
 
 
@@ -122,9 +122,9 @@ def test_what_a_query_may_read_is_told_where_it_reads_something_else(table):
 )
 def test_what_keeps_state_is_refused_with_the_reason(stream, text, operator):
     with pytest.raises(TransformError) as caught:
-        check_stateless(apply(stream, [query(text)]))
+        check_stream(apply(stream, [query(text)]), "append")
     assert caught.value.fields["operator"] == operator
-    assert "stateful pipelines are not supported by this release" in str(caught.value)
+    assert f"(Spark's operator {operator})" in str(caught.value)
 
 
 def test_what_a_redone_micro_batch_would_not_repeat_is_found_in_the_plan(stream):

@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 from eos.config.load import load_pipeline
 from eos.errors import TransformError
-from eos.transform.check import check_stateless
+from eos.transform.check import check_stream
 from eos.transform.functions import Function, apply, load
 
 pytestmark = pytest.mark.spark
@@ -86,13 +86,13 @@ def add_one(values: pd.Series) -> pd.Series:
 
 @pytest.mark.parametrize("name", STATELESS)
 def test_what_treats_each_row_by_itself_may_run(stream, name):
-    check_stateless(apply(stream, [function(STATELESS[name])]))
+    check_stream(apply(stream, [function(STATELESS[name])]), "append")
 
 
 def test_a_join_with_a_table_may_run_even_if_the_table_is_grouped(stream, table):
     grouped = table.groupBy("value").count().orderBy("count").limit(2)
-    check_stateless(stream.join(f.broadcast(grouped), "value"))
-    check_stateless(stream.join(table, "value", "left"))
+    check_stream(stream.join(f.broadcast(grouped), "value"), "append")
+    check_stream(stream.join(table, "value", "left"), "append")
 
 
 STATEFUL: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
@@ -109,12 +109,6 @@ STATEFUL: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
         lambda s: s.withWatermark("timestamp", "1 minute").dropDuplicatesWithinWatermark(["value"]),
         "DeduplicateWithinWatermark",
     ),
-    "stream with stream": (lambda s: s.alias("a").join(s.alias("b"), "value"), "Join"),
-    "limit": (lambda s: s.limit(3), "GlobalLimit"),
-    "applyInPandas": (
-        lambda s: s.groupBy("value").applyInPandas(lambda frame: frame, s.schema),
-        "FlatMapGroupsInPandas",
-    ),
     "applyInPandasWithState": (
         lambda s: s.groupBy("value").applyInPandasWithState(
             lambda _key, frames, _state: frames, s.schema, "n int", "append", "NoTimeout"
@@ -128,14 +122,44 @@ STATEFUL: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
 }
 
 
+NOT_RUN: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
+    "stream with stream": (lambda s: s.alias("a").join(s.alias("b"), "value"), "Join"),
+    "limit": (lambda s: s.limit(3), "GlobalLimit"),
+    "applyInPandas": (
+        lambda s: s.groupBy("value").applyInPandas(lambda frame: frame, s.schema),
+        "FlatMapGroupsInPandas",
+    ),
+}
+
+
 @pytest.mark.parametrize("name", STATEFUL)
-def test_what_keeps_state_is_refused_by_its_operators_name(stream, name):
+def test_what_keeps_state_is_told_by_its_operators_name(stream, name):
     build, operator = STATEFUL[name]
+    state = check_stream(build(stream), "append")
+    assert state.operators == (operator,)
+    assert str(state)
+    assert state.is_bounded == (operator != "Deduplicate")
+
+
+@pytest.mark.parametrize("name", NOT_RUN)
+def test_what_keeps_state_and_does_not_run_is_refused_by_its_operators_name(stream, name):
+    build, operator = NOT_RUN[name]
     with pytest.raises(TransformError) as caught:
-        check_stateless(build(stream))
-    assert "stateful pipelines are not supported by this release" in str(caught.value)
-    assert f"Spark's operator {operator})" in str(caught.value)
+        check_stream(build(stream), "append")
+    assert f"Spark's operator {operator}), which this release does not run" in str(caught.value)
     assert caught.value.fields["operator"] == operator
+
+
+def test_a_stateless_plan_has_no_state(stream):
+    assert check_stream(stream.where("value > 1"), "append").operators == ()
+
+
+def test_groups_without_a_watermark_grow_and_can_be_updated_only(stream):
+    grouped = stream.groupBy("value").count()
+    assert not check_stream(grouped, "update").is_bounded
+    with pytest.raises(TransformError, match="Spark refuses the transforms as a stream") as caught:
+        check_stream(grouped, "append")
+    assert "withWatermark() tells when a group is complete" in caught.value.hint
 
 
 REFUSED_BY_SPARK: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
@@ -154,24 +178,23 @@ REFUSED_BY_SPARK: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
 def test_what_spark_refuses_as_a_stream_is_refused_in_its_words(stream, name):
     build, words = REFUSED_BY_SPARK[name]
     with pytest.raises(TransformError) as caught:
-        check_stateless(build(stream))
+        check_stream(build(stream), "append")
     assert caught.value.message.startswith("Spark refuses the transforms as a stream: ")
     assert words.lower() in caught.value.message.lower()
     assert "JVM" not in caught.value.message
-    is_stateful = "stateful pipelines are not supported" in caught.value.hint
-    assert is_stateful == (name != "sample")
+    assert ("(Spark's operator " in caught.value.hint) == (name != "sample")
 
 
 def test_a_streams_operator_that_nobody_knows_is_refused(stream, monkeypatch):
     known = frozenset({"StreamingRelationV2", "StreamingRelation"})
     monkeypatch.setattr("eos.transform.check._STATELESS", known)
     with pytest.raises(TransformError, match="operator Filter, which is not known"):
-        check_stateless(stream.where("value > 1"))
+        check_stream(stream.where("value > 1"), "append")
 
 
 def test_rows_from_elsewhere_are_refused(table):
     with pytest.raises(TransformError, match="don't come from the pipeline's source"):
-        check_stateless(table)
+        check_stream(table, "append")
 
 
 ACTIONS: dict[str, Callable[[DataFrame], Any]] = {
@@ -330,4 +353,4 @@ def test_the_quickstarts_transform_keeps_orders_and_tells_their_origin(spark, st
         "0 AS partition",
         "value AS offset",
     )
-    check_stateless(apply(as_kafka, functions))
+    check_stream(apply(as_kafka, functions), "append")

@@ -104,3 +104,38 @@ def test_a_topic_made_anew_is_another_topic():
     with pytest.raises(PromiseBrokenError, match="its id is new, the ledger knows old") as caught:
         require_same_topics("p", position, {"a": "new"})
     assert "--forget-topic a" in caught.value.hint
+
+
+def check_inside(stop: PromiseBrokenError, step: Step, known) -> None:
+    where = TopicPartition(stop.fields["topic"], stop.fields["partition"])
+    assert step.starts.get(where, 0) < known[where] <= step.ends[where]
+    assert "--accept-state-loss" in stop.hint
+
+
+@given(st.tuples(planned(A), planned(B)), st.integers(3, 5), st.booleans())
+def test_a_stateful_micro_batch_is_whole_or_done_by_its_name(partitions, last, is_same):
+    """Never in part, since its state has counted all of it; and not done by its ends alone: one
+    without any new record may emit, too."""
+    ends, starts, known, first = {}, {}, {}, {}
+    for tp, ledger, earliest, one, other, is_new in partitions:
+        ends[tp], first[tp] = max(one, other), earliest
+        if not is_new:
+            starts[tp] = min(one, other)
+        if ledger is not None:
+            known[tp] = ledger
+    step = Step("q", 4, starts, ends, is_stateful=True)
+    position = Position(known, {}, "q" if is_same else "another", last)
+    is_that = is_same and last == 4 and known == ends
+    try:
+        decision = decide("p", position, step, {tp: first[tp] for tp in unknown(position, step)})
+    except PromiseBrokenError as stop:
+        assert not is_that
+        event(stop.fields["case"])
+        if stop.fields["case"] == "inside_state":
+            check_inside(stop, step, known)
+        return
+    assert decision.is_done == is_that
+    assert decision.floors == {}
+    if not is_that:
+        event("no data" if starts == ends else "data")
+        assert all(known.get(tp, start) == start for tp, start in starts.items())

@@ -156,7 +156,10 @@ def test_all_problems_are_told_at_once_in_the_files_order(tmp_path):
 
 def test_an_unknown_key_close_to_none_lists_all_that_are_known(tmp_path):
     found = problems(tmp_path, SMALLEST + "zzz: 1\n")
-    known = "version, name, source, dedup, expect, transform, sink, trigger, transaction, tests"
+    known = (
+        "version, name, source, dedup, expect, transform, sink, trigger, output_mode, transaction, "
+        "tests"
+    )
     assert found == [(7, 1, f"unknown key `zzz`; known here: {known}")]
 
 
@@ -195,6 +198,8 @@ def test_a_missing_key_is_told_where_it_belongs(tmp_path):
         ("trigger: {every: 1 second, available_now: true}", "expected either `every: 1 second`"),
         ("trigger: {}", "expected either `every: 1 second`"),
         ("trigger: {available_now: false}", "expected True, got `false`"),
+        ("output_mode: complete", "`complete` would write the whole result again with each"),
+        ("output_mode: upsert", "expected append or update, got `upsert`"),
         ("name: " + "a" * 101, "expected at most 100 characters"),
     ],
 )

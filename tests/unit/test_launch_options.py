@@ -35,6 +35,13 @@ def test_ours_are_taken_and_all_others_are_sparks(pipeline: Path) -> None:
     assert found.spark == ("--master", "local[2]", "--conf", "a=b")
 
 
+def test_flags_are_off_unless_they_are_given(pipeline: Path) -> None:
+    found = parse([str(pipeline)])
+    assert (found.take_over, found.accept_state_loss) == (False, False)
+    found = parse([str(pipeline), "--accept-state-loss"])
+    assert (found.take_over, found.accept_state_loss, found.spark) == (False, True, ())
+
+
 def test_a_folder_stands_for_its_pipeline_file(pipeline: Path) -> None:
     assert parse([str(pipeline.parent), "--profile=x"]).pipeline == pipeline
 

@@ -1,0 +1,145 @@
+"""What is different where a pipeline keeps state between its micro-batches.
+
+A stateless pipeline runs its steps inside `foreachBatch`, on rows that still carry their offsets. A
+stateful one runs them before it, in the very plan that Spark made of the stream, since Spark keeps
+the state: for micro-batch N it reads version N and writes version N+1, each time that the frame is
+evaluated. So
+
+- a micro-batch that is redone is evaluated again from version N, which is what Spark does, too,
+  when it repeats one after a crash;
+- a micro-batch that is committed already (the crash came between EndTxn and Spark's commit log) is
+  evaluated all the same, into nothing: the next one needs version N+1 (`advance`);
+- rows can't be left out below an offset, so a micro-batch is whole or done, never half;
+- a checkpoint that is lost takes the state with it. The ledger knows where to go on, but not what
+  was counted so far: the start stops unless that is accepted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from eos.errors import PromiseBrokenError, TransformError
+from eos.location import local_path
+from eos.observe import events
+from eos.observe.bus import Bus
+from eos.plan.plan import Plan
+from eos.read.files import Files
+from eos.read.offset_log import Checkpoint
+from eos.transaction.ledger_record import Position
+from eos.transform.check import State
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# What Spark says of a checkpoint whose state another plan has written.
+_CHANGED = (
+    "STATE_STORE_KEY_SCHEMA",
+    "STATE_STORE_VALUE_SCHEMA",
+    "STATEFUL_OPERATOR_NOT_MATCH",
+)
+_GONE = ("CANNOT_LOAD_STATE_STORE",)
+
+
+def with_state(plan: Plan, state: State, bus: Bus) -> Plan:
+    """The plan, once it is known that it keeps state, and may."""
+    if not state.operators:
+        if plan.output_mode != "append":
+            raise TransformError(
+                f"`output_mode: {plan.output_mode}` is for pipelines that keep state, and the "
+                "transforms treat each record by itself",
+                hint="leave it out",
+            )
+        return plan
+    answers = {each.on_error for each in plan.decode.causes} - {"fail"}
+    if answers:
+        raise TransformError(
+            f"the pipeline says `on_error: {min(answers)}`, and the transforms keep state "
+            f"({state}): what is left out could not be counted before the commit",
+            hint="say `on_error: fail`, or let a pipeline without state sort them out before",
+        )
+    if plan.dedup is not None:
+        raise TransformError(
+            f"the pipeline says `dedup`, and the transforms keep state ({state}): Spark evaluates "
+            "them before the micro-batch is told of",
+            hint="let a pipeline of its own leave the duplicates out, and group what it wrote",
+        )
+    if local_path(plan.names.checkpoints) is None:
+        raise TransformError(
+            f"the transforms keep state ({state}), and the state root is not a folder of a local "
+            f"or mounted disk: {plan.names.checkpoints}",
+            hint="elsewhere each unclean end takes a fresh checkpoint (docs/checkpoints.md), and "
+            "the state would be lost with it",
+        )
+    if not state.is_bounded:
+        bus.emit(
+            events.Warned(
+                f"the transforms keep state ({state}) without a watermark: it grows with every "
+                "new key, for ever; withWatermark() lets Spark forget what is over"
+            )
+        )
+    return replace(plan, is_stateful=True, decode=replace(plan.decode, is_strict=True))
+
+
+def advance(frame: DataFrame) -> None:
+    """Evaluates a micro-batch that is committed into nothing, for the state that it leaves."""
+    frame.write.format("noop").mode("append").save()
+
+
+def require_state(
+    plan: Plan, files: Files, location: str, position: Position, *, accepts_loss: bool
+) -> bool:
+    """Stops if what was counted so far would be lost with the checkpoint that the start is to go on
+    with. Returns whether that was accepted: then a fresh one is to be taken.
+
+    The ledger says whether there was anything to count. A checkpoint without any planned
+    micro-batch is a fresh one.
+    """
+    checkpoint = Checkpoint(files, location)
+    has_state = checkpoint.planned() is not None and checkpoint.has_state()
+    if position.batch_id < 0 or has_state == plan.is_stateful:
+        return False
+    if accepts_loss:
+        return True
+    name = plan.names.pipeline
+    done = f"up to micro-batch {position.batch_id} of query {position.query_id}"
+    if plan.is_stateful:
+        told = f"the transforms keep state, and what they counted {done} is not in {location}"
+        cause = (
+            "was the checkpoint lost or set aside, is this another deployment, or did the "
+            "transforms keep no state before? Put it back"
+        )
+    else:
+        told = f"the transforms keep no state, but {location} holds what others counted {done}"
+        cause = "what they counted and did not tell yet would be lost. Put them back"
+    raise PromiseBrokenError(
+        f"{name}: {told}",
+        hint=f"{cause}; or start with --accept-state-loss, which goes on where the ledger ends "
+        "with nothing counted, and writes that into the ledger",
+        case="state_lost",
+        pipeline=name,
+    )
+
+
+def forgotten(position: Position) -> Position:
+    """Goes on at the same ends, in a fresh checkpoint, as if nothing had been counted yet."""
+    return replace(position, query_id="", batch_id=-1, is_reset=True)
+
+
+def state_refusal(pipeline: str, error: Exception) -> PromiseBrokenError | None:
+    """Spark's refusal of a checkpoint's state, in our words."""
+    text = str(error)
+    is_changed = any(mark in text for mark in _CHANGED)
+    if not is_changed and not any(mark in text for mark in _GONE):
+        return None
+    mark = next(mark for mark in (*_CHANGED, *_GONE) if mark in text)
+    line = next(line for line in text.splitlines() if mark in line).strip()[:500]
+    told = "was written by another plan" if is_changed else "can't be loaded"
+    return PromiseBrokenError(
+        f"{pipeline}: the state in the checkpoint {told}: {line}",
+        hint="put the transforms, or the checkpoint's files, back as they were; or `eos recover "
+        f"{pipeline} --set-checkpoint-aside` and start with --accept-state-loss, which goes on "
+        "where the ledger ends with nothing counted",
+        case="state_changed" if is_changed else "state_lost",
+        pipeline=pipeline,
+    )

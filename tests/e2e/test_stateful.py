@@ -1,0 +1,180 @@
+"""Pipelines that keep state: counted right whatever dies when, and never begun anew unasked."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter, defaultdict
+
+import pytest
+from support import outside, stateful
+from support.project import Project
+from support.warm import KILLED
+
+from eos.faults import POINTS
+
+RECORDS = 20  # a micro-batch
+
+
+@pytest.fixture
+def made(project: Project) -> Project:
+    outside.create_topics(project.broker.bootstrap, stateful.PARTITIONS, project.source)
+    return project
+
+
+def ran(project: Project, *options: str, **environment: str) -> str:
+    done = project.run_warm(*options, **environment)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def counted(project: Project) -> Counter[tuple[str, str, int]]:
+    return Counter((row["user"], row["hour"], row["count"]) for row in stateful.found(project))
+
+
+def attempts(project: Project) -> list[dict[str, object]]:
+    rows = outside.read(project.broker.bootstrap, project.ledger)
+    bodies = [json.loads(row.value or b"") for row in rows]
+    return [body for body in bodies if body["kind"] == "attempt"]
+
+
+@pytest.mark.timeout(1800)  # nine starts of Spark
+def test_each_group_is_told_once_whatever_dies_when(made: Project) -> None:
+    """A kill behind each step. The last micro-batch has no data: only the watermark moved."""
+    records = RECORDS * 2 * len(POINTS)
+    stateful.declare(made, "counted", RECORDS)
+    stateful.feed(made, range(records))
+    for point in POINTS:
+        died = made.run_warm(EOS_CRASH_AT=f"{point}:after:both")
+        assert died.returncode == KILLED, died.stderr
+    told = ran(made)
+    assert "0 records in" in told
+    assert counted(made) == stateful.hours(records)
+    batch_ids = [body["batch_id"] for body in attempts(made)]
+    assert batch_ids == list(range(len(batch_ids)))
+    group = outside.group_offsets(made.broker.bootstrap, made.group, made.source)
+    assert group == outside.ends(made.broker.bootstrap, made.source)
+
+
+def test_a_micro_batch_that_is_redone_counts_once(made: Project) -> None:
+    stateful.declare(made, "running", RECORDS, "output_mode: update\n")
+    stateful.feed(made, range(60))
+    folder = made.folder / "faults"
+    folder.mkdir()
+    told = ran(
+        made,
+        EOS_TASK_FAULTS="0/written:after:worker 1/first_produce:after:worker",
+        EOS_TASK_FAULTS_FOLDER=str(folder),
+    )
+    assert "without a watermark" in told
+    assert [body["attempt"]["number"] for body in attempts(made)] == [2, 2, 1]
+    assert increments(made) == {"u0": [7, 14, 20], "u1": [7, 13, 20], "u2": [6, 13, 20]}
+
+
+def increments(project: Project) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for row in stateful.found(project):
+        found[str(row["user"])].append(int(str(row["count"])))
+    return {who: sorted(counts) for who, counts in found.items()}
+
+
+@pytest.mark.parametrize("function", ["visits", "processed"])
+def test_a_function_with_a_state_of_its_own(made: Project, function: str) -> None:
+    stateful.declare(made, function, RECORDS, "output_mode: update\n")
+    stateful.feed(made, range(20))
+    ran(made)
+    stateful.feed(made, range(20, 40))
+    ran(made)
+    assert increments(made) == {"u0": [7, 14], "u1": [7, 13], "u2": [6, 13]}
+
+
+def test_duplicates_within_the_watermark_are_left_out(made: Project) -> None:
+    stateful.declare(made, "distinct", RECORDS)
+    stateful.feed(made, range(30))
+    ran(made)
+    stateful.feed(made, range(20, 50))
+    ran(made)
+    numbers = sorted(int(str(row["number"])) for row in stateful.found(made))
+    assert numbers == list(range(50))
+
+
+def test_lost_state_stops_a_start_until_its_loss_is_accepted(made: Project) -> None:
+    stateful.declare(made, "running", RECORDS, "output_mode: update\n")
+    stateful.feed(made, range(20))
+    ran(made)
+    shutil.rmtree(made.folder / "state" / "checkpoints")
+    stateful.feed(made, range(20, 40))
+    stopped = made.run_warm()
+    assert stopped.returncode == 4, stopped.stderr
+    assert "what they counted up to micro-batch 0 of query" in stopped.stderr
+    assert "--accept-state-loss" in stopped.stderr
+    # Killed before anything was counted: what was accepted stays accepted.
+    died = made.run_warm("--accept-state-loss", EOS_CRASH_AT="all_acked:after:both")
+    assert died.returncode == KILLED, died.stderr
+    assert "the state is lost, as was accepted" in died.stderr
+    ran(made)
+    assert increments(made) == {"u0": [7, 7], "u1": [6, 7], "u2": [6, 7]}
+    rows = outside.read(made.broker.bootstrap, made.ledger)
+    notes = [json.loads(row.value or b"").get("note") for row in rows]
+    (note,) = [note for note in notes if note]
+    assert note["accepted"] == "state loss"
+    assert note["batch_id"] == 0
+
+
+def test_another_plan_does_not_take_the_state_of_the_one_before(made: Project) -> None:
+    stateful.declare(made, "running", RECORDS, "output_mode: update\n")
+    stateful.feed(made, range(20))
+    ran(made)
+    stateful.feed(made, range(20, 40))
+    stateful.declare(made, "summed", RECORDS, "output_mode: update\n")
+    stopped = made.run_warm()
+    assert stopped.returncode == 4, stopped.stderr
+    assert "was written by another plan" in stopped.stderr
+    assert f"`eos recover {made.name} --set-checkpoint-aside`" in stopped.stderr
+    # Left in the command of a supervisor the option must not drop what is still of use.
+    assert made.run_warm("--accept-state-loss").returncode == 4
+
+
+def test_a_pipeline_that_kept_no_state_has_none_to_go_on_with(made: Project) -> None:
+    stateful.declare(made, "passed", RECORDS)
+    stateful.feed(made, range(20))
+    ran(made)
+    stateful.feed(made, range(20, 40))
+    stateful.declare(made, "running", RECORDS, "output_mode: update\n")
+    stopped = made.run_warm()
+    assert stopped.returncode == 4, stopped.stderr
+    assert "is not in" in stopped.stderr
+    ran(made, "--accept-state-loss")
+    stateful.declare(made, "passed", RECORDS)
+    stateful.feed(made, range(40, 60))
+    stopped = made.run_warm()
+    assert stopped.returncode == 4, stopped.stderr
+    assert "holds what others counted up to micro-batch 0 of query" in stopped.stderr
+    ran(made, "--accept-state-loss")
+
+
+def test_a_record_that_can_not_be_taken_stops_before_anything_is_committed(made: Project) -> None:
+    """Spark's counts of a stateful plan come after the commit, so the plan itself fails."""
+    stateful.declare(made, "running", RECORDS, "output_mode: update\n")
+    place = made.folder / "pipelines" / made.name / "pipeline.yaml"
+    text = place.read_text().replace("}}\ntransform", "}, value: string}\ntransform", 1)
+    place.write_text(text + "expect: [{name: small, rule: value < '5'}]\n")
+    stateful.feed(made, range(4))
+    ran(made)
+    stateful.feed(made, range(4, 7))
+    stopped = made.run_warm()
+    assert stopped.returncode == 4, stopped.stderr
+    assert f"the record {made.source}-" in stopped.stderr
+    assert "does not meet the rule `small`" in stopped.stderr
+    assert len(attempts(made)) == 1
+    place.write_text(text + "expect: [{name: small, rule: value < '5', on_error: drop}]\n")
+    stopped = made.run_warm()
+    assert stopped.returncode == 4, stopped.stderr
+    assert "could not be counted before the commit" in stopped.stderr
+
+
+def test_update_is_for_what_keeps_state(made: Project) -> None:
+    stateful.declare(made, "passed", RECORDS, "output_mode: update\n")
+    refused = made.run_warm()
+    assert refused.returncode == 4, refused.stderr
+    assert "`output_mode: update` is for pipelines that keep state" in refused.stderr
