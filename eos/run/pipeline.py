@@ -33,7 +33,7 @@ from eos.run.dedup import Deduplicating, deduplicating
 from eos.run.folders import choose_checkpoint, remove_old
 from eos.run.idle import IdleWatch, interval_ms
 from eos.run.ownership import RunLock
-from eos.run.query import PipelineQuery, check, data_loss, projected
+from eos.run.query import PipelineQuery, check, projected
 from eos.run.refusal import source_refusal
 from eos.run.session import open_session
 from eos.run.source import LiveSource
@@ -47,6 +47,7 @@ from eos.run.start import (
 from eos.run.state import forgotten, require_state, state_refusal
 from eos.run.stopping import Stopping
 from eos.run.take import still_ours, take
+from eos.run.task_error import data_loss
 from eos.transaction.ledger_record import Ends, Record
 from eos.transaction.micro_batch import MicroBatches
 from eos.transaction.wire import Wire

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from eos.errors import (
     TransformError,
     UnavailableError,
     about,
-    crossed,
 )
 from eos.faults import CrashPlan
 from eos.observe import events
@@ -31,11 +29,11 @@ from eos.run import dead_letters
 from eos.run.audit import NO_AUDIT, Audit
 from eos.run.columns import sink_columns
 from eos.run.dedup import Deduplicating
-from eos.run.refusal import avro_refusal, source_refusal
 from eos.run.rules import require_lasting
 from eos.run.session import ARROW_BYTES_MAX
 from eos.run.source import LiveSource
 from eos.run.state import advance, with_state
+from eos.run.task_error import task_error
 from eos.run.tasks import EncodeAndWriteTask, EncodeTask, WriteStage, WriteTask
 from eos.run.topics import existing_topics
 from eos.run.watch import collected
@@ -56,15 +54,6 @@ if TYPE_CHECKING:
 # A micro-batch that its offsets bound to fewer records than this runs as one task, without a
 # shuffle: below it a second task costs more time than it saves.
 ONE_TASK_RECORDS_MAX = 50_000
-_NOT_PYTHONS = ("at ", "File ", "org.", ": org.", "Caused by", "py4j.")
-_DATA_LOSS = ("OffsetOutOfRange", "failOnDataLoss", "data loss", "DATA_LOSS")
-# What an executor lacks, and may have when the next attempt runs on another one.
-_SETUP = {
-    "PYTHON_VERSION_MISMATCH": "PYSPARK_PYTHON names the executors' Python: docs/clusters.md",
-    "Cannot run program": "PYSPARK_PYTHON names the executors' Python: docs/clusters.md",
-    "ModuleNotFoundError": "what a function imports has to travel to the executors, too: "
-    "docs/clusters.md",
-}
 # What a writer may take of the transaction's time; the rest is for record, offsets and end.
 _WRITER_SHARE = 0.8
 
@@ -218,7 +207,7 @@ class PipelineQuery:
                 raise
             except Exception as error:
                 self._require_none_raised(error)
-                told = _task_error(error)
+                told = task_error(error)
                 if told.fields.get("case") == "source_lost_records":
                     # The same with numbers. Where a partition is new, Spark begins at 0.
                     begun = {tp: ranges.starts.get(tp, 0) for tp in ranges.ends}
@@ -239,7 +228,7 @@ class PipelineQuery:
         try:
             advance(frame)
         except Exception as error:
-            raise _task_error(error) from error
+            raise task_error(error) from error
 
     def _dead_letters(self, rows: DataFrame, part: _Part) -> Sequence[Receipt]:
         """Written by a second job of the same attempt, where the first one counted some: the rows
@@ -358,43 +347,3 @@ def _above(frame: DataFrame, floors: Ends) -> DataFrame:
             f"NOT (topic = '{named}' AND partition = {partition} AND offset < {floor})"
         )
     return frame
-
-
-def _task_error(error: Exception) -> EosError:
-    """What a task raised, if it was one of ours; anything else is worth another attempt."""
-    found = crossed(str(error))
-    if found is not None:
-        return found
-    final = data_loss(error) or source_refusal(error) or avro_refusal(error)
-    if final is not None:
-        return final
-    words = _last_words(str(error))
-    hint = next((hint for mark, hint in _SETUP.items() if mark in words), "")
-    return AttemptFailedError(f"the Spark job failed: {words}", hint=hint)
-
-
-def data_loss(error: Exception) -> EosError | None:
-    """Spark's refusal to skip source records that are gone (failOnDataLoss), in our words."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if not any(mark in line for line in lines for mark in _DATA_LOSS):
-        return None
-    telling = next((line for line in lines if "offset" in line.lower()), lines[0])
-    return PromiseBrokenError(
-        f"the source lost records before they were read: {telling[:500]}",
-        hint="retention deleted them while the pipeline was down or behind, or somebody did; "
-        "nothing brings them back, and nothing was skipped",
-        case="source_lost_records",
-    )
-
-
-def _last_words(text: str) -> str:
-    """The line of a Python traceback (inside Spark's words) that names the cause; or how the first
-    task was lost, if what died could leave no traceback."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    named = [line for line in lines if ("Error" in line or "Exception" in line) and ": " in line]
-    python = [line for line in named if not line.startswith(_NOT_PYTHONS)]
-    if not python:  # what Spark would have us consider is no part of it
-        pattern = r"most recent failure(?: reason)?:\s*(.+?)(?: Consider setting .*)?$"
-        lost = re.search(pattern, text, re.IGNORECASE | re.MULTILINE)
-        named = [lost.group(1)] if lost else named
-    return (python or named or lines or ["no message"])[-1][:500]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eos.errors import AttemptFailedError, PromiseBrokenError, crossing
-from eos.run.query import _task_error
+from eos.run.task_error import task_error
 
 SPARK = """An error occurred while calling o231.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure: {why}
@@ -50,7 +50,7 @@ NO_PYTHON = 'java.io.IOException: Cannot run program "python3.99": error=2'
     ids=["worker", "executor", "shuffle", "no python", "no module"],
 )
 def test_the_cause_is_told_in_one_line(why: str, words: str, hint: str) -> None:
-    told = _task_error(RuntimeError(SPARK.format(why=why)))
+    told = task_error(RuntimeError(SPARK.format(why=why)))
     assert isinstance(told, AttemptFailedError)
     assert told.message == f"the Spark job failed: {words}"
     assert hint in told.hint
@@ -59,6 +59,6 @@ def test_the_cause_is_told_in_one_line(why: str, words: str, hint: str) -> None:
 
 def test_an_error_of_ours_comes_as_it_was() -> None:
     ours = crossing(PromiseBrokenError("gone", hint="look", case="some"))
-    told = _task_error(RuntimeError(SPARK.format(why=LOST.format(ours))))
+    told = task_error(RuntimeError(SPARK.format(why=LOST.format(ours))))
     assert (type(told), told.message, told.hint) == (PromiseBrokenError, "gone", "look")
     assert told.fields["case"] == "some"
