@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from eos.audit.producers import Producers
 from eos.audit.transaction_state import TransactionState
 from eos.errors import FencedError
 from eos.transaction.port import Identity, TopicPartition
@@ -36,6 +38,7 @@ class Transaction:
     is_reset: bool
     sources: Mapping[TopicPartition, tuple[int, int]]
     records_in: int
+    dedup: dict[str, Any] = field(default_factory=dict)  # what it says of upstream producers
     targets: dict[TopicPartition, Row] = field(default_factory=dict)
 
     @property
@@ -87,6 +90,8 @@ def each_of(rows: Iterable[Row]) -> Iterator[Transaction]:
             found.append(of_row)
         if target is not None:
             of_row.targets[target] = row
+        if row.get("dedup") and not of_row.dedup:  # in whichever row it stands
+            of_row.dedup.update(json.loads(row["dedup"]))
     yield from found
 
 
@@ -128,6 +133,7 @@ class Summary:
     records_out: int
     takeovers: Sequence[Transaction]  # each the first of another writer
     fenced: Sequence[Transaction]
+    producers: Producers
 
     @property
     def redo_ratio(self) -> float:
@@ -143,12 +149,14 @@ class Sums:
         self._takeovers: list[Transaction] = []
         self._fenced: list[Transaction] = []
         self._last: Transaction | None = None
+        self._producers = Producers()
 
     def add(self, each: Transaction) -> None:
         if each.is_attempt and each.is_committed:
             self._committed += 1
             self._records_in += each.records_in
             self._records_out += each.records_out
+            self._producers.add(each.dedup)
         elif each.is_attempt:
             self._aborted += 1
         if each.is_fenced:
@@ -167,6 +175,7 @@ class Sums:
             records_out=self._records_out,
             takeovers=tuple(self._takeovers),
             fenced=tuple(self._fenced),
+            producers=self._producers,
         )
 
 

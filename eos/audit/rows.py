@@ -61,6 +61,7 @@ SCHEMA = pa.schema(
         ("offset_last", pa.int64()),
         ("bytes", pa.int64()),
         ("digest", pa.int64()),
+        ("dedup", pa.string()),  # what became of upstream producers' records, as JSON; in one row
         ("schema_version", pa.int32()),
     ]
 )
@@ -146,6 +147,8 @@ def _committed(of_record: Row, record: Record) -> Iterator[Row]:
         "sources": _ranges(starts, ends, is_whole=not record.attempt),
         "records_in": sum(ends[tp] - start for tp, start in starts.items()),
     }
+    if attempt.get("dedup"):
+        row["dedup"] = json.dumps(attempt["dedup"])
     receipts = attempt.get("receipts") or [None]
     for receipt in receipts:
         if receipt is None:
@@ -158,6 +161,7 @@ def _committed(of_record: Row, record: Record) -> Iterator[Row]:
             "digest": receipt.get("digest"),
             **{name: receipt[name] for name in _TARGET},
         }
+        row.pop("dedup", None)
 
 
 def shared(pipeline: str, ledger: str, ledger_id: str, record: Record) -> Row:

@@ -41,6 +41,7 @@ def lines(audited: Audited) -> Iterator[str]:
             f"{sums.redo_ratio:.3f} redone for each that committed"
         )
         yield f"records     {sums.records_in:,} offsets read, {sums.records_out:,} records written"
+        yield from sums.producers.lines()
         for each in sums.takeovers[-_SHOWN:]:
             yield f"other       {_who(each)} from {_at(each.ended_at)} on, {_what(each)}"
         for each in sums.fenced[-_SHOWN:]:
@@ -68,6 +69,7 @@ def as_json(audited: Audited) -> dict[str, Any]:
         "redo_ratio": sums.redo_ratio,
         "records_in": sums.records_in,
         "records_out": sums.records_out,
+        "dedup": sums.producers.as_json(),
         "takeovers": [_json(each) for each in sums.takeovers],
         "fenced": [_json(each) for each in sums.fenced],
         "transactions": [_json(each) for each in reversed(audited.found)],

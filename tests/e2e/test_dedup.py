@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterable
 
 from confluent_kafka import Producer
 from support import outside
-from support.project import Project
+from support.project import CHECKOUT, Project
+
+from eos.stamp import Stamp
 
 PIPELINE = """
 version: 1
@@ -73,7 +78,7 @@ def ran(project: Project) -> str:
 
 
 def test_an_upstream_that_resends_restarts_and_is_replaced(project: Project) -> None:
-    upstream = made(project, records=60)  # several micro-batches
+    upstream = made(project, records=120)  # several micro-batches
     upstream.send(0, range(100))
     upstream.send(0, range(75, 100))  # heard no answer
     told = ran(project)
@@ -101,3 +106,64 @@ def test_a_gap_stops_before_anything_is_written(project: Project) -> None:
     assert done.returncode == 4
     assert "sequence 25, where 20 is next" in done.stderr
     assert came_out(project) == once(range(20))
+
+
+def test_the_story_of_the_example(project: Project) -> None:
+    """Tills that stamp with eos.stamp: one crashes and sends its last five batches again, twice;
+    then another machine takes over. Each payment goes on once, and audit says what was dropped."""
+    place = project.folder / "pipelines" / project.name
+    place.mkdir(parents=True)
+    text = (CHECKOUT / "pipelines/payments_deduped/pipeline.yaml").read_text()
+    for old, new in {
+        "name: payments_deduped": f"name: {project.name}",
+        "topic: payments,": f"topic: {project.source},",
+        "topic: payments.once": f"topic: {project.target}",
+    }.items():
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    (place / "pipeline.yaml").write_text(text)
+    outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
+    outbox = [{"payment_id": n, "till": "a", "cents": n} for n in range(200)]
+    file, batch = project.folder / "stamp", 10
+
+    def sends(stamp: Stamp, outbox: list[dict], until: int, acknowledges: int) -> None:
+        """`acknowledges`: how many batches are heard of."""
+        producer = Producer({"bootstrap.servers": project.broker.bootstrap, "log_level": 3})
+        first = stamp.next_of(0)
+        for number, payment in enumerate(outbox[first:until]):
+            value = json.dumps(payment)
+            producer.produce(project.source, value, partition=0, headers=stamp.headers(0))
+            if (number + 1) % batch == 0:
+                assert producer.flush(60) == 0
+                if number // batch < acknowledges:
+                    stamp.acknowledged()
+        assert producer.flush(60) == 0
+
+    crashed = Stamp(file, "till-a", resumes=True)
+    sends(crashed, outbox, 100, acknowledges=5)
+    os.close(crashed._lock)  # what the kernel does for a process that is killed
+    ran(project)
+    again = Stamp(file, "till-a", resumes=True)
+    sends(again, outbox, 100, acknowledges=0)  # crashes once more, before it heard anything
+    os.close(again._lock)
+    again = Stamp(file, "till-a", resumes=True)
+    sends(again, outbox, 120, acknowledges=7)
+    # Another machine has the rest of the outbox, and a lease with a higher number.
+    other = Stamp(project.folder / "other", "till-a", epoch=1)
+    sends(other, outbox[120:], 80, acknowledges=8)
+    sends(again, outbox, 125, acknowledges=0)  # the first one wakes up
+    ran(project)
+    rows = outside.read(project.broker.bootstrap, project.target)
+    found = [json.loads(row.value or b"") for row in rows]
+    assert sorted(each["payment_id"] for each in found) == list(range(200))
+    told = subprocess.run(
+        [sys.executable, "-m", "eos", "audit", *project.words()],
+        env=project.environment(),
+        cwd=project.folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "200 records were next; 100 duplicate, 5 fenced dropped; none accepted" in told
+    assert f"producer    till-a, {project.source}-0: 100 duplicate, offsets 100 to" in told
+    assert "no findings" in told

@@ -1,0 +1,84 @@
+"""What dedup made of upstream producers' records, summed up over micro-batches. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+_SHOWN, _KEPT_MAX = 20, 10_000
+_DROPPED = ("duplicate", "fenced")
+_ACCEPTED = ("gap", "late", "unknown_producer", "unstamped")
+
+
+class Of(NamedTuple):
+    """One producer in one source partition, and what became of some of its records."""
+
+    topic: str
+    partition: int
+    producer: str
+    verdict: str
+
+
+@dataclass(slots=True)
+class Producers:
+    """`each` has those that micro-batches told of, a hundred each at most; there were `more`.
+    `spans`: the first and the last offset of such a record. `verdicts` are exact."""
+
+    verdicts: Counter[str] = field(default_factory=Counter)
+    each: Counter[Of] = field(default_factory=Counter)
+    spans: dict[Of, tuple[int, int]] = field(default_factory=dict)
+    expired: int = 0
+    more: int = 0
+
+    def add(self, dedup: Mapping[str, Any]) -> None:
+        """What the ledger says of an attempt; nothing if its pipeline had no dedup."""
+        self.verdicts.update(dedup.get("verdicts", {}))
+        self.expired += int(dedup.get("expired", 0))
+        self.more += int(dedup.get("producers_more", 0))
+        for topic, partition, producer, verdict, count, first, last in dedup.get("producers", ()):
+            of = Of(topic, partition, producer, verdict)
+            if of not in self.each and len(self.each) >= _KEPT_MAX:
+                self.more += 1
+                continue
+            self.each[of] += count
+            before = self.spans.get(of, (first, last))
+            self.spans[of] = min(before[0], first), max(before[1], last)
+
+    def lines(self) -> Iterator[str]:
+        """For people; none if there was no dedup."""
+        if not self.verdicts:
+            return
+        yield (
+            f"dedup       {self.verdicts['appended']:,} records were next; "
+            f"{_counted(self.verdicts, _DROPPED)} dropped; "
+            f"{_counted(self.verdicts, _ACCEPTED)} accepted"
+        )
+        if self.expired:
+            yield f"            {self.expired:,} producers forgotten, which sent nothing for long"
+        for of, count in self.each.most_common(_SHOWN):
+            first, last = self.spans[of]
+            yield (
+                f"producer    {of.producer}, {of.topic}-{of.partition}: {count:,} {of.verdict}, "
+                f"offsets {first} to {last}"
+            )
+        left = max(0, len(self.each) - _SHOWN) + self.more
+        if left:
+            yield f"            and {left:,} more (--json has those that the ledger names)"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "verdicts": dict(self.verdicts),
+            "expired": self.expired,
+            "producers": [
+                {**of._asdict(), "records": count, "offsets": list(self.spans[of])}
+                for of, count in self.each.most_common()
+            ],
+            "producers_more": self.more,
+        }
+
+
+def _counted(verdicts: Counter[str], names: tuple[str, ...]) -> str:
+    found = [f"{verdicts[name]:,} {name}" for name in names if verdicts[name]]
+    return ", ".join(found) or "none"
