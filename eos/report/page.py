@@ -148,7 +148,10 @@ def _findings(gathered: Gathered, findings: list[Finding]) -> Content:
     left_out = gathered.findings_count - len(gathered.findings)
     more = f"{counted(left_out, 'more')} left out here; `eos audit --json` has all."
     heads = ("case", "what", "ledger offset")
-    return [tables.table("What contradicts itself", heads, rows), tables.left(left_out, more)]
+    return [
+        tables.table("What contradicts itself", heads, rows, is_titled=True),
+        tables.left(left_out, more),
+    ]
 
 
 def _words() -> Markup:

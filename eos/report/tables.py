@@ -8,13 +8,23 @@ from eos.audit.history import Transaction
 from eos.report.ask import Asked
 from eos.report.gather import Gathered
 from eos.report.markup import Content, Markup, markup, tag
-from eos.report.timeline import FENCED, KINDS, Spans, is_try, kind_of, read_by, written_by
+from eos.report.timeline import (
+    COMMITTED,
+    FENCED,
+    KINDS,
+    Spans,
+    is_try,
+    kind_of,
+    read_by,
+    written_by,
+)
 from eos.report.units import counted, duration, ms_between, number, size, time
 from eos.transaction.port import TopicPartition
 
 PARTITIONS_MAX, RECENT_SHOWN, RANGES_SHOWN = 300, 20, 8
 _BYTES_MAX = 700_000  # of the largest table
 _WORDS_MAX = 300
+OTHER = "another process than before"
 
 
 def notable(gathered: Gathered) -> Markup:
@@ -29,13 +39,20 @@ def notable(gathered: Gathered) -> Markup:
     left_out = gathered.notable_count - len(shown)
     more = f"{counted(left_out, 'older one')} left out here; `eos audit --json` has all."
     heads = ("ended", "what", "became", "ledger offset", "identity", "by", "why")
-    return markup([table("Out of the ordinary", heads, shown, id_="notable"), left(left_out, more)])
+    return markup(
+        [
+            table("Out of the ordinary", heads, shown, id_="notable", is_titled=True),
+            left(left_out, more),
+        ]
+    )
 
 
 def _notable_row(each: Transaction, gathered: Gathered) -> Markup:
     deployment, host, process = each.writer
     kind = kind_of(each) if is_try(each) else each.kind
-    why = ": ".join(filter(None, (each.error, each.reason)))
+    # Nothing went wrong with it: it is here as the first of its process.
+    is_other = kind == COMMITTED or (not is_try(each) and not each.is_reset)
+    why = ": ".join(filter(None, (each.error, each.reason))) or OTHER * is_other
     return row(
         time(each.ended_at),
         what(each),
@@ -43,7 +60,7 @@ def _notable_row(each: Transaction, gathered: Gathered) -> Markup:
         str(each.ledger_offset),
         f"{each.identity.producer_id}/{each.identity.epoch}",
         f"process {process} on {host} ({deployment})",
-        cut(why or ("another process" if not is_try(each) else "")),
+        cut(why),
         data_at=gathered.timeline.place_of(each.ended_at) - gathered.timeline.first,
     )
 
@@ -99,7 +116,7 @@ def recent(gathered: Gathered) -> Markup:
         for each in reversed(newest[-RECENT_SHOWN:])
     ]
     heads = ("committed", "what", "source ranges", "target ranges", "read / written", "took")
-    return table("Last micro-batches", heads, rows)
+    return table("Last micro-batches", heads, rows, is_titled=True)
 
 
 def fields(asked: Asked) -> Markup:
@@ -116,14 +133,25 @@ def fields(asked: Asked) -> Markup:
 
 
 def table(
-    name: str, heads: Sequence[str], rows: Sequence[Content], id_: str | None = None
+    name: str,
+    heads: Sequence[str],
+    rows: Sequence[Content],
+    *,
+    id_: str | None = None,
+    is_titled: bool = False,
 ) -> Markup:
+    """`is_titled`: its name stands above it already."""
     if not rows:
         return tag("p", "None.", class_="none", id_=id_)
     head = tag("thead", tag("tr", [tag("th", each, scope="col") for each in heads]))
     return tag(
         "div",
-        tag("table", tag("caption", name), head, tag("tbody", rows)),
+        tag(
+            "table",
+            tag("caption", name, class_="unseen" if is_titled else None),
+            head,
+            tag("tbody", rows),
+        ),
         class_="scroll",
         id_=id_,
         role="region",

@@ -64,12 +64,12 @@ def rests_on(gathered: Gathered, asked: Asked | None) -> Iterator[str]:
         f"pipeline's ledger, from {first} to {last}."
     )
     yield (
-        "Of each that committed: it begins where the one before it ended, in every source "
-        "partition; its identity and its micro-batch did not commit before; no newer epoch did."
+        "Of each that committed: does it begin where the one before it ended, in every source "
+        "partition; did its identity, its micro-batch or a newer epoch commit before."
     )
     yield (
-        "Of each target partition that it wrote: the records, sequences and offsets in the "
-        "receipt agree, and lie above what was written before."
+        "Of each target partition that it wrote: do records, sequences and offsets of the receipt "
+        "agree, and do they lie above what was written before."
     )
     if asked is not None and asked.live is not None:
         same = sum(each.is_same for each in asked.live.fields)

@@ -91,6 +91,27 @@ def test_a_clock_that_went_back_and_one_that_nobody_read_lose_nothing():
     assert made(found)
 
 
+def test_what_is_out_of_the_ordinary_says_why():
+    other = ("elsewhere", "host-2", 12)
+    rows = [
+        *history(3, aborts=3),
+        transaction(3, writer=other),
+        transaction(4, writer=other, kind="recovery", is_reset=True, reason="moved by hand"),
+    ]
+    found = gather(rows)
+    assert [(each.batch_id, each.kind) for each in found.notable] == [
+        (1, "attempt"),
+        (1, "attempt"),
+        (3, "attempt"),
+        (4, "recovery"),
+    ]
+    page = made(found)
+    assert "<td>task_failed: a writer&#x27;s task failed</td>" in page
+    assert page.count("<td>another process than before</td>") == 1
+    assert "<td>moved by hand</td>" in page
+    assert found.sums.takeovers == (rows[-2],)
+
+
 def test_quantiles_are_right_to_two_percent():
     times, half = Times(), Times()
     for ms in range(1, 1001):
