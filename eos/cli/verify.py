@@ -41,7 +41,7 @@ Spark's checkpoint. Changes nothing, and may look while the pipeline runs.
 """
 _CODES = (
     "Exit codes: 0 nothing was found, and it could all be read; 1 findings, with the smallest "
-    "witness; 2 usage; 5 something did not answer."
+    "witness; 2 usage; 4 a right is missing; 5 something did not answer."
 )
 _TIMEOUT_MS = 60_000
 

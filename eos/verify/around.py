@@ -38,7 +38,7 @@ class Around:
         ledger = TopicPartition(names.ledger, 0)
         yield "group offsets", list(elsewhere.of_group(self.group, names.group, low, high))
         yield "checkpoint", list(elsewhere.of_checkpoint(self.checkpoint, low, high))
-        last = list(elsewhere.of_coordinator(self.state, ledger, low.told))
+        last = list(elsewhere.of_coordinator(self.state, ledger, low.told, high.told))
         yield "transactional id", last
         yield "no open transaction", list(elsewhere.of_open(self.open, names.transactional_id))
 

@@ -116,9 +116,10 @@ def of_checkpoint(found: Noted | str, low: Level, high: Level) -> Iterator[Findi
 
 
 def of_coordinator(
-    state: Coordinated | None, ledger: TopicPartition, last: Attempt
+    state: Coordinated | None, ledger: TopicPartition, last: Attempt, newer: Attempt
 ) -> Iterator[Finding]:
-    """Whose the newest record is. `state`: None if no coordinator knows the transactional id."""
+    """Whose the last record is. `state`: None if no coordinator knows the transactional id;
+    `newer`: the last one after it was asked, which may have got another id."""
     if state is None:
         words = (
             "no coordinator knows the transactional id (any more), so that nobody can tell "
@@ -130,7 +131,7 @@ def of_coordinator(
     is_rotated = newest.epoch >= _LAST_EPOCH or mine.epoch < 0
     if mine.producer_id == newest.producer_id and mine.epoch >= newest.epoch:
         return
-    if mine.producer_id != newest.producer_id and is_rotated:
+    if mine.producer_id != newest.producer_id and (is_rotated or last != newer):
         return
     message = (
         f"{ledger.topic}-0 offset {last.ledger_offset}: this record was written by {named(newest)},"

@@ -49,12 +49,17 @@ class LedgerLog:
 
     def pages(self, start: int, end: int) -> Iterator[Page]:
         while start < end:
-            stored = self._reader.wire.read_records(
-                self.at, start, end, committed=True, deadline=soon(), records_max=RECORDS_MAX
-            )
-            after = stored[-1].offset + 1 if len(stored) == RECORDS_MAX else end
-            yield self._page(stored, start, after)
-            start = after
+            page = self.page(start, end)
+            yield page
+            start = page.end
+
+    def page(self, start: int, end: int) -> Page:
+        """The first records of this stretch."""
+        stored = self._reader.wire.read_records(
+            self.at, start, end, committed=True, deadline=soon(), records_max=RECORDS_MAX
+        )
+        after = stored[-1].offset + 1 if len(stored) == RECORDS_MAX else end
+        return self._page(stored, start, after)
 
     def _page(self, stored: Sequence[StoredRecord], start: int, end: int) -> Page:
         strange = self._strange(start, end)

@@ -88,8 +88,6 @@ def taken_apart(data: bytes, rows: array[int], first: Sequence[int]) -> Records 
         return None
     keys, values = (_blobs(data, start, length) for start, length in spans)
     headers = None
-    if (2 * header_count > ends - header_at).any():  # each has two lengths at least
-        return None
     if header_count.any():
         headers = _headers(data, view, header_count, header_at, ends)
         if headers is None:
@@ -174,7 +172,8 @@ def _blobs(data: bytes, start: Ints, length: Ints) -> Blobs:
 
 
 def _headers(data: bytes, view: Ints, count: Ints, at: Ints, ends: Ints) -> Headers | None:
-    """A step for the nth header of all records that have so many."""
+    """A step for the nth header of all records that have so many: as long as they lie within
+    their record, so that a count alone can't keep it going."""
     parts: list[tuple[Ints, ...]] = []
     row = np.flatnonzero(count)
     at = at[row]

@@ -91,23 +91,27 @@ class Verification:
         self._first = 0
 
     def run(self) -> Verified:
-        start = self._reader.bounds([self._ledger.at])[self._ledger.at].start
+        at = self._ledger.at
+        begins = self._reader.bounds([at])[at].start
         end = self._ledger.settled_end()
         if self._point is not None:
-            self._go_on(self._point, start)
+            self._go_on(self._point, begins)
         self._know_topics(self._subject.sink_topics)
-        start = max(start, self._older(start))
         has = self._rows.until() if self._rows else -1
-        for page in self._ledger.pages(start, end):
+        start = position = max(self._first, self._older(self._first, begins))
+        while position < end:
+            page = self._ledger.page(position, end)
             self._note(page.findings)
             self._compare(page.records, min(has, page.end - 1), page)
             self._window(page.committed)
             if page.records:
                 self._level = _level(page.records[-1])
+            # A run may trim the ledger meanwhile: what it forgets is in the table.
+            position = self._older(page.end, self._reader.bounds([at])[at].start)
         if self._level is None:
             raise UsageError(
                 f"{self._subject.names.pipeline}: there is nothing to verify: the ledger "
-                f"{self._ledger.at.topic!r} holds no record of it",
+                f"{at.topic!r} holds no record of it",
                 hint="did it ever run on this cluster, under this profile?",
             )
         self._catch_up(max(start, has + 1), end)
@@ -145,19 +149,20 @@ class Verification:
         told = Attempt(point.ledger_offset, "verified", -1, None, point.identity)
         self._note([Finding("ledger_lost", message, at, point.ledger_offset, told)])
 
-    def _older(self, ledger_start: int) -> int:
-        """What was trimmed from the ledger is told by the table. Where the ledger goes on."""
-        if ledger_start <= self._first:
-            return self._first
+    def _older(self, position: int, begins: int) -> int:
+        """What the ledger does not have from `position` on is told by the table, as far as it can.
+        Where the ledger goes on."""
+        if begins <= position:
+            return position
         known = self._rows.first() if self._rows else None
-        if self._rows is None or known is None or known >= ledger_start:
-            self._findings.gone("ledger_trimmed", self._ledger.at, self._first, ledger_start - 1)
-            return ledger_start
-        if known > self._first and self._point is None:
-            self._findings.gone("ledger_trimmed", self._ledger.at, self._first, known - 1)
-        for committed in self._rows.older(max(known, self._first), ledger_start):
+        if self._rows is None or known is None or known >= begins:
+            self._findings.gone("ledger_trimmed", self._ledger.at, position, begins - 1)
+            return begins
+        if known > position:
+            self._findings.gone("ledger_trimmed", self._ledger.at, position, known - 1)
+        for committed in self._rows.older(max(known, position), begins):
             self._window(committed)
-        return ledger_start
+        return begins
 
     def _know_topics(self, topics: Collection[str]) -> None:
         """All partitions of them: nobody else may write to those that were not written, either."""

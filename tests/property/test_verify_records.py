@@ -92,6 +92,17 @@ def test_many_headers_are_claimed_and_none_is_there():
     assert digests([bytes([20, 0, 0, 0, 1, 1, 0x80, 0x80, 0x80, 0x80, 2])], [1]) == [None]
 
 
+@pytest.mark.parametrize("place", [4, 6])
+def test_a_length_that_leads_out_of_its_record(place):
+    """Of a key or a value; the record behind it must not be read in its stead."""
+    record = [18, 0, 0, 0, 2, 65, 2, 66, 0, 0]  # lengths of 1; a byte too many at the end
+    wrong = list(record)
+    wrong[place] = 100
+    payload = bytes(wrong) + bytes(record) * 20
+    assert digests([payload, bytes(record) * 2], [21, 2])[0] is None
+    assert digests([bytes(record) * 2], [2]) != [None]
+
+
 def test_what_others_compress():
     data = b"0123456789" * 5000
     linked = lz4.frame.compress(data, block_linked=True, store_size=False)

@@ -149,7 +149,7 @@ def test_a_checkpoint_of_another_query():
 def test_whose_the_newest_record_is(mine, newest, cases):
     state = mine and Coordinated("CompleteCommit", mine)
     last = replace(LOW.told, identity=newest)
-    assert [each.case for each in of_coordinator(state, LEDGER, last)] == cases
+    assert [each.case for each in of_coordinator(state, LEDGER, last, last)] == cases
 
 
 @pytest.mark.parametrize(
