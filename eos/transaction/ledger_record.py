@@ -62,6 +62,7 @@ class Attempt:
     receipts: Sequence[Receipt]
     begun_ms: int = 0
     refused: Refused = field(default_factory=dict)
+    dedup: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         told: dict[str, Any] = {
@@ -72,9 +73,8 @@ class Attempt:
             "begun_ms": self.begun_ms,
             "receipts": [receipt.as_json() for receipt in self.receipts],
         }
-        return told | ({"refused": self.refused} if self.refused else {})
-
-    dedup: Mapping[str, Any] = field(default_factory=dict)
+        told |= {"refused": self.refused} if self.refused else {}
+        return told | ({"dedup": dict(self.dedup)} if self.dedup else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +126,6 @@ def encoded(
         body["accepts_gap"] = True
     if attempt is not None:
         body["attempt"] = attempt.as_json()
-        if attempt.dedup:
-            body["attempt"]["dedup"] = dict(attempt.dedup)
     if note is not None:
         body["note"] = dict(note)
     if failed:

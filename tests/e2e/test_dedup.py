@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -65,10 +66,30 @@ def once(numbers: Iterable[int]) -> Counter[int]:
     return Counter({n: PARTITIONS for n in numbers if n % 10})
 
 
-def attempts(project: Project) -> list[dict]:
+def positions(project: Project) -> list[dict]:
     rows = outside.read(project.broker.bootstrap, project.ledger)
-    bodies = [json.loads(row.value or b"") for row in rows]
-    return [body for body in bodies if body["kind"] == "attempt"]
+    return [{**json.loads(row.value or b""), "offset": row.offset} for row in rows]
+
+
+def attempts(project: Project) -> list[dict]:
+    return [body for body in positions(project) if body["kind"] == "attempt"]
+
+
+def recovered(project: Project, *words: str) -> str:
+    return verb(project, "recover", *words)
+
+
+def verb(project: Project, name: str, *words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "eos", name, *project.words(), *words],
+        env=project.environment(),
+        cwd=project.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def ran(project: Project) -> str:
@@ -106,6 +127,36 @@ def test_a_gap_stops_before_anything_is_written(project: Project) -> None:
     assert done.returncode == 4
     assert "sequence 25, where 20 is next" in done.stderr
     assert came_out(project) == once(range(20))
+    recovered(project, "--accept-gap", "--yes")
+    told = ran(project)
+    assert "accepted 2 gap" in told
+    assert came_out(project) == once([*range(20), *range(25, 30)])
+    upstream.send(0, [33])
+    assert project.run_warm().returncode == 4  # once means once
+
+
+def test_a_rewind_reads_again_with_the_states_of_then(project: Project) -> None:
+    upstream = made(project)
+    upstream.send(0, range(20))
+    ran(project)
+    (first,) = attempts(project)
+    upstream.send(0, range(10, 30))
+    ran(project)
+    shutil.rmtree(project.folder / "state" / "checkpoints")  # which changes nothing
+    recovered(project, "--rewind-to", str(first["offset"]), "--yes")
+    assert first["producers"] == positions(project)[-1]["producers"]
+    told = ran(project)
+    assert "dropped 20 duplicate" in told
+    assert came_out(project) == once(range(20)) + once(range(20, 30)) + once(range(20, 30))
+    # Further back than there are states of.
+    shutil.rmtree(project.folder / "state" / "dedup")
+    done = project.run_warm()
+    assert done.returncode == 4
+    assert "--forget-producers" in done.stderr
+    recovered(project, "--forget-producers", "--yes")
+    upstream.send(0, range(30, 40))
+    ran(project)
+    assert came_out(project)[39] == PARTITIONS
 
 
 def test_the_story_of_the_example(project: Project) -> None:
@@ -156,14 +207,7 @@ def test_the_story_of_the_example(project: Project) -> None:
     rows = outside.read(project.broker.bootstrap, project.target)
     found = [json.loads(row.value or b"") for row in rows]
     assert sorted(each["payment_id"] for each in found) == list(range(200))
-    told = subprocess.run(
-        [sys.executable, "-m", "eos", "audit", *project.words()],
-        env=project.environment(),
-        cwd=project.folder,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    told = verb(project, "audit")
     assert "200 records were next; 100 duplicate, 5 fenced dropped; none accepted" in told
     assert f"producer    till-a, {project.source}-0: 100 duplicate, offsets 100 to" in told
     assert "no findings" in told
