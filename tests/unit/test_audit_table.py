@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from kafka.record import MemoryRecords
 from eos.audit import projection as projections
 from eos.audit import rows as made
 from eos.audit.projection import Projection
-from eos.audit.table import OvertakenError, TransactionsTable
+from eos.audit.table import KEPT_HOURS, OvertakenError, TransactionsTable
 from eos.errors import UnavailableError
 from eos.transaction.ledger_record import Attempt, Position, Record, decoded, encoded, stamped
 from eos.transaction.port import Identity, TopicPartition
@@ -215,3 +216,42 @@ def test_files_that_are_large_enough_wait_until_there_are_many(tmp_path, monkeyp
         counts.append(table.size("p").files)
     assert counts == [1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 1, 2]
     assert offsets(table) == [*range(12)]
+
+
+def test_what_nobody_has_goes_and_what_somebody_may_commit_stays(tmp_path):
+    """A checkpoint forgets which files are gone, and who was killed never told."""
+    table = TransactionsTable(tmp_path / "t")
+    for number in range(3):
+        table.known("app")
+        table.append(table_of(record(number)), "app", number)
+    folder = tmp_path / "t" / "pipeline=p"
+    forgotten, begun = folder / "part-1-forgotten.parquet", folder / "part-2-begun.parquet"
+    for file in (forgotten, begun):
+        file.write_bytes(b"x")
+    hours = (KEPT_HOURS * 3600 + 60) * 1_000_000_000
+    for file in folder.iterdir():  # all but one are older than any snapshot that is in use
+        if file != begun:
+            at = file.stat().st_mtime_ns - hours
+            os.utime(file, ns=(at, at))
+    assert table.clean() == 1
+    assert not forgotten.exists()
+    assert begun.exists()
+    assert len(table.query("SELECT * FROM transactions")) == 3 * 2
+
+
+def test_what_was_compacted_a_moment_ago_stays_however_old_it_is(tmp_path):
+    """Somebody reads the snapshot before."""
+    table = TransactionsTable(tmp_path / "t")
+    for number in range(3):
+        table.known("app")
+        table.append(table_of(record(number)), "app", number)
+    for file in (tmp_path / "t" / "pipeline=p").iterdir():
+        at = file.stat().st_mtime_ns - 3 * KEPT_HOURS * 3600 * 1_000_000_000
+        os.utime(file, ns=(at, at))
+    reader = DeltaTable(tmp_path / "t")
+    table.compact("p")
+    assert table.size("p").files == 1
+    for _ in range(2):  # the second time behind a checkpoint
+        assert table.clean() == 0
+        older = QueryBuilder().register("t", reader).execute("SELECT digest FROM t").read_all()
+        assert older.num_rows == 3 * 2

@@ -11,6 +11,7 @@ from eos.launch.cache import cache_root
 from eos.launch.jars import (
     BROKER,
     BROKER_VERSIONS,
+    DELTA,
     SPARK,
     STORES,
     Jar,
@@ -28,7 +29,7 @@ def test_the_lock_is_what_pyproject_asks_for() -> None:
         locked.setdefault(jar.purpose, []).append(jar.coordinate)
     assert locked == relock.coordinates()
     brokers = {name for version in BROKER_VERSIONS for name in of_broker(version)}
-    assert set(locked) == {SPARK, *STORES} | brokers
+    assert set(locked) == {SPARK, *STORES, DELTA} | brokers
 
 
 def test_the_lock_reads_back_what_was_written(tmp_path: Path) -> None:
