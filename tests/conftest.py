@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 pytest.register_assert_rewrite("support")  # before its first import: what fails there shows values
 
@@ -12,6 +13,12 @@ from support.brokers import LOOKS_OFTEN, Elsewhere, Kafka  # noqa: E402 - see ab
 
 from eos.launch.embedded import EmbeddedKafka  # noqa: E402
 from eos.launch.jars import BROKER_VERSIONS  # noqa: E402
+
+# The same examples in every run, so that a change is judged by itself and not by luck. Others are
+# looked for with `--hypothesis-profile search`.
+settings.register_profile("same", derandomize=True, database=None)
+settings.register_profile("search", derandomize=False)
+settings.load_profile("same")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -22,6 +22,7 @@ from eos.run.start import (
     starting_offsets,
     where_to_go_on,
 )
+from eos.run.state import require_state
 from eos.transaction import ranges
 from eos.transaction.ledger_record import Ends, Position
 from eos.transaction.port import TopicPartition
@@ -76,6 +77,12 @@ def predict(view: View) -> Prediction:
     position = found.position or Position({}, {})
     if files is not None:
         found.chosen = found.ask(choose_checkpoint, planned, files, position, last)
+    if files is not None and found.chosen is not None:
+        # Only Spark knows what the transforms keep; the ledger, what those of the last start did.
+        before = replace(planned, is_stateful=position.keeps_state)
+        found.ask(
+            lambda: require_state(before, files, str(found.chosen), position, accepts_loss=False)
+        )
     starts = found.ask(starting_offsets, planned, wire, position, soon())
     found.here = None if starts is None else frozenset(starts)
     newest = view.newest()

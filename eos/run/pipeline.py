@@ -148,7 +148,10 @@ class _Run:
             if dedup is not None:
                 dedup.require(batches.position)
         # Before Spark writes there: who finds another record than a clean end takes another folder.
-        batches.note("start", replace(batches.position, checkpoint=checkpoint.name), told)
+        beginning = replace(
+            batches.position, checkpoint=checkpoint.name, keeps_state=planned.is_stateful
+        )
+        batches.note("start", beginning, told)
         remove_old(files, location, self.bus)
         self.audit.start()
         query = PipelineQuery(

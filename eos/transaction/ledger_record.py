@@ -40,6 +40,7 @@ class Position:
     the folder that Spark plans in. A clean end keeps it only if the query certainly writes no more.
     `producers` names the generation of dedup's states that goes with it; none: nothing is known.
     With `accepts_gap` a person lets the next micro-batch go on behind records that never came.
+    With `keeps_state` Spark's state in that checkpoint belongs to it, and can't be made again.
     """
 
     ends: Ends
@@ -50,6 +51,7 @@ class Position:
     checkpoint: str = ""
     producers: str = ""
     accepts_gap: bool = False
+    keeps_state: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,11 @@ class Attempt:
             "begun_ms": self.begun_ms,
             "receipts": [receipt.as_json() for receipt in self.receipts],
         }
-        told |= {"refused": self.refused} if self.refused else {}
-        return told | ({"dedup": dict(self.dedup)} if self.dedup else {})
+        if self.refused:
+            told["refused"] = self.refused
+        if self.dedup:
+            told["dedup"] = dict(self.dedup)
+        return told
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +129,8 @@ def encoded(
         body["producers"] = position.producers
     if position.accepts_gap:
         body["accepts_gap"] = True
+    if position.keeps_state:
+        body["keeps_state"] = True
     if attempt is not None:
         body["attempt"] = attempt.as_json()
     if note is not None:
@@ -157,6 +164,7 @@ def decoded(pipeline: str, topic: str, stored: StoredRecord) -> Record:
                 is_reset=bool(body.get("is_reset", False)),
                 producers=str(body.get("producers", "")),
                 accepts_gap=bool(body.get("accepts_gap", False)),
+                keeps_state=bool(body.get("keeps_state", False)),
                 checkpoint=str(body.get("checkpoint", "")),
             ),
             owner=dict(body["owner"]),
