@@ -45,7 +45,7 @@ def find(path: Path) -> Iterable[Problem]:
         return
     yield from _rules(pipeline)
     for number, step in enumerate(pipeline.transform):
-        key = "python" if step.python else "sql"
+        key = next(key for key in ("sql", "python", "pandas", "arrow") if getattr(step, key))
         try:
             # A user's module may print when it is imported; stdout is for the findings.
             with contextlib.redirect_stdout(sys.stderr):

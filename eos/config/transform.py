@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, Tag, model_validator
 
+from eos.config import ddl
 from eos.config.base import MAPPING, WORD, Identifier, Strict, word_or_mapping
 from eos.sql_text import INPUT, not_a_query
 
@@ -31,21 +32,44 @@ Sql = Annotated[
 ]
 
 
+def _returns(text: str) -> str:
+    """As a schema, whose first column may be `*`."""
+    first, comma, rest = text.partition(",")
+    if first.strip() != "*":
+        ddl.columns(text)
+    elif comma:
+        ddl.columns(rest)
+    return text
+
+
+Function = Annotated[str, Field(pattern=FUNCTION_PATTERN)]
+
+
 class Step(Strict):
-    """Either a plain function `DataFrame -> DataFrame`, whose further arguments are `with`, or a
-    query that reads `input`, the stage before. Later queries may read a step by its `name`."""
+    """A query that reads `input`, the stage before; or a function, whose further arguments are
+    `with`: `python` of the whole DataFrame, `pandas` and `arrow` of some of its rows at a time.
+    These say which columns they return. Later queries may read a step by its `name`."""
 
     name: Identifier | None = None
-    python: Annotated[str, Field(pattern=FUNCTION_PATTERN)] | None = None
+    python: Function | None = None
     arguments: dict[str, Any] = Field(default_factory=dict, alias="with")
     sql: Sql | None = None
+    pandas: Function | None = None
+    arrow: Function | None = None
+    returns: Annotated[str, AfterValidator(_returns)] | None = None
 
     @model_validator(mode="after")
-    def _is_one_of_two(self) -> Step:
-        if (self.python is None) == (self.sql is None):
-            raise ValueError("expected a step with either `python` or `sql`")
+    def _is_one_of_four(self) -> Step:
+        if [self.python, self.sql, self.pandas, self.arrow].count(None) != 3:
+            raise ValueError("expected a step with one of `python`, `sql`, `pandas` and `arrow`")
         if self.sql is not None and self.arguments:
-            raise ValueError("expected `with` beside `python` only: a query takes no arguments")
+            raise ValueError("expected `with` beside a function only: a query takes no arguments")
+        takes_rows = self.pandas is not None or self.arrow is not None
+        if takes_rows != (self.returns is not None):
+            raise ValueError(
+                "expected `returns` beside `pandas` and `arrow`, and only there: the columns that "
+                "come back, such as `*, score DOUBLE`"
+            )
         if self.name is not None and self.name.lower() == INPUT:
             raise ValueError(f"expected another name than `{INPUT}`: it is the stage before")
         return self

@@ -98,7 +98,7 @@ def _step(number: int, step: Transform) -> Stage:
     named = [f"known to later queries as {step.name}"] if step.name else []
     if isinstance(step, Function):
         given = ", ".join(f"{key}={json.dumps(value)}" for key, value in step.arguments.items())
-        return Stage(f"step {number}", f"python: {step.python}({_short(given)})", named)
+        return Stage(f"step {number}", f"{step.kind}: {step.python}({_short(given)})", named)
     told = [line for line in step.text.splitlines() if not line.lstrip().startswith("--")]
     return Stage(f"step {number}", f"sql: {_short(' '.join(' '.join(told).split()))}", named)
 

@@ -9,13 +9,14 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from eos.errors import EosError, TransformError
-from eos.transform import sql
+from eos.transform import batches, sql
+from eos.transform.arguments import fitted
 from eos.transform.guard import guarded
 from eos.transform.sql import Query
 
@@ -46,6 +47,15 @@ class Step(Protocol):
     @property
     def name(self) -> str | None: ...
 
+    @property
+    def pandas(self) -> str | None: ...
+
+    @property
+    def arrow(self) -> str | None: ...
+
+    @property
+    def returns(self) -> str | None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Function:
@@ -56,6 +66,8 @@ class Function:
     call: Callable[..., Any]
     modules: tuple[str, ...]  # the user's own modules: executors get them with the function
     name: str = ""  # by which later queries may read what it returned
+    kind: Literal["python"] | batches.Kind = "python"  # of what it is a function
+    returns: str = ""  # the columns that come back, where it is none of a DataFrame
 
 
 Transform = Function | Query
@@ -82,6 +94,11 @@ def _step(number: int, step: Step, within: Sequence[Path]) -> Transform:
     name = step.name or ""
     if step.python is not None:
         return _load(step.python, step.arguments, within, name)
+    kinds: dict[batches.Kind, str | None] = {"pandas": step.pandas, "arrow": step.arrow}
+    for kind, reference in kinds.items():
+        if reference is not None:
+            found = _load(reference, step.arguments, within, name)
+            return replace(found, kind=kind, returns=step.returns or "")
     if isinstance(step.sql, str):
         return Query(step.sql, f"SQL step `{name}`" if name else f"step {number} (SQL)", name)
     assert step.sql is not None, "a step has a function or a query"
@@ -127,8 +144,8 @@ def _load(
     if not callable(call):
         kind = type(call).__name__
         raise TransformError(f"transform `{reference}` is no function, it is of type {kind}")
-    _check_arguments(reference, call, arguments)
-    return Function(reference, dict(arguments), call, _own_modules(within), stage)
+    given = fitted(reference, call, arguments)
+    return Function(reference, given, call, _own_modules(within), stage)
 
 
 def _module(reference: str, name: str) -> ModuleType:
@@ -146,41 +163,6 @@ def _module(reference: str, name: str) -> ModuleType:
         raise _failed(reference, "can't be imported", error) from error
 
 
-def _check_arguments(
-    reference: str, call: Callable[..., Any], arguments: Mapping[str, Any]
-) -> None:
-    """What `with:` gives must be what the function takes after the DataFrame."""
-    parameters = list(inspect.signature(call).parameters.values())
-    by_position = (
-        inspect.Parameter.POSITIONAL_ONLY,
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        inspect.Parameter.VAR_POSITIONAL,
-    )
-    if not parameters or parameters[0].kind not in by_position:
-        raise TransformError(
-            f"transform `{reference}` takes no DataFrame",
-            hint="write it as `def function(frame: DataFrame, ...) -> DataFrame`",
-        )
-    named = [each for each in parameters[1:] if each.kind is not each.VAR_POSITIONAL]
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in named)
-    named = [each for each in named if each.kind is not each.VAR_KEYWORD]
-    known = [each.name for each in named]
-    unknown = [key for key in arguments if key not in known and not takes_any]
-    if parameters[0].name in arguments and parameters[0].name not in unknown:
-        unknown.append(parameters[0].name)
-    missing = [
-        each.name for each in named if each.default is each.empty and each.name not in arguments
-    ]
-    told = [f"has no argument `{key}`{_did_you_mean(key, known)}" for key in unknown]
-    told += [f"needs the argument `{name}`" for name in missing]
-    if told:
-        signature = f"{reference.partition(':')[2]}{inspect.signature(call)}"
-        raise TransformError(
-            f"transform `{reference}` {' and '.join(told)}",
-            hint=f"`with:` gives arguments by name to `{signature}`",
-        )
-
-
 def _own_modules(within: Sequence[Path]) -> tuple[str, ...]:
     """The modules imported so far that lie in the user's folders."""
     found = []
@@ -195,6 +177,9 @@ def _apply(frame: DataFrame, function: Function) -> DataFrame:
     from pyspark.sql import DataFrame
 
     _travel_by_value(function.modules)
+    if function.kind != "python":
+        asked = function.python, function.call, function.arguments, function.returns
+        return batches.applied(frame, function.kind, *asked)
     try:
         with guarded(function.python):
             result = function.call(frame, **function.arguments)

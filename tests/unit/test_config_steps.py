@@ -58,9 +58,17 @@ def test_a_query_stands_in_the_file_or_beside_it(tmp_path):
 @pytest.mark.parametrize(
     ("step", "column", "message"),
     [
-        ("{name: x}", 5, "expected a step with either `python` or `sql`"),
-        ("{sql: SELECT 1, python: 'm:f'}", 5, "expected a step with either `python` or `sql`"),
-        ("{sql: SELECT 1, with: {a: 1}}", 5, "expected `with` beside `python` only"),
+        ("{name: x}", 5, "expected a step with one of `python`, `sql`, `pandas`"),
+        (
+            "{sql: SELECT 1, python: 'm:f'}",
+            5,
+            "expected a step with one of `python`, `sql`, `pandas`",
+        ),
+        ("{sql: SELECT 1, with: {a: 1}}", 5, "expected `with` beside a function only"),
+        ("{pandas: 'm:f'}", 5, "expected `returns` beside `pandas` and `arrow`"),
+        ("{python: 'm:f', returns: a INT}", 5, "expected `returns` beside `pandas` and `arrow`"),
+        ("{arrow: 'm:f', returns: '*, a INTT'}", 29, "got `INTT`; did you mean `INT`?"),
+        ("{pandas: mf, returns: '*'}", 14, "expected a function as `package.module:function`"),
         ("{sql: SELECT 1, name: Input}", 5, "expected another name than `input`"),
         ("{sql: SELECT 1, name: a b}", 27, "expected a name of letters, digits and `_`"),
         ("{sql: DROP TABLE x}", 11, "expected a query (SELECT, WITH, FROM ...), got a statement"),

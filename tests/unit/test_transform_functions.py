@@ -15,6 +15,9 @@ class Step(NamedTuple):
     arguments: dict[str, Any] = {}  # noqa: RUF012 - nobody changes it
     sql: str | None = None
     name: str | None = None
+    pandas: str | None = None
+    arrow: str | None = None
+    returns: str | None = None
 
 
 @pytest.fixture
@@ -138,3 +141,40 @@ def test_a_second_project_has_its_own_pipelines(project, marks):
         (function,) = load([Step(f"pipelines.{name}.mine:enrich")], root, folder)
         found_in.append(function.call("f"))
     assert found_in == ["one", "two"]
+
+
+TYPED = """
+from __future__ import annotations
+import datetime
+from typing import Literal, TYPE_CHECKING
+if TYPE_CHECKING:
+    from nowhere import Rows
+class Own: ...
+def enrich(frame, rate: float, names: tuple[str, ...] = (), kind: Literal["a", "b"] = "a",
+           since: datetime.date | None = None, own: Own | None = None): ...
+def untold(frame: Rows, rate: int): ...
+"""
+
+
+def test_arguments_become_what_the_annotations_say(project):
+    given = {"rate": 2, "names": ["x"], "kind": "b", "since": "2026-11-21", "own": {"a": 1}}
+    (function,) = found(project, TYPED, **given)
+    assert function.arguments["names"] == ("x",)
+    assert str(function.arguments["since"]) == "2026-11-21"
+    assert function.arguments["own"] == {"a": 1}, "what pydantic does not know is passed on"
+    (function,) = found(project, TYPED, "mine_a:untold", rate="x")
+    assert function.arguments == {"rate": "x"}, "names that only a type checker knows"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"rate": "2"}, "takes no '2' as `rate`: should be a valid number"),
+        ({"rate": 1, "names": "x"}, "takes no 'x' as `names`: should be a valid"),
+        ({"rate": 1, "kind": "c"}, "takes no 'c' as `kind`: should be 'a' or 'b'"),
+        ({"rate": 1, "since": "today"}, "takes no 'today' as `since`"),
+        ({"rate": None, "nams": 1}, "has no argument `nams` (did you mean `names`?) and takes no"),
+    ],
+)
+def test_what_does_not_fit_an_annotation_is_told(project, arguments, words):
+    assert words in refused(project, TYPED, **arguments)

@@ -1,0 +1,82 @@
+"""Does what `with:` gives fit a function's signature and annotations?"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import SchemaError
+
+from eos.errors import TransformError
+
+_BY_POSITION = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.VAR_POSITIONAL,
+)
+
+
+def fitted(
+    reference: str, call: Callable[..., Any], arguments: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The arguments as the annotations say: a list for a tuple becomes one. Raises TransformError
+    with all that does not fit; an annotation that says nothing of YAML's values is passed over."""
+    parameters = list(inspect.signature(call).parameters.values())
+    if not parameters or parameters[0].kind not in _BY_POSITION:
+        raise TransformError(
+            f"transform `{reference}` takes no DataFrame",
+            hint="write it as `def function(frame: DataFrame, ...) -> DataFrame`",
+        )
+    named = [each for each in parameters[1:] if each.kind is not each.VAR_POSITIONAL]
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in named)
+    named = [each for each in named if each.kind is not each.VAR_KEYWORD]
+    known = [each.name for each in named]
+    unknown = [key for key in arguments if key not in known and not takes_any]
+    if parameters[0].name in arguments and parameters[0].name not in unknown:
+        unknown.append(parameters[0].name)
+    missing = [
+        each.name for each in named if each.default is each.empty and each.name not in arguments
+    ]
+    told = [f"has no argument `{key}`{_did_you_mean(key, known)}" for key in unknown]
+    told += [f"needs the argument `{name}`" for name in missing]
+    found = dict(arguments)
+    hints = _hints(call)
+    for name in [each for each in known if each in arguments and each in hints]:
+        try:
+            found[name] = _converted(arguments[name], hints[name])
+        except ValidationError as error:
+            words = error.errors(include_url=False)[0]["msg"].lower().removeprefix("input ")
+            told.append(f"takes no {arguments[name]!r:.60} as `{name}`: {words}")
+    if told:
+        signature = f"{reference.partition(':')[2]}{inspect.signature(call)}"
+        raise TransformError(
+            f"transform `{reference}` {' and '.join(told)}",
+            hint=f"`with:` gives arguments by name to `{signature}`",
+        )
+    return found
+
+
+def _hints(call: Callable[..., Any]) -> Mapping[str, Any]:
+    try:
+        return typing.get_type_hints(call)
+    except Exception:  # noqa: BLE001 - names that only a type checker imports, or anything else
+        return {}
+
+
+def _converted(value: Any, annotation: Any) -> Any:
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+    except (PydanticUserError, SchemaError, TypeError):  # no type that YAML could give
+        return value
+    # As JSON: there a list may be a tuple, and a text a date, but a text is no number.
+    return adapter.validate_json(json.dumps(value, default=str), strict=True)
+
+
+def _did_you_mean(wrong: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(wrong, known, n=1)
+    return f" (did you mean `{close[0]}`?)" if close else ""

@@ -1,0 +1,94 @@
+"""Steps that are a function of a part of the rows: a pandas DataFrame or an Arrow table, and back.
+
+The function runs on the executors, for some thousand rows at a time; how many, and which, nothing
+fixes. It is called in the place of a DataFrame function, so the plan is Spark's and the rows
+keep their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from eos.errors import TransformError, crossing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Kind = Literal["pandas", "arrow"]
+EVERY = "*"  # in `returns`, as in SQL: all columns of the stage before
+
+
+def applied(
+    frame: DataFrame,
+    kind: Kind,
+    reference: str,
+    call: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    returns: str,
+) -> DataFrame:
+    """Builds a plan and runs nothing."""
+    from pyspark.sql.types import StructType
+
+    before, _, rest = returns.strip().partition(",")
+    has_every = before.strip() == EVERY
+    text = rest if has_every else returns
+    read: Any = StructType.fromDDL(text) if text.strip() else StructType()
+    added = read.fields
+    names = {field.name.lower() for field in added}
+    kept = [f for f in frame.schema.fields if f.name.lower() not in names] if has_every else []
+    schema = StructType([*kept, *added])
+    part = _Part(reference, call, dict(arguments), tuple(schema.names))
+    if kind == "pandas":
+        return frame.mapInPandas(part.pandas, schema)
+    return frame.mapInArrow(part.arrow, schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The function as a task calls it."""
+
+    reference: str
+    call: Callable[..., Any]
+    arguments: dict[str, Any]
+    columns: Sequence[str]
+
+    def pandas(self, parts: Iterator[Any]) -> Iterator[Any]:
+        import pandas as pd
+
+        for part in parts:
+            made = self.call(part, **self.arguments)
+            if not isinstance(made, pd.DataFrame):
+                raise self._wrong(made, "pandas.DataFrame")
+            self._require(list(made.columns))
+            yield made[list(self.columns)]
+
+    def arrow(self, parts: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        for part in parts:
+            made = self.call(pa.Table.from_batches([part]), **self.arguments)
+            if not isinstance(made, pa.Table):
+                raise self._wrong(made, "pyarrow.Table")
+            self._require(made.column_names)
+            yield from made.select(list(self.columns)).to_batches()
+
+    def _wrong(self, made: object, expected: str) -> Exception:
+        what = "nothing" if made is None else f"a {type(made).__name__}"
+        return crossing(
+            TransformError(
+                f"transform `{self.reference}` returned {what}; it has to return a {expected}",
+                hint="is a `return` missing?" if made is None else "",
+            )
+        )
+
+    def _require(self, found: Sequence[str]) -> None:
+        missing = [name for name in self.columns if name not in found]
+        if missing:
+            raise crossing(
+                TransformError(
+                    f"transform `{self.reference}` returned no column `{missing[0]}`, which its "
+                    f"`returns` names (it has {', '.join(map(str, found))})"
+                )
+            )

@@ -1,0 +1,76 @@
+"""Steps that are functions of some rows at a time, on a real Spark: pandas and Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import SparkSession
+from support.local_spark import local_spark
+
+from eos.errors import TransformError, crossed
+from eos.transform.check import check_stream
+from eos.transform.functions import Function, apply
+from eos.transform.sql import Query
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with local_spark("rows") as session:
+        yield session
+
+
+HEADERS = "array(named_struct('key', 'a', 'value', X'FF'))"
+
+
+def of_rows(kind: str, call: Any, returns: str, **arguments: Any) -> Function:
+    modules = (call.__module__,)  # which executors can not import
+    return Function(f"mine:{kind}", arguments, call, modules, "scored", kind, returns)
+
+
+def scored_pandas(rows: Any, factor: int) -> Any:
+    return rows.assign(score=rows["value"] * factor).query("value != 2")
+
+
+def scored_arrow(rows: Any, factor: int) -> Any:
+    kept = rows.filter(pc.not_equal(rows["value"], 2))
+    return kept.append_column("score", pc.multiply(kept["value"], factor).cast("double"))
+
+
+@pytest.mark.parametrize(("kind", "call"), [("pandas", scored_pandas), ("arrow", scored_arrow)])
+def test_a_function_of_some_rows_adds_columns_and_keeps_the_others(spark, kind, call):
+    table = spark.range(4).selectExpr("id AS value", "X'00FF' AS key", f"{HEADERS} AS headers")
+    step = of_rows(kind, call, "*, score DOUBLE", factor=3)
+    last = Query("SELECT *, score + 1 AS more FROM scored", "more")
+    out = apply(table, [step, last])
+    assert out.columns == ["value", "key", "headers", "score", "more"]
+    rows = out.collect()
+    assert [(row.value, row.score, row.more) for row in rows] == [(0, 0, 1), (1, 3, 4), (3, 9, 10)]
+    assert bytes(rows[0].key) == b"\x00\xff"
+    assert [(each.key, bytes(each.value)) for each in rows[0].headers] == [("a", b"\xff")]
+    stream = spark.readStream.format("rate").load().selectExpr("value", "timestamp")
+    check_stream(apply(stream, [step]), "append")
+    chosen = apply(table, [of_rows(kind, call, "score DOUBLE, value LONG", factor=1)])
+    assert [tuple(row) for row in chosen.collect()] == [(0, 0), (1, 1), (3, 3)]
+    assert apply(table, [of_rows(kind, call, "*", factor=1)]).columns == table.columns
+
+
+@pytest.mark.parametrize(
+    ("kind", "call", "words"),
+    [
+        ("pandas", lambda _rows: None, "returned nothing; it has to return a pandas.DataFrame"),
+        ("arrow", lambda rows: rows.to_batches(), "a list; it has to return a pyarrow.Table"),
+        ("pandas", lambda rows: rows, "returned no column `score`"),
+        ("arrow", lambda rows: rows, "returned no column `score`"),
+    ],
+)
+def test_what_a_function_of_rows_returns_is_told(spark, kind, call, words):
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's, around ours
+        apply(spark.range(2), [of_rows(kind, call, "*, score DOUBLE")]).collect()
+    told = crossed(str(caught.value))
+    assert isinstance(told, TransformError)
+    assert words in told.message
