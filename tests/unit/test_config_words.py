@@ -40,7 +40,15 @@ def test_the_schema_describes_files_not_python_names():
     schema = PipelineFile.model_json_schema()
     definitions = schema["$defs"]
     assert set(definitions["Trigger"]["properties"]) == {"every", "available_now"}
-    assert set(definitions["Step"]["properties"]) == {"name", "python", "with", "sql"}
+    assert set(definitions["Step"]["properties"]) == {
+        "arrow",
+        "name",
+        "pandas",
+        "python",
+        "returns",
+        "sql",
+        "with",
+    }
     one, many = definitions["Sink"]["properties"]["kafka"]["anyOf"]
     assert one == many["items"]
     assert many["minItems"] == 1
