@@ -77,15 +77,20 @@ def _checks(pipeline: PipelineFile, profile: Profile, planned: Plan) -> Iterator
 def _spark(pipeline: PipelineFile, profile: Profile, planned: Plan) -> Iterator[Check]:
     """On one of its own, without Kafka: what a start would refuse of the steps and sinks."""
     from eos.cli.cases import _session
-    from eos.run.cases import check
+    from eos.run.cases import check, order
 
     with _session(profile, pipeline.project_root, [pipeline]) as session:
         with redirect_stdout(sys.stderr):  # what users' functions print is not what was asked
-            changing = check(session, planned)
+            changing, shuffle = check(session, planned), order(session, planned)
         if changing:
             told = f"{', '.join(changing)}: a micro-batch that is redone gets other values"
             yield note("spark", told, "take them from the record, or accept that")
         yield ok("spark", "steps and sinks are a stateless stream")
+        if shuffle:
+            told = f"the source's order is kept up to a shuffle of the steps: {shuffle}"
+            yield note("order", told, "leave the shuffle out where readers rely on the order")
+        else:
+            yield ok("order", "records of a source partition keep theirs in a target partition")
 
 
 def _cluster(planned: Plan) -> Iterator[Check]:

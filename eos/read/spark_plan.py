@@ -45,14 +45,20 @@ def planned_ranges(spark: SparkSession, query: str) -> Ranges | None:
     java: Any = running._jsq  # noqa: SLF001 - PySpark has no public way to a query's plan
     try:
         leaves = java.streamingQuery().lastExecution().logical().collectLeaves()
-        if leaves.size() != 1:
+        # Beside what a step reads otherwise. Without any new record there is no such leaf.
+        every = (leaves.apply(number) for number in range(leaves.size()))
+        leaf = next((each for each in every if _is_stream(each)), None)
+        if leaf is None:
             return None
-        leaf = leaves.apply(0)
         starts, ends = leaf.startOffset().get().json(), leaf.endOffset().get().json()
     except Py4JError:  # another Spark, whose plans have another form
         return None
     found, until = (parse_offsets(each) for each in (starts, ends))
     return Ranges({tp: offset for tp, offset in found.items() if tp in until}, until)
+
+
+def _is_stream(leaf: Any) -> bool:
+    return str(leaf.getClass().getSimpleName()).startswith("StreamingDataSourceV2")
 
 
 def _told(planned: Ranges, found: Ranges) -> str:

@@ -18,6 +18,7 @@ from eos.run.dedup import judged_anew
 from eos.run.rules import require_lasting
 from eos.transform.check import check_stream
 from eos.transform.functions import apply
+from eos.transform.order import first_shuffle
 from eos.transform.unstable import unstable
 
 if TYPE_CHECKING:
@@ -71,6 +72,12 @@ def check(spark: SparkSession, plan: Plan) -> tuple[str, ...]:
     check_stream(out, plan.output_mode)
     require_lasting(plan, stream)
     return unstable(out)
+
+
+def order(spark: SparkSession, plan: Plan) -> str:
+    """The first shuffle of the steps: up to it they keep the source's order."""
+    frame = spark.range(10).selectExpr("id AS value", "now() AS timestamp").selectExpr(*_STREAM)
+    return first_shuffle(apply(plan.decode.apply(frame), plan.transforms))
 
 
 def run_case(spark: SparkSession, plan: Plan, case: Case) -> Outcome:

@@ -14,6 +14,7 @@ from support.local_spark import local_spark
 from eos.errors import TransformError
 from eos.transform.check import check_stream
 from eos.transform.functions import Function, Transform, apply
+from eos.transform.order import first_shuffle
 from eos.transform.sql import Query, read
 from eos.transform.unstable import unstable
 
@@ -144,3 +145,22 @@ def test_what_a_redone_micro_batch_would_not_repeat_is_found_in_the_plan(stream)
 def test_a_query_in_a_file_is_read_as_it_is(tmp_path: Path, table):
     (tmp_path / "big.sql").write_text("-- what is large\nSELECT * FROM input\nWHERE value > 2;\n")
     assert values(table, query(read("big.sql", tmp_path))) == [3]
+
+
+@pytest.mark.parametrize(
+    ("text", "how"),
+    [
+        ("SELECT value + 1 AS value FROM input WHERE value > 1", ""),
+        ("SELECT i.value FROM input i JOIN (SELECT 1L AS value) t ON i.value = t.value", ""),
+        ("SELECT * FROM input DISTRIBUTE BY value", "SinglePartition, REPARTITION_BY_COL"),
+        ("SELECT /*+ REPARTITION(3) */ * FROM input", "RoundRobinPartitioning(3)"),
+        (
+            "SELECT /*+ REPARTITION(3) */ * FROM (SELECT * FROM input DISTRIBUTE BY value)",
+            "RoundRobinPartitioning(3)",  # Spark leaves the other one out
+        ),
+    ],
+)
+def test_the_shuffle_up_to_which_the_sources_order_is_kept(table, text: str, how: str) -> None:
+    found = first_shuffle(apply(table, [query(text)]))
+    assert found.startswith(how)
+    assert bool(found) == bool(how)

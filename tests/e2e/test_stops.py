@@ -177,8 +177,9 @@ MISTAKEN = {
 
 def met_the_first_on_the_checkpoint(second: Run, place: str) -> bool:
     """Spark stops one of two on the same folder, maybe the one that goes on: it asks for another
-    start."""
-    is_met = "CONCURRENT_STREAM_LOG_UPDATE" in second.said()
+    start. The other's file was there when it looked, or came between its look and its rename."""
+    words = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using")
+    is_met = any(each in second.said() for each in words)
     return place == "state" and is_met and second.wait(WAIT_S_MAX) == 5
 
 
