@@ -92,11 +92,13 @@ class Judge:
             found = read_states(str(self.folder / file.path), file)
             zero = pa.array(np.zeros(found.num_rows, np.int32), pa.int32())
             found = found.append_column("partition", zero).select(_KEYED.names)
-            fresh = tables.without_idle(found, self.now_ms, self.policy.forget_ms)
-            if fresh.num_rows < found.num_rows:
+            oldest = pc.min(found.column("at_ms")).as_py()
+            if self.now_ms - oldest >= self.policy.forget_ms:
+                fresh = tables.without_idle(found, self.now_ms, self.policy.forget_ms)
                 self.expired += found.num_rows - fresh.num_rows
                 self.changed.add(bucket)
-            parts.append(fresh)
+                found = fresh
+            parts.append(found)
         self.states = pa.concat_tables(parts)
 
     def _decided(self, buckets: Ints, producer: Any, epoch: Any, sequence: Any) -> Codes:
@@ -109,8 +111,11 @@ class Judge:
             "last": sequence,
             "at_ms": pa.array(np.full(count, self.now_ms, np.int64), pa.int64()),
         }
-        decided = decide_all(pa.table(columns), self.states, self.policy.rules)
-        self.states = decided.states
+        # Most of a bucket's states are of producers that sent nothing now.
+        is_asked = pc.is_in(self.states.column("producer"), value_set=pc.unique(producer))
+        asked, others = self.states.filter(is_asked), self.states.filter(pc.invert(is_asked))
+        decided = decide_all(pa.table(columns), asked, self.policy.rules)
+        self.states = pa.concat_tables([others, decided.states])
         moves = [at for at, each in enumerate(VERDICTS) if self.policy.rules.writes(each)]
         self.changed |= set(np.unique(buckets[np.isin(decided.codes, moves)]).tolist())
         return decided.codes
