@@ -19,7 +19,6 @@ from eos.audit.table import TransactionsTable
 from eos.cli.named import find_pipeline, parser_of
 from eos.config.load import load_profile
 from eos.config.model import Profile
-from eos.deadline import Deadline
 from eos.errors import UnavailableError, UsageError
 from eos.location import local_path
 from eos.plan.plan import Plan, plan
@@ -30,7 +29,7 @@ from eos.run.audit import location_of
 from eos.transaction.wire import Wire
 from eos.verify.findings import Kind
 from eos.verify.point import Point, load
-from eos.verify.reader import Reader
+from eos.verify.reader import UNKNOWN_TOPIC, Reader, require_seen, soon
 from eos.verify.verify import Subject, Verification
 from eos.verify.words import Told, as_json, lines
 
@@ -43,7 +42,6 @@ _CODES = (
     "Exit codes: 0 nothing was found, and it could all be read; 1 findings, with the smallest "
     "witness; 2 usage; 4 a right is missing; 5 something did not answer."
 )
-_TIMEOUT_MS = 60_000
 
 
 def verify(words: Sequence[str]) -> int:
@@ -129,14 +127,15 @@ def _subject(planned: Plan, profile: Profile) -> Subject:
 
 
 def _ledger_id(wire: Wire, topic: str, pipeline: str) -> str:
-    found = wire.topics([topic], Deadline.after_ms(_TIMEOUT_MS))[topic]
-    if found.error:
+    topics = wire.topics([topic], soon())
+    require_seen(topics)
+    if topics[topic].error == UNKNOWN_TOPIC:
         raise UsageError(
             f"{pipeline}: there is nothing to verify: the ledger {topic!r} is not there",
             hint="did it ever run on this cluster, under this profile? If it did, somebody deleted "
             "that topic: `eos recover` says what is left",
         )
-    return found.topic_id
+    return topics[topic].topic_id
 
 
 def _point_path(profile: Profile, name: str) -> Path | None:

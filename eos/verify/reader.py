@@ -11,8 +11,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from eos.deadline import Deadline
 from eos.errors import UnavailableError
 from eos.transaction.port import TopicPartition
-from eos.transaction.wire import Wire
+from eos.transaction.wire import TopicInfo, Wire
 from eos.transaction.wire.fetch import Fetched
+from eos.transaction.wire.refusal import refused
 from eos.verify.batches import Old, Seen, Visibility, batches, next_offset
 from eos.verify.records import digests
 from eos.verify.source import Source
@@ -24,7 +25,8 @@ _FETCH_BYTES_MORE = 256 * 1024  # for what lies between the records that are loo
 _PLAIN_BYTES_MAX = 8 * 1024 * 1024  # of uncompressed records that are decoded at once
 _TIMEOUT_MS = 60_000
 _TRIES_MAX = 100  # fetches without a byte, each of which waits for half a second
-_UNKNOWN_TOPIC = 3
+UNKNOWN_TOPIC = 3
+_REFUSED = 29
 
 
 class Reader:
@@ -57,8 +59,9 @@ class Reader:
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
         """How many each topic has: 0 if it is gone."""
         found = self.wire.topics(topics, soon()) if topics else {}
+        require_seen(found)
         return {
-            name: 0 if info.error == _UNKNOWN_TOPIC else info.partitions
+            name: 0 if info.error == UNKNOWN_TOPIC else info.partitions
             for name, info in found.items()
         }
 
@@ -97,6 +100,8 @@ class Reader:
         start = source.begin(bounds)
         until = min(source.end, bounds.stable)
         for found in self.scan(source.at, start, until):
+            if found and _first(found[0]) > source.position:
+                source.begins_at(self.bounds([source.at])[source.at].start)
             for seen in found:
                 source.see(seen)
         source.finish(until)
@@ -147,6 +152,17 @@ class Reader:
                 hint="is its log damaged? The broker's own log tells",
             )
         return position
+
+
+def _first(seen: Seen | Old) -> int:
+    return seen.last_offset if isinstance(seen, Old) else seen.batch.offset
+
+
+def require_seen(topics: Mapping[str, TopicInfo]) -> None:
+    """A topic that this user may not see must not pass for one that is gone."""
+    for name, info in topics.items():
+        if info.error == _REFUSED:
+            raise refused("Metadata", info.error, f"topic {name}")
 
 
 def soon() -> Deadline:

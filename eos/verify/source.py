@@ -29,11 +29,7 @@ class Source:
     def begin(self, bounds: Bounds) -> int:
         """Where to read from. Tells what is not there any more, or never was."""
         self.position = self.start
-        if bounds.start > self.start:
-            gone = min(bounds.start, self.end)
-            self.findings.gone("source_retention", self.at, self.start, gone - 1)
-            self.removed += gone - self.start
-            self.position = gone
+        self.begins_at(bounds.start)
         if bounds.end < self.end:
             name = f"{self.at.topic}-{self.at.partition}"
             self.findings.add(
@@ -46,6 +42,14 @@ class Source:
                 )
             )
         return self.position
+
+    def begins_at(self, offset: int) -> None:
+        """By now: retention removes what is to be read next, too."""
+        gone = min(offset, self.end)
+        if gone > self.position:
+            self.findings.gone("source_retention", self.at, self.position, gone - 1)
+            self.removed += gone - self.position
+            self.position = gone
 
     def see(self, seen: Seen | Old) -> None:
         if isinstance(seen, Old):

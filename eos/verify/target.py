@@ -205,7 +205,7 @@ class Target:
             message = f"{named(batch.identity)} that no receipt of its transaction covers"
             case = "duplicate"
         else:
-            message = f"{named(batch.identity)} are visible, and the ledger has no such transaction"
+            message = f"{named(batch.identity)} are visible, and no committed transaction is theirs"
             case = "visible"
         after = self._after(batch.offset)
         self._findings.add(Finding(case, where + message, self.at, batch.offset, after))

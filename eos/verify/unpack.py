@@ -18,6 +18,7 @@ import zstandard
 from eos.encode.codec import Codec
 
 BYTES_MAX = 256 * 1024 * 1024
+_LZ4_FACTOR_MAX = 255
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _BLOCK = struct.Struct(">i")
@@ -49,6 +50,8 @@ def _unpack(codec: Codec, payload: Any) -> bytes:
     if codec is Codec.NONE:
         return bytes(payload)
     if codec is Codec.LZ4:
+        if len(payload) * _LZ4_FACTOR_MAX <= BYTES_MAX:  # quicker, and can't become more
+            return bytes(lz4.frame.decompress(payload))
         lz4_stream = lz4.frame.LZ4FrameDecompressor()
         return _whole(lz4_stream.decompress(payload, max_length=BYTES_MAX), lz4_stream)
     if codec is Codec.GZIP:

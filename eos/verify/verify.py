@@ -29,7 +29,7 @@ from eos.verify.findings import Attempt, Finding, Findings, Kind, named
 from eos.verify.history import Committed, of_record
 from eos.verify.ledger import LedgerLog, Page
 from eos.verify.point import Point
-from eos.verify.reader import Reader, soon
+from eos.verify.reader import UNKNOWN_TOPIC, Reader, require_seen, soon
 from eos.verify.source import Source
 from eos.verify.table import LedgerRows
 from eos.verify.target import Bounds, Target
@@ -86,6 +86,8 @@ class Verification:
         self._targets: dict[TopicPartition, Target] = {}
         self._topics: set[str] = set()
         self._judged: dict[str, bool] = {}
+        self._stuck: set[TopicPartition] = set()  # waited for once
+        self._is_table_same = True
         self._level: Level | None = None
         self._point = point
         self._first = 0
@@ -205,17 +207,22 @@ class Verification:
         size = sum(receipt.bytes for _, receipt in receipts)
         target.position = max(target.position, bounds.start)
         self._reader.target(target, min(end, bounds.stable), size)
-        target.settle(bounds, self._reader.keeping(target.at.topic))
+        keeping = self._reader.keeping(target.at.topic)
+        if keeping.can_expire:  # while it was read, too
+            bounds = bounds._replace(start=self._reader.bounds([target.at])[target.at].start)
+        target.settle(bounds, keeping)
 
     def _decided(self, tp: TopicPartition, end: int, bounds: Bounds) -> Bounds:
         """A target's markers may be written a moment after the ledger's."""
         deadline, backoff = Deadline.after_ms(_SETTLE_MS), Backoff()
         names = self._subject.names
-        while bounds.stable < end and not deadline.has_passed:
+        while bounds.stable < end and tp not in self._stuck:
+            if deadline.has_passed:
+                self._stuck.add(tp)
             if any(
                 not each.owner for each in opened(self._reader.wire, [tp], names.transactional_id)
             ):
-                break  # nobody will end that one
+                self._stuck.add(tp)  # nobody will end that one
             backoff.sleep(deadline)
             bounds = self._reader.bounds([tp])[tp]
         return bounds
@@ -226,7 +233,9 @@ class Verification:
         """As far as the table goes: it may be a moment behind."""
         told = [record for record in records if record.offset <= until]
         if self._rows is not None and told:
-            self._note(self._rows.compare(told, page.start, until + 1))
+            found = list(self._rows.compare(told, page.start, until + 1))
+            self._is_table_same = self._is_table_same and not found
+            self._note(found)
 
     def _catch_up(self, start: int, end: int) -> None:
         """The records that the table did not have when this began."""
@@ -242,6 +251,7 @@ class Verification:
             self._compare(page.records, min(has, page.end - 1), page)
         if has < last:
             message = f"the audit table has the ledger up to offset {has}, not yet up to {last}"
+            self._is_table_same = False
             self._note([Finding("table_behind", message, kind=Kind.GONE)])
 
     # --- at the end ---------------------------------------------------------------------------
@@ -264,7 +274,7 @@ class Verification:
         sources = self._sources(low)
         records = [record for page in newer for record in page.records]
         high = _level(records[-1]) if records else low
-        same = [] if self._rows is None else ["transactions"]
+        same = ["transactions"] if self._rows is not None and self._is_table_same else []
         for name, findings in found.compare(low, high):
             self._note(findings)
             if not findings:
@@ -314,11 +324,17 @@ class Verification:
         """What offsets meant is over with the topic that they were of."""
         if topic in self._judged:
             return self._judged[topic]
-        now = self._reader.wire.topics([topic], soon())[topic]
+        found = self._reader.wire.topics([topic], soon())
+        require_seen(found)
+        now = found[topic]
         known = low.topic_ids.get(topic, now.topic_id)
-        self._judged[topic] = is_same = not now.error and now.topic_id == known
+        self._judged[topic] = is_same = now.error != UNKNOWN_TOPIC and now.topic_id in {known, ""}
         if not is_same:
-            what = "is gone" if now.error else f"was made anew: its id is {now.topic_id}"
+            what = (
+                "is gone"
+                if now.error == UNKNOWN_TOPIC
+                else f"was made anew: its id is {now.topic_id}"
+            )
             message = f"the source topic {topic!r} {what}, the ledger's offsets are of {known}"
             self._note([Finding("source_recreated", message, TopicPartition(topic, 0))])
         return is_same

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
+from contextlib import closing
+from dataclasses import dataclass
 
 import pytest
 from confluent_kafka import Producer
@@ -12,6 +14,13 @@ from support import outside
 from support.verified import Finished
 
 from eos.encode.codec import Codec
+from eos.transaction.port import TopicPartition
+from eos.transaction.wire import Wire
+from eos.verify import reader
+from eos.verify.findings import Findings, Kind
+from eos.verify.reader import soon
+from eos.verify.source import Source
+from eos.verify.target import Keeping
 
 
 @pytest.fixture
@@ -241,3 +250,35 @@ def test_what_is_no_pipeline(finished):
     said = one.verify()
     assert said.code == 2
     assert "there is nothing to verify" in said.err
+
+
+@dataclass
+class Cut(Source):
+    """Loses its beginning as soon as something of it was read."""
+
+    wire: Wire | None = None
+
+    def see(self, seen) -> None:
+        super().see(seen)
+        if self.wire is not None:
+            self.wire.delete_records({self.at: 40}, soon())
+            self.wire = None
+
+
+def test_retention_while_it_reads(wire, topic, monkeypatch):
+    """What it took is out of reach, not lost."""
+    producer = Producer({"bootstrap.servers": ",".join(wire.settings.bootstrap), "log_level": 3})
+    for number in range(60):
+        producer.produce(topic, b"%d" % number, partition=0)
+        if number % 10 == 9:
+            assert producer.flush(60) == 0
+    monkeypatch.setattr(reader, "_FETCH_BYTES_MAX", 1)  # a record batch at a time
+    at, findings = TopicPartition(topic, 0), Findings()
+    with closing(reader.Reader(wire)) as reads:
+        source = Cut(at, 0, 60, Keeping(), findings, wire=wire)
+        reads.source(source, reads.bounds([at])[at])
+    findings.close()
+    assert source.removed >= 10
+    assert source.records + source.removed == 60
+    assert {kind: count for kind, count in findings.counts.items() if count} == {Kind.GONE: 1}
+    assert findings.kept[Kind.GONE][0].case == "source_retention"

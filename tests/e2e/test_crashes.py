@@ -7,6 +7,9 @@ nothing but the broker, so they run side by side.
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -94,6 +97,7 @@ def test_every_record_once_in_order_whatever_dies_when(
     check_exactly_once(project)
     check_logs(project)
     check_group_offsets(project)
+    check_verified(project)
 
 
 def check_exactly_once(project: Project) -> None:
@@ -130,3 +134,19 @@ def check_group_offsets(project: Project) -> None:
     assert outside.group_offsets(bootstrap, project.group, project.source) == outside.ends(
         bootstrap, project.source
     )
+
+
+def check_verified(project: Project) -> None:
+    """What died is out of sight, and nothing that is left contradicts anything else."""
+    done = subprocess.run(
+        [sys.executable, "-m", "eos", "verify", *project.words(), "--json"],
+        env=project.environment(),
+        cwd=project.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done
+    told = json.loads(done.stdout)
+    assert told["findings"] == []
+    assert "transactions" in told["same"]

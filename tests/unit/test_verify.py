@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from dataclasses import replace
 
 import pytest
 
 from eos.audit import rows as made
 from eos.audit.live import Open
+from eos.cli.verify import Shown
 from eos.transaction.ledger_record import Position, Record, nested
 from eos.transaction.port import CommittedOffset, Identity, ProducerState, TopicPartition
 from eos.transaction.port import TransactionState as Coordinated
@@ -185,3 +188,22 @@ def test_a_point_comes_back_as_it_was(tmp_path):
         found, words = load(path, "p", "id")
         assert found is None
         assert str(path) in words, text
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("somebody_looks", "wanted"), [(True, True), (True, False), (False, True)])
+def test_a_bar_with_an_estimate_where_somebody_looks(monkeypatch, somebody_looks, wanted):
+    for name in ("NO_COLOR", "TERM", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    said = Terminal() if somebody_looks else io.StringIO()
+    monkeypatch.setattr(sys, "stderr", said)
+    with Shown(is_wanted=wanted) as shown:
+        shown.expects(40)
+        shown.expects(-1)
+        shown.moved(10)
+    assert ("10/40" in said.getvalue()) is (somebody_looks and wanted)
+    assert ("offsets, left" in said.getvalue()) is (somebody_looks and wanted)
