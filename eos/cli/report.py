@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from datetime import datetime, timezone
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import TemporaryDirectory
 
 import eos
 from eos.audit.look import walk
@@ -43,7 +43,7 @@ def report(words: Sequence[str]) -> int:
     location = audit_location(profile)
     begin = since(options.since)
     names = plan(pipeline, profile, profile.kafka.bootstrap or ("none:1",), ()).names
-    # To the end first: a folder that can't be written should not cost minutes.
+    # First of all: a folder that is not there should not cost minutes.
     output = _writable(options.output or Path(f"{names.pipeline}.report.html"))
     gathered = gather(walk(TransactionsTable(location), names.pipeline, names.ledger, begin))
     asked = None if options.offline else _asked(pipeline, profile, gathered)
@@ -99,13 +99,10 @@ def _writable(output: Path) -> Path:
 def _write(output: Path, text: str) -> None:
     """Whole or not at all: a page that is made again and again may be looked at meanwhile."""
     try:
-        with NamedTemporaryFile(
-            "w", dir=output.parent, prefix=".report-", encoding="utf-8", delete=False
-        ) as aside:
-            aside.write(text)
-        made = Path(aside.name)
-        made.chmod(0o644)
-        made.replace(output)
+        with TemporaryDirectory(dir=output.parent, prefix=".report-") as aside:
+            made = Path(aside) / "page"
+            made.write_text(text, encoding="utf-8")
+            made.replace(output)
     except OSError as error:
         raise UsageError(
             f"{output} can't be written: {error.strerror or error}",

@@ -14,10 +14,11 @@ import select
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from eos.deadline import Backoff, Deadline
 from eos.launch.process import end_with_parent
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -80,6 +81,7 @@ class Chromium:
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.ask(f"{domain}.enable")
+        self.ask("Page.setLifecycleEventsEnabled", enabled=True)
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
         self._number += 1
@@ -106,14 +108,25 @@ class Chromium:
             mobile=is_phone,
         )
         self.events.clear()
-        self.ask("Page.navigate", url=page.as_uri())
-        while not self.happened("Page.loadEventFired"):
+        loader = self.ask("Page.navigate", url=page.as_uri())["loaderId"]
+        while not any(
+            each["name"] == "load" and each["loaderId"] == loader
+            for each in self.happened("Page.lifecycleEvent")
+        ):
             self.events.append(self._next())
 
     def run(self, expression: str) -> Any:
         done = self.ask("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in done, done["exceptionDetails"]
         return done["result"].get("value")
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """What it says of itself comes when it comes."""
+        deadline, backoff = Deadline.after_ms(_ANSWER_S_MAX * 1000), Backoff()
+        while not holds():
+            assert not deadline.has_passed, self.events
+            backoff.sleep(deadline)
+            self.run("1")
 
     def press(self, key: str, code: int, text: str = "") -> None:
         for kind in ("keyDown", "keyUp"):
