@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from collections import Counter, defaultdict
 
 import pytest
@@ -104,9 +106,11 @@ def test_lost_state_stops_a_start_until_its_loss_is_accepted(made: Project) -> N
     ran(made)
     shutil.rmtree(made.folder / "state" / "checkpoints")
     stateful.feed(made, range(20, 40))
+    foretold = explained(made)
     stopped = made.run_warm()
     assert stopped.returncode == 4, stopped.stderr
-    assert "what they counted up to micro-batch 0 of query" in stopped.stderr
+    for told in (foretold, stopped.stderr):
+        assert "what they counted up to micro-batch 0 of query" in told
     assert "--accept-state-loss" in stopped.stderr
     # Killed before anything was counted: what was accepted stays accepted.
     died = made.run_warm("--accept-state-loss", EOS_CRASH_AT="all_acked:after:both")
@@ -119,6 +123,15 @@ def test_lost_state_stops_a_start_until_its_loss_is_accepted(made: Project) -> N
     (note,) = [note for note in notes if note]
     assert note["accepted"] == "state loss"
     assert note["batch_id"] == 0
+
+
+def explained(project: Project) -> str:
+    """What `eos recover` says that the next start would do."""
+    command = [sys.executable, "-m", "eos.cli.main", "recover", *project.words()]
+    done = subprocess.run(
+        command, env=project.environment(), cwd=project.folder, capture_output=True, check=False
+    )
+    return (done.stdout + done.stderr).decode()
 
 
 def test_another_plan_does_not_take_the_state_of_the_one_before(made: Project) -> None:
