@@ -55,21 +55,26 @@ def line(event: events.Event) -> str | None:
                 f"{event.reason}; {then}"
             )
         case events.RecordsRefused():
-            what = "malformed" if event.rule == "malformed" else f"against `{event.rule}`"
-            done = "dropped" if event.answer == "drop" else "to the dead letters"
+            told = _refused(event.rule, event.answer, event.records)
             return (
-                f"warning: micro-batch {event.batch_id}: {event.records:,} {what} {done}, the "
-                f"first is {event.topic}-{event.partition} at offset {event.offset}"
+                f"warning: micro-batch {event.batch_id}: {told}, the first is "
+                f"{event.topic}-{event.partition} at offset {event.offset}"
             )
         case events.RecordsJudged():
             dropped = _counted("dropped", event.dropped)
             told = ", ".join(filter(None, [dropped, _counted("accepted", event.accepted)]))
             return f"warning: micro-batch {event.batch_id}: dedup {told}"
         case events.Stopped():
-            return f"pipeline {event.pipeline} stopped: {event.reason}"
+            told = "".join(f"; {_refused(*each)}" for each in event.refused)
+            return f"pipeline {event.pipeline} stopped: {event.reason}{told}"
         case events.Warned():
             return f"warning: {event.message}"
     return None
+
+
+def _refused(rule: str, answer: str, records: int) -> str:
+    what = "malformed" if rule == "malformed" else f"against `{rule}`"
+    return f"{records:,} {what} {'dropped' if answer == 'drop' else 'to the dead letters'}"
 
 
 def _colour(event: events.Event) -> str:

@@ -81,8 +81,11 @@ class RecordsJudged(Event):
 
 @dataclass(frozen=True, slots=True)
 class Stopped(Event):
+    """`refused`: (rule, answer, records) of the run's source records that were not taken."""
+
     pipeline: str
     reason: str
+    refused: tuple[tuple[str, str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

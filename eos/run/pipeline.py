@@ -246,7 +246,8 @@ class _Run:
             if _is_final(query.error):
                 raise query.error
         reason = "asked to stop" if self.stopping.is_asked else "drained"
-        self.bus.emit(events.Stopped(pipeline=name, reason=reason))
+        refused = tuple((*of, count) for of, count in query.refused.items())
+        self.bus.emit(events.Stopped(pipeline=name, reason=reason, refused=refused))
 
     def _ended_by(self, query: PipelineQuery, error: Exception, batches: MicroBatches) -> EosError:
         """Why the query ended, if it was not us who said so.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -131,6 +132,7 @@ class PipelineQuery:
         self._query_id = ""
         self._target_ids: dict[str, str] = {}
         self._refused: Sequence[Refused] = ()  # by the attempt that was executed last
+        self.refused: Counter[tuple[str, str]] = Counter()  # by what was committed
         self.error: Exception | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
@@ -169,6 +171,7 @@ class PipelineQuery:
     def _tell_refused(self, batch_id: int) -> None:
         """After the commit: what a failed attempt refused is refused again by the next."""
         for each in self._refused:
+            self.refused[each.rule, each.answer] += each.records
             self._micro_batches.bus.emit(
                 events.RecordsRefused(
                     batch_id,

@@ -123,6 +123,7 @@ def test_each_record_once_in_the_target_or_among_the_dead_letters_whatever_dies(
     first = f"40 malformed to the dead letters, the first is {project.source}-0 at offset 1\n"
     assert done.stderr.count(first) == 1, done.stderr
     assert done.stderr.count("20 against `known` dropped") == 2
+    assert "drained; 80 malformed to the dead letters; 80 against `paid` to" in done.stderr
     ledger = outside.read(project.broker.bootstrap, project.ledger)
     attempts = [record for row in ledger if (record := json.loads(row.value))["kind"] == "attempt"]
     told = Counter()
