@@ -38,10 +38,18 @@ Proves from outside that each record came through once: reads ledger, targets an
 in Kafka's logs, and compares them with one another, with the audit table, the group's offsets and
 Spark's checkpoint. Changes nothing, and may look while the pipeline runs.
 """
-_CODES = (
-    "Exit codes: 0 nothing was found, and it could all be read; 1 findings, with the smallest "
-    "witness; 2 usage; 4 a right is missing; 5 something did not answer."
-)
+_CODES = """\
+Exit codes: 0 nothing was found, and it could all be read; 1 findings, with the smallest witness;
+2 usage; 4 a right is missing; 5 something did not answer.
+
+Examples:
+  eos verify orders                       what came since the last verification
+  eos verify orders --from-start --json   all that is still there
+  eos verify orders --allow-foreign       others write to the target topics, too
+"""
+
+_ALLOWED_MAX = 20
+_MORE = "more than these, in verifications before them"
 
 
 def verify(words: Sequence[str]) -> int:
@@ -99,7 +107,8 @@ def _allowed(told: Told) -> list[str]:
         for kind in Kind
         if told.all.counts[kind]
     ]
-    return [*before, *now][-20:]
+    every = [*before, *(words for words in now if words not in before)]
+    return every if len(every) <= _ALLOWED_MAX else [_MORE, *every[-_ALLOWED_MAX + 1 :]]
 
 
 def _save(point: Point, path: Path) -> None:
@@ -115,9 +124,11 @@ def _save(point: Point, path: Path) -> None:
 def _subject(planned: Plan, profile: Profile) -> Subject:
     location = location_of(profile)
     table, reason = None, ""
-    if location is not None and (location / "_delta_log").is_dir():
+    if not profile.audit.transactions:
+        pass  # none is meant: what an earlier run left there is no longer kept up
+    elif location is not None and (location / "_delta_log").is_dir():
         table = TransactionsTable(location)
-    elif profile.audit.transactions:
+    else:
         reason = (
             f"there is no audit table in {location}"
             if location

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import uuid
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -243,6 +245,19 @@ def test_a_trimmed_ledger_is_told_by_the_table(finished):
     told = one.found("--from-start")
     assert told["smallest"]["case"] == "visible"  # nobody tells of these any more
     assert "ledger_trimmed" in {each["case"] for each in told["findings"]}
+
+
+def test_a_table_that_is_gone_and_one_that_is_not_meant(finished):
+    one = finished().ran(5)
+    shutil.rmtree(one.table)
+    told = one.found()
+    assert (told["smallest"]["case"], told["smallest"]["kind"]) == ("table_unread", "out of reach")
+    profile = Path(one.words[2])
+    without = {**json.loads(profile.read_text()), "audit": {"transactions": False}}
+    profile.write_text(json.dumps(without))
+    said = one.verify("--json")
+    assert said.code == 0, said
+    assert "transactions" not in said.json["same"]
 
 
 def test_what_is_no_pipeline(finished):
