@@ -43,9 +43,9 @@ def lines(audited: Audited) -> Iterator[str]:
         yield f"records     {sums.records_in:,} offsets read, {sums.records_out:,} records written"
         yield from sums.producers.lines()
         for each in sums.takeovers[-_SHOWN:]:
-            yield f"other       {_who(each)} from {_at(each.ended_at)} on, {_what(each)}"
+            yield f"other       {who(each)} from {_at(each.ended_at)} on, {what(each)}"
         for each in sums.fenced[-_SHOWN:]:
-            yield f"fenced      {_identity(each)}, {_at(each.ended_at)}: {each.reason}"
+            yield f"fenced      {identity(each)}, {_at(each.ended_at)}: {each.reason}"
     if audited.live is not None:
         yield from _live(audited.live)
     yield ""
@@ -85,9 +85,9 @@ def _table(found: Sequence[Transaction]) -> Iterator[str]:
         (
             str(each.ledger_offset),
             _at(each.ended_at),
-            _what(each),
+            what(each),
             each.outcome,
-            _identity(each),
+            identity(each),
             f"{each.records_in:,}",
             f"{each.records_out:,}",
         )
@@ -165,7 +165,7 @@ def _json(each: Transaction) -> dict[str, Any]:
     }
 
 
-def _what(each: Transaction) -> str:
+def what(each: Transaction) -> str:
     if not each.is_attempt:
         return each.kind
     if each.batch_id is None:
@@ -174,11 +174,11 @@ def _what(each: Transaction) -> str:
     return f"micro-batch {each.batch_id}{again}"
 
 
-def _identity(each: Transaction) -> str:
+def identity(each: Transaction) -> str:
     return f"{each.identity.producer_id}/{each.identity.epoch}"
 
 
-def _who(each: Transaction) -> str:
+def who(each: Transaction) -> str:
     deployment, host, process = each.writer
     return f"process {process} on {host} ({deployment})"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -17,10 +17,10 @@ from importlib.resources import files
 from eos.audit.history import Finding
 from eos.report import figures, pictures, tables
 from eos.report.ask import Asked
-from eos.report.gather import Gathered
+from eos.report.gather import FINDINGS_MAX, Gathered
 from eos.report.markup import Content, Markup, data, raw, tag
 from eos.report.timeline import ABORTED, COMMITTED, FENCED, REDONE
-from eos.report.units import counted, time
+from eos.report.units import number, time
 from eos.report.verdict import Level, Verdict, not_checked, rests_on, verdict
 
 _MARKS = {Level.KEPT: "\u2713", Level.LOOK: "!", Level.BROKEN: "\u2717", Level.NOTHING: "?"}
@@ -74,9 +74,9 @@ def _sections(
         tag("p", f"This page was made at {time(subject.made_at)}.", class_="soft"),
     )
     yield _judged(subject, gathered, asked, judged)
-    findings = [*gathered.findings, *(asked.live.findings if asked and asked.live else ())]
-    if findings:
-        yield _section("What contradicts itself", _findings(gathered, findings))
+    live = asked.live.findings if asked and asked.live else ()
+    if gathered.findings or live:
+        yield _section("What does not fit", _findings(gathered, live))
     if gathered.is_empty:
         yield tag("p", "The table has nothing of it: it never ran with one, or not in this time.")
         return
@@ -138,18 +138,19 @@ def _section(title: str, *content: Content) -> Markup:
     return tag("section", tag("h2", title), content, class_="part")
 
 
-def _findings(gathered: Gathered, findings: list[Finding]) -> Content:
+def _findings(gathered: Gathered, live: Sequence[Finding]) -> Content:
+    shown = [*gathered.findings, *live[:FINDINGS_MAX]]
     rows = [
         tables.row(
             each.case, tables.cut(each.message), str(each.offset) if each.offset >= 0 else ""
         )
-        for each in findings
+        for each in shown
     ]
-    left_out = gathered.findings_count - len(gathered.findings)
-    more = f"{counted(left_out, 'more')} left out here; `eos audit --json` has all."
+    left_out = gathered.findings_count + len(live) - len(shown)
+    more = f"{number(left_out)} more are left out here; `eos audit --live --json` has all."
     heads = ("case", "what", "ledger offset")
     return [
-        tables.table("What contradicts itself", heads, rows, is_titled=True),
+        tables.table("What does not fit", heads, rows, is_titled=True),
         tables.left(left_out, more),
     ]
 

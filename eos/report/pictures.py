@@ -15,7 +15,7 @@ from eos.report.units import counted, duration, moment, number, time
 from eos.transaction.port import TopicPartition
 
 # Of each side: the busiest, for each interval.
-_PARTITIONS_SHOWN = 32
+_PARTITIONS_SHOWN = 24
 
 
 def peak(gathered: Gathered) -> float:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from eos.audit.history import Transaction
+from eos.audit.words import identity, what, who
 from eos.report.ask import Asked
 from eos.report.gather import Gathered
 from eos.report.markup import Content, Markup, markup, tag
 from eos.report.timeline import (
     COMMITTED,
-    FENCED,
     KINDS,
     Spans,
     is_try,
@@ -21,8 +21,8 @@ from eos.report.timeline import (
 from eos.report.units import counted, duration, ms_between, number, size, time
 from eos.transaction.port import TopicPartition
 
-PARTITIONS_MAX, RECENT_SHOWN, RANGES_SHOWN = 300, 20, 8
-_BYTES_MAX = 700_000  # of the largest table
+PARTITIONS_MAX, FIELDS_SHOWN, RECENT_SHOWN, RANGES_SHOWN = 300, 100, 20, 8
+_BYTES_MAX = 600_000  # of the largest table
 _WORDS_MAX = 300
 OTHER = "another process than before"
 
@@ -48,7 +48,6 @@ def notable(gathered: Gathered) -> Markup:
 
 
 def _notable_row(each: Transaction, gathered: Gathered) -> Markup:
-    deployment, host, process = each.writer
     kind = kind_of(each) if is_try(each) else each.kind
     # Nothing went wrong with it: it is here as the first of its process.
     is_other = kind == COMMITTED or (not is_try(each) and not each.is_reset)
@@ -58,8 +57,8 @@ def _notable_row(each: Transaction, gathered: Gathered) -> Markup:
         what(each),
         tag("span", kind, class_=f"key {kind if kind in KINDS else 'other'}"),
         str(each.ledger_offset),
-        f"{each.identity.producer_id}/{each.identity.epoch}",
-        f"process {process} on {host} ({deployment})",
+        identity(each),
+        who(each),
         cut(why),
         data_at=gathered.timeline.place_of(each.ended_at) - gathered.timeline.first,
     )
@@ -124,7 +123,7 @@ def fields(asked: Asked) -> Markup:
     ordered = sorted(asked.live.fields, key=lambda each: each.is_same)
     rows = [
         row(each.name, str(each.table), str(each.broker), "same" if each.is_same else "differs")
-        for each in ordered[:PARTITIONS_MAX]
+        for each in ordered[:FIELDS_SHOWN]
     ]
     heads = ("value", "the table says", "the cluster says", "")
     left_out = len(ordered) - len(rows)
@@ -172,15 +171,6 @@ def cut(text: str, most: int = _WORDS_MAX) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
-def what(each: Transaction) -> str:
-    if not each.is_attempt:
-        return each.kind
-    if each.batch_id is None:
-        return "an attempt" if kind_of(each) != FENCED else "the attempt of a process that is gone"
-    again = f", attempt {each.attempt}" if (each.attempt or 1) > 1 else ""
-    return f"micro-batch {each.batch_id}{again}"
-
-
 def ranges(spans: Spans) -> Markup:
     """A line each."""
     lines: Iterator[str] = (f"{_named(tp)}: {_from_to(spans, tp)}" for tp in sorted(spans))
@@ -213,6 +203,6 @@ def _took(each: Transaction) -> str:
     return duration(ms_between(each.begun_at, each.ended_at))
 
 
-def _partitions_left(known: Iterable[TopicPartition]) -> Markup | None:
-    count = sum(1 for _ in known) - PARTITIONS_MAX
+def _partitions_left(known: Sequence[TopicPartition]) -> Markup | None:
+    count = len(known) - PARTITIONS_MAX
     return left(count, f"{counted(count, 'partition')} more.")

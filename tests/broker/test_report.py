@@ -14,14 +14,16 @@ from support.audited import projection_of, settled
 from support.recovered import Pipeline
 from support.reported import NOW, RECORDS, aborted, history, made, transaction
 
+from eos.audit.history import Finding
 from eos.audit.live import Live
 from eos.audit.rows import table
 from eos.cli.report import report
 from eos.errors import UsageError
 from eos.report import ask as asking
 from eos.report.ask import Asked
-from eos.report.gather import NOTABLE_MAX, gather
+from eos.report.gather import FINDINGS_MAX, NOTABLE_MAX, gather
 from eos.report.timeline import INTERVALS_MAX
+from eos.report.units import number
 from eos.transaction.port import TopicPartition
 
 SIZE_MAX = 2_000_000
@@ -120,12 +122,17 @@ def test_a_page_has_a_bound_whatever_it_is_about():
     wide = {"sources": sources, "targets": targets}
 
     def rows():
-        for n in range(INTERVALS_MAX):
-            yield replace(transaction(n, at=NOW + timedelta(hours=n)), **wide)
         for n in range(3000):
             yield aborted(n, reason="<&>\"'" * 200, writer=("<" * 300, ">" * 300, 1))
+        for n in range(INTERVALS_MAX):
+            yield replace(transaction(n, at=NOW + timedelta(hours=n)), **wide)
 
-    page = made(rows(), asked=Asked(NOW, Live("Empty"), dict.fromkeys(sources, 10**16)))
+    found = gather(rows())
+    live = Live("Empty", findings=[Finding("hanging", "<" * 400, -1)] * 1000)
+    page = made(found, asked=Asked(NOW, live, dict.fromkeys(sources, 10**16)))
     assert len(page) < SIZE_MAX
     assert "700 partitions more" in page
+    left_out = found.findings_count - FINDINGS_MAX + 1000 - FINDINGS_MAX
+    assert f"{number(left_out)} more are left out here" in page
     assert "older ones left out here" in page
+    assert "and 992 more" in page, "ranges of a micro-batch"
