@@ -31,7 +31,10 @@ class Gathered:
     first_at: datetime | None = None
     last_at: datetime | None = None
     committed_at: datetime | None = None  # the last that did
-    notable: deque[Transaction] = field(default_factory=lambda: deque(maxlen=NOTABLE_MAX))
+    # With when it was, as far as that is known.
+    notable: deque[tuple[Transaction, datetime]] = field(
+        default_factory=lambda: deque(maxlen=NOTABLE_MAX)
+    )
     notable_count: int = 0
     recent: deque[Transaction] = field(default_factory=lambda: deque(maxlen=RECENT_MAX))
     findings: Sequence[Finding] = ()
@@ -61,7 +64,7 @@ def _watched(found: Iterable[Transaction], gathered: Gathered, sums: Sums) -> It
     for each in found:
         sums.add(each)
         gathered.transactions += 1
-        gathered.timeline.add(each)
+        told_at = gathered.timeline.add(each)
         gathered.recent.append(each)
         gathered.position.update(ends([each]))
         if is_try(each):
@@ -76,7 +79,7 @@ def _watched(found: Iterable[Transaction], gathered: Gathered, sums: Sums) -> It
         if each.is_committed:
             writer = each.writer
         if is_other or is_notable(each):
-            gathered.notable.append(each)
+            gathered.notable.append((each, told_at))
             gathered.notable_count += 1
         yield each
 

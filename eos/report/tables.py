@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 
 from eos.audit.history import Transaction
 from eos.audit.words import identity, what, who
@@ -29,7 +30,7 @@ OTHER = "another process than before"
 
 def notable(gathered: Gathered) -> Markup:
     """Newest first."""
-    rows = (_notable_row(each, gathered) for each in reversed(gathered.notable))
+    rows = (_notable_row(each, at, gathered) for each, at in reversed(gathered.notable))
     shown, bytes_ = [], 0
     for row in rows:
         bytes_ += len(row)
@@ -47,7 +48,7 @@ def notable(gathered: Gathered) -> Markup:
     )
 
 
-def _notable_row(each: Transaction, gathered: Gathered) -> Markup:
+def _notable_row(each: Transaction, at: datetime, gathered: Gathered) -> Markup:
     kind = kind_of(each) if is_try(each) else each.kind
     # Nothing went wrong with it: it is here as the first of its process.
     is_other = kind == COMMITTED or (not is_try(each) and not each.is_reset)
@@ -60,7 +61,7 @@ def _notable_row(each: Transaction, gathered: Gathered) -> Markup:
         identity(each),
         who(each),
         cut(why),
-        data_at=gathered.timeline.place_of(each.ended_at) - gathered.timeline.first,
+        data_at=gathered.timeline.place_of(at) - gathered.timeline.first,
     )
 
 
@@ -127,7 +128,8 @@ def fields(asked: Asked) -> Markup:
     ]
     heads = ("value", "the table says", "the cluster says", "")
     left_out = len(ordered) - len(rows)
-    more = f"{left_out} more are the same."
+    differing = sum(not each.is_same for each in ordered[FIELDS_SHOWN:])
+    more = f"{left_out} more, of which {differing} differ."
     return markup([table("The table beside the cluster", heads, rows), left(left_out, more)])
 
 

@@ -156,7 +156,7 @@ class Timeline:
     def __init__(self) -> None:
         self._width = 0  # a place in WIDTHS_MS
         self.intervals: dict[int, Interval] = {}
-        self._last_ms = 0
+        self._last = _EPOCH
 
     @property
     def width_ms(self) -> int:
@@ -173,21 +173,22 @@ class Timeline:
     def start_of(self, number: int) -> datetime:
         return _EPOCH + timedelta(milliseconds=number * self.width_ms)
 
-    def place_of(self, at: datetime | None) -> int:
-        """The interval of this time; without one, that of what was added last."""
-        if at is not None:
-            self._last_ms = (at - _EPOCH) // timedelta(milliseconds=1)
-        return self._last_ms // self.width_ms
+    def place_of(self, at: datetime) -> int:
+        return (at - _EPOCH) // timedelta(milliseconds=self.width_ms)
 
-    def add(self, each: Transaction) -> None:
-        place = self.place_of(each.ended_at or each.begun_at)
+    def add(self, each: Transaction) -> datetime:
+        """Returns when it was, as far as that is known: of one whose end nobody saw it is the time
+        of the one before."""
+        self._last = at = each.ended_at or each.begun_at or self._last
+        place = self.place_of(at)
         if place in self.intervals:
             self.intervals[place].add(each)
-            return
+            return at
         self.intervals[place] = Interval()
         self.intervals[place].add(each)
         while self.length > INTERVALS_MAX and self._width + 1 < len(WIDTHS_MS):
             self._widen()
+        return at
 
     def _widen(self) -> None:
         before = self.width_ms

@@ -15,7 +15,7 @@ from eos.report.ask import Asked
 from eos.report.gather import gather
 from eos.report.markup import Markup, data, raw, tag
 from eos.report.timeline import INTERVALS_MAX, KINDS, WIDTHS_MS, Timeline, Times
-from eos.report.units import duration, number, size
+from eos.report.units import duration, number, size, time
 from eos.report.verdict import Level, verdict
 from eos.transaction.port import TopicPartition
 
@@ -88,7 +88,11 @@ def test_a_clock_that_went_back_and_one_that_nobody_read_lose_nothing():
     assert sum(each.counts[k] for each in found.timeline.intervals.values() for k in KINDS) == 4
     assert found.first_at == rows[1].ended_at
     assert found.last_at == rows[3].ended_at
-    assert made(found)
+    page = made(found)
+    # Told where the one before it is, in the list as in the charts.
+    slots = found.timeline.place_of(rows[3].ended_at) - found.timeline.first
+    assert '<tr data-at="0"><td>unknown</td><td>micro-batch 2</td>' in page
+    assert f'<tr data-at="{slots}"><td>{time(rows[3].ended_at)}</td>' in page
 
 
 def test_what_is_out_of_the_ordinary_says_why():
@@ -99,7 +103,7 @@ def test_what_is_out_of_the_ordinary_says_why():
         transaction(4, writer=other, kind="recovery", is_reset=True, reason="moved by hand"),
     ]
     found = gather(rows)
-    assert [(each.batch_id, each.kind) for each in found.notable] == [
+    assert [(each.batch_id, each.kind) for each, _ in found.notable] == [
         (1, "attempt"),
         (1, "attempt"),
         (3, "attempt"),
