@@ -65,9 +65,12 @@ def find(path: Path) -> Iterable[Problem]:
 def _rules(pipeline: PipelineFile) -> Iterable[Problem]:
     """What no redo may change is an error here: the dead letters are asked for once more."""
     try:
-        read = decode(pipeline.source, (), pipeline.folder)
         outputs(pipeline.sink.kafka, pipeline.folder)
     except UsageError as error:  # a schema's file
+        yield pipeline.places.problem(("sink",), error.message)
+    try:
+        read = decode(pipeline.source, (), pipeline.folder)
+    except UsageError as error:
         yield pipeline.places.problem(("source",), error.message)
         return
     columns = [*KAFKA_COLUMNS, *read.key.names, *read.value.names]

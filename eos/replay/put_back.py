@@ -40,7 +40,7 @@ from eos.transaction.ranges import Step
 from eos.transaction.receipt import Receipt
 from eos.transaction.wire import TopicInfo
 
-LETTERS_MAX = 1_000  # of one transaction
+LETTERS_MAX, BYTES_MAX = 1_000, 32 << 20  # of one transaction, which is held in memory
 _WRITER_SHARE = 0.8
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _SCHEMA = pa.schema(
@@ -161,9 +161,9 @@ class _Replay:
             left = min(left, self.wanted.records_max - done.records)
         letters: list[Letter] = []
         ends: dict[Any, int] = {}
-        passed_over = 0
+        passed_over = size = 0
         for tp, start in sorted(self.batches.position.ends.items()):
-            if len(letters) >= left:
+            if len(letters) >= left or size >= BYTES_MAX:
                 break
             ends[tp] = self.until[tp]
             for letter in self.topic.letters(tp, start, self.until[tp]):
@@ -173,7 +173,8 @@ class _Replay:
                     passed_over += 1
                     continue
                 letters.append(letter)
-                if len(letters) >= left:
+                size += len(letter.stored.key or b"") + len(letter.stored.value or b"")
+                if len(letters) >= left or size >= BYTES_MAX:
                     ends[tp] = letter.stored.offset + 1
                     break
         return _Part(letters, ends, passed_over)

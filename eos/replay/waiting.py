@@ -7,10 +7,12 @@ for good. A dead letter has one rule, so no two of them put back the same.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from eos.config.model import REPLAYS
+from eos.config.refused import RULE_PATTERN
 from eos.config.source import KafkaSource
 from eos.deadline import Deadline
 from eos.errors import UsageError
@@ -86,7 +88,9 @@ class DeadLetterTopic:
         return info.topic_id, {tp: (first[tp], end[tp]) for tp in partitions}
 
     def letters(self, tp: TopicPartition, start: int, end: int) -> Iterator[Letter]:
-        """Those of this pipeline, whatever their rule."""
+        """Those of this pipeline, whatever their rule. Headers are anybody's who may write to the
+        topic, and a rule becomes part of names in Kafka and on disk: so it has to be a rule's name.
+        """
         while start < end:  # each turn reads further, up to an end that was fixed before
             records = self.wire.read_records(
                 tp,
@@ -98,7 +102,8 @@ class DeadLetterTopic:
             )
             for stored in records:
                 found = origin(stored.headers)
-                if found is not None and found.pipeline == self.planned.names.pipeline:
+                is_ours = found is not None and found.pipeline == self.planned.names.pipeline
+                if found is not None and is_ours and re.fullmatch(RULE_PATTERN, found.rule):
                     yield Letter(tp, stored, found)
             if len(records) < _RECORDS_MAX:
                 return

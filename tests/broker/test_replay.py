@@ -188,6 +188,12 @@ def test_headers_do_not_make_it_write_elsewhere(project, capsys):
     letters.write(project.broker.bootstrap, dlq(project), [far])
     with pytest.raises(UsageError, match="has 2 partitions now"):
         run(project, capsys, "--rule", "far")
+    letters.write(
+        project.broker.bootstrap,
+        dlq(project),
+        [made_dead(project, **{"eos.rule": "../../odd"})(1)],
+    )
+    assert set(run(project, capsys, "--dry-run")) == {*RULES, "odd", "far"}
     assert back(project) == []
 
 

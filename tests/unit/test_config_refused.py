@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,26 @@ def test_headers_tell_where_a_dead_letter_came_from():
 )
 def test_what_is_no_dead_letter_is_told_apart(headers):
     assert origin(headers) is None
+
+
+def test_lint_tells_of_schemas_whose_files_are_not_there_or_none(tmp_path):
+    path = written(tmp_path)
+    text = path.read_text().replace("{topic: out}", "{topic: out, value: {avro: {file: out.avsc}}}")
+    text = text.replace(
+        '{json: "id BIGINT, amount DOUBLE, lines ARRAY<INT>"}', "{avro: {file: in.avsc}}"
+    )
+    path.write_text(text)
+    source, sink = sorted(find(path))
+    assert (source.line, source.column) == (4, 3)
+    assert "in.avsc can't be read: No such file" in source.message
+    assert (sink.line, sink.column) == (8, 7)
+    assert "out.avsc can't be read: No such file" in sink.message
+    fields = [{"name": "offset", "type": "long"}]
+    record = json.dumps({"type": "record", "name": "A", "fields": fields})
+    for name in ("in.avsc", "out.avsc"):
+        (tmp_path / name).write_text(record)
+    (clash,) = find(path)
+    assert "`offset` (Kafka's own column)" in clash.message
+    (tmp_path / "in.avsc").write_text('{"type": "long"}')
+    (odd,) = find(path)
+    assert "expected the Avro schema of a record" in odd.message
