@@ -7,7 +7,7 @@ import re
 import shutil
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -147,8 +147,8 @@ def _ports(profile: ProfileFile) -> Iterator[Check]:
             yield finding("ports", f"node {down} of {found.nodes} is down", "eos broker start")
         yield ok("ports", f"embedded broker {found.version}, {where}")
         return
-    answers = {address: _refused(address) for address in profile.kafka.bootstrap}
-    dead = {address: why for address, why in answers.items() if why}
+    answers = profile.kafka.bootstrap
+    dead = silent(answers)
     told = "; ".join(f"{address}: {why}" for address, why in dead.items())
     if len(dead) == len(answers):
         remedy = f"is kafka.bootstrap of profile {profile.name!r} right, and no firewall between?"
@@ -157,6 +157,12 @@ def _ports(profile: ProfileFile) -> Iterator[Check]:
         yield note("ports", told, "the others answer; a run needs one of them to begin with")
     else:
         yield ok("ports", f"{', '.join(answers)} {'listens' if len(answers) == 1 else 'listen'}")
+
+
+def silent(addresses: Sequence[str]) -> Mapping[str, str]:
+    """Those at which nobody listens, and why. A client would try them until its deadline."""
+    found = {address: _refused(address) for address in addresses}
+    return {address: why for address, why in found.items() if why}
 
 
 def _refused(address: str) -> str:

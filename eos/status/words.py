@@ -14,7 +14,8 @@ from eos.transaction.ledger_record import Record
 _ROWS_MAX = 20
 
 
-def lines(found: Status) -> Iterator[str]:
+def lines(found: Status, named: str) -> Iterator[str]:
+    """`named`: pipeline and profile, as a command has them."""
     name = found.planned.names.pipeline
     yield f"pipeline     {name}: {_runs(found)}"
     yield f"owner        {_owner(found)}"
@@ -25,12 +26,12 @@ def lines(found: Status) -> Iterator[str]:
             yield f"             {_open(each)}"
     yield f"lag          {found.lag:,} offsets{_behind(found.rows)}"
     yield f"waits for    {waits_for(found)}"
-    more = next_step(found)
+    more = next_step(found, named)
     if more:
         yield f"next         {more}"
 
 
-def as_json(found: Status) -> dict[str, Any]:
+def as_json(found: Status, named: str) -> dict[str, Any]:
     last, state = found.last, found.transaction
     return {
         "pipeline": found.planned.names.pipeline,
@@ -57,7 +58,7 @@ def as_json(found: Status) -> dict[str, Any]:
             for row in found.rows
         ],
         "waits_for": waits_for(found),
-        "next": next_step(found),
+        "next": next_step(found, named),
         "fine": found.is_fine,
     }
 
@@ -85,12 +86,11 @@ def waits_for(found: Status) -> str:
     return "new records"
 
 
-def next_step(found: Status) -> str:
-    name = found.planned.names.pipeline
+def next_step(found: Status, named: str) -> str:
     if found.hanging:
         return "kafka-transactions.sh --bootstrap-server ... find-hanging, then abort"
     if found.runs is Runs.DIED:
-        return f"eos recover {name}"
+        return f"eos recover {named}"
     return ""
 
 

@@ -73,7 +73,7 @@ def test_an_end_that_was_not_clean_is_a_finding_and_names_the_next_command(
     code, text = said(pipeline)
     assert code == 1, text
     assert "did not end cleanly" in text
-    assert f"next         eos recover {pipeline.name}\n" in text
+    assert f"next         eos recover {' '.join(pipeline.words)}\n" in text
     assert "lag          2 offsets: " in text
     found = told(pipeline.elsewhere())
     assert found["runs"] == "unknown", "another deployment's: its lock is not here"

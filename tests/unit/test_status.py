@@ -13,6 +13,7 @@ import pytest
 from support.plans import plan
 
 from eos.cli.status import status
+from eos.errors import UnavailableError
 from eos.run.ownership import RunLock
 from eos.status.status import Runs, running
 from eos.transaction.ledger_record import Kind, Position, Record
@@ -52,7 +53,8 @@ def test_without_a_lock_the_last_records_process_tells(record, runs):
     assert running(replace(plan(), names=replace(plan().names, lock="")), record) == runs
 
 
-def test_an_embedded_broker_that_is_stopped_stays_so(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place = tmp_path / "pipelines" / "one"
     place.mkdir(parents=True)
     (place / "pipeline.yaml").write_text(
@@ -61,8 +63,22 @@ def test_an_embedded_broker_that_is_stopped_stays_so(tmp_path, monkeypatch, caps
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "local.yaml").write_text("state: {root: state}\n")
     monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_an_embedded_broker_that_is_stopped_stays_so(project, capsys):
     assert status(["one"]) == 0
     assert "eos broker start, then eos status one" in capsys.readouterr().out
     assert status(["one", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["note"] == "the embedded broker is stopped"
-    assert not (tmp_path / "state" / "broker").exists()
+    assert not (project / "state" / "broker").exists()
+
+
+def test_a_cluster_that_is_not_there_is_told_at_once_with_the_next_command(project):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    (project / "conf" / "local.yaml").write_text(f'kafka: {{bootstrap: "127.0.0.1:{port}"}}\n')
+    with pytest.raises(UnavailableError, match="nobody listens at the cluster") as caught:
+        status(["one"])
+    assert f"127.0.0.1:{port}: Connection refused" in caught.value.message
+    assert "`eos doctor one`" in caught.value.hint
