@@ -29,7 +29,8 @@ def timeline(gathered: Gathered) -> Content:
     return [
         tag(
             "p",
-            f"Each step is {duration(line.width_ms)}. Times are UTC, by the driver's clock.",
+            f"From {time(line.start_of(line.first))}; each step is {duration(line.width_ms)}. "
+            "Times are by the driver's clock.",
             class_="soft",
         ),
         tag(
