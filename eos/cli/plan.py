@@ -85,7 +85,7 @@ def _spark(pipeline: PipelineFile, profile: Profile, planned: Plan) -> Iterator[
         if changing:
             told = f"{', '.join(changing)}: a micro-batch that is redone gets other values"
             yield note("spark", told, "take them from the record, or accept that")
-        yield ok("spark", "steps and sinks are a stateless stream")
+        yield ok("spark", "takes steps and sinks as a stream")
         if shuffle:
             told = f"the source's order is kept up to a shuffle of the steps: {shuffle}"
             yield note("order", told, "leave the shuffle out where readers rely on the order")

@@ -77,6 +77,8 @@ def _source(planned: Plan) -> Stage:
     if any("as" in fact.split()[:2] for fact in facts):
         facts.append(f"what can't be read so: {planned.decode.on_error}")
     every = planned.trigger_every_ms
+    if planned.output_mode != "append":
+        facts.append(f"output mode {planned.output_mode}")
     facts.append("runs until drained" if every is None else f"a micro-batch every {every:,} ms")
     return Stage("source", f"kafka: {topics}", facts)
 
