@@ -1,7 +1,9 @@
-"""What dedup costs a micro-batch, as the number of known producers grows: without Spark."""
+"""What dedup costs a micro-batch: as the number of known producers grows, without Spark; and a run
+with a million producers, beside one without dedup."""
 
 from __future__ import annotations
 
+import re
 import statistics
 import time
 from collections.abc import Iterator
@@ -11,15 +13,28 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from bench.conftest import Figures
+from confluent_kafka import Producer
+from support import outside
 from support.deduped import generations, policy
+from support.project import Project
 
 from eos.dedup.generations import Generations
 from eos.dedup.homes import STATES, BucketFile, Home, bucket_of, grown, write_states
+from eos.launch.embedded import EmbeddedKafka
 from eos.transaction.port import TopicPartition
 
 KNOWN = (10_000, 100_000, 1_000_000, 10_000_000)
 ACTIVE = (100, 1_000)
 ROUNDS = 5
+MILLION, PARTITIONS = 1_000_000, 4
+PLAIN = """
+version: 1
+name: {name}
+source: {{kafka: {{topic: {source}, max_records: {records}}}}}
+sink: {{kafka: {{topic: {target}, create: {{partitions: {partitions}}}}}}}
+trigger: {{available_now: true}}
+"""
+DEDUP = "dedup: {{producer: {{id: header(p), epoch: header(e), sequence: header(s)}}}}\n"
 
 
 @pytest.mark.timeout(1800)
@@ -41,6 +56,47 @@ def test_the_cost_follows_what_is_touched(tmp_path: Path, figures: Figures) -> N
                 f"begin {begin * 1000:.0f}, judge {judge * 1000:.0f}, "
                 f"commit {commit * 1000:.0f} ms",
             )
+
+
+@pytest.mark.timeout(1800)
+def test_a_million_active_producers(
+    broker: EmbeddedKafka, tmp_path: Path, figures: Figures
+) -> None:
+    """Each sends a record, and then another: the second round, when all are known, counts."""
+    topic = "bench.dedup"
+    outside.create_topics(broker.bootstrap, PARTITIONS, topic)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 50, "log_level": 3})
+    value = b"x" * 150
+    for sequence in (b"0", b"1"):
+        for number in range(MILLION):
+            headers = [("p", b"producer-%07d" % number), ("e", b"0"), ("s", sequence)]
+            while True:
+                try:
+                    producer.produce(topic, value, partition=number % PARTITIONS, headers=headers)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        assert producer.flush(120) == 0
+    rates = {}
+    for what, text in (("without", PLAIN), ("with", PLAIN + DEDUP), ("with", PLAIN + DEDUP)):
+        folder = tmp_path / f"{what}{len(rates)}{text.count('dedup')}{time.monotonic_ns()}"
+        folder.mkdir()
+        project = Project.made(folder, broker)
+        project.profile.write_text(project.profile.read_text().replace("local[2]", "local[4]"))
+        project.declare(500_000, PARTITIONS, text=text.replace("{source}", topic))
+        done = project.run()
+        assert done.returncode == 0, done.stderr
+        found = re.findall(r"committed: ([\d,]+) records in, .* in ([\d,]+) ms", done.stderr)
+        runs = [tuple(int(each.replace(",", "")) for each in pair) for pair in found]
+        second = runs[len(runs) // 2 :]
+        rate = 1000 * sum(count for count, _ in second) / sum(ms for _, ms in second)
+        figures.keep(f"dedup_{what}", runs)
+        rates[what] = max(rate, rates.get(what, 0))
+    for what, rate in rates.items():
+        figures.add(f"1,000,000 active producers, {what} dedup", f"{rate:,.0f} records/s")
+    figures.add(
+        "dedup's part of the throughput", f"{1 - rates['with'] / rates['without']:.0%}", "30%"
+    )
 
 
 def names(numbers: np.ndarray) -> pa.Array:

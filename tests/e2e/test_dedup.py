@@ -46,7 +46,8 @@ class Upstream:
                     self._topic,
                     b"%d" % number,
                     partition=partition,
-                    headers={name: str(value) for name, value in stamp.items()},
+                    # Of several headers with a name the last counts, as for Kafka's clients.
+                    headers=[("sequence", "7"), *((k, str(v)) for k, v in stamp.items())],
                 )
         assert self._producer.flush(60) == 0
 
