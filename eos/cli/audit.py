@@ -25,6 +25,9 @@ _ABOUT = """\
 Shows what became of a pipeline's transactions, from the audit table alone: the last ones, how many
 were redone, who was fenced, and what in it contradicts itself. With --live it also asks the
 cluster, and compares field by field.
+
+  eos audit orders --since "2 hours"
+  eos audit orders --live --json
 """
 _CODES = "Exit codes: 0 nothing was found; 1 findings; 2 usage; 5 something did not answer."
 

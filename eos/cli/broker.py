@@ -15,6 +15,7 @@ from eos.launch.jars import BROKER_VERSION, BROKER_VERSIONS
 
 app = typer.Typer(
     help="The embedded Kafka broker: start it to stay, stop it, or see whether it runs.",
+    epilog="Example: eos broker start --nodes 3 --port 9092",
     no_args_is_help=True,
 )
 

@@ -70,7 +70,7 @@ def run(context: typer.Context) -> None:
     become(context.args)
 
 
-@app.command()
+@app.command(epilog="Example: eos lint pipelines/*/pipeline.yaml")
 def lint(
     pipelines: Annotated[list[Path], typer.Argument(help="Pipeline files, or their folders.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
@@ -81,7 +81,7 @@ def lint(
     raise typer.Exit(check(pipelines, as_json=as_json))
 
 
-@app.command("test")
+@app.command("test", epilog="Example: eos test pipelines/orders_enriched")
 def run_tests(
     pipelines: Annotated[list[Path], typer.Argument(help="Pipeline files, or their folders.")],
     profile: Annotated[
@@ -95,7 +95,7 @@ def run_tests(
     raise typer.Exit(run_cases(pipelines, profile, as_json=as_json))
 
 
-@app.command()
+@app.command(epilog="Example: eos schema pipeline > conf/pipeline.schema.json")
 def schema(
     of: Annotated[File, typer.Argument(help="Which file's.")] = File.pipeline,
 ) -> None:

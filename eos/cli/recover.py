@@ -27,6 +27,10 @@ from eos.transaction.wire import Wire
 _ABOUT = """\
 Explains the state of a pipeline: ledger, checkpoint, group and source side by side, and what the
 next start would do. With one of the verbs it says what that would change, and with --yes does it.
+
+  eos recover orders
+  eos recover orders --set-checkpoint-aside
+  eos recover orders --set-checkpoint-aside --yes --why "restored from a copy"
 """
 _CODES = """\
 Exit codes: 0 a start would go on, or it is done; 1 findings, or what a verb would do; 2 usage, or

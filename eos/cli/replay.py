@@ -27,6 +27,9 @@ _ABOUT = """\
 Puts the dead letters of a pipeline back to the partitions that they came from: key, value, headers
 and time as they were. Those of each rule once, also if a replay is killed and started again. With
 --dry-run it only tells how many wait.
+
+  eos replay orders --dry-run
+  eos replay orders
 """
 _CODES = """\
 Exit codes: 0 done, or nothing waits; 2 usage, or refused; 3 fenced by another replay; 4 a person

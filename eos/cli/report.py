@@ -32,6 +32,8 @@ _ABOUT = """\
 Writes one HTML page about what became of a pipeline's transactions: whether the promise was kept as
 far as the audit table tells, a timeline, what was read and written, times and lag. The page needs
 no network. `eos verify` proves more: it reads the records themselves.
+
+  eos report orders
 """
 _CODES = "Exit codes: 0 nothing was found; 1 findings; 2 usage; 5 the table did not answer."
 

@@ -37,6 +37,9 @@ _ABOUT = """\
 Proves from outside that each record came through once: reads ledger, targets and source as they lie
 in Kafka's logs, and compares them with one another, with the audit table, the group's offsets and
 Spark's checkpoint. Changes nothing, and may look while the pipeline runs.
+
+  eos verify orders
+  eos verify orders --json
 """
 _CODES = """\
 Exit codes: 0 nothing was found, and it could all be read; 1 findings, with the smallest witness;

@@ -22,6 +22,8 @@ Runs the pipeline. Data goes to stdout, everything else to stderr.
   --demo-crash         kill the driver in the middle of a transaction, then start it again
   -h, --help           this text
 
+  ./spark-submit.sh pipelines/quickstart/pipeline.yaml --profile local
+
 Exit codes: 0 fine, 1 findings, 2 usage, 3 fenced (do not restart), 4 stopped on a broken promise
 (a person must act), 5 transient (restart).
 """

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from eos.cli.main import report
+from eos.cli.main import app, report
 from eos.errors import FencedError, PromiseBrokenError, UnavailableError, UsageError
 
 ROOT = Path(__file__).parents[2]
+VERBS = {each.name or each.callback.__name__ for each in app.registered_commands}
 QUICKSTART = ROOT / "pipelines" / "quickstart" / "pipeline.yaml"
 
 
@@ -121,7 +122,9 @@ def test_run_is_the_parent_of_spark_submit():
     done = eos("run")
     assert done.returncode == 2
     assert "the pipeline's file is missing" in done.stderr
-    assert "usage: ./spark-submit.sh" in eos("run", "--help").stdout
+    said = eos("run", "--help").stdout
+    assert "usage: ./spark-submit.sh" in said
+    assert "  ./spark-submit.sh pipelines/quickstart/pipeline.yaml --profile local\n" in said
     missing = eos("run", "nothing.yaml", "--profile", "x", "--conf", "a=b")
     assert missing.returncode == 2
     assert "nothing.yaml" in missing.stderr
@@ -160,3 +163,14 @@ def test_an_error_ends_with_its_recoverys_code(error, code, capsys):
     assert shown.out == ""
     hint = f"  hint: {error.hint}\n" if error.hint else ""
     assert shown.err == f"eos: {error.message}\n{hint}"
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS - {"run"}))  # that one becomes another process
+def test_the_help_of_every_verb_has_an_example(verb, capsys):
+    with pytest.raises(SystemExit) as ended:
+        app([verb, "--help"], prog_name="eos")
+    assert ended.value.code in (0, None)
+    said = capsys.readouterr().out
+    examples = [line.strip().removeprefix("Example: ") for line in said.splitlines()]
+    assert any(line.startswith(f"eos {verb} ") for line in examples)
+    assert "\x1b" not in said
