@@ -111,13 +111,24 @@ class Verification:
             # A run may trim the ledger meanwhile: what it forgets is in the table.
             position = self._older(page.end, self._reader.bounds([at])[at].start)
         if self._level is None:
-            raise UsageError(
-                f"{self._subject.names.pipeline}: there is nothing to verify: the ledger "
-                f"{at.topic!r} holds no record of it",
-                hint="did it ever run on this cluster, under this profile?",
-            )
+            return self._without_ledger()
         self._catch_up(max(start, has + 1), end)
         return self._finish(self._level, end)
+
+    def _without_ledger(self) -> Verified:
+        """It is there and empty: it always was, or it lost what others still tell of."""
+        at, was_there = self._ledger.at, self._chain.current is not None
+        words = f"the ledger {at.topic!r} holds no record"
+        if not was_there and not self._findings.counts:
+            raise UsageError(
+                f"{self._subject.names.pipeline}: there is nothing to verify: {words} of it",
+                hint="did it ever run on this cluster, under this profile?",
+            )
+        if was_there:
+            words += ", but the audit table or the last verification had some"
+            self._note([Finding("ledger_lost", words, at, 0)])
+        self._findings.close()
+        return Verified(self._findings, self._chain, self._first, self._first - 1)
 
     def _note(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
@@ -140,9 +151,10 @@ class Verification:
             return  # trimmed since, so that there are newer ones
         pages = self._ledger.pages(point.ledger_offset, point.ledger_offset + 1)
         found = [record for page in pages for record in page.records]
-        if found and found[0].identity == point.identity:
+        if found:
             self._level = _level(found[0])
             chain.last = self._level.told
+        if found and found[0].identity == point.identity:
             return
         message = (
             f"{at.topic}-0 offset {point.ledger_offset}: the record of {named(point.identity)}, at "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 import uuid
 from contextlib import closing
 from dataclasses import dataclass
@@ -18,8 +19,9 @@ from support.verified import Finished
 from eos.encode.codec import Codec
 from eos.transaction.port import TopicPartition
 from eos.transaction.wire import Wire
-from eos.verify import reader
+from eos.verify import ledger, reader
 from eos.verify.findings import Findings, Kind
+from eos.verify.ledger import LedgerLog
 from eos.verify.reader import soon
 from eos.verify.source import Source
 from eos.verify.target import Keeping
@@ -112,6 +114,8 @@ def test_a_clean_run_and_where_it_ended(finished):
     # One that knows of a later record than there is: the ledger lost its end.
     point.write_text(json.dumps({**json.loads(kept), "ledger_offset": 1}))
     assert witness(one.found())[0] == "ledger_lost"
+    point.write_text(json.dumps({**json.loads(kept), "identity": [1, 1]}))
+    assert witness(one.found())[0] == "ledger_lost"
 
 
 def test_while_it_runs(finished):
@@ -126,6 +130,46 @@ def test_while_it_runs(finished):
         one.audited()
         said = one.verify("--json")
         assert (said.code, said.json["attempts"]) == (0, 2), said
+
+
+def test_beside_a_run_that_commits(finished):
+    """Whatever a verification meets half done is no finding, and the next one goes on from it."""
+    one = finished()
+    failed: list[BaseException] = []
+
+    def run_on(run) -> None:
+        try:
+            for number in range(12):
+                one.fill(6)
+                run.fails = number % 4 == 1
+                run.step()
+                one.audited()
+        except BaseException as error:  # noqa: BLE001 - told below
+            failed.append(error)
+
+    with one.running() as run:
+        one.fill(6)
+        run.step()
+        one.audited()
+        running = threading.Thread(target=run_on, args=(run,))
+        running.start()
+        beside = []
+        while running.is_alive():
+            beside.append(one.verify("--json"))
+        running.join()
+        assert not failed
+        beside.append(one.verify("--json"))
+    assert [said for said in beside if said.code] == []
+    assert sum(said.json["attempts"] for said in beside) == 13
+    assert one.verify("--json", "--from-start").json["attempts"] == 13
+
+
+def test_a_source_that_was_made_anew(finished):
+    one = finished().ran(5)
+    one.delete(one.source)
+    one.create(one.source, 2)
+    told = one.found()
+    assert "source_recreated" in {each["case"] for each in told["findings"]}
 
 
 def test_others_records_behind_the_last_and_between(finished):
@@ -245,6 +289,33 @@ def test_a_trimmed_ledger_is_told_by_the_table(finished):
     told = one.found("--from-start")
     assert told["smallest"]["case"] == "visible"  # nobody tells of these any more
     assert "ledger_trimmed" in {each["case"] for each in told["findings"]}
+
+
+def test_a_ledger_that_is_trimmed_while_it_is_read(finished, monkeypatch):
+    one = finished().ran(5, 5, 5)
+    first, second, _ = (each["offset"] for each in one.attempts())
+    read = LedgerLog.page
+
+    def page(self, start: int, end: int):
+        found = read(self, start, end)
+        if start <= first < found.end:
+            one.truncate(0, second + 1, one.ledger)
+        return found
+
+    monkeypatch.setattr(ledger, "RECORDS_MAX", 1)
+    monkeypatch.setattr(LedgerLog, "page", page)
+    said = one.verify("--json")
+    assert (said.code, said.json["attempts"]) == (0, 3), said
+    assert outside.read(one.bootstrap, one.ledger)[0].offset > second
+
+
+def test_a_ledger_that_lost_all_its_records(finished):
+    """What the last verification kept, or the table, still tells of them."""
+    one = finished().ran(5)
+    assert one.verify().code == 0
+    one.truncate(0, outside.ends(one.bootstrap, one.ledger)[0], one.ledger)
+    assert witness(one.found())[:2] == ("ledger_lost", one.ledger)
+    assert witness(one.found("--from-start"))[:2] == ("ledger_lost", one.ledger)
 
 
 def test_a_table_that_is_gone_and_one_that_is_not_meant(finished):

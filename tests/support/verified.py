@@ -37,7 +37,7 @@ from eos.transaction.ranges import Step
 from eos.transaction.receipt import Receipt
 from eos.transaction.writer import Writer
 from support import outside
-from support.recovered import WAIT_S, Pipeline, Running, Said, soon
+from support.recovered import WAIT_S, Folder, Pipeline, Running, Said, soon
 
 RECORD_BATCH = 5
 PARTITIONS = 2
@@ -136,6 +136,7 @@ class Copying(Running):
     def __init__(self, pipeline: Finished, planned: Any, take_over: bool) -> None:
         super().__init__(pipeline, planned, take_over)
         self.of = pipeline
+        self.spark = Whole(self.spark.path)
         self.fails = 0  # so many attempts die once they have written
 
     def _copied(self, identity: Identity, step: Step, floors: Ends) -> Sequence[Receipt]:
@@ -163,6 +164,17 @@ class Copying(Running):
             self.fails -= 1
             raise AttemptFailedError("the test wants it so")
         return receipt.check((tuple(row.values()) for row in rows.to_pylist()), targets)
+
+
+class Whole(Folder):
+    """Its files are there as a whole or not at all, as Spark writes them: somebody may look."""
+
+    def plan(self, number: int, ends: Ends) -> None:
+        aside = Folder(self.path / "aside")
+        (aside.path / "offsets").mkdir(parents=True, exist_ok=True)
+        aside.plan(number, ends)
+        made = aside.path / "offsets" / str(number)
+        made.replace(self.path / "offsets" / str(number))
 
 
 # --- a log, as bytes: shares no code with what reads it ------------------------------------------
