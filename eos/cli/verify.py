@@ -30,7 +30,8 @@ from eos.transaction.wire import Wire
 from eos.verify.findings import Kind
 from eos.verify.point import Point, load
 from eos.verify.reader import UNKNOWN_TOPIC, Reader, require_seen, soon
-from eos.verify.verify import Subject, Verification
+from eos.verify.subject import Subject
+from eos.verify.verify import Verification
 from eos.verify.words import Told, as_json, lines
 
 _ABOUT = """\

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from eos.audit import rows as made
@@ -47,10 +47,14 @@ class LedgerRows:
             committed.sort(key=lambda row: [row["ledger_offset"], str(row["target_topic"])])
             yield [of_rows(each) for each in transactions(committed)]
 
-    def compare(self, records: Sequence[Record], start: int, end: int) -> Iterator[Finding]:
-        """The table against the ledger's records at these offsets, which are all there are."""
+    def compare(
+        self, records: Sequence[Record], start: int, end: int, forged: Collection[int]
+    ) -> Iterator[Finding]:
+        """The table against the ledger's records at these offsets, which are all there are but for
+        those that are `forged`: the table believes the ledger."""
         expected = made.table(made.rows(*self._names, records)).to_pylist()
-        yield from compared(self._names[1], expected, self._rows(start, end))
+        found = [row for row in self._rows(start, end) if row["ledger_offset"] not in forged]
+        yield from compared(self._names[1], expected, found)
 
     def _rows(self, start: int, end: int) -> Sequence[Row]:
         return self._query("*", f" AND ledger_offset >= {start} AND ledger_offset < {end}")

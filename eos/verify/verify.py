@@ -9,16 +9,11 @@ time.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Protocol
 
 from eos.audit.live import opened
-from eos.audit.table import TransactionsTable
 from eos.deadline import Backoff, Deadline
 from eos.errors import UsageError
-from eos.plan.names import Names
-from eos.read.files import Files
 from eos.transaction.ledger_record import Record
 from eos.transaction.port import TopicPartition
 from eos.transaction.receipt import Receipt
@@ -31,43 +26,11 @@ from eos.verify.ledger import LedgerLog, Page
 from eos.verify.point import Point
 from eos.verify.reader import UNKNOWN_TOPIC, Reader, require_seen, soon
 from eos.verify.source import Source
+from eos.verify.subject import Progress, Subject, Verified
 from eos.verify.table import LedgerRows
 from eos.verify.target import Bounds, Target
 
 _SETTLE_MS = 20_000  # a run writes its table once a second, and markers come sooner
-
-
-class Progress(Protocol):
-    def expects(self, offsets: int) -> None:
-        """So many more will be passed."""
-
-    def moved(self, offsets: int) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """`table`: None where there is none; `table_reason` then says why, unless that is meant."""
-
-    names: Names
-    sink_topics: Sequence[str]
-    files: Files | None
-    table: TransactionsTable | None
-    table_reason: str = ""
-
-
-@dataclass(slots=True)
-class Verified:
-    """`first`, `last`: ledger offsets. `same`: what was compared and agrees. `point`: from which
-    the next one can go on, if what was found lets it."""
-
-    findings: Findings
-    chain: Chain
-    first: int
-    last: int
-    targets: list[Target] = field(default_factory=list)
-    sources: list[Source] = field(default_factory=list)
-    same: list[str] = field(default_factory=list)
-    point: Point | None = None
 
 
 class Verification:
@@ -244,8 +207,9 @@ class Verification:
     def _compare(self, records: Sequence[Record], until: int, page: Page) -> None:
         """As far as the table goes: it may be a moment behind."""
         told = [record for record in records if record.offset <= until]
-        if self._rows is not None and told:
-            found = list(self._rows.compare(told, page.start, until + 1))
+        if self._rows is not None and until >= page.start:
+            forged = frozenset(finding.offset for finding in page.findings)
+            found = list(self._rows.compare(told, page.start, until + 1, forged))
             self._is_table_same = self._is_table_same and not found
             self._note(found)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from eos.verify.findings import Finding, Findings, Kind
 from eos.verify.point import Point
-from eos.verify.verify import Verified
+from eos.verify.subject import Verified
 
 _SHOWN = 10
 

@@ -222,6 +222,7 @@ def test_a_ledger_record_by_a_plain_producer(finished):
     body["ends"][one.source]["0"] += 1
     at = outside.ends(one.bootstrap, one.ledger)[0]
     produce(one, one.ledger, json.dumps(body).encode())
+    one.audited()  # the table believes the ledger
     told = one.found()
     assert witness(told) == ("forged", one.ledger, 0, at)
     assert "it is not part of a transaction" in told["smallest"]["message"]
@@ -239,7 +240,7 @@ def test_a_ledger_record_in_somebody_elses_transaction(finished):
     at = outside.ends(one.bootstrap, one.ledger)[0]
     stranger.produce(one.ledger, json.dumps({**body, "kind": "refresh"}).encode(), partition=0)
     stranger.commit_transaction(60)
-    one.audited()  # the table believes the ledger
+    one.audited()
     told = one.found()
     assert witness(told) == ("forged", one.ledger, 0, at)
     assert "it is somebody else's" in told["smallest"]["message"]

@@ -1,0 +1,49 @@
+"""What is verified, who is told how far it is, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from eos.audit.table import TransactionsTable
+from eos.plan.names import Names
+from eos.read.files import Files
+from eos.verify.chain import Chain
+from eos.verify.findings import Findings
+from eos.verify.point import Point
+from eos.verify.source import Source
+from eos.verify.target import Target
+
+
+class Progress(Protocol):
+    def expects(self, offsets: int) -> None:
+        """So many more will be passed."""
+
+    def moved(self, offsets: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """`table`: None where there is none; `table_reason` then says why, unless that is meant."""
+
+    names: Names
+    sink_topics: Sequence[str]
+    files: Files | None
+    table: TransactionsTable | None
+    table_reason: str = ""
+
+
+@dataclass(slots=True)
+class Verified:
+    """`first`, `last`: ledger offsets. `same`: what was compared and agrees. `point`: from which
+    the next one can go on, if what was found lets it."""
+
+    findings: Findings
+    chain: Chain
+    first: int
+    last: int
+    targets: list[Target] = field(default_factory=list)
+    sources: list[Source] = field(default_factory=list)
+    same: list[str] = field(default_factory=list)
+    point: Point | None = None
