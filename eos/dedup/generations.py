@@ -30,6 +30,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,7 +39,7 @@ from eos.dedup.homes import BucketFile, Home, Kept
 from eos.dedup.policy import Policy
 from eos.dedup.stage import DedupStage
 from eos.dedup.table import KEPT_HOURS, Files, Generation, ProducersTable
-from eos.errors import PromiseBrokenError
+from eos.errors import PromiseBrokenError, UnavailableError
 from eos.transaction.port import TopicPartition
 
 _WORK = "_attempts"  # beginning with _: no Delta reader takes it for data
@@ -95,13 +96,21 @@ class Generations:
         """A folder for one attempt's reports. Those of our attempts before go, and what a process
         left that died; another copy's stay: it shall end because it was fenced, of nothing else."""
         every = self.table.location / _WORK
-        every.mkdir(parents=True, exist_ok=True)
         past = time.time() - KEPT_HOURS * 3600
-        for each in every.iterdir():
-            if each == self._mine or each.stat().st_mtime < past:
-                shutil.rmtree(each, ignore_errors=True)
-        self._mine = every / uuid.uuid4().hex
-        self._mine.mkdir()
+        try:
+            every.mkdir(parents=True, exist_ok=True)
+            for each in every.iterdir():
+                with suppress(FileNotFoundError):  # another copy was here first
+                    if each == self._mine or each.stat().st_mtime < past:
+                        shutil.rmtree(each, ignore_errors=True)
+            self._mine = every / uuid.uuid4().hex
+            self._mine.mkdir()
+        except OSError as error:
+            raise UnavailableError(
+                f"{self.pipeline}: {every} can't be written: {error.strerror or error}",
+                hint="is there room, and may this user write to the state root?",
+                path=str(every),
+            ) from error
         return self._mine
 
     def _known(self, generation: str) -> Files:
@@ -162,15 +171,13 @@ class Opened:
 
     def commit(self, reached: Callable[[str], None] = lambda _point: None) -> Done:
         """The states behind this attempt, as a generation that nobody names yet."""
-        files, reports = dict(self.known), self.reports()
-        for tp, report in reports.items():
-            changed = set(report["changed"])
-            is_grown = any(home.buckets != report["buckets"] for home in files if _is_of(home, tp))
-            for home in [each for each in files if _is_of(each, tp)]:
-                if is_grown or home.bucket in changed:
-                    del files[home]
-            for bucket, path, rows, size in report["files"]:
-                files[Home(*tp, report["buckets"], bucket)] = BucketFile(path, rows, size)
+        reports = self.reports()
+        kept = {**{tp: Kept() for tp in reports}, **self.stage.known}
+        files: dict[Home, BucketFile] = {}
+        for tp, before in kept.items():
+            after = _after(before, reports[tp]) if tp in reports else before
+            for bucket, file in after.files.items():
+                files[Home(*tp, after.buckets, bucket)] = file
         reached("producers:before")
         done = self.owner.commit(files, told(reports))
         reached("producers:after")
@@ -207,8 +214,13 @@ def told(reports: Mapping[TopicPartition, Mapping[str, Any]]) -> Mapping[str, An
 PRODUCERS_TOLD_MAX = 100  # in one record of the ledger, those with the most
 
 
-def _is_of(home: Home, tp: TopicPartition) -> bool:
-    return (home.topic, home.partition) == tp
+def _after(kept: Kept, report: Mapping[str, Any]) -> Kept:
+    """One partition's files behind an attempt. With more buckets than before, all are new."""
+    changed, is_grown = set(report["changed"]), report["buckets"] != kept.buckets
+    files = {} if is_grown else {b: file for b, file in kept.files.items() if b not in changed}
+    for bucket, path, rows, size in report["files"]:
+        files[bucket] = BucketFile(path, rows, size)
+    return Kept(report["buckets"], files)
 
 
 def _compared(report: Mapping[str, Any]) -> Any:

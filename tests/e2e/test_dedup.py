@@ -212,3 +212,4 @@ def test_the_story_of_the_example(project: Project) -> None:
     assert "200 records were next; 100 duplicate, 5 fenced dropped; none accepted" in told
     assert f"producer    till-a, {project.source}-0: 100 duplicate, offsets 100 to" in told
     assert "no findings" in told
+    verb(project, "verify")

@@ -242,3 +242,7 @@ def test_a_folder_that_refuses_is_told(tmp_path):
     (tmp_path / "producers" / "t-0").write_text("in the way")
     with pytest.raises(UnavailableError, match="can't be written to"):
         judged(opened, rows((A, 0, 0)))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "producers").write_text("in the way")
+    with pytest.raises(UnavailableError, match="_attempts can't be written"):
+        generations(tmp_path / "other").begun("")
