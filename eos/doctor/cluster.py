@@ -25,7 +25,7 @@ def cluster(wire: Wire, planned: Plan | None) -> Iterator[Check]:
     if any(each.level == "finding" for each in first):
         return
     yield from asked("brokers", lambda: _brokers(wire))
-    yield from _settings(wire, planned)
+    yield from asked("settings", lambda: _settings(wire, planned))
 
 
 def _features(wire: Wire) -> Check:

@@ -74,7 +74,7 @@ def remove_old(files: Files, location: str, bus: Emits) -> None:
     """
     root, _, own = location.rpartition("/")
     if files.is_local:
-        return  # each of them was made because a person said so
+        return  # few: the one before was lost, or a person set it aside
     try:
         older = [name for name in folders(files, root) if numbered(name) < numbered(own)]
         for name in older[:-KEPT][:REMOVED_MAX]:
