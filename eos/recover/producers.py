@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eos.errors import UsageError
+from eos.errors import PromiseBrokenError, UsageError
 from eos.recover.change import Change
 from eos.recover.view import View
 from eos.run.dedup import generations_of
@@ -39,11 +39,19 @@ def forget_producers(view: View) -> Change:
     return Change(verb, before, after, view.group(before.ends), says)
 
 
-def require_states_of(view: View, record: Record) -> None:
-    """Raises PromiseBrokenError if the states that go with a record of the ledger are gone."""
-    dedup = view.planned.dedup
-    if dedup is not None:
-        generations_of(view.planned, dedup).require(record.position.producers)
+def states_of(view: View, record: Record) -> str:
+    """The generation that goes with a record of the ledger. Raises PromiseBrokenError if it is
+    gone, unless all producers were forgotten before: then nothing is known there, either."""
+    dedup, wanted = view.planned.dedup, record.position.producers
+    if dedup is None:
+        return wanted
+    try:
+        generations_of(view.planned, dedup).require(wanted)
+    except PromiseBrokenError:
+        if view.position.producers:
+            raise
+        return ""
+    return wanted
 
 
 def _require_dedup(view: View, verb: str) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 
 from eos.errors import UsageError
 from eos.recover.change import Change, Verb, consequences, moves
-from eos.recover.producers import require_states_of
+from eos.recover.producers import states_of
 from eos.recover.view import View, bounds, named, soon
 from eos.transaction.ledger_record import Ends, Record
 
@@ -22,7 +22,7 @@ def rewind(to: str) -> Verb:
         view.require_same_topics()
         then, kept, says = _reachable(view, record)
         _require_there(view, record, then)
-        require_states_of(view, record)
+        producers = states_of(view, record)
         wanted = {**then, **kept}
         if wanted == before.ends:
             return Change(words, before, says=["the ledger is at that position"])
@@ -30,7 +30,7 @@ def rewind(to: str) -> Verb:
             view.moved(wanted),
             query_id=record.position.query_id,
             batch_id=record.position.batch_id,
-            producers=record.position.producers,
+            producers=producers,
         )
         new = before.ends.keys() - wanted.keys()
         if new:

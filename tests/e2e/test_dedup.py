@@ -155,6 +155,7 @@ def test_a_rewind_reads_again_with_the_states_of_then(project: Project) -> None:
     assert done.returncode == 4
     assert "--forget-producers" in done.stderr
     recovered(project, "--forget-producers", "--yes")
+    recovered(project, "--rewind-to", str(first["offset"]), "--yes")
     upstream.send(0, range(30, 40))
     ran(project)
     assert came_out(project)[39] == PARTITIONS

@@ -66,7 +66,7 @@ def stories(draw, circle):
     return found
 
 
-@settings(max_examples=examples(24), deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.data(), st.sampled_from([UNWRAPPED, CIRCLE]))
 def test_everybody_who_remembers_all_would_say_the_same(data, circle):
     sent = data.draw(stories(circle))
