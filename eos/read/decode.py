@@ -118,8 +118,12 @@ class Decode:
         named = [_text(each.name) for each in self.causes]
         told = [_text(f"not true: {each.condition}") for each in self.causes]
         kafkas = [of_rows.get(name, name) for name in KAFKA_COLUMNS if name in frame.columns]
+        from pyspark.sql import functions as f
+
+        judged = self._judged(frame, with_bytes=True)
         return (
-            self._judged(frame, with_bytes=True)
+            # Nobody asks for this count. It keeps the filter above the parser, as in `apply`.
+            judged.observe(f"{_METRIC}.again", f.expr("count(1) AS records"))
             .where(f"{_CAUSE} IN ({', '.join(map(str, numbers))})")
             .selectExpr(
                 *kafkas,

@@ -90,9 +90,10 @@ def put_back(
     with closing(RunLock(planned)) as lock:
         lock.take(is_forced=take_over)
         wire.agree_on_profile(deadline)
-        topic_id, ends = topic.ends(deadline)
         source = LiveSource(planned, wire)
         taken = take(planned, wire, crash, deadline, is_forced=take_over)
+        # Not before: whoever we fenced may have come further than an end that was asked for then.
+        topic_id, ends = topic.ends(deadline)
         with still_ours(taken.coordinator, taken.ledger):
             require_no_members(planned, source, deadline)
             position = _position(planned, taken.last, topic_id, ends)

@@ -292,5 +292,9 @@ def test_a_rule_that_is_no_condition_is_told_by_its_name(spark, condition, words
 def test_a_record_is_parsed_once_though_rules_and_steps_ask_for_it(spark):
     decode = Decode(value=PRICED, on_error="drop", rules=RULES)
     out = apply(decode.apply(records(spark, b"{}")), [Query("SELECT amount + 1 FROM input", "q")])
-    plan = out._jdf.queryExecution().optimizedPlan().toString()
-    assert plan.count("from_json(") == 1
+    dead = Decode(value=PRICED, on_error="dead_letter", rules=RULES).dead_letters(
+        records(spark, b"")
+    )
+    for each in (out, dead):
+        plan = each._jdf.queryExecution().optimizedPlan().toString()
+        assert plan.count("from_json(") == 1

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from eos.launch.jars import SPARK, ensure_one
@@ -20,6 +21,19 @@ CONF = {
 }
 
 
+def end_jvm() -> None:
+    """PySpark keeps its JVM for the next session of the process, and only a JVM that starts takes
+    jars: one that another file's tests have left would go on without."""
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    assert SparkContext._active_spark_context is None, "somebody's session was not stopped"
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # it ends with its standard input
+    gateway.proc.wait(60)
+    SparkContext._gateway = SparkContext._jvm = None
+
+
 @contextmanager
 def local_spark(name: str, *, avro: bool = False) -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as environment:
@@ -28,6 +42,7 @@ def local_spark(name: str, *, avro: bool = False) -> Iterator[SparkSession]:
         for key, value in CONF.items():
             builder = builder.config(key, value)
         if avro:
+            end_jvm()
             builder = builder.config("spark.jars", str(ensure_one(SPARK, "spark-avro")))
         session = builder.getOrCreate()
         try:
