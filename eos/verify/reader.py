@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from eos.deadline import Deadline
 from eos.errors import UnavailableError
 from eos.transaction.port import TopicPartition
-from eos.transaction.wire import TopicInfo, Wire
+from eos.transaction.wire import At, TopicInfo, Wire
 from eos.transaction.wire.fetch import Fetched
 from eos.transaction.wire.refusal import refused
 from eos.verify.batches import Old, Seen, Visibility, batches, next_offset
@@ -45,16 +45,19 @@ class Reader:
         """Of a topic or a partition that is gone: nothing at all."""
         counts = self.partitions({tp.topic for tp in partitions})
         there = [tp for tp in partitions if tp.partition < counts[tp.topic]]
-        asked = (("earliest", False), ("latest", True), ("latest", False))
-        first, stable, end = (
-            self.wire.list_offsets(there, at, committed=committed, deadline=soon())  # type: ignore[arg-type]
-            if there
-            else {}
-            for at, committed in asked
-        )
+        first = self._offsets(there, "earliest", committed=False)
+        stable = self._offsets(there, "latest", committed=True)
+        end = self._offsets(there, "latest", committed=False)
         nothing = Bounds(0, 0, 0)
         found = {tp: Bounds(first[tp], stable[tp], end[tp]) for tp in there}
         return {tp: found.get(tp, nothing) for tp in partitions}
+
+    def _offsets(
+        self, partitions: Collection[TopicPartition], at: At, *, committed: bool
+    ) -> Mapping[TopicPartition, int]:
+        if not partitions:
+            return {}
+        return self.wire.list_offsets(partitions, at, committed=committed, deadline=soon())
 
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
         """How many each topic has: 0 if it is gone."""
