@@ -43,7 +43,7 @@ def attempts(project: Project) -> list[dict[str, object]]:
 @pytest.mark.timeout(1800)  # nine starts of Spark
 def test_each_group_is_told_once_whatever_dies_when(made: Project) -> None:
     """A kill behind each step. The last micro-batch has no data: only the watermark moved."""
-    records = RECORDS * 2 * len(POINTS)
+    records = RECORDS * (len(POINTS) + 4)
     stateful.declare(made, "counted", RECORDS)
     stateful.feed(made, range(records))
     for point in POINTS:

@@ -109,7 +109,7 @@ def processed(frame):
         Visits(), "user STRING, count BIGINT", "Update", "None"
     )
 '''
-CONF = "    spark.sql.shuffle.partitions: 3\n"  # each is a task of every micro-batch
+CONF = "    spark.sql.shuffle.partitions: 2\n"  # each is a task of every micro-batch
 
 
 def declare(project: Project, function: str, records: int, more: str = "") -> None:
