@@ -58,6 +58,18 @@ def test_each_group_is_told_once_whatever_dies_when(made: Project) -> None:
     assert group == outside.ends(made.broker.bootstrap, made.source)
 
 
+def test_a_micro_batch_without_data_is_an_attempt_like_any_other(made: Project) -> None:
+    stateful.declare(made, "counted", RECORDS)
+    stateful.feed(made, range(60))
+    ran(made)
+    assert counted(made) == stateful.hours(60)
+    last = attempts(made)[-1]
+    assert last["attempt"]["starts"] == last["ends"]
+    assert last["attempt"]["receipts"]
+    told = json.loads(said(made, "verify", "--json"))
+    assert told["findings"] == []
+
+
 def test_a_micro_batch_that_is_redone_counts_once(made: Project) -> None:
     stateful.declare(made, "running", RECORDS, "output_mode: update\n")
     stateful.feed(made, range(60))
@@ -106,7 +118,7 @@ def test_lost_state_stops_a_start_until_its_loss_is_accepted(made: Project) -> N
     ran(made)
     shutil.rmtree(made.folder / "state" / "checkpoints")
     stateful.feed(made, range(20, 40))
-    foretold = explained(made)
+    foretold = said(made, "recover")
     stopped = made.run_warm()
     assert stopped.returncode == 4, stopped.stderr
     for told in (foretold, stopped.stderr):
@@ -125,13 +137,19 @@ def test_lost_state_stops_a_start_until_its_loss_is_accepted(made: Project) -> N
     assert note["batch_id"] == 0
 
 
-def explained(project: Project) -> str:
-    """What `eos recover` says that the next start would do."""
-    command = [sys.executable, "-m", "eos.cli.main", "recover", *project.words()]
+def said(project: Project, *words: str) -> str:
+    """By a verb of the command line."""
+    verb, *options = words
+    command = [sys.executable, "-m", "eos", verb, *project.words(), *options]
     done = subprocess.run(
-        command, env=project.environment(), cwd=project.folder, capture_output=True, check=False
+        command,
+        env=project.environment(),
+        cwd=project.folder,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    return (done.stdout + done.stderr).decode()
+    return done.stdout
 
 
 def test_another_plan_does_not_take_the_state_of_the_one_before(made: Project) -> None:
