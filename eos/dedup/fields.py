@@ -43,11 +43,7 @@ class Dedup:
     @property
     def columns(self) -> tuple[str, str, str]:
         """The id's bytes, and both numbers: null where there is none, or none that can be read."""
-        numbers = (
-            f"try_cast(CAST({each.sql} AS STRING) AS BIGINT)"
-            for each in (self.epoch, self.sequence)
-        )
-        return (self.producer.sql, *numbers)  # type: ignore[return-value]
+        return self.producer.sql, _number(self.epoch), _number(self.sequence)
 
     @property
     def reading(self) -> tuple[str, ...]:
@@ -59,3 +55,7 @@ class Dedup:
 
 def _text(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _number(place: Place) -> str:
+    return f"try_cast(CAST({place.sql} AS STRING) AS BIGINT)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from eos.doctor.check import Check, asked, finding, note, ok
 from eos.doctor.cluster import soon
@@ -26,7 +27,7 @@ def topics(wire: Wire, planned: Plan) -> Iterator[Check]:
     names = planned.names
     yield from asked("source", lambda: _source(wire, planned))
     for topic in planned.sink_topics:
-        yield from asked("target", lambda topic=topic: _target(wire, planned, topic))  # type: ignore[misc]
+        yield from asked("target", partial(_target, wire, planned, topic))
     wanted: dict[str, tuple[str, ...]] = dict.fromkeys(planned.source_topics, _SOURCE)
     wanted |= dict.fromkeys(planned.sink_topics, _TARGET)
     wanted[names.ledger] = _LEDGER

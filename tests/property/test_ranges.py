@@ -22,6 +22,18 @@ def planned(partition: TopicPartition):
     )
 
 
+def by_partition(partitions):
+    """Spark's starts and ends, the ledger's ends, and the first records."""
+    ends, starts, known, first = {}, {}, {}, {}
+    for tp, ledger, earliest, one, other, is_new in partitions:
+        ends[tp], first[tp] = max(one, other), earliest
+        if not is_new:
+            starts[tp] = min(one, other)
+        if ledger is not None:
+            known[tp] = ledger
+    return starts, ends, known, first
+
+
 def runs(step: Step, decision) -> dict[TopicPartition, set[int]]:
     """What is left of Spark's range once rows below the floors are left out."""
     return {
@@ -46,13 +58,7 @@ def check_stop(stop: PromiseBrokenError, step: Step, known, first) -> None:
 
 @given(st.tuples(planned(A), planned(B)), st.booleans())
 def test_nothing_is_lost_or_repeated_or_it_stops(partitions, is_same):
-    ends, starts, known, first = {}, {}, {}, {}
-    for tp, ledger, earliest, one, other, is_new in partitions:
-        ends[tp], first[tp] = max(one, other), earliest
-        if not is_new:
-            starts[tp] = min(one, other)
-        if ledger is not None:
-            known[tp] = ledger
+    starts, ends, known, first = by_partition(partitions)
     step = Step("q", 4, starts, ends)
     position = Position(known, {}, "q" if is_same else "another", 4)
     try:
@@ -116,13 +122,7 @@ def check_inside(stop: PromiseBrokenError, step: Step, known) -> None:
 def test_a_stateful_micro_batch_is_whole_or_done_by_its_name(partitions, last, is_same):
     """Never in part, since its state has counted all of it; and not done by its ends alone: one
     without any new record may emit, too."""
-    ends, starts, known, first = {}, {}, {}, {}
-    for tp, ledger, earliest, one, other, is_new in partitions:
-        ends[tp], first[tp] = max(one, other), earliest
-        if not is_new:
-            starts[tp] = min(one, other)
-        if ledger is not None:
-            known[tp] = ledger
+    starts, ends, known, first = by_partition(partitions)
     step = Step("q", 4, starts, ends, is_stateful=True)
     position = Position(known, {}, "q" if is_same else "another", last)
     is_that = is_same and last == 4 and known == ends
