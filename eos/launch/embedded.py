@@ -134,11 +134,12 @@ class EmbeddedKafka:
         if use is None:
             return
         use.close()
+        deadline = deadline or Deadline.after_ms(STOP_MS_MAX)
         last = FileLock(self.root / "users")
         try:
             # Exclusive: nobody else uses it, and nobody can begin to while we stop it.
-            if last.try_exclusive() and not (self.root / "keep").exists():
-                self._stop_nodes(deadline or Deadline.after_ms(STOP_MS_MAX))
+            if self._is_last(last, deadline) and not (self.root / "keep").exists():
+                self._stop_nodes(deadline)
                 self._nodes[0].make_archive()
         finally:
             last.close()
@@ -166,7 +167,7 @@ class EmbeddedKafka:
             self._nodes = _nodes(self.root, _known(self.root))
             last = FileLock(self.root / "users")
             try:
-                is_unused = last.try_exclusive()  # before `forget`, or a minder is quicker
+                is_unused = self._is_last(last, deadline)  # before `forget`, or a minder is quicker
                 self.forget()
                 if is_unused and any(node.is_running for node in self._nodes):
                     self._stop_nodes(deadline)
@@ -325,6 +326,19 @@ class EmbeddedKafka:
         )
 
     # --- stopping ------------------------------------------------------------------------------
+
+    def _is_last(self, users: FileLock, deadline: Deadline) -> bool:
+        """Does nobody use it (any more)? True with the exclusive lock in hand.
+
+        A minder may have been quicker: it takes the exclusive lock in the moment after we let go,
+        and stops its node. Then the cluster is not gone yet, and nobody uses it: a shared lock
+        tells that from another user, and we wait until the minder has ended.
+        """
+        while not users.try_exclusive():
+            if users.try_shared() or deadline.has_passed:
+                return False
+            time.sleep(_POLL_S)  # flock has no wait with a deadline
+        return True
 
     def _stop_nodes(self, deadline: Deadline) -> None:
         for node in self._nodes:

@@ -17,7 +17,7 @@ import pytest
 from eos.errors import UnavailableError, UsageError
 from eos.launch import embedded, node
 from eos.launch.embedded import EmbeddedKafka, status_of
-from eos.launch.locks import is_held
+from eos.launch.locks import FileLock, is_held
 from eos.launch.probe import live_brokers
 
 USER = """\
@@ -103,6 +103,26 @@ def test_the_jvm_ends_with_a_minder_that_is_killed(tmp_path: Path) -> None:
         found = kafka.nodes[0].pids()
         os.kill(found["minder_pid"], signal.SIGKILL)
         until(lambda: not runs(found["broker_pid"]), "the JVM outlived its minder")
+
+
+def test_the_last_user_waits_also_where_a_minder_is_quicker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The minder takes the lock in the moment between our letting go and our own try."""
+    kafka = EmbeddedKafka(tmp_path)
+    kafka.start()
+    running = [pid for pid in pids(kafka) if runs(pid)]
+    let_go = FileLock.close
+
+    def overtaken(lock: FileLock) -> None:
+        monkeypatch.setattr(FileLock, "close", let_go)
+        lock.close()
+        until(lambda: is_held(tmp_path / "users"), "the minder noticed nothing")
+
+    monkeypatch.setattr(FileLock, "close", overtaken)
+    kafka.stop()
+    assert len(running) == 2
+    assert not any(map(runs, running))
 
 
 def test_a_kept_cluster_needs_no_user_until_it_is_forgotten(tmp_path: Path) -> None:
