@@ -1,0 +1,86 @@
+"""SIGKILL of driver and JVM where dedup adds to a micro-batch, under an upstream that resends.
+
+`tests/broker/test_dedup_crashes.py` dies at every step, without Spark. Here is what only Spark has:
+states that its Python workers wrote, and a task of the next life that reads them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from support import outside
+from support.project import Project
+from support.warm import KILLED
+
+from eos.dedup.homes import read_states
+from eos.dedup.table import Generation, ProducersTable
+
+PIPELINE = """
+version: 1
+name: {name}
+source: {{kafka: {{topic: {source}, max_records: {records}}}}}
+dedup: {{producer: {{id: key, epoch: header(epoch), sequence: header(sequence)}}}}
+sink: {{kafka: {{topic: {target}, create: {{partitions: {partitions}}}}}}}
+trigger: {{available_now: true}}
+"""
+PARTITIONS, TURN, RESENT = 2, 20, 5
+# In this order: files that no version of the table names; a version that no ledger record names;
+# one whose commit took that out again, and of which only the broker knows whether it counts.
+STEPS = ("producers:before", "producers:after", "end_txn_sent:after")
+
+
+def send(project: Project, epoch: int, first: int, last: int) -> None:
+    """In each partition a producer of its own. What it says is its stamp."""
+    producer = Producer({"bootstrap.servers": project.broker.bootstrap, "log_level": 3})
+    for number in range(first, last):
+        for partition in range(PARTITIONS):
+            producer.produce(
+                project.source,
+                key=f"app-{partition}",
+                value=f"{epoch}:{number}",
+                partition=partition,
+                headers=[("epoch", str(epoch)), ("sequence", str(number))],
+            )
+    assert producer.flush(60) == 0
+
+
+def states(project: Project) -> dict[str, tuple[int, int]]:
+    """Epoch and last number of each producer, in the generation that the ledger names."""
+    rows = outside.read(project.broker.bootstrap, project.ledger)
+    generation = Generation.of(json.loads(rows[-1].value or b"")["producers"])
+    (folder,) = (project.folder / "state" / "dedup").iterdir()
+    found = {}
+    for file in ProducersTable(Path(folder), project.name).files(generation).values():
+        for row in read_states(str(folder / file.path), file).to_pylist():
+            found[row["producer"].decode()] = row["epoch"], row["last"][-1]
+    return found
+
+
+@pytest.mark.timeout(1800)  # four starts of Spark
+def test_each_record_once_and_the_states_right_whatever_dies_when(project: Project) -> None:
+    """Each life reads what the one before left, and what was sent twice meanwhile."""
+    project.declare(2 * TURN, PARTITIONS, text=PIPELINE)
+    outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
+    for turn, step in enumerate(STEPS):
+        send(project, 0, max(0, turn * TURN - RESENT), (turn + 1) * TURN)
+        died = project.run_warm(EOS_CRASH_AT=f"{step}:both")
+        assert died.returncode == KILLED, died.stderr
+    sent = len(STEPS) * TURN
+    send(project, 1, 0, TURN)  # another instance
+    send(project, 0, 0, sent + TURN)  # the one before wakes up, and begins anew
+    send(project, 1, 0, TURN)
+    done = project.run_warm()
+    assert done.returncode == 0, done.stderr
+    rows = outside.read(project.broker.bootstrap, project.target)
+    came_out = Counter((row.partition, (row.value or b"").decode()) for row in rows)
+    once = [*(f"0:{n}" for n in range(sent)), *(f"1:{n}" for n in range(TURN))]
+    assert Counter(value for _, value in came_out.elements()) == Counter(once * PARTITIONS)
+    assert states(project) == {f"app-{p}": (1, TURN - 1) for p in range(PARTITIONS)}
+    # With nothing but states, all of it once more is dropped.
+    send(project, 1, 0, TURN)
+    done = project.run_warm()
+    assert f"dedup dropped {PARTITIONS * TURN} duplicate" in done.stderr
