@@ -41,7 +41,7 @@ def replay(words: Sequence[str]) -> int:
     options = _parser().parse_args(words)
     since_ms = _since_ms(options.since)
     pipeline = find_pipeline(options.pipeline)
-    if pipeline.dedup is not None and not options.dry_run:
+    if pipeline.producers is not None and not options.dry_run:
         raise UsageError(
             f"{pipeline.name}: with `dedup` nothing is put back: a dead letter was accepted "
             "before it was refused, so that its stamp is known, and it would be dropped again",

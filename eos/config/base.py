@@ -29,6 +29,7 @@ KAFKA_COLUMNS = (
 # Which of two forms of a value is meant, so that only its own problems are told. `problems` leaves
 # these words out of a place: they stand in no file.
 WORD, MAPPING = "(a word)", "(a mapping)"
+PRODUCER, COLUMNS = "(by a producer)", "(by columns)"
 
 
 class Strict(BaseModel):

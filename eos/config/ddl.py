@@ -29,6 +29,7 @@ _END = "the end"
 class Column(NamedTuple):
     name: str
     is_required: bool  # NOT NULL
+    kind: str = ""  # the first word of its type, in small letters
 
 
 def columns(text: str) -> tuple[Column, ...]:
@@ -55,8 +56,9 @@ class _Reader:
             name = self._name()
             if depth and self._next() == ":":  # in a STRUCT only
                 self._take()
+            kind = self._next().lower()
             self._type(name, depth)
-            found.append(Column(name, self._is_required(name)))
+            found.append(Column(name, self._is_required(name), kind))
             word = self._take()
             if word == closing:
                 return found

@@ -13,16 +13,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    Discriminator,
     Field,
     PrivateAttr,
+    Tag,
+    ValidationInfo,
     WithJsonSchema,
+    field_validator,
     model_validator,
 )
 
 from eos.config.audit import AuditProfile
-from eos.config.base import DurationMs, SettingText, Strict
+from eos.config.base import COLUMNS, PRODUCER, DurationMs, SettingText, Strict
 from eos.config.cases import Case
 from eos.config.dedup import Dedup
+from eos.config.distinct import ByColumns
 from eos.config.refused import Rules
 from eos.config.security import Security
 from eos.config.sink import Sink
@@ -95,6 +100,26 @@ def _not_complete(value: object) -> object:
 OutputMode = Annotated[Literal["append", "update"], BeforeValidator(_not_complete)]
 
 
+def _dedup_form(value: Any) -> str | None:
+    """Each form has its own keys, and problems of its own."""
+    if isinstance(value, Dedup | ByColumns):
+        return PRODUCER if isinstance(value, Dedup) else COLUMNS
+    if not isinstance(value, dict) or {"by", "producer"} <= value.keys():
+        return None
+    return COLUMNS if {"by", "within", "watermark"} & value.keys() else PRODUCER
+
+
+ByProducerOrColumns = Annotated[
+    Annotated[Dedup, Tag(PRODUCER)] | Annotated[ByColumns, Tag(COLUMNS)],
+    Discriminator(
+        _dedup_form,
+        custom_error_type="form",
+        custom_error_message="expected a mapping with either `producer` (numbers that upstream "
+        "gives its records) or `by` (columns of yours, `within` a time), not both",
+    ),
+]
+
+
 def _ten_minutes() -> int:
     return 600_000
 
@@ -109,7 +134,7 @@ class PipelineFile(Strict):
     version: Literal[1]
     name: Annotated[str, Field(pattern=NAME_PATTERN, max_length=100), AfterValidator(_no_replay)]
     source: Source
-    dedup: Dedup | None = None
+    dedup: ByProducerOrColumns | None = None
     expect: Rules = ()
     transform: Steps = ()
     sink: Sink
@@ -121,6 +146,16 @@ class PipelineFile(Strict):
     _path: Path = PrivateAttr(default=Path("pipeline.yaml"))
     _project_root: Path = PrivateAttr(default=Path())
     _places: Any = PrivateAttr(default=None)  # Places
+
+    @field_validator("dedup")
+    @classmethod
+    def _fits_the_source(
+        cls, dedup: Dedup | ByColumns | None, info: ValidationInfo
+    ) -> Dedup | ByColumns | None:
+        """Here, so that what does not is told with the line of `dedup`."""
+        if isinstance(dedup, ByColumns) and "source" in info.data:  # else that is wrong by itself
+            dedup.require_fits(info.data["source"])
+        return dedup
 
     @model_validator(mode="after")
     def _has_no_loop(self) -> PipelineFile:
@@ -135,8 +170,8 @@ class PipelineFile(Strict):
 
     @model_validator(mode="after")
     def _can_tell_producers(self) -> PipelineFile:
-        if self.dedup is not None:
-            self.dedup.require_fits(self.source)
+        if self.producers is not None:
+            self.producers.require_fits(self.source)
         return self
 
     @model_validator(mode="after")
@@ -149,6 +184,16 @@ class PipelineFile(Strict):
                 "dead_letter`"
             )
         return self
+
+    @property
+    def producers(self) -> Dedup | None:
+        """Dedup by what upstream numbers its records with."""
+        return self.dedup if isinstance(self.dedup, Dedup) else None
+
+    @property
+    def distinct(self) -> ByColumns | None:
+        """Dedup by columns of the user's own."""
+        return self.dedup if isinstance(self.dedup, ByColumns) else None
 
     @property
     def has_avro(self) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from eos.config import base, dedup, model, refused, security, transform
 from eos.errors import UsageError
@@ -42,7 +43,7 @@ _KINDS = {
     "too_short": "at least one entry",
 }
 # In the places that pydantic gives: which form of a value was meant, and that a key is wrong.
-_NOT_WRITTEN = {base.WORD, base.MAPPING}
+_NOT_WRITTEN = {base.WORD, base.MAPPING, base.PRODUCER, base.COLUMNS}
 _KEY = "[key]"
 
 
@@ -191,23 +192,24 @@ def suggestion(wrong: str, known: Iterable[str], *, or_all: bool = True) -> str:
 
 def _keys(root: type[BaseModel], location: Location) -> list[str]:
     """The keys that the file may use in the mapping at `location`."""
-    found: type[BaseModel] | None = root
+    found: list[type[BaseModel]] = [root]
     for part in location:
-        if isinstance(part, int) or found is None:
-            continue
-        fields = {field.alias or name: field for name, field in found.model_fields.items()}
-        found = _model(fields[part].annotation) if part in fields else None
-    if found is None:
-        return []
-    return [field.alias or name for name, field in found.model_fields.items()]
+        if not isinstance(part, int):
+            inside = (field for name, field in _fields(found) if name == part)
+            found = [model for field in inside for model in _models(field.annotation)]
+    return list(dict.fromkeys(name for name, _ in _fields(found)))
 
 
-def _model(annotation: Any) -> type[BaseModel] | None:
-    """The model inside `X`, `X | None`, `tuple[X, ...]` and what Annotated puts around them."""
+def _fields(models: Iterable[type[BaseModel]]) -> Iterator[tuple[str, FieldInfo]]:
+    for each in models:
+        for name, field in each.model_fields.items():
+            yield field.alias or name, field
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Those inside `X`, `X | Y`, `tuple[X, ...]` and what Annotated puts around them."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
+        yield annotation
+        return
     for part in get_args(annotation):
-        found = _model(part)
-        if found is not None:
-            return found
-    return None
+        yield from _models(part)

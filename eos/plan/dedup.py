@@ -8,9 +8,11 @@ from eos.audit.producer_state import UNWRAPPED, Rules, Verdict
 from eos.config.dedup import place_of
 from eos.dedup.fields import Dedup, Place
 from eos.dedup.policy import OPTIONS, Policy
+from eos.read.distinct import Distinct
 
 if TYPE_CHECKING:
     from eos.config.dedup import Dedup as Declared
+    from eos.config.distinct import ByColumns
 
 _WRITES = {"gap": Verdict.GAP, "unknown_producer": Verdict.UNKNOWN_PRODUCER}
 _EPOCHS = 2**62
@@ -33,3 +35,9 @@ def dedup(declared: Declared | None) -> Dedup | None:
         sequence=Place(*place_of(stamp.sequence)),
         policy=Policy(rules, declared.forget_after_ms, refused),
     )
+
+
+def distinct(declared: ByColumns | None) -> Distinct | None:
+    if declared is None:
+        return None
+    return Distinct(declared.by, declared.within_ms, declared.watermark)

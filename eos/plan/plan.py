@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +12,12 @@ from eos.config.source import columns_once
 from eos.encode.codec import Codec
 from eos.encode.stage import SinkSpec
 from eos.errors import UsageError
-from eos.plan.dedup import dedup
+from eos.plan.dedup import dedup, distinct
 from eos.plan.names import Names
 from eos.plan.outputs import Outputs, outputs
 from eos.plan.security import kafka_settings
 from eos.read.decode import Decode, Format, Rule
+from eos.read.distinct import NO_NULL, Distinct
 from eos.transaction.settings import KafkaSettings
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def plan(
     creating = [(sink.topic_names, sink.create) for sink in pipeline.sink.kafka]
     if dead is not None:
         creating.append(((dead.topic,), dead.create))
-    return Plan(
+    planned = Plan(
         names=Names.of(profile.names.prefix, pipeline.name, profile.state.root),
         bootstrap=bootstrap,
         source=pipeline.source.kafka,
@@ -142,8 +143,9 @@ def plan(
         dead_letters=dead_letters,
         output_mode=pipeline.output_mode,
         security=profile.kafka.security,
-        dedup=dedup(pipeline.dedup),
+        dedup=dedup(pipeline.producers),
     )
+    return _with_distinct(planned, distinct(pipeline.distinct))
 
 
 def decode(source: Source, expect: Rules = (), folder: Path = Path()) -> Decode:
@@ -155,6 +157,13 @@ def decode(source: Source, expect: Rules = (), folder: Path = Path()) -> Decode:
     except ValueError as error:
         raise UsageError(f"the source: {error}") from error
     return Decode(key, value, source.on_error, rules)
+
+
+def _with_distinct(planned: Plan, by: Distinct | None) -> Plan:
+    if by is None:
+        return planned
+    rules = (*planned.decode.rules, Rule(NO_NULL, by.condition))
+    return replace(planned, decode=replace(planned.decode, rules=rules, distinct=by))
 
 
 def _format(read: Read, folder: Path) -> Format:

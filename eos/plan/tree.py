@@ -15,6 +15,7 @@ from eos.config.source import StartAt
 from eos.encode.sinks import SinkSpec
 from eos.plan.plan import BROKERS_CHOICE, NewTopic, Plan
 from eos.read.decode import Format
+from eos.read.distinct import NO_NULL, Distinct
 from eos.transform.functions import Function
 
 if TYPE_CHECKING:
@@ -51,17 +52,28 @@ def stages(planned: Plan) -> list[Stage]:
     """In the order of the data; then what every transaction carries beside it."""
     found = [_source(planned)]
     decode = planned.decode
-    if decode.rules:
-        told = [f"{rule.name}: {rule.condition}; else {rule.on_error}" for rule in decode.rules]
+    rules = [rule for rule in decode.rules if rule.name != NO_NULL]
+    if rules:
+        told = [f"{rule.name}: {rule.condition}; else {rule.on_error}" for rule in rules]
         found.append(Stage("expect", f"{len(told)} rules of a record", told))
     if planned.dedup is not None:
         by = [f"by {', '.join(planned.dedup.reading)}"]
         found.append(Stage("dedup", "what an upstream producer sent twice is dropped", by))
+    if decode.distinct is not None:
+        found.append(_distinct(decode.distinct))
     found += [_step(number, each) for number, each in enumerate(planned.transforms, 1)]
     found += [_sink(number, each, planned) for number, each in enumerate(planned.sinks, 1)]
     if planned.dead_letters is not None:
         found.append(_dead_letters(planned, planned.dead_letters.topic))
     return [*found, *_around(planned)]
+
+
+def _distinct(by: Distinct) -> Stage:
+    facts = [
+        f"by {', '.join(by.by)}; within {by.within_ms:,} ms of {by.watermark}",
+        "the keys are kept by Spark, in the checkpoint; what comes later than that is left out",
+    ]
+    return Stage("dedup", "of records that have the same key, the first is taken", facts)
 
 
 def _source(planned: Plan) -> Stage:

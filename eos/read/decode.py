@@ -19,6 +19,7 @@ from eos.config import avro
 from eos.config.base import KAFKA_COLUMNS
 from eos.config.refused import MALFORMED, Answer
 from eos.errors import AttemptFailedError, RecordRefusedError, TransformError
+from eos.read.distinct import NO_NULL, Distinct
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -87,6 +88,7 @@ class Decode:
     on_error: Answer = "fail"
     rules: tuple[Rule, ...] = ()
     is_strict: bool = False  # the plan itself fails: Spark's counts come too late for it
+    distinct: Distinct | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -100,6 +102,10 @@ class Decode:
 
     def apply(self, frame: DataFrame) -> DataFrame:
         """The rows that are taken, with their columns. Builds a plan and runs nothing."""
+        rows = self._taken(frame)
+        return rows if self.distinct is None else self.distinct.apply(rows)
+
+    def _taken(self, frame: DataFrame) -> DataFrame:
         if self.is_plain:
             return frame
         from pyspark.sql import functions as f
@@ -236,10 +242,13 @@ class Decode:
             others = f", and {more} more of this micro-batch" if more else ""
             told = f"does not meet the rule `{first.rule}`{others}"
             hint = "correct the rule in the pipeline file; or say `on_error: drop` beside it, "
+        hint += "which leaves such records out and counts them, or `dead_letter`, which keeps them "
+        hint += "in a topic of their own"
+        if first.rule == NO_NULL and self.distinct is not None:
+            told, hint = self.distinct.told_of_null, self.distinct.hint_of_null
         raise RecordRefusedError(
             f"{pipeline}: the record {where} {told}; nothing of the micro-batch is committed",
-            hint=f"{hint}which leaves such records out and counts them, or `dead_letter`, which "
-            "keeps them in a topic of their own",
+            hint=hint,
             source_topic=first.topic,
             source_partition=first.partition,
             source_offset=first.offset,

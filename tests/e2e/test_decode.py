@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from support.local_spark import local_spark
 
 from eos.errors import AttemptFailedError, RecordRefusedError, TransformError
 from eos.read.decode import Decode, Format, Refused, Rule
+from eos.read.distinct import Distinct
 from eos.transform.check import check_stream
 from eos.transform.functions import apply
 from eos.transform.sql import Query
@@ -298,3 +300,28 @@ def test_a_record_is_parsed_once_though_rules_and_steps_ask_for_it(spark):
     for each in (out, dead):
         plan = each._jdf.queryExecution().optimizedPlan().toString()
         assert plan.count("from_json(") == 1
+
+
+def test_of_one_table_dedup_by_columns_takes_each_key_once(spark):
+    """As the tests of a pipeline file do: the first by offset, whatever its time is."""
+    days = ("28", "20", "01")
+    values = [
+        b'{"id": %d, "at": "2026-11-%sT00:00:00Z"}' % (n, day.encode())
+        for n, day in zip((1, 1, 2), days, strict=True)
+    ]
+    decode = Decode(
+        value=Format("json", "id BIGINT, at TIMESTAMP", ("id", "at")),
+        distinct=Distinct(("id",), 86_400_000, "at"),
+    )
+    rows, _ = read(decode, records(spark, *values))
+    assert [(row["id"], row["offset"]) for row in rows] == [(1, 0), (2, 2)]
+    stream = spark.readStream.format("rate").load().selectExpr("value AS id", "timestamp")
+    hours = Distinct(("id",), 3_600_000, "timestamp").apply(stream)
+    hours = hours.groupBy("id", f.window("timestamp", "1 hour")).count()
+    state = check_stream(hours, "append")
+    assert state.operators == ("Aggregate", "DeduplicateWithinWatermark")
+    assert state.is_bounded
+    with pytest.raises(TransformError, match="names the column `no`, which the source does not"):
+        Decode(distinct=Distinct(("no",), 1, "timestamp")).apply(records(spark))
+    with pytest.raises(TransformError, match="the column `key`, of type BINARY; expected a TIMES"):
+        Decode(distinct=Distinct(("key",), 1, "key")).apply(records(spark))
