@@ -256,8 +256,10 @@ class _Run:
         then who owns the transactional id decides whether to start again. And Spark's words for
         a source that lost records or topics name neither the ledger's end nor a way out.
         """
+        name = self.planned.names.pipeline
         if isinstance(query.error, EosError):
-            return query.error
+            # Redone as often as it may be: a file of the state that is not there stays so.
+            return state_refusal(name, query.error.__cause__) or query.error
         try:
             batches.require_owner()
             query.source.topic_ids(batches.position.topic_ids)
@@ -273,7 +275,6 @@ class _Run:
         ended = query.error or error
         lines = [line for line in str(ended).splitlines() if line.strip()]
         words = lines[0][:500] if lines else type(ended).__name__
-        name = self.planned.names.pipeline
         known = data_loss(ended) or source_refusal(ended) or state_refusal(name, ended)
         return known or UnavailableError(
             f"{name}: the query ended: {words}",

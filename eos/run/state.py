@@ -39,6 +39,7 @@ _CHANGED = (
     "STATEFUL_OPERATOR_NOT_MATCH",
 )
 _GONE = ("CANNOT_LOAD_STATE_STORE",)
+_IN_USE = "CANNOT_LOAD_STATE_STORE.UNRELEASED_THREAD_ERROR"  # by a task before, for the moment
 
 
 def with_state(plan: Plan, state: State, bus: Bus) -> Plan:
@@ -126,14 +127,15 @@ def forgotten(position: Position) -> Position:
     return replace(position, query_id="", batch_id=-1, is_reset=True)
 
 
-def state_refusal(pipeline: str, error: Exception) -> PromiseBrokenError | None:
-    """Spark's refusal of a checkpoint's state, in our words."""
+def state_refusal(pipeline: str, error: BaseException | None) -> PromiseBrokenError | None:
+    """Spark's refusal of a checkpoint's state, in our words; None: it is about something else."""
     text = str(error)
     is_changed = any(mark in text for mark in _CHANGED)
-    if not is_changed and not any(mark in text for mark in _GONE):
+    is_gone = any(mark in text for mark in _GONE) and _IN_USE not in text
+    if not is_changed and not is_gone:
         return None
     mark = next(mark for mark in (*_CHANGED, *_GONE) if mark in text)
-    line = next(line for line in text.splitlines() if mark in line).strip()[:500]
+    line = next(line for line in text.splitlines() if mark in line).strip(" :\t")[:500]
     told = "was written by another plan" if is_changed else "can't be loaded"
     return PromiseBrokenError(
         f"{pipeline}: the state in the checkpoint {told}: {line}",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from types import SimpleNamespace
 
-from eos.errors import AttemptFailedError, PromiseBrokenError, crossing
+import pytest
+from support import plans
+
+from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, crossing
+from eos.run.pipeline import _Run
 from eos.run.task_error import task_error
 
 SPARK = """An error occurred while calling o231.collectToPython.
@@ -62,3 +66,36 @@ def test_an_error_of_ours_comes_as_it_was() -> None:
     told = task_error(RuntimeError(SPARK.format(why=LOST.format(ours))))
     assert (type(told), told.message, told.hint) == (PromiseBrokenError, "gone", "look")
     assert told.fields["case"] == "some"
+
+
+STATE = "org.apache.spark.SparkException: [CANNOT_LOAD_STATE_STORE.{}] An error occurred."
+
+
+def ended(error: EosError) -> EosError:
+    """What a run ends with whose query ended with this."""
+    run = _Run(None, None, plans.plan(), None, None, None, None, None, False)
+    return run._ended_by(SimpleNamespace(error=error), RuntimeError("the query"), None)
+
+
+def failed(why: str) -> EosError:
+    cause = RuntimeError(SPARK.format(why=LOST.format(why)))
+    try:
+        raise task_error(cause) from cause
+    except EosError as error:
+        return error
+
+
+def test_a_file_of_the_state_that_is_gone_is_no_reason_to_start_again() -> None:
+    """A task finds out, so that it looks like an attempt to be redone."""
+    error = failed(STATE.format("CANNOT_READ_STREAMING_STATE_FILE"))
+    assert isinstance(error, AttemptFailedError)
+    told = ended(error)
+    assert (type(told), told.fields["case"]) == (PromiseBrokenError, "state_lost")
+    assert "--accept-state-loss" in told.hint
+
+
+@pytest.mark.parametrize("why", [STATE.format("UNRELEASED_THREAD_ERROR_1"), "no room"])
+def test_what_may_pass_stays_what_it_was(why: str) -> None:
+    error = failed(why)
+    assert ended(error) is error
+    assert ended(AttemptFailedError("without a cause")).message == "without a cause"
