@@ -288,9 +288,9 @@ def note_clean_end(batches: MicroBatches, bus: Bus, *, is_at_rest: bool) -> None
     batches.is_stopping = True
     try:
         batches.note_stop(is_at_rest=is_at_rest)
-    except FencedError:
-        raise  # a start again would fence whoever replaced us
     except EosError as error:
+        if _is_final(error):
+            raise  # a start again would fence whoever replaced us, or meet the same
         bus.emit(events.Warned(f"the clean end could not be noted: {error.message}"))
 
 

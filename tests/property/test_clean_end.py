@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.micro_batch_world import TRIES, FewTries, NoWait, World
+from support.micro_batch_world import LEDGER, TRIES, FewTries, NoWait, World
 
-from eos.errors import FencedError
+from eos.errors import FencedError, PromiseBrokenError
 from eos.observe import events
 from eos.run.pipeline import note_clean_end
 from eos.testing.broker import Fault, SimulatedPort, Strike
 from eos.testing.broker.kit import Tries
+from eos.testing.broker.log import PartitionLog
 from eos.transaction import micro_batch as module
 from eos.transaction.coordinator import Coordinator
 from eos.transaction.ledger_record import nested
@@ -64,3 +65,16 @@ def test_who_was_replaced_says_so_at_its_end(world):
     with pytest.raises(FencedError):
         note_clean_end(world.batches, world.emitted, is_at_rest=True)
     assert not world.of_kind(events.Warned)
+
+
+def test_a_ledger_that_lost_its_records_is_no_clean_end(world):
+    """An unclean election at the worst moment. The next start could not tell, and exit 0 hid it."""
+    world.broker.logs[LEDGER] = PartitionLog()
+    with pytest.raises(PromiseBrokenError, match="ends at offset 0, but it ended at 4 before") as e:
+        note_clean_end(world.batches, world.emitted, is_at_rest=True)
+    assert e.value.fields["case"] == "ledger_cut"
+    assert not world.broker.logs[LEDGER].read_committed()
+    world.start()
+    world.broker.logs[LEDGER] = PartitionLog()
+    with pytest.raises(PromiseBrokenError, match="acknowledged are gone"):
+        world.run(0)
