@@ -70,6 +70,7 @@ def bucket_of(producers: pa.Array, buckets: int) -> npt.NDArray[np.int64]:
     """Of each id: the same on every machine, and for ever, since files were made by it."""
     if not len(producers):
         return np.zeros(0, np.int64)
+    producers = producers.cast(pa.binary())  # Spark may be told to have offsets of 64 bits
     offsets = np.frombuffer(producers.buffers()[1], np.int32)
     offsets = offsets[producers.offset : producers.offset + len(producers) + 1]
     data = np.frombuffer(producers.buffers()[2] or b"", np.uint8)

@@ -29,9 +29,9 @@ from eos.dedup.homes import STATES, BucketFile, Home
 from eos.errors import PromiseBrokenError, UnavailableError
 
 _COMMIT_TRIES = 10
-# How long a generation that is not the newest can be gone back to.
+# How long a generation can be gone back to, from when another one took its place.
 KEPT_HOURS = 1
-MAINTAINED_EVERY = 64  # commits
+MAINTAINED_EVERY = 64  # versions, whichever process makes them
 _SETTINGS = {
     "delta.logRetentionDuration": f"interval {KEPT_HOURS} hours",
     "delta.deletedFileRetentionDuration": f"interval {KEPT_HOURS} hours",
@@ -67,7 +67,7 @@ class ProducersTable:
     def __init__(self, location: Path, pipeline: str) -> None:
         self.location = location
         self._pipeline = pipeline
-        self._commits = 0
+        self._is_due = False  # maintenance
 
     def files(self, generation: Generation) -> Files:
         """Of that generation. Raises PromiseBrokenError if it is not there any more."""
@@ -93,7 +93,7 @@ class ProducersTable:
                 except CommitFailedError:
                     continue
                 found = Generation(table.version() + 1, rules, token)
-                self._commits += 1
+                self._is_due |= found.version % MAINTAINED_EVERY == 0
                 return found
         raise UnavailableError(
             f"{self._pipeline}: other processes wrote to {self.location} {_COMMIT_TRIES} times in "
@@ -104,14 +104,26 @@ class ProducersTable:
     def maintain(self) -> None:
         """Once in a while, behind a commit of the ledger's: the log gets a checkpoint, and what was
         left out for longer than `KEPT_HOURS` goes, also files that no version ever named."""
-        if self._commits < MAINTAINED_EVERY:
+        if not self._is_due:
             return
-        self._commits = 0
+        self._is_due = False
         with self._told():
+            past = self._past()
+            if past is not None:
+                past.create_checkpoint()
+                past.cleanup_metadata()  # of what is older than itself, and not of all that is old
             table = DeltaTable(self.location)
             table.create_checkpoint()
-            table.cleanup_metadata()
             table.vacuum(dry_run=False, full=True)
+
+    def _past(self) -> DeltaTable | None:
+        """As it was `KEPT_HOURS` ago. Delta's log forgets by the age of an entry alone: a version
+        that counted for days would be gone as soon as another one took its place."""
+        before = time.time() - KEPT_HOURS * 3600
+        entries = (self.location / "_delta_log").glob("*.json")
+        old = (each.stem for each in entries if each.stat().st_mtime <= before)
+        version = max((int(stem) for stem in old if stem.isdigit()), default=None)
+        return None if version is None else DeltaTable(self.location, version=version)
 
     def _opened(self) -> DeltaTable:
         """The newest version. Makes the table where there is none: alone, as the owner of the

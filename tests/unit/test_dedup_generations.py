@@ -237,6 +237,46 @@ def test_maintenance_leaves_what_is_young_and_what_counts(tmp_path, monkeypatch)
         committed(generations(tmp_path), generation.generation, (B, 0, 0), start=2)
 
 
+def test_a_producer_has_one_bucket_however_spark_hands_its_id_over():
+    """`spark.sql.execution.arrow.useLargeVarTypes` gives offsets of 64 bits."""
+    ids = pa.array([b"%d" % n for n in range(50)], pa.binary())
+    wanted = bucket_of(ids, 64).tolist()
+    assert len(set(wanted)) > 8
+    assert bucket_of(ids.cast(pa.large_binary()), 64).tolist() == wanted
+    assert [bucket_of(ids.cast(pa.large_binary())[n:], 64)[0] for n in range(50)] == wanted
+
+
+def test_a_generation_can_be_gone_back_to_for_an_hour_however_old_it_is(tmp_path, monkeypatch):
+    """A pipeline that runs once a day: what yesterday's run left is replaced only now."""
+    monkeypatch.setattr(table, "MAINTAINED_EVERY", 1)
+    made = generations(tmp_path)
+    first, _ = committed(made, "", (A, 0, 0))
+    second, _ = committed(made, first.generation, (A, 0, 1), start=1)
+    hours_ago = time.time() - 5 * 3600
+    for each in (tmp_path / "producers").rglob("*.*"):
+        os.utime(each, (hours_ago, hours_ago))
+    third, _ = committed(made, second.generation, (A, 0, 2), start=2)
+    made.maintain()
+    _, found = committed(generations(tmp_path), second.generation, (A, 0, 1), (A, 0, 2), start=2)
+    assert found == ["duplicate", "appended"]
+    generations(tmp_path).require(third.generation)
+    with pytest.raises(PromiseBrokenError, match=r"version 1 of the producers .* can't be read"):
+        generations(tmp_path).require(first.generation)
+
+
+def test_maintenance_comes_round_where_each_process_commits_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(table, "MAINTAINED_EVERY", 3)
+    generation, checkpoints = "", []
+    for number in range(4):
+        made = generations(tmp_path)
+        done, _ = committed(made, generation, (A, 0, number), start=number)
+        generation = done.generation
+        made.maintain()
+        log = tmp_path / "producers" / "_delta_log"
+        checkpoints.append(sorted(int(each.name[:20]) for each in log.glob("*.checkpoint.*")))
+    assert checkpoints == [[], [], [3], [3]]
+
+
 def test_a_folder_that_refuses_is_told(tmp_path):
     opened = generations(tmp_path).begun("")
     (tmp_path / "producers" / "t-0").write_text("in the way")
