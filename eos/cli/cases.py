@@ -6,16 +6,14 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eos.config.load import load_pipeline, load_profile
-from eos.launch.jars import SPARK, ensure_one
-from eos.launch.provide import provide_java
-from eos.launch.spark import environment, find_spark, with_java_options
 from eos.plan.plan import plan
+from eos.run.local import local_session
 from eos.transform.functions import load
 
 if TYPE_CHECKING:
@@ -25,16 +23,6 @@ if TYPE_CHECKING:
     from eos.run.cases import Outcome
 
 _RED, _GREEN, _END = "\x1b[31m", "\x1b[32m", "\x1b[0m"
-# Half of it would go into optimising code that runs once.
-_SHORT_LIFE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-_MASTER = "local[1]"
-_CONF = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "1",
-}
 
 
 def run_cases(paths: Sequence[Path], profile_name: str | None, *, as_json: bool) -> int:
@@ -42,7 +30,9 @@ def run_cases(paths: Sequence[Path], profile_name: str | None, *, as_json: bool)
     pipelines = [load_pipeline(path) for path in paths]
     profile = load_profile(profile_name, pipelines[0].project_root)
     found: dict[str, list[Outcome]] = {}
-    with _session(profile, pipelines[0].project_root, pipelines) as spark:
+    has_avro = any(pipeline.has_avro for pipeline in pipelines)
+    root = pipelines[0].project_root
+    with local_session(profile, root, "eos test", has_avro=has_avro) as spark:
         for pipeline in pipelines:
             # What users' modules print is not what was asked for.
             with redirect_stdout(sys.stderr):
@@ -92,29 +82,6 @@ def _outcomes(spark: SparkSession, pipeline: PipelineFile, profile: ProfileFile)
         told = f"{', '.join(changing)}: a micro-batch that is redone gets other values"
         print(f"warning: {pipeline.name} uses {told}", file=sys.stderr)
     return [run_case(spark, planned, case) for case in pipeline.tests]
-
-
-@contextmanager
-def _session(
-    profile: ProfileFile, project: Path, pipelines: Sequence[PipelineFile]
-) -> Iterator[SparkSession]:
-    """With the profile's settings, so that a session's zone or flags are what they will be."""
-    logs = profile.local_root / "logs" / "test"
-    logs.mkdir(parents=True, exist_ok=True)
-    around = environment(find_spark(), provide_java().home, _MASTER, logs, project)
-    os.environ.update(with_java_options(around, *_SHORT_LIFE))
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master(_MASTER).appName("eos test")
-    for key, value in {**profile.spark.conf, **_CONF}.items():
-        builder = builder.config(key, value)
-    if any(pipeline.has_avro for pipeline in pipelines):
-        builder = builder.config("spark.jars", str(ensure_one(SPARK, "spark-avro")))
-    spark = builder.getOrCreate()
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 def _has_colour() -> bool:

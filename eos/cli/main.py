@@ -5,15 +5,14 @@ Nothing heavy is imported before its verb is known: `eos --help` answers at once
 
 from __future__ import annotations
 
-import json
 import sys
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import eos
+from eos.config.schema import File, schema_of
 from eos.errors import EosError, Recovery
 
 # Verbs that hand their words on: what they mean is known further down.
@@ -39,13 +38,6 @@ app = typer.Typer(
 )
 
 
-class File(str, Enum):
-    """What has a JSON Schema."""
-
-    pipeline = "pipeline"
-    profile = "profile"
-
-
 def _version(wanted: bool) -> None:
     if wanted:
         print(f"eos {eos.__version__}")
@@ -68,6 +60,14 @@ def run(context: typer.Context) -> None:
     from eos.cli.run import run as become
 
     become(context.args)
+
+
+@app.command(context_settings=_HANDED_ON, add_help_option=False)
+def init(context: typer.Context) -> None:
+    """Write a project folder with a pipeline that runs."""
+    from eos.cli.init import init as verb
+
+    raise typer.Exit(verb(context.args))
 
 
 @app.command(epilog="Example: eos lint pipelines/*/pipeline.yaml")
@@ -101,14 +101,6 @@ def schema(
 ) -> None:
     """Print the JSON Schema of a file, for editors."""
     print(schema_of(of), end="")
-
-
-def schema_of(of: File) -> str:
-    from eos.config.model import PipelineFile, ProfileFile
-
-    model = PipelineFile if of is File.pipeline else ProfileFile
-    found = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | model.model_json_schema()
-    return json.dumps(found, indent=2) + "\n"
 
 
 @app.command(context_settings=_HANDED_ON, add_help_option=False)

@@ -76,10 +76,11 @@ def _checks(pipeline: PipelineFile, profile: Profile, planned: Plan) -> Iterator
 
 def _spark(pipeline: PipelineFile, profile: Profile, planned: Plan) -> Iterator[Check]:
     """On one of its own, without Kafka: what a start would refuse of the steps and sinks."""
-    from eos.cli.cases import _session
     from eos.run.cases import check, order
+    from eos.run.local import local_session
 
-    with _session(profile, pipeline.project_root, [pipeline]) as session:
+    root, has_avro = pipeline.project_root, pipeline.has_avro
+    with local_session(profile, root, "eos plan", has_avro=has_avro) as session:
         with redirect_stdout(sys.stderr):  # what users' functions print is not what was asked
             changing, shuffle = check(session, planned), order(session, planned)
         if changing:

@@ -17,6 +17,7 @@ Runs the pipeline. Data goes to stdout, everything else to stderr.
   --profile NAME|PATH  where it runs: conf/NAME.yaml (default: $EOS_PROFILE, then `local`, which
                        starts an embedded Kafka broker)
   --json               a pipeline with a demo prints its result as one JSON object
+  --once               read everything that is there and end, whatever the file's trigger says
   --take-over          run it although another copy may: that one is fenced, and ends
   --accept-state-loss  go on where the ledger ends although what was counted so far is lost
   --demo-crash         kill the driver in the middle of a transaction, then start it again
@@ -28,7 +29,7 @@ Exit codes: 0 fine, 1 findings, 2 usage, 3 fenced (do not restart), 4 stopped on
 (a person must act), 5 transient (restart).
 """
 
-_FLAGS = frozenset({"--json", "--demo-crash", "--take-over", "--accept-state-loss"})
+_FLAGS = frozenset({"--json", "--demo-crash", "--once", "--take-over", "--accept-state-loss"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Options:
     profile: str | None
     as_json: bool
     demo_crash: bool
+    once: bool
     take_over: bool
     accept_state_loss: bool
     spark: tuple[str, ...]
@@ -62,6 +64,7 @@ def parse(words: Sequence[str]) -> Options:
         profile,
         as_json="--json" in flags,
         demo_crash="--demo-crash" in flags,
+        once="--once" in flags,
         take_over="--take-over" in flags,
         accept_state_loss="--accept-state-loss" in flags,
         spark=(*spark,),

@@ -17,6 +17,10 @@ from eos.launch.jars import SPARK, ensure, read_lock
 from eos.launch.java import Java
 from eos.launch.shipping import CHECKOUT, PACKAGES
 
+# Beside us in every installation, where a checkout's other folders are not.
+_JOB = Path(__file__).parents[1] / "job" / "run.py"
+_LOG_SETTINGS = Path(__file__).with_name("spark-log4j2.properties")
+
 # Lists that the user and the launcher both fill. spark-submit takes the last one only, and an
 # option instead of the setting.
 _JOINED = {
@@ -80,7 +84,7 @@ def command(
     ship_folder: Path,
     project: Path,
 ) -> list[str]:
-    """`job` is what follows jobs/run.py; `options` are the user's and win over the profile's."""
+    """`job` is what follows eos/job/run.py; `options` are the user's and win over the profile's."""
     given, rest = _settings(conf, options)
     _refuse_cluster_mode(given, rest)
     joined = {option: given.pop(key, "").split(",") for option, key in _JOINED.items()}
@@ -102,7 +106,7 @@ def command(
     for option, values in joined.items():
         if any(values):
             words += [option, ",".join(filter(None, values))]
-    return [*words, *rest, str(CHECKOUT / "jobs" / "run.py"), *job]
+    return [*words, *rest, str(_JOB), *job]
 
 
 def _settings(conf: Mapping[str, str], options: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -208,4 +212,4 @@ def master_of(options: Sequence[str]) -> str | None:
 
 def _log_settings(project: Path) -> Path:
     own = project / "conf" / "log4j2.properties"
-    return own if own.exists() else CHECKOUT / "conf" / "log4j2.properties"
+    return own if own.exists() else _LOG_SETTINGS

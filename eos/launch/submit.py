@@ -114,6 +114,8 @@ def _application(
         job += ["--profile", options.profile]
     if local:
         job += ["--bootstrap-from", str(local.address)]
+    if options.once:
+        job.append("--once")
     if options.take_over:
         job.append("--take-over")
     if options.accept_state_loss:

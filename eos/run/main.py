@@ -1,4 +1,4 @@
-"""The driver: from the command line of `jobs/run.py` to the exit code."""
+"""The driver: from the command line of `eos/job/run.py` to the exit code."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             options.profile,
             options.bootstrap,
             options.bootstrap_from,
+            once=options.once,
             take_over=options.take_over,
             accepts_state_loss=options.accept_state_loss,
         )
@@ -64,6 +65,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--bootstrap-from", type=Path, help="file with the addresses, which may come later"
     )
+    parser.add_argument("--once", action="store_true", help="what is there now, then the end")
     parser.add_argument("--take-over", action="store_true", help="fence whoever runs it")
     parser.add_argument(
         "--accept-state-loss", action="store_true", help="go on with nothing counted"

@@ -65,6 +65,7 @@ def run(
     bootstrap: str | None = None,
     bootstrap_from: Path | None = None,
     *,
+    once: bool = False,
     take_over: bool = False,
     accepts_state_loss: bool = False,
 ) -> None:
@@ -82,6 +83,8 @@ def run(
         )
     functions = load(pipeline.transform, pipeline.project_root, pipeline.folder)
     planned = plan(pipeline, profile, addresses or (), functions)
+    if once:
+        planned = replace(planned, trigger_every_ms=None)
     crash = CrashPlan.from_environment()
     stopping = Stopping()
     lock = RunLock(planned)

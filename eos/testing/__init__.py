@@ -1,0 +1,6 @@
+"""What tests of pipelines may use: see docs/testing-your-pipeline.md. `broker/` is for our own."""
+
+from eos.testing.crash import CRASH_POINTS, crash_at
+from eos.testing.oracle import difference, require_each_once
+
+__all__ = ["CRASH_POINTS", "crash_at", "difference", "require_each_once"]

@@ -1,6 +1,5 @@
-"""What a stranger sees: topics filled and read by librdkafka, logs dumped by Kafka's own tool.
-
-Shares no code with `eos`, so that it can't share a mistake with it.
+"""What a stranger sees: topics as the public test kit fills and reads them, and logs dumped by
+Kafka's own tool. None of it shares code with what writes them.
 """
 
 from __future__ import annotations
@@ -14,86 +13,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
 
+from eos.testing import outside
+from eos.testing.outside import READ_S_MAX, create_topics, read, topics
 from support.brokers import Kafka
 
-READ_S_MAX = 60
-
-
-@dataclass(frozen=True)
-class Row:
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-
-
-def create_topics(bootstrap: str, partitions: int, *names: str, replication: int = 1) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    asked = [NewTopic(name, partitions, replication) for name in names]
-    for future in admin.create_topics(asked).values():
-        future.result(30)
-
-
-def topics(bootstrap: str) -> set[str]:
-    return set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).topics)
+__all__ = ["create_topics", "read", "topics"]
 
 
 def fill(bootstrap: str, topic: str, numbers: Iterable[int], keys: int = 97) -> int:
     """One record a number: value is the number, key is number modulo `keys`."""
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "enable.idempotence": True,
-            "linger.ms": 20,
-            "log_level": 3,
-        }
+    return outside.fill(
+        bootstrap, topic, ({"key": b"k%d" % (n % keys), "value": b"%d" % n} for n in numbers)
     )
-    count = 0
-    for number in numbers:
-        producer.produce(topic, key=b"k%d" % (number % keys), value=b"%d" % number)
-        count += 1
-        if count % 50_000 == 0:  # librdkafka's queue holds 100,000
-            assert producer.flush(60) == 0
-    assert producer.flush(60) == 0
-    return count
-
-
-def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[Row]:
-    """Everything up to the end of each partition as it is now, in partition and offset order."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "outside",
-            "enable.auto.commit": False,
-            "isolation.level": isolation,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "fetch.wait.max.ms": 20,  # the end of a partition is told after a wait for more
-        }
-    )
-    try:
-        known = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, number, 0) for number in known])
-        rows, open_partitions = [], set(known)
-        give_up_at = time.monotonic() + READ_S_MAX
-        while open_partitions:
-            assert time.monotonic() < give_up_at, f"{topic}: no end of {sorted(open_partitions)}"
-            messages = consumer.consume(10_000, timeout=0.02)  # waits for all 10,000 otherwise
-            for message in messages:
-                if message.error() is None:
-                    rows.append(
-                        Row(message.partition(), message.offset(), message.key(), message.value())
-                    )
-                elif message.error().code() == -191:  # _PARTITION_EOF
-                    open_partitions.discard(message.partition())
-                else:
-                    raise AssertionError(message.error())
-        return sorted(rows, key=lambda row: (row.partition, row.offset))
-    finally:
-        consumer.close()
 
 
 @dataclass(frozen=True)

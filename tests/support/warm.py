@@ -45,7 +45,7 @@ class Warm:
         environment: Mapping[str, str],
         settings: Mapping[str, str],
     ) -> Run:
-        """Begins a run, one at a time: `words` are those of jobs/run.py."""
+        """Begins a run, one at a time: `words` are those of eos/job/run.py."""
         if self._driver is None or not self._driver.is_free:
             self.close()
             self._driver = _Driver(self._folder, self._profile)

@@ -95,7 +95,7 @@ def test_a_local_run_ships_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     words = built([], tmp_path, monkeypatch)
     assert words == [
         *("/s/bin/spark-submit", "--master", "local[*]", "--conf", "spark.ui.enabled=false"),
-        *("--jars", "/j/a.jar", str(spark.CHECKOUT / "jobs" / "run.py"), "p.yaml"),
+        *("--jars", "/j/a.jar", str(spark.CHECKOUT / "eos" / "job" / "run.py"), "p.yaml"),
     ]
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from eos.cli.lint import find
-from eos.cli.main import File, schema_of
+from eos.config.schema import File, schema_of
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "pipelines").glob("*/pipeline.yaml"))

@@ -1,0 +1,115 @@
+"""`eos init`: a project folder with one pipeline that lints, passes its tests and runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import keyword
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+
+import eos
+from eos.config.load import load_pipeline, load_profile
+from eos.config.schema import File, schema_of
+from eos.errors import UsageError
+
+_ABOUT = """\
+Writes a project folder with one pipeline, its tests, a profile and a CI file. What it writes passes
+`eos lint`, `eos test` and pytest as it is, and runs on an embedded broker. NAME is the folder, and
+its last part is the pipeline's name.
+
+  eos init shop
+  eos init ../projects/shop
+"""
+_CODES = "Exit codes: 0 it is there, 2 usage, such as a folder that is not empty."
+_TEMPLATE = Path(__file__).parent / "template"
+_PLACEHOLDER = "my_pipeline"
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,49}")
+# Where each file of the template goes.
+_FILES = {
+    "readme.txt": "README.md",
+    "ignore.txt": ".gitignore",
+    "ci.yml": ".github/workflows/tests.yml",
+    "pytest.ini": "pytest.ini",
+    "local.yaml": "conf/local.yaml",
+    "pipeline.yaml": f"pipelines/{_PLACEHOLDER}/pipeline.yaml",
+    "transform.txt": f"pipelines/{_PLACEHOLDER}/transform.py",
+    "demo.txt": f"pipelines/{_PLACEHOLDER}/demo.py",
+    "test.txt": f"tests/test_{_PLACEHOLDER}.py",
+}
+
+
+def init(words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="eos init",
+        description=_ABOUT,
+        epilog=_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("name", metavar="NAME", help="the folder; it may be there, if it is empty")
+    folder = Path(parser.parse_args(words).name)
+    name = _name_of(folder)
+    _require_free(folder)
+    for place, text in files(name).items():
+        path = folder / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    # What was written fits the models of this very release, or nobody is told that it is there.
+    load_pipeline(folder / "pipelines" / name)
+    load_profile("local", folder)
+    print(folder)
+    print(f"eos: {folder} is there; its README.md has the commands", file=sys.stderr)
+    return 0
+
+
+def files(name: str) -> Mapping[str, str]:
+    """Path to text, of all that a project of that name has."""
+    found = {
+        place.replace(_PLACEHOLDER, name): (
+            (_TEMPLATE / source).read_text(encoding="utf-8").replace(_PLACEHOLDER, name)
+        )
+        for source, place in _FILES.items()
+    }
+    found["conf/pipeline.schema.json"] = schema_of(File.pipeline)
+    found["requirements.txt"] = f"{requirement()}\n"
+    found[f"pipelines/{name}/__init__.py"] = found["pipelines/__init__.py"] = ""
+    return found
+
+
+def requirement() -> str:
+    """Where this `eos` came from, as pip has noted it (PEP 610): a checkout, an address, or
+    nothing but its version."""
+    noted = metadata.distribution("spark-eos").read_text("direct_url.json")
+    if not noted:
+        return f"spark-eos[testing]=={eos.__version__}"
+    origin = json.loads(noted)
+    how = origin.get("vcs_info")
+    address = f"{how['vcs']}+{origin['url']}@{how['commit_id']}" if how else origin["url"]
+    return f"spark-eos[testing] @ {address}"
+
+
+def _name_of(folder: Path) -> str:
+    name = folder.resolve().name
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name):
+        close = re.sub(r"\W+", "_", name.lower()).strip("_")
+        usable = _NAME.fullmatch(close) and not keyword.iskeyword(close)
+        raise UsageError(
+            f"{name!r} can't be a pipeline's name: its folder is imported by Python",
+            hint=f"small letters, digits and _, as in `eos init {close if usable else 'orders'}`",
+        )
+    return name
+
+
+def _require_free(folder: Path) -> None:
+    if folder.is_dir() and not any(folder.iterdir()):
+        return
+    if folder.exists():
+        what = "is not empty" if folder.is_dir() else "is a file"
+        raise UsageError(
+            f"{folder} {what}: nothing was written",
+            hint="name a folder that is not there yet",
+        )

@@ -1,0 +1,21 @@
+"""The JSON Schema of what may be written, for editors."""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+
+
+class File(str, Enum):
+    """What has a JSON Schema."""
+
+    pipeline = "pipeline"
+    profile = "profile"
+
+
+def schema_of(of: File) -> str:
+    from eos.config.model import PipelineFile, ProfileFile  # here: `eos --help` waits for no models
+
+    model = PipelineFile if of is File.pipeline else ProfileFile
+    found = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | model.model_json_schema()
+    return json.dumps(found, indent=2) + "\n"

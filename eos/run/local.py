@@ -1,0 +1,65 @@
+"""A Spark of one's own, without Kafka: for the tests in pipeline files, and users' own tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eos.launch.jars import SPARK, ensure_one
+from eos.launch.provide import provide_java
+from eos.launch.spark import environment, find_spark, with_java_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from eos.config.model import ProfileFile
+
+# Half of it would go into optimising code that runs once.
+SHORT_LIFE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_MASTER = "local[1]"
+_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+@contextmanager
+def local_session(
+    profile: ProfileFile, project: Path, name: str, *, has_avro: bool = False
+) -> Iterator[SparkSession]:
+    """With the profile's settings, so that a session's zone or flags are what they will be."""
+    logs = profile.local_root / "logs" / "test"
+    logs.mkdir(parents=True, exist_ok=True)
+    around = environment(find_spark(), provide_java().home, _MASTER, logs, project)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(_MASTER).appName(name)
+    for key, value in {**profile.spark.conf, **_CONF}.items():
+        builder = builder.config(key, value)
+    if has_avro:
+        builder = builder.config("spark.jars", str(ensure_one(SPARK, "spark-avro")))
+    with _environment(with_java_options(around, *SHORT_LIFE)):
+        spark = builder.getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
+    """Of the JVM that starts meanwhile. A run that a test starts later must not find a SPARK_HOME
+    that no user has set."""
+    before = dict(os.environ)
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

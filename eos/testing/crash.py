@@ -1,0 +1,41 @@
+"""Where a run may be killed: the points that the tests of `eos` kill at, by name.
+
+    crash_at("end_txn_sent")                          behind it, the driver and its JVM
+    crash_at("ledger_record", "before", "python")
+
+begin               nothing is sent yet
+first_produce       the first record batch of the micro-batch
+all_acked           every record is at its broker, nothing is committed
+ledger_record       the ledger's record, in the same transaction
+offsets             the source offsets, in the same transaction
+end_txn_sent        the commit: `before` it is decided, `after` it is sent and not answered
+end_txn_answered    the micro-batch is committed, and Spark does not know yet
+commit_log          Spark's own note of it
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from eos.errors import UsageError
+from eos.faults import MOMENTS, POINTS, VICTIMS
+
+CRASH_POINTS = POINTS
+
+
+def crash_at(
+    point: str,
+    moment: Literal["before", "after"] = "after",
+    victim: Literal["python", "jvm", "both"] = "both",
+) -> str:
+    """What `EOS_CRASH_AT` has to say for that: at the first micro-batch which comes there."""
+    for what, given, known in (
+        ("point", point, POINTS),
+        ("moment", moment, MOMENTS),
+        ("victim", victim, VICTIMS),
+    ):
+        if given not in known:
+            raise UsageError(
+                f"{given!r} is no {what} of a crash", hint=f"one of {', '.join(known)}"
+            )
+    return f"{point}:{moment}:{victim}"

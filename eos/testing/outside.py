@@ -1,0 +1,189 @@
+"""What a stranger sees: topics that librdkafka creates, fills and reads.
+
+Shares no code with the rest of `eos`, so that it can't share a mistake with it. It needs the extra
+`testing`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+READ_S_MAX = 60
+_ASK_S = 30
+_FLUSH_S = 60
+_QUEUE_RECORDS = 50_000  # librdkafka's queue holds 100,000
+_POLL_S = 0.05
+_QUIET = {"log_level": 3}  # librdkafka tells each retry otherwise
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record as it lies in its topic."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int = -1
+
+    @property
+    def json(self) -> Any:
+        """The value, read as JSON; None for a tombstone."""
+        return None if self.value is None else json.loads(self.value)
+
+
+def topics(bootstrap: str) -> set[str]:
+    return set(_admin(bootstrap).list_topics(timeout=_ASK_S).topics)
+
+
+def create_topics(bootstrap: str, partitions: int, *names: str, replication: int = 1) -> None:
+    asked = [NewTopic(name, partitions, replication) for name in names]
+    admin = _admin(bootstrap)  # by name: its answers end with it
+    for future in admin.create_topics(asked).values():
+        future.result(_ASK_S)
+
+
+def delete_topics(bootstrap: str, *names: str) -> None:
+    """Those that are there; returns when they are gone, and their names are free again."""
+    admin = _admin(bootstrap)
+    there = [name for name in names if name in topics(bootstrap)]
+    if not there:
+        return
+    for future in admin.delete_topics(there).values():
+        future.result(_ASK_S)
+    give_up_at = time.monotonic() + _ASK_S
+    while left := topics(bootstrap).intersection(there):
+        if time.monotonic() > give_up_at:
+            raise TimeoutError(f"{', '.join(sorted(left))}: still there {_ASK_S} s after deletion")
+        time.sleep(_POLL_S)
+
+
+def fill(bootstrap: str, topic: str, records: Iterable[Mapping[str, Any]]) -> int:
+    """Writes records and waits until the brokers have them; how many there were.
+
+    A record has what librdkafka's `produce` takes: key, value, headers, partition, timestamp.
+    """
+    failed: list[KafkaError] = []
+    producer = Producer(
+        {
+            **_QUIET,
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": 20,
+        }
+    )
+
+    def delivered(error: KafkaError | None, _message: object) -> None:
+        if error is not None:
+            failed.append(error)
+
+    def flush() -> None:
+        if producer.flush(_FLUSH_S) or failed:
+            raise TimeoutError(f"{topic}: not all was written: {failed[:1] or 'no answer'}")
+
+    count = 0
+    for record in records:
+        producer.produce(topic, on_delivery=delivered, **record)
+        count += 1
+        if count % _QUEUE_RECORDS == 0:
+            flush()
+    flush()
+    return count
+
+
+def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[Record]:
+    """Everything up to the end of each partition as it is now, in partition and offset order."""
+    with _consumer(bootstrap, isolation) as consumer:
+        known = consumer.list_topics(topic, timeout=_ASK_S).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in known])
+        records, open_partitions = list[Record](), set(known)
+        give_up_at = time.monotonic() + READ_S_MAX
+        while open_partitions:
+            if time.monotonic() > give_up_at:
+                raise TimeoutError(f"{topic}: no end of {sorted(open_partitions)}")
+            for message in consumer.consume(10_000, timeout=0.02):  # waits for all 10,000 otherwise
+                error = message.error()
+                if error is None:
+                    records.append(_record(message))
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                    open_partitions.discard(message.partition())
+                else:
+                    raise KafkaException(error)
+    return sorted(records, key=lambda record: (record.partition, record.offset))
+
+
+def _record(message: Any) -> Record:
+    return Record(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.key(),
+        message.value(),
+        tuple(message.headers() or ()),
+        message.timestamp()[1],
+    )
+
+
+@contextmanager
+def _consumer(bootstrap: str, isolation: str) -> Iterator[Consumer]:
+    consumer = Consumer(
+        {
+            **_QUIET,
+            "bootstrap.servers": bootstrap,
+            "group.id": "outside",  # never used: nothing is subscribed or committed
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 20,  # the end of a partition is told after a wait for more
+        }
+    )
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def _admin(bootstrap: str) -> AdminClient:
+    return AdminClient({**_QUIET, "bootstrap.servers": bootstrap})
+
+
+@dataclass(frozen=True)
+class Kafka:
+    """A cluster as a test sees it: the fixture `kafka`."""
+
+    bootstrap: str
+
+    def topics(self) -> set[str]:
+        return topics(self.bootstrap)
+
+    def create(self, topic: str, partitions: int = 2) -> None:
+        create_topics(self.bootstrap, partitions, topic)
+
+    def delete(self, *names: str) -> None:
+        delete_topics(self.bootstrap, *names)
+
+    def write(self, topic: str, records: Iterable[Mapping[str, Any]]) -> int:
+        """Each with what it needs of key, value, headers, partition and timestamp."""
+        return fill(self.bootstrap, topic, records)
+
+    def read(self, topic: str, isolation: str = "read_committed") -> list[Record]:
+        return read(self.bootstrap, topic, isolation)

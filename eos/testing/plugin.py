@@ -1,0 +1,57 @@
+"""Fixtures for tests of pipelines: pytest finds them where `spark-eos[testing]` is installed.
+
+    spark          a Spark of the test session, without Kafka: for a transform as a function
+    kafka          an embedded broker of the test session
+    pipeline_run   a pipeline file on that broker: feed it, run it to its end, kill it, read it
+
+Nothing starts before a test asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from eos.testing.outside import Kafka
+    from eos.testing.runs import PipelineRun
+
+
+@pytest.fixture(scope="session")
+def spark(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
+    """With the Spark settings of the project's profile, `EOS_PROFILE` or `local`."""
+    from eos.config.load import load_profile
+    from eos.run.local import local_session
+
+    root = pytestconfig.rootpath
+    with local_session(load_profile(None, root), root, "tests") as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """One broker for all tests of the session (of each process, under pytest-xdist)."""
+    from eos.launch.embedded import EmbeddedKafka
+    from eos.testing.outside import Kafka
+
+    with EmbeddedKafka(tmp_path_factory.mktemp("kafka")) as broker:
+        yield Kafka(broker.bootstrap)
+
+
+@pytest.fixture
+def pipeline_run(
+    kafka: Kafka, tmp_path: Path, pytestconfig: pytest.Config
+) -> Callable[..., PipelineRun]:
+    """Makes the run of a pipeline file; a path begins at the project's folder."""
+    from eos.testing.runs import PipelineRun
+
+    def make(path: str | Path, partitions: int = 2) -> PipelineRun:
+        place = pytestconfig.rootpath / path
+        return PipelineRun.of(place, kafka, tmp_path / Path(path).stem, partitions)
+
+    return make

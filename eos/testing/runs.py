@@ -1,0 +1,148 @@
+"""Runs a pipeline file in a test as a user runs it: a process of its own, until it is drained."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eos.config.load import load_pipeline, load_profile
+from eos.config.model import PipelineFile
+from eos.errors import UsageError
+from eos.launch.spark import with_java_options
+from eos.run.local import SHORT_LIFE
+from eos.testing.outside import Kafka, Record
+
+RUN_S_MAX = 600  # a bound, not a measure
+_TOLD_LINES_MAX = 40
+_SPARK = {
+    "spark.driver.memory": "1g",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that is over. `said` is what it wrote to stderr."""
+
+    code: int
+    said: str
+
+
+@dataclass(frozen=True)
+class PipelineRun:
+    """One pipeline on a test's cluster, with source topics of its own that begin empty.
+
+    Guarantees: each has its own ledger, checkpoint and group, so tests don't see one another; the
+    pipeline's topics are deleted before, whatever an earlier test left in them.
+    Not guaranteed: two of one pipeline side by side on the same cluster. They share its topics.
+    """
+
+    pipeline: PipelineFile
+    kafka: Kafka
+    folder: Path
+    master: str = "local[2]"
+
+    @classmethod
+    def of(cls, path: Path | str, kafka: Kafka, folder: Path, partitions: int = 2) -> PipelineRun:
+        """`folder` is for its state; each source topic gets so many partitions."""
+        made = cls(load_pipeline(path), kafka, folder)
+        source = made.pipeline.source.kafka
+        old = [n for n in kafka.topics() if source.reads(n) and not n.startswith("__")]
+        kafka.delete(*old, *made.pipeline.sink.topic_names)
+        for topic in source.topic_names:
+            kafka.create(topic, partitions)
+        made._write_profile()
+        return made
+
+    @property
+    def profile(self) -> Path:
+        return self.folder / "conf" / "test.yaml"
+
+    def feed(self, values: Iterable[Any], key: str | None = None, topic: str | None = None) -> int:
+        """Writes records to the source: a mapping or list as JSON, text and bytes as they are,
+        None as a tombstone. `key` is the field of a mapping whose text is the record's key."""
+        return self.kafka.write(topic or self._source(), (_record(each, key) for each in values))
+
+    def run(self, *options: str, crash: str = "", code: int = 0) -> Ended:
+        """Until everything that is there was read, whatever the file's `trigger` says.
+
+        `crash` is from `crash_at`: then it has to die there, or AssertionError says that it never
+        came to that point. Without, it has to end with `code`.
+        """
+        log = self.folder / f"crash-{uuid.uuid4().hex[:8]}.log"
+        asked = {"EOS_CRASH_AT": crash, "EOS_CRASH_LOG": str(log)} if crash else {}
+        words = [str(self.pipeline.path), "--once", "--profile", str(self.profile)]
+        done = subprocess.run(
+            [sys.executable, "-m", "eos.launch.submit", *words, *options],
+            env={**_environment(), **asked},
+            cwd=self.pipeline.project_root,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=RUN_S_MAX,
+            check=False,
+        )
+        ended = Ended(done.returncode, done.stderr)
+        last = "\n".join(done.stderr.splitlines()[-_TOLD_LINES_MAX:])
+        name = self.pipeline.name
+        if crash and not log.exists():
+            raise AssertionError(
+                f"{name} never came to {crash}, and ended with {ended.code}; was there something "
+                f"new to read?\n{last}"
+            )
+        if not crash and ended.code != code:
+            raise AssertionError(f"{name} ended with {ended.code} instead of {code}\n{last}")
+        return ended
+
+    def read(self, topic: str | None = None) -> list[Record]:
+        """What a read_committed reader sees of a target; of the only one, if none is named."""
+        return self.kafka.read(topic or self._only("target", self.pipeline.sink.topic_names))
+
+    def read_source(self, topic: str | None = None) -> list[Record]:
+        return self.kafka.read(topic or self._source())
+
+    def _source(self) -> str:
+        return self._only("source", self.pipeline.source.kafka.topic_names)
+
+    def _only(self, what: str, names: tuple[str, ...]) -> str:
+        if len(names) != 1:
+            raise UsageError(
+                f"pipeline {self.pipeline.name} has {len(names)} {what} topics",
+                hint=f"name one: topic={names[0] if names else 'NAME'!r}",
+            )
+        return names[0]
+
+    def _write_profile(self) -> None:
+        """The project's own Spark settings, on the test's cluster and in its folder. The prefix is
+        new, and so is all that a pipeline's names are made of."""
+        own = load_profile(None, self.pipeline.project_root)
+        profile = {
+            "kafka": {"bootstrap": self.kafka.bootstrap},
+            "state": {"root": str(self.folder / "state")},
+            "spark": {"master": self.master, "conf": {**own.spark.conf, **_SPARK}},
+            "names": {"prefix": f"test-{uuid.uuid4().hex[:8]}"},
+        }
+        self.profile.parent.mkdir(parents=True, exist_ok=True)
+        self.profile.write_text(json.dumps(profile), encoding="utf-8")  # JSON is YAML
+
+
+def _environment() -> Mapping[str, str]:
+    """Ours, without what would change a run: a profile, crash points."""
+    inherited = {key: text for key, text in os.environ.items() if not key.startswith("EOS_")}
+    return with_java_options(inherited, *SHORT_LIFE)
+
+
+def _record(value: Any, key: str | None) -> dict[str, Any]:
+    is_data = isinstance(value, dict | list)
+    record = {"value": json.dumps(value).encode() if is_data else value}
+    return record if key is None else {**record, "key": str(value[key]).encode()}

@@ -1,0 +1,121 @@
+"""What `eos init` writes, and what it refuses. It runs in tests/e2e/test_init.py."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from eos.cli import init as verb
+from eos.cli.init import files, init
+from eos.cli.lint import find
+from eos.config.schema import File, schema_of
+from eos.errors import UsageError
+
+if sys.version_info >= (3, 11):
+    import tomllib as toml
+else:
+    import tomli as toml
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_what_it_writes_has_no_problems_and_the_schema_of_this_release(at: Path) -> None:
+    assert init(["shop"]) == 0
+    assert list(find(at / "shop" / "pipelines" / "shop")) == []
+    assert (at / "shop" / "conf" / "pipeline.schema.json").read_text() == schema_of(File.pipeline)
+    assert len((at / "shop" / "README.md").read_text().splitlines()) <= 10
+
+
+def test_every_key_of_its_pipeline_is_one_of_the_models() -> None:
+    """The file that people begin with shows what the models have, and nothing that they lost."""
+    written = yaml.safe_load(files("shop")["pipelines/shop/pipeline.yaml"])
+    schema = json.loads(schema_of(File.pipeline))
+    assert set(schema["required"]) <= set(written) <= set(schema["properties"])
+    assert {"transform", "tests", "trigger"} <= set(written)
+
+
+def test_the_name_is_everywhere(at: Path) -> None:
+    assert "my_pipeline" not in json.dumps(dict(files("shop")))
+    assert init([str(at / "deep" / "shop_2")]) == 0
+    assert (at / "deep" / "shop_2" / "tests" / "test_shop_2.py").is_file()
+
+
+def test_an_empty_folder_will_do(at: Path) -> None:
+    (at / "shop").mkdir()
+    assert init(["shop"]) == 0
+
+
+def test_a_folder_that_holds_something_is_left_as_it_is(at: Path) -> None:
+    (at / "shop").mkdir()
+    (at / "shop" / "mine").write_text("x")
+    with pytest.raises(UsageError, match="shop is not empty: nothing was written"):
+        init(["shop"])
+    assert [path.name for path in (at / "shop").iterdir()] == ["mine"]
+    with pytest.raises(UsageError, match="mine is a file"):
+        init(["shop/mine"])
+
+
+@pytest.mark.parametrize(
+    ("name", "close"),
+    [("My-Shop", "my_shop"), ("1st", "orders"), ("class", "orders"), ("a.b", "a_b")],
+)
+def test_a_name_that_python_can_t_import_is_refused(at: Path, name: str, close: str) -> None:
+    with pytest.raises(UsageError, match="can't be a pipeline's name") as refused:
+        init([name])
+    assert f"`eos init {close}`" in (refused.value.hint or "")
+    assert not (at / name).exists()
+
+
+class Noted:
+    def __init__(self, text: str | None) -> None:
+        self.read_text = lambda _name: text
+
+
+@pytest.mark.parametrize(
+    ("noted", "wanted"),
+    [
+        (None, "spark-eos[testing]==0.1.0"),
+        ('{"url": "file:///a", "dir_info": {"editable": true}}', "spark-eos[testing] @ file:///a"),
+        (
+            '{"url": "https://a/b.git", "vcs_info": {"vcs": "git", "commit_id": "c0"}}',
+            "spark-eos[testing] @ git+https://a/b.git@c0",
+        ),
+    ],
+)
+def test_the_project_gets_eos_from_where_this_one_came(
+    monkeypatch: pytest.MonkeyPatch, noted: str | None, wanted: str
+) -> None:
+    monkeypatch.setattr(verb.metadata, "distribution", lambda _name: Noted(noted))
+    assert verb.requirement() == wanted
+
+
+def test_all_that_eos_reads_of_itself_is_installed_with_it() -> None:
+    """Somebody who installs it without the checkout has the package alone: no file beside it, and
+    of what is no module only what pyproject.toml names."""
+    project = toml.loads((ROOT / "pyproject.toml").read_text())
+    packed = project["tool"]["setuptools"]["package-data"]["eos"]
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "eos"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    data = [name.removeprefix("eos/") for name in listed if not name.endswith(".py")]
+    assert [name for name in data if not any(fnmatch.fnmatch(name, p) for p in packed)] == []
+    for name in [each for each in listed if each.endswith(".py")]:
+        text = (ROOT / name).read_text()
+        assert not re.search(r'CHECKOUT / "(?!eos")', text), f"{name} reads what is not installed"

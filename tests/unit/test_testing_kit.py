@@ -1,0 +1,82 @@
+"""The public test kit, without a broker; tests/e2e/test_init.py runs it as a user does."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eos import faults
+from eos.cli.init import files
+from eos.errors import UsageError
+from eos.testing import CRASH_POINTS, crash, crash_at, difference, require_each_once
+from eos.testing.runs import _record
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "testing-your-pipeline.md").read_text()
+
+
+def test_the_oracle_tells_what_is_lost_and_what_is_there_too_often() -> None:
+    require_each_once([1, 2, 2], [2, 1, 2])
+    with pytest.raises(AssertionError) as told:
+        require_each_once(range(10), [0, 0, 0, 11])
+    assert str(told.value) == (
+        "10 expected, 4 found; 9 lost (1, 2, 3, 4, 5, ...); 3 too many (0, 11)"
+    )
+    found = difference("aab", "abb")
+    assert (found.is_none, found.lost, found.extra) == (False, {"a": 1}, {"b": 1})
+
+
+@pytest.mark.parametrize("point", CRASH_POINTS)
+def test_what_crash_at_says_is_understood(point: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EOS_CRASH_AT", crash_at(point, "before", "python"))
+    assert faults.CrashPlan.from_environment().point == f"{point}:before"
+
+
+def test_a_crash_point_that_is_none_is_refused_with_those_that_are() -> None:
+    for wrong in (("nowhere",), ("begin", "soon"), ("begin", "after", "me")):
+        with pytest.raises(UsageError, match="of a crash") as refused:
+            crash_at(*wrong)
+        assert "one of " in (refused.value.hint or "")
+
+
+def test_all_crash_points_are_told_in_the_guide_and_beside_the_code() -> None:
+    told = re.findall(r"`(\w+)`", re.search(r"\| point \|.*?\n\n", GUIDE, re.DOTALL)[0])
+    assert tuple(told) == faults.POINTS
+    assert all(f"\n{point} " in crash.__doc__ for point in faults.POINTS)
+
+
+def test_the_guides_example_is_what_init_writes() -> None:
+    """Which is run, in tests/e2e/test_init.py."""
+    (block,) = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.DOTALL | re.MULTILINE)
+    _, _, written = files("shop")["tests/test_shop.py"].partition("\n\n")
+    assert block == written
+
+
+@pytest.mark.parametrize(
+    ("value", "key", "wanted"),
+    [
+        ({"id": 7}, "id", {"value": b'{"id": 7}', "key": b"7"}),
+        ([1], None, {"value": b"[1]"}),
+        ("text", None, {"value": "text"}),
+        (None, None, {"value": None}),
+    ],
+)
+def test_what_is_fed(value: object, key: str | None, wanted: dict[str, object]) -> None:
+    assert _record(value, key) == wanted
+
+
+def test_the_plugin_costs_a_session_that_does_not_use_it_nothing() -> None:
+    """pytest loads it in every session of an environment that has it."""
+    heavy = ("pyspark", "pyarrow", "numpy", "confluent_kafka", "pydantic", "yaml")
+    program = (
+        "import sys, eos.testing.plugin, eos.testing\n"
+        f"print([name for name in {heavy!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
