@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import struct
 import zlib
-from enum import Enum
 from functools import cache
 from typing import Any
 
 import lz4.frame
 import pyarrow as pa
+
+from eos.encode.spec import Codec
+
+__all__ = ["Codec", "compress"]
 
 # What the first bytes of snappy-java's stream say: magic, then version and lowest reader version.
 _XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
@@ -20,21 +23,6 @@ _XERIAL_BLOCK_BYTES = 32 * 1024  # snappy-java's default, which Kafka's own prod
 _GZIP_LEVEL = 1
 _LZ4_LEVEL = -3
 _ZSTD_LEVEL = 1
-
-
-class Codec(Enum):
-    """The value is the codec's number in a record batch's attributes."""
-
-    NONE = 0
-    GZIP = 1
-    SNAPPY = 2
-    LZ4 = 3
-    ZSTD = 4
-
-    @classmethod
-    def of(cls, name: str) -> Codec:
-        """By the name that Kafka's `compression.type` uses."""
-        return cls[name.upper()]
 
 
 def compress(codec: Codec, records: Any) -> Any:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 
 from eos.encode.columns import Blobs
 from eos.encode.murmur2 import murmur2
+from eos.encode.spec import Partitioner
 from eos.encode.varint import Ints
+
+__all__ = ["Partitioner", "Turn", "by_key", "in_runs", "in_turn", "partitions"]
 
 # A run of keyless records isn't made smaller than this, however many partitions there are: the
 # size at which Kafka's own producer moves on to another partition (batch.size).
 _RUN_BYTES_MIN = 16 * 1024
 _RECORD_OVERHEAD_BYTES = 16
-
-
-class Partitioner(Enum):
-    KEY = "key"  # Kafka's default: murmur2 of the key; records without one by turns
-    ROUND_ROBIN = "round_robin"  # the key ignored: every record another partition
 
 
 @dataclass(slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,71 +9,32 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.arrow import array_of, values_of
-from eos.encode.codec import Codec
 from eos.encode.columns import Columns, blobs
-from eos.encode.partition import Partitioner, Turn, partitions
+from eos.encode.partition import Turn, partitions
 from eos.encode.refusal import Refusal
+from eos.encode.spec import SinkSpec
 from eos.encode.targets import Targets
 from eos.encode.varint import Ints
 from eos.errors import UsageError
 
-HEADERS_COLUMN = "headers"
+
+def chosen(sink: SinkSpec, rows: pa.Table) -> pa.Table:
+    """The rows that go to it, in their order."""
+    if sink.where_column is None:
+        return rows
+    where = _column(rows, sink.where_column)
+    return rows if pc.all(where).as_py() else rows.filter(where).combine_chunks()
 
 
-@dataclass(frozen=True, slots=True)
-class SinkSpec:
-    """One Kafka sink: every row goes to it, or those of `where_column`. Either `topic`, or
-    `topic_column` by row, which may name `topics` only."""
-
-    topic: str | None = None
-    topic_column: str | None = None
-    topics: tuple[str, ...] = ()  # none: any of the targets
-    where_column: str | None = None  # boolean
-    codec: Codec = Codec.LZ4
-    partitioner: Partitioner = Partitioner.KEY
-    key_column: str = "key"
-    value_column: str = "value"
-    headers_column: str | None = HEADERS_COLUMN  # by this name it may be absent; None: no headers
-    timestamp_column: str | None = None  # timestamp, or integer milliseconds; null: the attempt's
-    partition_column: str | None = None  # null: the partitioner decides
-
-    def __post_init__(self) -> None:
-        if (self.topic is None) == (self.topic_column is None):
-            raise ValueError("a sink has either a topic or a topic column")
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """The columns that it can't do without."""
-        names = (
-            self.key_column,
-            self.value_column,
-            self.headers_column,
-            self.timestamp_column,
-            self.partition_column,
-            self.topic_column,
-            self.where_column,
-        )
-        return frozenset(name for name in names if name not in {None, HEADERS_COLUMN})
-
-    def chosen(self, rows: pa.Table) -> pa.Table:
-        """The rows that go to it, in their order."""
-        if self.where_column is None:
-            return rows
-        where = _column(rows, self.where_column)
-        return rows if pc.all(where).as_py() else rows.filter(where).combine_chunks()
-
-    def read(self, rows: pa.Table) -> Columns:
-        """Its columns of a chunk."""
-        return Columns(
-            key=_column(rows, self.key_column),
-            value=_column(rows, self.value_column),
-            headers=self._headers(rows),
-            timestamp=self.timestamp_column and _milliseconds(rows, self.timestamp_column),
-        )
-
-    def _headers(self, rows: pa.Table) -> Any:
-        name = self.headers_column
-        return _column(rows, name) if name and name in rows.schema.names else None
+def read(sink: SinkSpec, rows: pa.Table) -> Columns:
+    """Its columns of a chunk."""
+    headers = sink.headers_column
+    return Columns(
+        key=_column(rows, sink.key_column),
+        value=_column(rows, sink.value_column),
+        headers=_column(rows, headers) if headers and headers in rows.schema.names else None,
+        timestamp=sink.timestamp_column and _milliseconds(rows, sink.timestamp_column),
+    )
 
 
 class _TopicRows(NamedTuple):

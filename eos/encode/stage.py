@@ -19,7 +19,8 @@ from eos.encode.layout import layout
 from eos.encode.partition import Turn
 from eos.encode.record_batch import EncodedBatch, Span, encode_spans
 from eos.encode.refusal import SOURCE_COLUMNS, Refusal
-from eos.encode.sinks import HEADERS_COLUMN, SinkSpec, targets_of
+from eos.encode.sinks import chosen, read, targets_of
+from eos.encode.spec import HEADERS_COLUMN, SinkSpec
 from eos.encode.split import split
 from eos.encode.targets import Targets
 from eos.encode.varint import Ints
@@ -75,9 +76,9 @@ class EncodeStage:
         bounds = self.chunk_bytes_max, self.chunk_rows_max
         for chunk in chunks(batches, needed, welcome, *bounds):
             for index, sink in enumerate(self.sinks):
-                chosen = sink.chosen(chunk)
-                if chosen.num_rows:
-                    yield task.encode(index, chosen)
+                rows = chosen(sink, chunk)
+                if rows.num_rows:
+                    yield task.encode(index, rows)
         yield task.manifest()
 
 
@@ -94,7 +95,7 @@ class _Task:
     def encode(self, index: int, chunk: pa.Table) -> pa.RecordBatch:
         """One sink's record batches of a chunk."""
         stage, sink = self.stage, self.stage.sinks[index]
-        columns = sink.read(chunk)
+        columns = read(sink, chunk)
         turns = self.turns.setdefault(index, {})
         first_turn = stage.turn + self.task_id
         of_row = targets_of(

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eos.audit.producer_state import UNWRAPPED, Rules, Verdict
 from eos.config.dedup import place_of
-from eos.dedup.fields import Dedup, Place
-from eos.dedup.policy import OPTIONS, Policy
 from eos.read.distinct import Distinct
 
 if TYPE_CHECKING:
     from eos.config.dedup import Dedup as Declared
     from eos.config.distinct import ByColumns
+    from eos.dedup.fields import Dedup
 
-_WRITES = {"gap": Verdict.GAP, "unknown_producer": Verdict.UNKNOWN_PRODUCER}
 _EPOCHS = 2**62
 
 
 def dedup(declared: Declared | None) -> Dedup | None:
     if declared is None:
         return None
+    # Here: a verb about a pipeline that declares none waits for no Arrow.
+    from eos.audit.producer_state import UNWRAPPED, Rules, Verdict
+    from eos.dedup.fields import Dedup, Place
+    from eos.dedup.policy import OPTIONS, Policy
+
+    writes = {"gap": Verdict.GAP, "unknown_producer": Verdict.UNKNOWN_PRODUCER}
     stamp = declared.producer
     answers = {name: getattr(declared, option) for name, option in OPTIONS.items()}
     rules = Rules(
-        accepts=frozenset(v for name, v in _WRITES.items() if answers[name] == "accept"),
+        accepts=frozenset(v for name, v in writes.items() if answers[name] == "accept"),
         sequences=stamp.wraps_at or UNWRAPPED,
         epochs=_EPOCHS,
     )

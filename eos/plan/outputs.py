@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from eos.config import avro
-from eos.encode.codec import Codec
-from eos.encode.partition import Partitioner
-from eos.encode.stage import SinkSpec
+from eos.encode.spec import Codec, Partitioner, SinkSpec
 
 if TYPE_CHECKING:
     from eos.config.sink import Encoded, KafkaSink

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from eos.config import avro, ddl
 from eos.config.source import columns_once
-from eos.encode.codec import Codec
-from eos.encode.stage import SinkSpec
+from eos.encode.spec import Codec, SinkSpec
 from eos.errors import UsageError
 from eos.plan.dedup import dedup, distinct
 from eos.plan.names import Names

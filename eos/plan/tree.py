@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from eos.config.source import StartAt
-from eos.encode.sinks import SinkSpec
+from eos.encode.spec import SinkSpec
 from eos.plan.plan import BROKERS_CHOICE, NewTopic, Plan
 from eos.read.decode import Format
 from eos.read.distinct import NO_NULL, Distinct
