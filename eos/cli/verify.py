@@ -30,6 +30,7 @@ from eos.transaction.wire import Wire
 from eos.verify.findings import Kind
 from eos.verify.point import Point, load
 from eos.verify.reader import UNKNOWN_TOPIC, Reader, require_seen, soon
+from eos.verify.stamps import Places
 from eos.verify.subject import Subject
 from eos.verify.verify import Verification
 from eos.verify.words import Told, as_json, lines
@@ -138,7 +139,16 @@ def _subject(planned: Plan, profile: Profile) -> Subject:
             if location
             else f"there is no audit table: {profile.state.root} is no folder of this machine"
         )
-    return Subject(planned.names, planned.sink_topics, readable(planned), table, reason)
+    by = planned.dedup
+    return Subject(
+        planned.names,
+        planned.sink_topics,
+        readable(planned),
+        table,
+        reason,
+        None if by is None else Places(by.producer, by.epoch, by.sequence),
+        asks_dropped=by is None or by.policy.rules.is_ordered,
+    )
 
 
 def _ledger_id(wire: Wire, topic: str, pipeline: str) -> str:

@@ -4,7 +4,8 @@ ledger, or the audit table's rows where the ledger was trimmed."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from eos.audit.history import Transaction
 from eos.transaction.ledger_record import Ends, Record, flat
@@ -25,6 +26,7 @@ class Committed:
     ranges: Mapping[TopicPartition, tuple[int, int]]
     ends: Ends | None
     receipts: Sequence[Receipt]
+    dedup: Mapping[str, Any] = field(default_factory=dict)  # what became of upstream's records
 
     @property
     def is_attempt(self) -> bool:
@@ -48,6 +50,7 @@ def of_record(record: Record) -> Committed:
         {tp: (int(start), ends[tp]) for tp, start in starts.items()},
         ends,
         [Receipt(*(each[name] for name in _RECEIPT)) for each in attempt.get("receipts", ())],
+        attempt.get("dedup", {}),
     )
 
 
@@ -81,4 +84,5 @@ def of_rows(each: Transaction) -> Committed:
             )
             for tp, row in each.targets.items()
         ],
+        each.dedup,
     )

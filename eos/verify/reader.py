@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
+import numpy as np
+
 from eos.deadline import Deadline
 from eos.errors import UnavailableError
 from eos.transaction.port import TopicPartition
 from eos.transaction.wire import At, TopicInfo, Wire
 from eos.transaction.wire.fetch import Fetched
 from eos.transaction.wire.refusal import refused
-from eos.verify.batches import Old, Seen, Visibility, batches, next_offset
-from eos.verify.records import digests
+from eos.verify.batches import Batch, Old, Seen, Visibility, batches, next_offset
+from eos.verify.records import digests, parsed
 from eos.verify.source import Source
+from eos.verify.stamps import Places, Stamps, joined, stamps
 from eos.verify.target import Bounds, Keeping, Target
 from eos.verify.unpack import BrokenPayloadError, unpack
 
@@ -109,6 +112,25 @@ class Reader:
                 source.see(seen)
         source.finish(until)
 
+    def stamps(self, at: TopicPartition, end: int, places: Places) -> Iterator[Stamps]:
+        """Of the records that readers are given, from where the log begins."""
+        for found in self.scan(at, self.bounds([at])[at].start, end):
+            group: list[Batch] = []
+            payloads: list[bytes] = []
+            for seen in found:
+                if isinstance(seen, Old) or not seen.is_visible or not seen.batch.records:
+                    continue
+                plain = _unpacked(seen)
+                if plain is None:
+                    continue  # what is damaged proves nothing
+                group.append(seen.batch)
+                payloads.append(plain)
+                if sum(map(len, payloads)) >= _PLAIN_BYTES_MAX:
+                    yield _stamped(group, payloads, places)
+                    group, payloads = [], []
+            if group:
+                yield _stamped(group, payloads, places)
+
     def scan(
         self, at: TopicPartition, start: int, end: int, bytes_hint: int = _FETCH_BYTES_MAX
     ) -> Iterator[list[Seen | Old]]:
@@ -177,6 +199,19 @@ def _unpacked(seen: Seen) -> bytes | None:
         return unpack(seen.batch.codec, seen.batch.payload)
     except BrokenPayloadError:
         return None
+
+
+def _stamped(group: list[Batch], payloads: list[bytes], places: Places) -> Stamps:
+    """Of record batches one after the other; of those that hold no records nothing."""
+    found = parsed(payloads, [batch.records for batch in group])
+    if found is None:
+        if len(group) == 1:
+            return joined([])
+        each = zip(group, payloads, strict=True)
+        return joined([_stamped([batch], [payload], places) for batch, payload in each])
+    records, deltas = found
+    bases = np.repeat([batch.offset for batch in group], [batch.records for batch in group])
+    return stamps(records, bases + deltas, places)
 
 
 def _show(target: Target, group: list[Seen | Old], payloads: Mapping[int, bytes | None]) -> None:

@@ -69,6 +69,24 @@ def digests(payloads: Sequence[bytes], counts: Sequence[int]) -> list[int | None
     return found
 
 
+def parsed(payloads: Sequence[bytes], counts: Sequence[int]) -> tuple[Records, Ints] | None:
+    """All records of several record batches, and which offset each has within its own. None: some
+    bytes are no records."""
+    rows, base, first = array("q"), 0, [0]
+    for payload, count in zip(payloads, counts, strict=True):
+        if not count or not _walk(payload, count, base, rows.append):
+            return None
+        base += len(payload)
+        first.append(first[-1] + count)
+    data = b"".join(payloads)
+    records = taken_apart(data, rows, first)
+    if records is None:
+        return None
+    view = np.frombuffer(data + _PADDING, np.uint8)
+    at = _past(view, np.frombuffer(rows, np.int64) + 1)  # its attributes, the delta of its time
+    return records, _numbers(view, at)[0]
+
+
 def taken_apart(data: bytes, rows: array[int], first: Sequence[int]) -> Records | None:
     """`rows`: where each record's bytes begin, behind their length, in `data`. None if a part of
     a record does not end where the record does."""

@@ -10,9 +10,11 @@ from eos.audit.table import TransactionsTable
 from eos.plan.names import Names
 from eos.read.files import Files
 from eos.verify.chain import Chain
+from eos.verify.dropped import Dropped
 from eos.verify.findings import Findings
 from eos.verify.point import Point
 from eos.verify.source import Source
+from eos.verify.stamps import Places
 from eos.verify.target import Target
 
 
@@ -32,6 +34,8 @@ class Subject:
     files: Files | None
     table: TransactionsTable | None
     table_reason: str = ""
+    places: Places | None = None  # of upstream's stamps, where dedup goes by them
+    asks_dropped: bool = True  # False: what proves a dropped record may lie in another partition
 
 
 @dataclass(slots=True)
@@ -47,3 +51,4 @@ class Verified:
     sources: list[Source] = field(default_factory=list)
     same: list[str] = field(default_factory=list)
     point: Point | None = None
+    dropped: Dropped | None = None

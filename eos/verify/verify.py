@@ -19,6 +19,7 @@ from eos.transaction.port import TopicPartition
 from eos.transaction.receipt import Receipt
 from eos.verify import around
 from eos.verify.chain import Chain
+from eos.verify.dropped import Dropped, Log
 from eos.verify.elsewhere import Level
 from eos.verify.findings import Attempt, Finding, Findings, Kind, named
 from eos.verify.history import Committed, of_record
@@ -41,6 +42,8 @@ class Verification:
         self._ledger_id = ledger_id
         self._findings = Findings()
         self._chain = Chain()
+        log = self._stamped if subject.places is not None else None
+        self._dropped = Dropped(self._findings, log, is_asked=subject.asks_dropped)
         names = subject.names
         self._ledger = LedgerLog(reader, names.pipeline, names.ledger)
         self._rows: LedgerRows | None = None
@@ -104,6 +107,7 @@ class Verification:
         self._first = point.ledger_offset + 1
         chain, at = self._chain, self._ledger.at
         chain.position, chain.current = dict(point.position), point.identity
+        self._dropped.covered = {tp: [(0, end)] for tp, end in point.position.items()}
         for producer_id in point.producer_ids:
             chain.owners.know(producer_id)
         bounds = self._reader.bounds(list(point.targets))
@@ -162,6 +166,7 @@ class Verification:
         wanted: dict[TopicPartition, list[tuple[Attempt, Receipt]]] = {}
         for each in committed:
             self._note(self._chain.see(each))
+            self._dropped.see(each)
             for receipt in each.receipts:
                 at = TopicPartition(receipt.topic, receipt.partition)
                 wanted.setdefault(at, []).append((each.told, receipt))
@@ -248,6 +253,7 @@ class Verification:
             target.newer = identities
             self._tail(target, bounds[tp])
         sources = self._sources(low)
+        self._dropped.prove()
         records = [record for page in newer for record in page.records]
         high = _level(records[-1]) if records else low
         same = ["transactions"] if self._rows is not None and self._is_table_same else []
@@ -269,7 +275,17 @@ class Verification:
         )
         last = low.told.ledger_offset
         targets = list(self._targets.values())
-        return Verified(self._findings, chain, self._first, last, targets, sources, same, point)
+        return Verified(
+            self._findings,
+            chain,
+            self._first,
+            last,
+            targets,
+            sources,
+            same,
+            point,
+            self._dropped,
+        )
 
     def _tail(self, target: Target, bounds: Bounds) -> None:
         """Behind what is verified: nothing, or what newer attempts wrote, whose turn is next."""
@@ -295,6 +311,18 @@ class Verification:
             self._reader.source(source, bounds[tp])
             found.append(source)
         return found
+
+    def _stamped(self, tp: TopicPartition, end: int) -> Log:
+        """All of it that is still there: what proves a record may lie before the last point."""
+        places, bounds = self._subject.places, self._reader.bounds([tp])[tp]
+        assert places is not None, "asked only where the pipeline says it"
+        end = min(end, bounds.stable)
+        began = min(start for start, _ in self._dropped.covered[tp])
+        is_cut = bounds.start > began or self._reader.keeping(tp.topic).is_compacted
+        if self._level is not None and not self._is_same(tp.topic, self._level):
+            return Log(lambda: iter(()), is_cut=True)
+        self._told.expects(max(0, end - bounds.start))
+        return Log(lambda: self._reader.stamps(tp, end, places), is_cut=is_cut)
 
     def _is_same(self, topic: str, low: Level) -> bool:
         """What offsets meant is over with the topic that they were of."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from eos.verify.dropped import Dropped
 from eos.verify.findings import Finding, Findings, Kind
 from eos.verify.point import Point
 from eos.verify.subject import Verified
@@ -55,6 +56,8 @@ def lines(told: Told) -> Iterator[str]:
     receipts = sum(target.receipts for target in done.targets)
     yield f"targets       {records:,} records in {receipts:,} receipts, {chain.attempts:,} attempts"
     yield f"sources       {_sources(told)}"
+    if done.dropped is not None and done.dropped.records:
+        yield f"dropped       {_dropped(done.dropped)}"
     if done.same:
         yield f"same          {', '.join(done.same)}"
     for each in chain.moved:
@@ -90,6 +93,13 @@ def _sources(told: Told) -> str:
         f"{count:,} offsets: {parts['records']:,} records, {parts['control']:,} control records, "
         f"{parts['aborted']:,} of aborted transactions, {parts['removed']:,} out of reach or lost"
     )
+
+
+def _dropped(dropped: Dropped) -> str:
+    told = ", ".join(f"{count:,} {name}" for name, count in sorted(dropped.records.items()))
+    if not dropped.is_asked:
+        return f"{told}, not proven: a producer's records lie in several partitions"
+    return f"{told}: of {dropped.proven:,} the one that proves it was found"
 
 
 def _findings(told: Told) -> Iterator[str]:
@@ -149,6 +159,7 @@ def as_json(told: Told) -> dict[str, Any]:
             }
             for each in done.sources
         },
+        "dropped": done.dropped and done.dropped.as_json(),
         "same": done.same,
         "moved": [str(each) for each in done.chain.moved],
         "seconds": round(told.seconds, 3),

@@ -6,17 +6,22 @@ states that its Python workers wrote, and a task of the next life that reads the
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from support import outside
 from support.project import Project
 from support.warm import KILLED
 
-from eos.dedup.homes import read_states
+from eos.cli.verify import verify
+from eos.dedup.homes import STATES, read_states, write_states
 from eos.dedup.table import Generation, ProducersTable
 
 PIPELINE = """
@@ -84,3 +89,40 @@ def test_each_record_once_and_the_states_right_whatever_dies_when(project: Proje
     send(project, 1, 0, TURN)
     done = project.run_warm()
     assert f"dedup dropped {PARTITIONS * TURN} duplicate" in done.stderr
+    code, told = verified(project)
+    assert (code, told["findings"]) == (0, [])
+    sent_in_all = sum(outside.ends(project.broker.bootstrap, project.source).values())
+    assert told["dropped"]["proven"] == sent_in_all - came_out.total()
+    shown = told["dropped"]["shown"]
+    assert {each["reason"] for each in shown} == {"duplicate", "fenced"}
+    assert all(each["proof"] < each["offset"] for each in shown)
+
+
+def test_a_state_that_lies_is_found_out_by_verify(project: Project) -> None:
+    """It says that more numbers were accepted than were: what is sent next is dropped."""
+    project.declare(2 * TURN, PARTITIONS, text=PIPELINE)
+    outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
+    send(project, 0, 0, TURN)
+    assert project.run_warm().returncode == 0
+    for place in (project.folder / "state" / "dedup").rglob("*.parquet"):
+        rows = pq.read_table(place, schema=STATES).to_pylist()
+        lying = [{**row, "first": [0], "last": [TURN + 9]} for row in rows]
+        write_states(str(place), pa.Table.from_pylist(lying, STATES))
+    send(project, 0, TURN, 2 * TURN)
+    done = project.run_warm()
+    assert f"dedup dropped {10 * PARTITIONS} duplicate" in done.stderr, done.stderr
+    code, told = verified(project)
+    assert code == 1
+    assert [each["case"] for each in told["findings"]] == ["unproven"] * PARTITIONS
+    smallest = told["smallest"]
+    assert (smallest["topic"], smallest["partition"]) == (project.source, 0)
+    assert smallest["offset"] == TURN
+    assert "of 10 of them nothing shows that it was there before" in smallest["message"]
+
+
+def verified(project: Project) -> tuple[int, dict]:
+    """`eos verify`, in this process."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = verify([*project.words(), "--json"])
+    return code, json.loads(out.getvalue())

@@ -1,0 +1,146 @@
+"""Which records of a source partition came before, or are of a replaced producer, and where that
+shows. Pure: from stamps alone, and from nothing that dedup kept.
+
+A record is proven to be a duplicate by an earlier one of its partition with the same id, epoch and
+number; to be fenced by an earlier one of its id with a higher epoch. Neither depends on
+micro-batches, crashes or rewinds: offsets are in the order in which the records came.
+
+Memory: `KEYS_MAX` keys at a time. A partition with more is passed over several times, each time for
+another part of the keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from eos.encode.varint import Ints
+from eos.verify.stamps import Stamps, joined
+
+KEYS_MAX = 2_000_000  # 160 bytes each while they are sorted
+EPOCHS_MAX = 2_000_000  # producers of a partition, each once for each epoch
+_NEVER = 2**62
+
+
+class TooManyError(ValueError):
+    """More producers than are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proofs:
+    """`offset`: of the records that have one, ascending; `producer`: their ids' hashes. `before`:
+    where the same one lies, -1 if it is none; `newer`: where a higher epoch began, -1 likewise."""
+
+    offset: Ints
+    producer: Ints
+    before: Ints
+    newer: Ints
+
+    def between(self, start: int, end: int) -> Proofs:
+        low, high = np.searchsorted(self.offset, [start, end])
+        cut = slice(low, high)
+        return Proofs(self.offset[cut], self.producer[cut], self.before[cut], self.newer[cut])
+
+    def of(self, producer: int) -> Proofs:
+        is_his = self.producer == producer
+        return Proofs(
+            self.offset[is_his], self.producer[is_his], self.before[is_his], self.newer[is_his]
+        )
+
+    def counts(self) -> dict[str, int]:
+        again, fenced = self.before >= 0, self.newer >= 0
+        return {"duplicate": int(again.sum()), "fenced": int(fenced.sum()), "all": len(self.offset)}
+
+
+def proofs(chunks: Callable[[], Iterable[Stamps]], keys_max: int = KEYS_MAX) -> Iterator[Proofs]:
+    """In parts, each of other keys. `chunks` is called once, and if there are more than `keys_max`
+    once more for each part."""
+    known, kept, count = joined([]), [], 0
+    for chunk in chunks():
+        known = _with_epochs(known, chunk)
+        count += len(chunk)
+        if count <= keys_max:
+            kept.append(chunk)
+        else:
+            kept.clear()
+    epochs, passes = _replaced(known), max(1, -(-count // keys_max))
+    for number in range(passes):
+        yield _pass(kept if passes == 1 else chunks(), epochs, number, passes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Epochs:
+    """Of each producer and epoch, in their order: from which offset on it was replaced."""
+
+    producer: Ints
+    epoch: Ints
+    replaced: Ints
+
+    def of(self, seen: Stamps) -> Ints:
+        """-1 for a record that came before any higher epoch."""
+        both = np.concatenate([self.producer, seen.producer])
+        epochs = np.concatenate([self.epoch, seen.epoch])
+        order = np.lexsort((epochs, both))
+        is_first = _begins(both[order], epochs[order])
+        group = np.empty(len(order), np.int64)
+        group[order] = np.cumsum(is_first) - 1  # the table has each pair, in this order
+        from_ = self.replaced[group[len(self.producer) :]]
+        return np.where(from_ < seen.offset, from_, -1)
+
+
+def _with_epochs(known: Stamps, chunk: Stamps) -> Stamps:
+    """Of each producer and epoch the first record."""
+    both = joined([known, chunk])
+    ordered = both.where(np.lexsort((both.offset, both.epoch, both.producer)))
+    found = ordered.where(_begins(ordered.producer, ordered.epoch))
+    if len(found) > EPOCHS_MAX:
+        raise TooManyError(f"more than {EPOCHS_MAX:,} producers and epochs")
+    return found
+
+
+def _replaced(known: Stamps) -> _Epochs:
+    # From the highest epoch down: the smallest offset of those above.
+    replaced = np.full(len(known), _NEVER, np.int64)
+    is_last = np.append(_begins(known.producer)[1:], True)
+    for at in range(len(known) - 2, -1, -1) if len(known) else ():
+        if not is_last[at]:
+            replaced[at] = min(replaced[at + 1], known.offset[at + 1])
+    return _Epochs(known.producer, known.epoch, replaced)
+
+
+def _pass(chunks: Iterable[Stamps], epochs: _Epochs, number: int, passes: int) -> Proofs:
+    parts = []
+    for chunk in chunks:
+        is_mine = _mixed(chunk) % np.uint64(passes) == number
+        parts.append(chunk.where(is_mine))
+    seen = joined(parts)
+    order = np.lexsort((seen.offset, seen.sequence, seen.epoch, seen.producer))
+    ordered = seen.where(order)
+    is_first = _begins(ordered.producer, ordered.epoch, ordered.sequence)
+    first = np.maximum.accumulate(np.where(is_first, np.arange(len(ordered)), 0))
+    before = np.where(is_first, -1, ordered.offset[first])
+    newer = epochs.of(ordered)
+    is_proven = (before >= 0) | (newer >= 0)
+    rows = np.flatnonzero(is_proven)
+    rows = rows[np.argsort(ordered.offset[rows])]
+    return Proofs(ordered.offset[rows], ordered.producer[rows], before[rows], newer[rows])
+
+
+def _begins(*columns: Ints) -> Ints:
+    """True where a sorted row differs from the one before."""
+    found = np.zeros(len(columns[0]), np.bool_)
+    found[:1] = True
+    for column in columns:
+        found[1:] |= column[1:] != column[:-1]
+    return found
+
+
+def _mixed(seen: Stamps) -> Ints:
+    """Numbers of one producer fall into different parts."""
+    with np.errstate(over="ignore"):
+        mixed = seen.producer.astype(np.uint64) ^ (seen.epoch.astype(np.uint64) << np.uint64(32))
+        mixed = (mixed ^ seen.sequence.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+    found: Ints = mixed >> np.uint64(33)
+    return found

@@ -1,0 +1,190 @@
+"""What `eos verify` makes of records that dedup dropped: proofs against a plain oracle, and claims
+that have none."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from eos.dedup.fields import Place
+from eos.encode.codec import Codec
+from eos.encode.record_batch import Columns, encode
+from eos.transaction.port import Identity, TopicPartition
+from eos.verify import dropped as module
+from eos.verify import proofs as proving
+from eos.verify.batches import HEADER_BYTES
+from eos.verify.dropped import Dropped, Log
+from eos.verify.findings import Attempt, Findings, Kind
+from eos.verify.history import Committed
+from eos.verify.proofs import TooManyError, proofs
+from eos.verify.records import parsed
+from eos.verify.stamps import Places, Stamps, hash_of, stamps
+
+A, B = TopicPartition("in", 0), TopicPartition("in", 1)
+Sent = list[tuple[str, int, int]]  # id, epoch, number; the place is the offset
+
+
+def as_stamps(sent: Sent, first: int = 0) -> Stamps:
+    columns = zip(*((hash_of(who), epoch, number) for who, epoch, number in sent), strict=True)
+    producer, epoch, number = (np.array(each, np.int64) for each in columns)
+    return Stamps(producer, epoch, number, np.arange(first, first + len(sent), dtype=np.int64))
+
+
+def expected(sent: Sent) -> dict[int, tuple[int, int]]:
+    found = {}
+    for offset, (who, epoch, number) in enumerate(sent):
+        earlier = list(enumerate(sent[:offset]))
+        before = [at for at, each in earlier if each == (who, epoch, number)]
+        newer = [at for at, (his, other, _) in earlier if his == who and other > epoch]
+        if before or newer:
+            found[offset] = min(before, default=-1), min(newer, default=-1)
+    return found
+
+
+@pytest.mark.parametrize("keys_max", [10_000, 70])
+def test_proofs_are_those_of_a_plain_oracle(keys_max):
+    """Whatever the chunks, and in however many passes."""
+    seen = random.Random(7)
+    for turn in range(20):
+        numbers = 2 if turn % 2 else 30
+        sent = [
+            (seen.choice("abc"), seen.randrange(3), seen.randrange(numbers))
+            for _ in range(seen.randrange(1, 400))
+        ]
+        cut = seen.randrange(len(sent) + 1)
+        parts = [(0, sent[:cut]), (cut, sent[cut:])]
+        chunks = [as_stamps(part, at) for at, part in parts if part]
+        found = {}
+        for part in proofs(lambda chunks=chunks: chunks, keys_max):
+            for offset, before, newer in zip(part.offset, part.before, part.newer, strict=True):
+                assert int(offset) not in found
+                found[int(offset)] = int(before), int(newer)
+        assert found == expected(sent)
+
+
+def test_more_producers_than_are_kept_are_told(monkeypatch):
+    monkeypatch.setattr(proving, "EPOCHS_MAX", 2)
+    chunk = as_stamps([("a", 0, 0), ("b", 0, 0), ("c", 0, 0)])
+    with pytest.raises(TooManyError):
+        list(proofs(lambda: [chunk]))
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE])
+def test_stamps_are_read_as_dedup_reads_them(codec):
+    """The last header of a name, a path in JSON, and the key; what can't be meant is left out."""
+    pair = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    rows = [
+        ([("e", b"9"), ("e", b"1")], b'{"m": {"n": 7}}'),
+        ([("e", b" +2 ")], b'{"m": {"n": "8"}}'),
+        ([("e", b"-1")], b'{"m": {"n": 9}}'),  # negative
+        ([("e", b"1.0")], b'{"m": {"n": 9}}'),  # not whole
+        ([("e", b"3")], b'{"m": {"n": 9.5}}'),
+        ([("e", None)], b'{"m": {"n": 9}}'),
+        ([("f", b"1")], b'{"m": {"n": 9}}'),
+        ([("e", b"4")], b"no json"),
+        ([("e", b"%d" % 2**62)], b'{"m": {"n": 9}}'),
+        ([("e", b"5")], b'{"m": {"n": 9}}'),
+    ]
+    keys = [b"k%d" % at for at in range(9)] + [None]
+    headers = [[{"key": name, "value": value} for name, value in each] for each, _ in rows]
+    columns = Columns(
+        key=pa.array(keys, pa.binary()),
+        value=pa.array([value for _, value in rows], pa.binary()),
+        headers=pa.array(headers, pa.list_(pair)),
+    )
+    payload = bytes(encode(columns, codec, 0).blob[HEADER_BYTES:])
+    records, deltas = parsed([payload, payload], [10, 10])
+    assert deltas.tolist() == [*range(10), *range(10)]
+    assert parsed([payload[:-1]], [10]) is None
+    places = Places(Place("key"), Place("header", "e"), Place("value", "m.n"))
+    found = stamps(records, np.arange(100, 120), places)
+    assert found.offset.tolist() == [100, 101, 110, 111]
+    assert found.epoch.tolist() == [1, 2, 1, 2]
+    assert found.sequence.tolist() == [7, 8, 7, 8]
+    assert found.producer.tolist() == [hash_of("k0"), hash_of("k1")] * 2
+
+
+def attempt(number: int, ranges: dict, verdicts: dict | None = None, producers: tuple = ()):
+    dedup = {"verdicts": verdicts, "producers": producers} if verdicts else {}
+    told = Attempt(number, "attempt", number, 1, Identity(1, number))
+    return Committed(told, "q", ranges, None, [], dedup)
+
+
+def judged(sent: dict, *attempts: Committed, is_cut: bool = False):
+    logs = {tp: as_stamps(each) for tp, each in sent.items()}
+
+    def log(tp: TopicPartition, end: int) -> Log:
+        part = logs[tp]
+        return Log(lambda: [part.where(part.offset < end)], is_cut)
+
+    made = Dropped(Findings(), log)
+    for each in attempts:
+        made.see(each)
+    made.prove()
+    return made
+
+
+SENT = [("a", 0, n) for n in (0, 1, 2, 1, 2, 3)] + [("a", 1, 0), ("a", 0, 4), ("a", 0, 5)]
+FIRST = attempt(1, {A: (0, 3)})
+AGAIN = attempt(
+    2, {A: (3, 6)}, {"appended": 1, "duplicate": 2}, (["in", 0, "a", "duplicate", 2, 3, 4],)
+)
+FENCED = attempt(3, {A: (6, 9)}, {"fenced": 2}, (["in", 0, "a", "fenced", 2, 7, 8],))
+
+
+def test_what_was_dropped_is_proven_by_another_record():
+    made = judged({A: SENT}, FIRST, AGAIN, FENCED)
+    assert not made.findings.counts
+    assert (dict(made.records), made.proven) == ({"duplicate": 2, "fenced": 2}, 4)
+    shown = [(each.offset, each.reason, each.proof) for each in made.shown]
+    assert shown == [(3, "duplicate", 1), (7, "fenced", 6)]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "producer", "offset", "words"),
+    [
+        ({"duplicate": 3}, ["in", 0, "a", "duplicate", 3, 3, 5], 5, "of 1 of them"),
+        ({"duplicate": 1}, ["in", 0, "a", "duplicate", 1, 5, 5], 5, "was there before"),
+        ({"duplicate": 2}, ["in", 0, "a", "duplicate", 2, 3, 5], 5, "of 1 of them"),  # others are
+        ({"fenced": 1}, ["in", 0, "a", "fenced", 1, 4, 4], 4, "comes behind a newer epoch"),
+        ({"duplicate": 2}, ["in", 0, "b", "duplicate", 2, 3, 4], 3, "producer 'b'"),
+        ({"duplicate": 3}, ["in", 0, "a", "duplicate", 2, 3, 4], -1, "of 1 of them"),  # in all
+    ],
+)
+def test_what_nothing_proves_is_found_with_its_witness(verdicts, producer, offset, words):
+    made = judged({A: SENT}, FIRST, attempt(2, {A: (3, 6)}, verdicts, (producer,)))
+    (finding,) = made.findings.kept[Kind.WRONG]
+    assert (finding.case, finding.offset, finding.attempt.ledger_offset) == ("unproven", offset, 2)
+    assert words in finding.message
+    # Where the source is cut off, nobody knows.
+    cut = judged({A: SENT}, attempt(2, {A: (3, 6)}, verdicts, (producer,)), is_cut=True)
+    assert not cut.findings.kept[Kind.WRONG]
+    assert cut.findings.kept[Kind.GONE]
+
+
+def test_what_nobody_read_and_what_lies_in_another_partition_proves_nothing():
+    skipping = attempt(1, {A: (2, 3)})  # a person moved the position past 0 and 1
+    made = judged({A: SENT}, skipping, AGAIN)
+    assert made.findings.kept[Kind.WRONG][0].offset == 3
+    sent = {A: SENT[:3], B: SENT[:3]}
+    claim = attempt(2, {B: (0, 3)}, {"duplicate": 1}, (["in", 1, "a", "duplicate", 1, 1, 1],))
+    assert judged(sent, FIRST, claim).findings.kept[Kind.WRONG]
+
+
+def test_a_rewind_proves_the_same_again_and_many_attempts_are_proven_in_parts(monkeypatch):
+    monkeypatch.setattr(module, "ATTEMPTS_MAX", 1)
+    again = [attempt(number, AGAIN.ranges, {"duplicate": 2}) for number in (4, 5)]
+    made = judged({A: SENT}, FIRST, AGAIN, *again)
+    assert not made.findings.counts
+    assert made.proven == 6
+
+
+def test_a_file_that_does_not_say_how_is_told():
+    made = Dropped(Findings(), None)
+    made.see(AGAIN)
+    made.prove()
+    (finding,) = made.findings.kept[Kind.GONE]
+    assert finding.case == "dropped_unread"
