@@ -83,7 +83,7 @@ def origin(headers: Headers) -> Origin | None:
     if at < 0 or not told.keys() >= _ORIGIN.keys():
         return None
     try:
-        return Origin(
+        found = Origin(
             told[PIPELINE],
             TopicPartition(told["eos.topic"], int(told["eos.partition"])),
             int(told["eos.offset"]),
@@ -94,6 +94,10 @@ def origin(headers: Headers) -> Origin | None:
         )
     except ValueError:
         return None
+    # Whoever may write to the topic may write these: what no record has would end each replay.
+    numbers = (found.source.partition, found.offset)
+    is_possible = min(numbers) >= 0 and max(*numbers, abs(found.timestamp_ms)) < 2**63
+    return found if is_possible else None
 
 
 def counted(refused: Sequence[Refused]) -> Mapping[str, Mapping[str, int]]:

@@ -122,7 +122,17 @@ def test_headers_tell_where_a_dead_letter_came_from():
 
 
 @pytest.mark.parametrize(
-    "headers", [(), (("trace", b"x"),), OURS[1:], OURS[:-1], (*OURS[:2], ("eos.partition", b"x"))]
+    "headers",
+    [
+        (),
+        (("trace", b"x"),),
+        OURS[1:],
+        OURS[:-1],
+        (*OURS[:2], ("eos.partition", b"x")),
+        (*OURS, ("eos.partition", b"-1")),
+        (*OURS, ("eos.offset", b"-17")),
+        (*OURS, ("eos.timestamp", b"%d" % 2**63)),
+    ],
 )
 def test_what_is_no_dead_letter_is_told_apart(headers):
     assert origin(headers) is None
