@@ -27,6 +27,7 @@ class Producers:
     `spans`: the first and the last offset of such a record. `verdicts` are exact."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
+    dead_letters: Counter[str] = field(default_factory=Counter)  # of the verdicts
     each: Counter[Of] = field(default_factory=Counter)
     spans: dict[Of, tuple[int, int]] = field(default_factory=dict)
     expired: int = 0
@@ -35,6 +36,7 @@ class Producers:
     def add(self, dedup: Mapping[str, Any]) -> None:
         """What the ledger says of an attempt; nothing if its pipeline had no dedup."""
         self.verdicts.update(dedup.get("verdicts", {}))
+        self.dead_letters.update(dedup.get("dead_letters", {}))
         self.expired += int(dedup.get("expired", 0))
         self.more += int(dedup.get("producers_more", 0))
         for topic, partition, producer, verdict, count, first, last in dedup.get("producers", ()):
@@ -50,11 +52,12 @@ class Producers:
         """For people; none if there was no dedup."""
         if not self.verdicts:
             return
-        yield (
-            f"dedup       {self.verdicts['appended']:,} records were next; "
-            f"{_counted(self.verdicts, _DROPPED)} dropped; "
-            f"{_counted(self.verdicts, _ACCEPTED)} accepted"
-        )
+        accepted = self.verdicts - self.dead_letters
+        told = f"{_counted(self.verdicts, _DROPPED)} dropped; "
+        told += f"{_counted(accepted, _ACCEPTED)} accepted"
+        if self.dead_letters:
+            told += f"; {_counted(self.dead_letters, _ACCEPTED)} to the dead letters"
+        yield f"dedup       {self.verdicts['appended']:,} records were next; {told}"
         if self.expired:
             yield f"            {self.expired:,} producers forgotten, which sent nothing for long"
         for of, count in self.each.most_common(_SHOWN):
@@ -70,6 +73,7 @@ class Producers:
     def as_json(self) -> dict[str, Any]:
         return {
             "verdicts": dict(self.verdicts),
+            "dead_letters": dict(self.dead_letters),
             "expired": self.expired,
             "producers": [
                 {**of._asdict(), "records": count, "offsets": list(self.spans[of])}

@@ -21,6 +21,7 @@ from eos.plan.security import told_who
 from eos.recover.cluster import addresses
 from eos.replay.put_back import Done, Wanted, put_back
 from eos.replay.waiting import DeadLetterTopic
+from eos.run.dedup_rows import RULES
 from eos.transaction.wire import Wire
 
 _ABOUT = """\
@@ -41,10 +42,12 @@ def replay(words: Sequence[str]) -> int:
     options = _parser().parse_args(words)
     since_ms = _since_ms(options.since)
     pipeline = find_pipeline(options.pipeline)
-    if pipeline.producers is not None and not options.dry_run:
+    has_stamps, rule = pipeline.producers is not None, options.rule
+    if has_stamps and rule is not None and rule not in RULES and not options.dry_run:
         raise UsageError(
-            f"{pipeline.name}: with `dedup` nothing is put back: a dead letter was accepted "
-            "before it was refused, so that its stamp is known, and it would be dropped again",
+            f"{pipeline.name}: with `dedup` nothing of the rule {rule!r} is put back: dedup had "
+            "accepted such a record before the rule refused it, so that its stamp is known, and it "
+            "would be dropped as a duplicate",
             hint="let the upstream send such records again, as new ones; --dry-run tells how many",
         )
     profile = load_profile(options.profile, pipeline.project_root)
@@ -60,14 +63,16 @@ def replay(words: Sequence[str]) -> int:
             waiting = topic.waiting(since_ms)
             rules = [each.name for each in planned.decode.causes]
             wanted = _rules(options.rule, rules, waiting)
+            known = [each for each in wanted if has_stamps and each not in RULES]
             done: dict[str, Done] = {}
-            for rule in [] if options.dry_run else wanted:
+            for rule in [] if options.dry_run else [each for each in wanted if each not in known]:
                 left = options.limit - sum(each.records for each in done.values())
                 if waiting.get(rule, 0) and left > 0:
                     asked = Wanted(rule, since_ms, left, options.now)
                     crash = CrashPlan.from_environment()
                     done[rule] = put_back(topic, asked, bus, crash, take_over=options.take_over)
-    _tell(planned.names.pipeline, topic.name, wanted, waiting, done, as_json=options.json)
+    stays = [] if options.dry_run else known
+    _tell(planned.names.pipeline, topic.name, wanted, waiting, done, stays, as_json=options.json)
     return 0
 
 
@@ -87,6 +92,7 @@ def _tell(
     wanted: Sequence[str],
     waiting: Mapping[str, int],
     done: Mapping[str, Done],
+    stays: Sequence[str],
     *,
     as_json: bool,
 ) -> None:
@@ -107,6 +113,8 @@ def _tell(
         told = f"{numbers['waiting']:,} waited, {numbers['put_back']:,} put back"
         if numbers["passed_over"]:
             told += f", {numbers['passed_over']:,} older ones passed over for good"
+        if rule in stays and numbers["waiting"]:
+            told += "; they stay, since dedup knows their stamps"
         print(f"  {rule:<{width}}  {told}")
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from eos.config.base import DurationMs, Strict
+from eos.config.base import KAFKA_COLUMNS, DurationMs, Identifier, Strict
 
 if TYPE_CHECKING:
     from eos.config.source import Source
@@ -20,6 +21,9 @@ FIELD_PATTERN = (
 # `header(NAME)`, `value(PATH)` of JSON, `key`, or the name of a column of the source's value.
 StampField = Annotated[str, Field(pattern=FIELD_PATTERN)]
 Answer = Literal["fail", "accept"]
+Refusing = Literal["fail", "accept", "dead_letter"]
+WINDOW_RECORDS, WINDOW_RECORDS_MAX = 100_000, 1_000_000
+_RULES = ("dedup_gap", "dedup_late", "dedup_unstamped")  # what dead letters of dedup are named by
 _CALL = re.compile(r"(header|value)\((.*)\)")
 
 
@@ -44,22 +48,66 @@ class Dedup(Strict):
     not 0 (`on_unknown`), without a stamp that can be read (`on_unstamped`).
 
     `scope: partition`: all records of a producer in one partition, in the order they were sent.
+    `producer`: they may be spread over partitions and topics, and be read in any order; `window`
+    says how far above the lowest number that is missing a record may be.
+
+    `verdict` names a column that says what a row was taken as.
     """
 
     producer: ProducerStamp
-    scope: Literal["partition"] = "partition"
-    on_gap: Answer = "fail"
-    on_late: Answer = "fail"
+    scope: Literal["partition", "producer"] = "partition"
+    window: int | None = Field(default=None, ge=1, le=WINDOW_RECORDS_MAX)
+    on_gap: Refusing = "fail"
+    on_late: Refusing = "fail"
     on_unknown: Answer = "accept"
-    on_unstamped: Answer = "fail"
+    on_unstamped: Refusing = "fail"
+    verdict: Identifier | None = None
     forget_after_ms: DurationMs = Field(default_factory=_a_week, alias="forget_after")
 
-    def require_fits(self, source: Source) -> None:
-        """Raises ValueError with what was expected."""
+    @model_validator(mode="after")
+    def _has_a_window_that_fits(self) -> Dedup:
+        if self.window is not None and self.scope == "partition":
+            raise ValueError(
+                "expected `scope: producer` beside `window`: in a partition records are in order"
+            )
+        circle = self.producer.wraps_at
+        if self.window is not None and circle is not None and self.window > circle // 4:
+            raise ValueError(
+                f"expected a `window` of at most a quarter of `wraps_at`, which is {circle // 4}: "
+                "where numbers come again, old ones could not be told from new ones"
+            )
+        return self
+
+    @property
+    def window_records(self) -> int:
+        """0: producers' records are not spread over partitions."""
+        if self.scope == "partition":
+            return 0
+        circle = self.producer.wraps_at
+        return self.window or min(WINDOW_RECORDS, (circle or 4 * WINDOW_RECORDS) // 4)
+
+    @property
+    def wanting_dead_letters(self) -> list[str]:
+        options = ("on_gap", "on_late", "on_unstamped")
+        found = [name for name in options if getattr(self, name) == "dead_letter"]
+        return [f"`dedup` says `{name}: dead_letter`" for name in found]
+
+    def require_fits(self, source: Source, rules: Sequence[str] = ()) -> None:
+        """Raises ValueError with what was expected. `rules`: the names of those of `expect`."""
         if source.kafka.min_partitions is not None:
             raise ValueError(
                 "expected no `min_partitions` beside `dedup`: it splits a partition between tasks, "
-                "and a producer's records are judged in their order"
+                "and one task has to see all of its records, in their order"
+            )
+        taken = sorted({name.lower() for name in rules} & set(_RULES))
+        if taken:
+            raise ValueError(
+                f"expected another name than `{taken[0]}` for a rule: dedup's dead letters have it"
+            )
+        columns = (*KAFKA_COLUMNS, *_columns(source.key), *_columns(source.value))
+        if self.verdict is not None and self.verdict.lower() in map(str.lower, columns):
+            raise ValueError(
+                f"expected another name as `dedup.verdict`: there is a column `{self.verdict}`"
             )
         for name in ("id", "epoch", "sequence"):
             text = getattr(self.producer, name)
@@ -69,6 +117,10 @@ class Dedup(Strict):
                     f"expected header(NAME), value(PATH), key or a column of the source's value as "
                     f"`dedup.producer.{name}`: `{text}` is no such column (there is {has})"
                 )
+
+
+def _columns(read: Any) -> tuple[str, ...]:
+    return () if isinstance(read, str) else tuple(read.names)
 
 
 def columns_of(source: Source) -> tuple[str, ...]:

@@ -171,18 +171,17 @@ class PipelineFile(Strict):
     @model_validator(mode="after")
     def _can_tell_producers(self) -> PipelineFile:
         if self.producers is not None:
-            self.producers.require_fits(self.source)
+            self.producers.require_fits(self.source, [rule.name for rule in self.expect])
         return self
 
     @model_validator(mode="after")
     def _has_somewhere_for_dead_letters(self) -> PipelineFile:
         wanting = ["the source"] if self.source.on_error == "dead_letter" else []
         wanting += [f"rule `{rule.name}`" for rule in self.expect if rule.on_error == "dead_letter"]
-        if wanting and self.sink.dead_letter is None:
-            raise ValueError(
-                f"expected `dead_letter: TOPIC` in the sink: {wanting[0]} says `on_error: "
-                "dead_letter`"
-            )
+        says = [f"{each} says `on_error: dead_letter`" for each in wanting]
+        says += self.producers.wanting_dead_letters if self.producers is not None else ()
+        if says and self.sink.dead_letter is None:
+            raise ValueError(f"expected `dead_letter: TOPIC` in the sink: {says[0]}")
         return self
 
     @property

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from eos.dedup.policy import Policy
+from eos.dedup.policy import OPTIONS, Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Dedup:
     epoch: Place
     sequence: Place
     policy: Policy
+    verdict: str = ""  # the column that says what a row was taken as; empty: none does
 
     @property
     def columns(self) -> tuple[str, str, str]:
@@ -51,6 +53,23 @@ class Dedup:
         return tuple(
             f"{each.kind}({each.name})" for each in (self.producer, self.epoch, self.sequence)
         )
+
+    @property
+    def facts(self) -> Iterator[str]:
+        """For people."""
+        yield f"by {', '.join(self.reading)}"
+        policy = self.policy
+        if policy.window:
+            yield (
+                "a producer's records may be spread over partitions, each at most "
+                f"{policy.window:,} above the lowest number that is missing: stamps are read first"
+            )
+        answers = {"ends the run": policy.refused, "to the dead letters": policy.dead}
+        for what, names in answers.items():
+            if names:
+                yield f"{what}: {', '.join(name for name in OPTIONS if name in names)}"
+        if self.verdict:
+            yield f"column {self.verdict} says what a record was taken as"
 
 
 def _text(text: str) -> str:

@@ -29,20 +29,33 @@ import json
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from eos.dedup.homes import BucketFile, Home, Kept
+from eos.dedup.lookup import Lookup, first_of
 from eos.dedup.policy import Policy
+from eos.dedup.spread_stage import SpreadStage
 from eos.dedup.stage import DedupStage
 from eos.dedup.table import KEPT_HOURS, Files, Generation, ProducersTable
 from eos.errors import PromiseBrokenError, UnavailableError
 from eos.transaction.port import TopicPartition
 
 _WORK = "_attempts"  # beginning with _: no Delta reader takes it for data
+
+
+class Dead(NamedTuple):
+    """Records of one verdict that go to the dead letters, and where the first of them lies."""
+
+    verdict: str
+    records: int
+    topic: str
+    partition: int
+    offset: int
 
 
 class Done(NamedTuple):
@@ -78,15 +91,16 @@ class Generations:
         """An attempt upon that generation; empty: nothing is known of any producer."""
         known = self._known(generation)
         mine = self._work()
-        stage = DedupStage(
+        stage = SpreadStage if self.policy.window else DedupStage
+        made = stage(
             pipeline=self.pipeline,
             folder=str(self.table.location),
             work=str(mine),
             policy=self.policy.accepting_gaps() if accepts_gap else self.policy,
-            known=by_partition(known),
+            known=by_home(known),
             now_ms=int(time.time() * 1000),
         )
-        return Opened(self, known, stage)
+        return Opened(self, known, made)
 
     def maintain(self) -> None:
         """Behind the transaction: only then the newest version is the one that counts."""
@@ -146,7 +160,7 @@ class Opened:
 
     owner: Generations
     known: Files
-    stage: DedupStage
+    stage: DedupStage | SpreadStage
 
     def missing(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Those that no task reported: they had no records, or Spark left them out, as it does
@@ -169,6 +183,27 @@ class Opened:
                 )
         return found
 
+    def lookup(self) -> Lookup:
+        """The verdicts of a job of their own, for whoever reads the records after it."""
+        counts: Counter[TopicPartition] = Counter()
+        reports = self.reports().values()
+        for report in reports:
+            for topic, partition, count in report["places"]:
+                counts[TopicPartition(topic, partition)] += count
+        files = tuple(report["notes"] for report in reports if report["notes"])
+        return Lookup(self.owner.pipeline, files, counts)
+
+    def dead(self) -> list[Dead]:
+        """What goes to the dead letters."""
+        policy, reports = self.stage.policy, self.reports().values()
+        found = []
+        for name in sorted(policy.dead):
+            count = sum(report["verdicts"].get(name, 0) for report in reports)
+            if count:
+                files = [report["notes"] for report in reports if name in report["verdicts"]]
+                found.append(Dead(name, count, *first_of(files, policy.codes({name})[0])))
+        return found
+
     def commit(self, reached: Callable[[str], None] = lambda _point: None) -> Done:
         """The states behind this attempt, as a generation that nobody names yet."""
         reports = self.reports()
@@ -179,12 +214,12 @@ class Opened:
             for bucket, file in after.files.items():
                 files[Home(*tp, after.buckets, bucket)] = file
         reached("producers:before")
-        done = self.owner.commit(files, told(reports))
+        done = self.owner.commit(files, told(reports, self.stage.policy.dead))
         reached("producers:after")
         return done
 
 
-def by_partition(files: Files) -> Mapping[TopicPartition, Kept]:
+def by_home(files: Files) -> Mapping[TopicPartition, Kept]:
     found: dict[TopicPartition, dict[int, BucketFile]] = {}
     buckets: dict[TopicPartition, int] = {}
     for home, file in files.items():
@@ -194,17 +229,21 @@ def by_partition(files: Files) -> Mapping[TopicPartition, Kept]:
     return {tp: Kept(buckets[tp], each) for tp, each in found.items()}
 
 
-def told(reports: Mapping[TopicPartition, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """For the ledger: what was judged how, in all, and of which producers something is to tell."""
+def told(
+    reports: Mapping[TopicPartition, Mapping[str, Any]], dead: Collection[str] = ()
+) -> Mapping[str, Any]:
+    """For the ledger: what was judged how, in all, what of it went to the dead letters, and of
+    which producers something is to tell."""
     verdicts: dict[str, int] = {}
     producers: list[Any] = []
-    for (topic, partition), report in sorted(reports.items()):
+    for _, report in sorted(reports.items()):
         for name, count in report["verdicts"].items():
             verdicts[name] = verdicts.get(name, 0) + count
-        producers += [[topic, partition, *each] for each in report["told"]]
+        producers += report["told"]
     producers.sort(key=lambda each: (-each[4], each))
     return {
         "verdicts": verdicts,
+        "dead_letters": {name: count for name, count in verdicts.items() if name in dead},
         "expired": sum(report["expired"] for report in reports.values()),
         "producers": producers[:PRODUCERS_TOLD_MAX],
         "producers_more": max(0, len(producers) - PRODUCERS_TOLD_MAX),
@@ -225,8 +264,11 @@ def _after(kept: Kept, report: Mapping[str, Any]) -> Kept:
 
 def _compared(report: Mapping[str, Any]) -> Any:
     files = [(bucket, rows) for bucket, _path, rows, _size in report["files"]]
-    return {**report, "files": files}
+    return {**report, "files": files, "notes": bool(report["notes"])}
 
 
 def _span(report: Mapping[str, Any]) -> str:
-    return f"{report['records']} records from {report['offset_first']} to {report['offset_last']}"
+    told = f"{report['records']} records"
+    if "offset_first" not in report:
+        return told
+    return f"{told} from {report['offset_first']} to {report['offset_last']}"

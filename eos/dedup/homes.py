@@ -1,8 +1,9 @@
 """Where producers' states lie: in buckets, by a hash of the producer's id, a Parquet file each.
 
-A partition of the source has buckets of its own, since a producer's sequences there are its own. So
-what a micro-batch costs follows the buckets that it touches: a file is read, and written anew if a
-state in it moved on. A partition with many producers gets four times as many buckets, once.
+A partition of the source has buckets of its own, since a producer's sequences there are its own;
+where they are spread over partitions, a shard of the producers has. So what a micro-batch costs
+follows the buckets that it touches: a file is read, and written anew if a state in it moved on. A
+partition or shard with many producers gets four times as many buckets, once.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 
 from eos.encode.murmur2 import murmur2
 from eos.errors import PromiseBrokenError
+from eos.transaction.port import TopicPartition
 
 FIRST_BUCKETS = 4
 # States in a bucket on average, at which a partition gets more of them.
@@ -35,10 +37,29 @@ STATES = pa.schema(
         ("at_ms", pa.int64()),
     ]
 )
+# Where a producer's numbers are spread over partitions: a row for each of its epochs. `partitions`
+# are those in which no newer epoch was seen.
+SPREAD_STATES = pa.schema(
+    [
+        ("producer", pa.binary()),
+        ("epoch", pa.int64()),
+        ("begin", pa.int64()),
+        ("base", pa.int64()),
+        ("first", pa.list_(pa.int64())),
+        ("last", pa.list_(pa.int64())),
+        ("forgotten", pa.int64()),
+        ("partitions", pa.list_(pa.string())),
+        ("at_ms", pa.int64()),
+    ]
+)
+# Such producers lie in as many shards, by crc32 of the id, whatever partitions they write to. A
+# shard is judged by one task. Not to be changed: files were made by it.
+SHARDS = 16
+_SHARDED = "*"  # no topic has this name
 
 
 class Home(NamedTuple):
-    """One bucket of one partition, which has `buckets` of them."""
+    """One bucket of one partition of the source, or of one shard, which has `buckets` of them."""
 
     topic: str
     partition: int
@@ -85,15 +106,25 @@ def grown(buckets: int, rows: int) -> int:
     return buckets
 
 
-def read_states(place: str, file: BucketFile) -> pa.Table:
+def shard(number: int) -> TopicPartition:
+    """A shard as the home of its states."""
+    return TopicPartition(_SHARDED, number)
+
+
+def folder_of(home: TopicPartition) -> str:
+    """Relative to the table's folder."""
+    return f"shard-{home.partition}" if home.topic == _SHARDED else f"{home.topic}-{home.partition}"
+
+
+def read_states(place: str, file: BucketFile, schema: pa.Schema = STATES) -> pa.Table:
     """Of one bucket."""
     try:
-        found = pq.ParquetFile(place).read(columns=STATES.names)
+        found = pq.ParquetFile(place).read(columns=schema.names)
     except (OSError, pa.ArrowException) as error:
         raise _damaged(place, str(error).strip().splitlines()[0][:300]) from error
     if found.num_rows != file.rows:
         raise _damaged(place, f"it has {found.num_rows} rows, and had {file.rows}")
-    return found.cast(STATES)
+    return found.cast(schema)
 
 
 def write_states(place: str, states: pa.Table) -> None:

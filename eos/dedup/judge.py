@@ -6,7 +6,7 @@ that a chunk's producers lie in are read.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,23 +18,14 @@ import pyarrow.compute as pc
 from eos.audit import producer_table as tables
 from eos.audit.producer_batch import VERDICTS, decide_all
 from eos.audit.producer_chain import Ints
-from eos.dedup.homes import Kept, bucket_of, read_states
-from eos.dedup.policy import NAMES, UNSTAMPED, Codes, Policy, Rows
-from eos.dedup.refusal import named, refusal
+from eos.dedup.account import Account
+from eos.dedup.homes import STATES, Kept, bucket_of, read_states
+from eos.dedup.policy import UNSTAMPED, Codes, Policy, Rows
+from eos.dedup.refusal import expected, named, refusal
 from eos.errors import PromiseBrokenError
 from eos.transaction.port import TopicPartition
 
-TOLD_MAX = 1000  # producers with something to tell of, of one partition and micro-batch
 _KEYED = tables.schema(pa.binary(), pa.int32())
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What happened to one producer beside `appended`, and where it did first and last."""
-
-    count: int
-    offset_first: int
-    offset_last: int
 
 
 @dataclass(slots=True)
@@ -42,49 +33,54 @@ class Judge:
     """Of one partition in one attempt. `states` are those of the buckets that were read."""
 
     pipeline: str
-    partition: TopicPartition
+    home: TopicPartition
     policy: Policy
     kept: Kept
     folder: Path
     now_ms: int
-    states: pa.Table = field(default_factory=_KEYED.empty_table)
     read: set[int] = field(default_factory=set)
     changed: set[int] = field(default_factory=set)
-    records: int = 0
     expired: int = 0
     offset_first: int = -1
     offset_last: int = -1
-    verdicts: Counter[str] = field(default_factory=Counter)
-    told: dict[tuple[bytes, str], Told] = field(default_factory=dict)
+    account: Account = field(init=False)
+    _states: pa.Table = field(default_factory=_KEYED.empty_table)
+
+    def __post_init__(self) -> None:
+        self.account = Account(self.policy.codes(self.policy.dead))
+
+    @property
+    def states(self) -> pa.Table:
+        return self._states.select(STATES.names)
+
+    def says(self) -> Mapping[str, Any]:
+        return {"offset_first": self.offset_first, "offset_last": self.offset_last}
 
     def judge(self, offset: Any, producer: Any, epoch: Any, sequence: Any) -> Codes:
         """A code for each row of a chunk; the rows come in the partition's order."""
         self._require_order(offset)
-        limits = self.policy.rules.limits
-        is_stamped = _all(
-            pc.is_valid(producer),
-            _within(epoch, limits["epoch"]),
-            _within(sequence, limits["first"]),
-        )
+        is_stamped = stamped(self.policy, producer, epoch, sequence)
         codes = np.full(len(offset), UNSTAMPED, np.int8)
         events = [each.filter(is_stamped) for each in (producer, epoch, sequence)]
         buckets = bucket_of(events[0], self.kept.buckets)
         self.load(set(np.unique(buckets).tolist()))
-        before = self.states
+        before = self._states
         codes[np.asarray(is_stamped)] = self._decided(buckets, *events)
-        rows = Rows(codes, offset, producer, epoch, sequence)
-        refused = [at for at, name in enumerate(NAMES) if name in self.policy.refused]
-        wrong = np.flatnonzero(np.isin(codes, refused))
+        topic = pa.repeat(pa.scalar(self.home.topic), len(offset))
+        partition = pa.repeat(pa.scalar(self.home.partition, pa.int32()), len(offset))
+        rows = Rows(codes, topic, partition, offset, producer, epoch, sequence)
+        wrong = np.flatnonzero(np.isin(codes, self.policy.codes(self.policy.refused)))
         if len(wrong):
-            raise refusal(self.pipeline, self.partition, self.policy, rows, int(wrong[0]), before)
-        self._account(rows)
+            at = int(wrong[0])
+            raise refusal(self.pipeline, rows, at, expected(self.policy, rows, at, before))
+        self.account.add(rows)
         return codes
 
     def load(self, buckets: set[int]) -> None:
         """Reads what is not there yet. Who sent nothing for too long is unknown from here on."""
         missing = sorted(buckets - self.read)
         self.read |= buckets
-        parts = [self.states]
+        parts = [self._states]
         for bucket in missing:
             file = self.kept.files.get(bucket)
             if file is None:
@@ -99,7 +95,7 @@ class Judge:
                 self.changed.add(bucket)
                 found = fresh
             parts.append(found)
-        self.states = pa.concat_tables(parts)
+        self._states = pa.concat_tables(parts)
 
     def _decided(self, buckets: Ints, producer: Any, epoch: Any, sequence: Any) -> Codes:
         count = len(producer)
@@ -112,10 +108,10 @@ class Judge:
             "at_ms": pa.array(np.full(count, self.now_ms, np.int64), pa.int64()),
         }
         # Most of a bucket's states are of producers that sent nothing now.
-        is_asked = pc.is_in(self.states.column("producer"), value_set=pc.unique(producer))
-        asked, others = self.states.filter(is_asked), self.states.filter(pc.invert(is_asked))
+        is_asked = pc.is_in(self._states.column("producer"), value_set=pc.unique(producer))
+        asked, others = self._states.filter(is_asked), self._states.filter(pc.invert(is_asked))
         decided = decide_all(pa.table(columns), asked, self.policy.rules)
-        self.states = pa.concat_tables([others, decided.states])
+        self._states = pa.concat_tables([others, decided.states])
         moves = [at for at, each in enumerate(VERDICTS) if self.policy.rules.writes(each)]
         self.changed |= set(np.unique(buckets[np.isin(decided.codes, moves)]).tolist())
         return decided.codes
@@ -128,37 +124,21 @@ class Judge:
             return
         if numbers[0] <= self.offset_last or (np.diff(numbers) <= 0).any():
             raise PromiseBrokenError(
-                f"{self.pipeline}: the records of {named(self.partition)} did not come in their "
+                f"{self.pipeline}: the records of {named(self.home)} did not come in their "
                 f"order (offset {int(numbers[0])} behind {self.offset_last})",
                 hint="does something between the source and dedup change the order of rows?",
                 case="dedup_order",
             )
-        self.offset_first = self.offset_first if self.records else int(numbers[0])
+        self.offset_first = self.offset_first if self.account.records else int(numbers[0])
         self.offset_last = int(numbers[-1])
-        self.records += len(numbers)
 
-    def _account(self, rows: Rows) -> None:
-        counts = np.bincount(rows.codes, minlength=len(NAMES))
-        self.verdicts.update({NAMES[at]: int(n) for at, n in enumerate(counts) if n})
-        odd = pa.array(np.flatnonzero((rows.codes != 0) & (rows.codes != UNSTAMPED)))
-        if not len(odd):
-            return
-        columns = {
-            "producer": rows.producer.take(odd),
-            "code": pa.array(rows.codes).take(odd),
-            "offset": rows.offset.take(odd),
-        }
-        asked = [("offset", "count"), ("offset", "min"), ("offset", "max")]
-        found = pa.table(columns).group_by(["producer", "code"], use_threads=False).aggregate(asked)
-        for row in found.to_pylist():
-            key = row["producer"], NAMES[row["code"]]
-            first, last = row["offset_min"], row["offset_max"]
-            known = self.told.get(key)
-            if known is not None:
-                first, count = known.offset_first, known.count + row["offset_count"]
-                self.told[key] = Told(count, first, last)
-            elif len(self.told) < TOLD_MAX:
-                self.told[key] = Told(row["offset_count"], first, last)
+
+def stamped(policy: Policy, producer: Any, epoch: Any, sequence: Any) -> Any:
+    """Which records have an id, and numbers that can be meant."""
+    limits = policy.rules.limits
+    return _all(
+        pc.is_valid(producer), _within(epoch, limits["epoch"]), _within(sequence, limits["first"])
+    )
 
 
 def _within(numbers: Any, limit: int) -> Any:

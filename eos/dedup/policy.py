@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ UNSTAMPED = len(VERDICTS)
 NAMES = (*(verdict.value for verdict in VERDICTS), "unstamped")
 # Accepted before, proven, or from a producer that was replaced. Nothing else is ever dropped.
 DROPPED = tuple(VERDICTS.index(each) for each in (Verdict.DUPLICATE, Verdict.FENCED))
-# What ends the run unless the pipeline accepts it, and the key that says so.
+# What ends the run unless the pipeline says something else, and the key that does.
 OPTIONS: Mapping[str, str] = {
     "gap": "on_gap",
     "late": "on_late",
@@ -30,29 +30,39 @@ OPTIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`refused`: of OPTIONS, what ends the run. Producers that sent nothing for `forget_ms` are
-    unknown."""
+    """`refused`: of OPTIONS, what ends the run; `dead`: what goes to the dead letters. Producers
+    that sent nothing for `forget_ms` are unknown. `window`: how far above the lowest missing number
+    a record may be, where a producer's numbers are spread over partitions; 0: they are not."""
 
     rules: Rules
     forget_ms: int
     refused: frozenset[str] = field(default_factory=frozenset)
+    dead: frozenset[str] = field(default_factory=frozenset)
+    window: int = 0
 
     def accepting_gaps(self) -> Policy:
         """For a micro-batch that a person lets go on behind records that never came."""
         rules = replace(self.rules, accepts=self.rules.accepts | {Verdict.GAP})
-        return replace(self, rules=rules, refused=self.refused - {"gap"})
+        return replace(self, rules=rules, refused=self.refused - {"gap"}, dead=self.dead - {"gap"})
+
+    def codes(self, names: Collection[str]) -> tuple[int, ...]:
+        return tuple(at for at, name in enumerate(NAMES) if name in names)
 
     def __post_init__(self) -> None:
-        odd = self.refused - OPTIONS.keys()
-        if odd or self.forget_ms < 1:
-            raise ValueError(f"no policy: refused={sorted(odd)}, forget_ms={self.forget_ms}")
+        odd = (self.refused | self.dead) - OPTIONS.keys() | self.refused & self.dead
+        if odd or self.forget_ms < 1 or self.window < 0:
+            raise ValueError(
+                f"no policy: {sorted(odd)}, forget_ms={self.forget_ms}, window={self.window}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A chunk of one partition with what was decided of it: Arrow arrays, as long as `codes`."""
+    """Records with what was decided of them: Arrow arrays, as long as `codes`."""
 
     codes: Codes
+    topic: Any
+    partition: Any
     offset: Any
     producer: Any
     epoch: Any

@@ -23,28 +23,22 @@ _CAUSES = {
 }
 
 
-def refusal(
-    pipeline: str, tp: TopicPartition, policy: Policy, rows: Rows, at: int, before: pa.Table
-) -> RecordRefusedError:
-    """Of the row `at`. `before`: the states that were read when the chunk began."""
+def refusal(pipeline: str, rows: Rows, at: int, says_more: str) -> RecordRefusedError:
+    """Of the row `at`. `says_more`: what was expected instead of it."""
     name = NAMES[rows.codes[at]]
+    tp = TopicPartition(rows.topic[at].as_py(), rows.partition[at].as_py())
     offset, epoch = rows.offset[at].as_py(), rows.epoch[at].as_py()
     producer, sequence = told(rows.producer[at].as_py()), rows.sequence[at].as_py()
     says = f"producer {producer}, epoch {_or_none(epoch)}, sequence {_or_none(sequence)}"
-    state = None if name == "unstamped" else _state(policy, rows, at, before)
-    if state is not None and state.epoch == epoch and state.ranges:
-        expected = (state.ranges[-1].last + 1) % policy.rules.sequences
-        says += f", where {expected} is next"
-    elif state is not None:
-        says += f", the first of its epoch: the one before was {state.epoch}"
     words = {"unknown_producer": "from a producer that is not known"}.get(name, f"a verdict {name}")
     if name == "unstamped":
         words = "without a stamp that can be meant"
+    keeps = "" if name == "unknown_producer" else ", `dead_letter` keeps them in a topic"
     return RecordRefusedError(
-        f"{pipeline}: the record {named(tp)} at offset {offset} is {words} ({says}); nothing of "
-        "the micro-batch is committed",
+        f"{pipeline}: the record {named(tp)} at offset {offset} is {words} ({says}{says_more}); "
+        "nothing of the micro-batch is committed",
         hint=f"{_CAUSES[name].replace('PIPELINE', pipeline)}. `{OPTIONS[name]}: accept` under "
-        "`dedup` takes all such records",
+        f"`dedup` takes all such records{keeps}",
         case="producer_refused",
         verdict=name,
         source_topic=tp.topic,
@@ -52,6 +46,17 @@ def refusal(
         source_offset=offset,
         producer=producer,
     )
+
+
+def expected(policy: Policy, rows: Rows, at: int, before: pa.Table) -> str:
+    """Of a producer whose records lie in one partition. `before`: the states that were read when
+    the chunk began."""
+    state = None if rows.codes[at] == UNSTAMPED else _state(policy, rows, at, before)
+    if state is not None and state.epoch == rows.epoch[at].as_py() and state.ranges:
+        return f", where {(state.ranges[-1].last + 1) % policy.rules.sequences} is next"
+    if state is not None:
+        return f", the first of its epoch: the one before was {state.epoch}"
+    return ""
 
 
 def told(producer: bytes | None) -> str:

@@ -11,9 +11,6 @@ Imported by every Python worker, so nothing here loads pyspark.sql, YAML or the 
 
 from __future__ import annotations
 
-import json
-import os
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.dedup.homes import STATES, Kept, bucket_of, grown, write_states
+from eos.dedup.homes import Kept
 from eos.dedup.judge import Judge
+from eos.dedup.leave import Leaving
 from eos.dedup.policy import Policy
-from eos.dedup.refusal import told
-from eos.errors import EosError, UnavailableError, crossing
+from eos.errors import EosError, crossing
 from eos.transaction.port import TopicPartition
 
 # Rows that are decided together. Spark keeps as many rows aside until their answers come.
@@ -66,8 +63,9 @@ class DedupStage:
                 waiting = []
         if waiting:
             yield from self._judged(waiting, judges)
+        leaving = Leaving(self.pipeline, self.folder, self.work)
         for judge in judges.values():
-            self._finish(judge)
+            leaving.leave(judge)
 
     def _judged(self, batches: list[Columns], judges: dict[TopicPartition, Judge]) -> Iterator[Any]:
         sizes = [len(each[0]) for each in batches]
@@ -86,71 +84,6 @@ class DedupStage:
             yield pa.array(codes[start : start + size], pa.int8())
             start += size
 
-    def _finish(self, judge: Judge) -> None:
-        """Writes the states that moved on, then the report that names them."""
-        kept, tp = judge.kept, judge.partition
-        changed, buckets = judge.changed, kept.buckets
-        if changed:
-            untouched = sum(f.rows for b, f in kept.files.items() if b not in judge.read)
-            buckets = grown(buckets, judge.states.num_rows + untouched)
-        if buckets != kept.buckets:
-            judge.load(set(kept.files))
-            changed = set(range(buckets))
-        report = {
-            "topic": tp.topic,
-            "partition": tp.partition,
-            "records": judge.records,
-            "offset_first": judge.offset_first,
-            "offset_last": judge.offset_last,
-            "verdicts": dict(sorted(judge.verdicts.items())),
-            "expired": judge.expired,
-            "told": sorted(
-                [told(who), what, each.count, each.offset_first, each.offset_last]
-                for (who, what), each in judge.told.items()
-            ),
-            "buckets": buckets,
-            "changed": sorted(changed),
-        }
-        try:
-            report["files"] = self._written(judge, changed, buckets)
-            self._reported(report)
-        except OSError as error:
-            raise UnavailableError(
-                f"{self.pipeline}: the states of producers can't be written to {self.folder}: "
-                f"{error.strerror or error}",
-                hint="is there room, and may this user write there? Executors on other machines "
-                "need the state root under the same path",
-                path=self.folder,
-            ) from error
-
-    def _written(self, judge: Judge, changed: set[int], buckets: int) -> list[list[Any]]:
-        """`[bucket, path, rows, bytes]` of each bucket that has states, in the buckets' order."""
-        if not changed:
-            return []
-        states = judge.states.select(STATES.names).combine_chunks()
-        bucket = bucket_of(_whole(states.column("producer")), buckets)
-        order = np.argsort(bucket, kind="stable")
-        found, starts = np.unique(bucket[order], return_index=True)
-        ends = np.append(starts[1:], len(order))
-        tp = judge.partition
-        inner, run = f"{tp.topic}-{tp.partition}", uuid.uuid4().hex
-        Path(self.folder, inner).mkdir(parents=True, exist_ok=True)
-        files = []
-        for each, start, end in zip(found.tolist(), starts, ends, strict=True):
-            if each in changed:
-                path = f"{inner}/{run}-{each}.parquet"
-                place = str(Path(self.folder, path))
-                write_states(place, states.take(pa.array(order[start:end])))
-                files.append([each, path, int(end - start), Path(place).stat().st_size])
-        return files
-
-    def _reported(self, report: Mapping[str, Any]) -> None:
-        """Whole, or not at all."""
-        place = Path(self.work, f"{uuid.uuid4().hex}.json")
-        unfinished = place.with_suffix(".part")
-        unfinished.write_text(json.dumps(report), encoding="ascii")
-        os.replace(unfinished, place)  # noqa: PTH105 - the same, and says what it does
-
 
 def _by_partition(topic: Any, partition: Any) -> Iterator[tuple[TopicPartition, Any]]:
     """Each partition with its rows; None: all of them, as Spark's source has it."""
@@ -164,8 +97,3 @@ def _by_partition(topic: Any, partition: Any) -> Iterator[tuple[TopicPartition, 
             )
             rows = pc.indices_nonzero(is_here)
         yield TopicPartition(each["topic"], each["partition"]), rows
-
-
-def _whole(column: Any) -> Any:
-    chunks = column.chunks
-    return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks) if chunks else column

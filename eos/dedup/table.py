@@ -25,7 +25,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from eos.dedup.homes import STATES, BucketFile, Home
+from eos.dedup.homes import SPREAD_STATES, STATES, BucketFile, Home
 from eos.errors import PromiseBrokenError, UnavailableError
 
 _COMMIT_TRIES = 10
@@ -38,8 +38,9 @@ _SETTINGS = {
 }
 _APP = "eos.generation"
 _BY = list(Home._fields)
+_STATES = {each.name: each for each in (*STATES, *SPREAD_STATES)}  # of either scope
 _SCHEMA = pa.schema(
-    [("topic", pa.string()), *((name, pa.int32()) for name in _BY[1:]), *STATES],
+    [("topic", pa.string()), *((name, pa.int32()) for name in _BY[1:]), *_STATES.values()],
 )
 Files = Mapping[Home, BucketFile]
 

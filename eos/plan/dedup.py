@@ -30,13 +30,16 @@ def dedup(declared: Declared | None) -> Dedup | None:
         accepts=frozenset(v for name, v in writes.items() if answers[name] == "accept"),
         sequences=stamp.wraps_at or UNWRAPPED,
         epochs=_EPOCHS,
+        is_ordered=declared.scope == "partition",
     )
     refused = frozenset(name for name, answer in answers.items() if answer == "fail")
+    dead = frozenset(name for name, answer in answers.items() if answer == "dead_letter")
     return Dedup(
         producer=Place(*place_of(stamp.id)),
         epoch=Place(*place_of(stamp.epoch)),
         sequence=Place(*place_of(stamp.sequence)),
-        policy=Policy(rules, declared.forget_after_ms, refused),
+        policy=Policy(rules, declared.forget_after_ms, refused, dead, declared.window_records),
+        verdict=declared.verdict or "",
     )
 
 

@@ -120,6 +120,7 @@ def plan(
     creating = [(sink.topic_names, sink.create) for sink in pipeline.sink.kafka]
     if dead is not None:
         creating.append(((dead.topic,), dead.create))
+    by = pipeline.producers
     planned = Plan(
         names=Names.of(profile.names.prefix, pipeline.name, profile.state.root),
         bootstrap=bootstrap,
@@ -138,11 +139,14 @@ def plan(
         trigger_every_ms=pipeline.trigger.every_ms,
         transaction_timeout_ms=pipeline.transaction.timeout_ms,
         deployment=profile.deployment_name,
-        decode=decode(pipeline.source, pipeline.expect, pipeline.folder),
+        decode=replace(
+            decode(pipeline.source, pipeline.expect, pipeline.folder),
+            carries=(by.verdict,) if by is not None and by.verdict else (),
+        ),
         dead_letters=dead_letters,
         output_mode=pipeline.output_mode,
         security=profile.kafka.security,
-        dedup=dedup(pipeline.producers),
+        dedup=dedup(by),
     )
     return _with_distinct(planned, distinct(pipeline.distinct))
 

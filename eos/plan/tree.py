@@ -57,8 +57,8 @@ def stages(planned: Plan) -> list[Stage]:
         told = [f"{rule.name}: {rule.condition}; else {rule.on_error}" for rule in rules]
         found.append(Stage("expect", f"{len(told)} rules of a record", told))
     if planned.dedup is not None:
-        by = [f"by {', '.join(planned.dedup.reading)}"]
-        found.append(Stage("dedup", "what an upstream producer sent twice is dropped", by))
+        facts = list(planned.dedup.facts)
+        found.append(Stage("dedup", "what an upstream producer sent twice is dropped", facts))
     if decode.distinct is not None:
         found.append(_distinct(decode.distinct))
     found += [_step(number, each) for number, each in enumerate(planned.transforms, 1)]

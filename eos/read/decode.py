@@ -87,6 +87,7 @@ class Decode:
     value: Format = Format()
     on_error: Answer = "fail"
     rules: tuple[Rule, ...] = ()
+    carries: tuple[str, ...] = ()  # columns that the rows have before they are read
     is_strict: bool = False  # the plan itself fails: Spark's counts come too late for it
     distinct: Distinct | None = None
 
@@ -118,7 +119,9 @@ class Decode:
         return seen.where(f"{_CAUSE} IS NULL").selectExpr(*kept)
 
     def dead_letters(self, frame: DataFrame) -> DataFrame:
-        """The rows that are refused and not dropped: Kafka's columns as they came, and why."""
+        """The rows that are refused and not dropped: Kafka's columns as they came, and why. Where
+        the rows have the columns RULE and ERROR, those in which they are not null were refused
+        before."""
         of_rows = {"key": f"{_BYTES['key']} AS key", "value": f"{_BYTES['value']} AS value"}
         numbers = [n for n, each in enumerate(self.causes) if each.on_error == "dead_letter"]
         named = [_text(each.name) for each in self.causes]
@@ -126,23 +129,30 @@ class Decode:
         kafkas = [of_rows.get(name, name) for name in KAFKA_COLUMNS if name in frame.columns]
         from pyspark.sql import functions as f
 
-        judged = self._judged(frame, with_bytes=True)
+        before = [name for name in (RULE, ERROR) if name in frame.columns]
+        judged = self._judged(frame, with_bytes=True, carries=(*self.carries, *before))
+        wanted = [f"{_CAUSE} IN ({', '.join(map(str, numbers))})"] if numbers else []
+        wanted += [f"{RULE} IS NOT NULL"] if before else []
+        named_before = {name: f"{name}, " if before else "" for name in (RULE, ERROR)}
         return (
             # Nobody asks for this count. It keeps the filter above the parser, as in `apply`.
             judged.observe(f"{_METRIC}.again", f.expr("count(1) AS records"))
-            .where(f"{_CAUSE} IN ({', '.join(map(str, numbers))})")
+            .where(" OR ".join(wanted))
             .selectExpr(
                 *kafkas,
-                f"{_nth(named)} AS {RULE}",
-                f"coalesce({_WRONG}, {_nth(told)}) AS {ERROR}",
+                f"coalesce({named_before[RULE]}{_nth(named)}) AS {RULE}",
+                f"coalesce({named_before[ERROR]}{_WRONG}, {_nth(told)}) AS {ERROR}",
             )
         )
 
-    def _judged(self, frame: DataFrame, *, with_bytes: bool = False) -> DataFrame:
+    def _judged(
+        self, frame: DataFrame, *, with_bytes: bool = False, carries: Sequence[str] | None = None
+    ) -> DataFrame:
         """All rows with the columns that the first step sees, and what refuses a row."""
         formats = {"key": self.key, "value": self.value}
         parsed = [_parse(name, each) for name, each in formats.items() if each.has_schema]
         named = [_kept(name, formats.get(name)) for name in KAFKA_COLUMNS if name in frame.columns]
+        named += self.carries if carries is None else carries
         for name, each in formats.items():
             named += _columns(name, each)
         if with_bytes:

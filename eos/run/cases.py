@@ -12,9 +12,12 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from eos.errors import EosError
+from eos.plan.lookup import with_rows
 from eos.run import cases_avro, dead_letters
 from eos.run.columns import sink_columns
 from eos.run.dedup import judged_anew
+from eos.run.dedup_rows import as_stream
+from eos.run.lookup import opened
 from eos.run.rules import require_lasting
 from eos.transform.check import check_stream
 from eos.transform.functions import apply
@@ -66,7 +69,9 @@ class Outcome:
 def check(spark: SparkSession, plan: Plan) -> tuple[str, ...]:
     """What a start would refuse of the steps, but for Kafka; returns what a redo would change."""
     stream = spark.readStream.format("rate").load().selectExpr(*_STREAM)
-    rows = apply(plan.decode.apply(stream), plan.transforms)
+    stream = as_stream(stream, plan.dedup)
+    plan = with_rows(plan, {})
+    rows = apply(plan.decode.apply(stream), plan.transforms, opened(plan, spark))
     check_stream(rows, plan.output_mode)
     out = sink_columns(rows, plan)
     check_stream(out, plan.output_mode)
@@ -78,14 +83,17 @@ def order(spark: SparkSession, plan: Plan) -> str:
     """The first shuffle of the steps: up to it they keep the source's order."""
     several = spark.range(0, 10, 1, 4)  # partitions: in one, nothing would have to move
     frame = several.selectExpr("id AS value", "now() AS timestamp").selectExpr(*_STREAM)
-    return first_shuffle(apply(plan.decode.apply(frame), plan.transforms))
+    frame = as_stream(frame, plan.dedup)
+    tables = opened(with_rows(plan, {}), spark)
+    return first_shuffle(apply(plan.decode.apply(frame), plan.transforms, tables))
 
 
 def run_case(spark: SparkSession, plan: Plan, case: Case) -> Outcome:
+    plan = with_rows(plan, case.tables)
     try:
         with TemporaryDirectory(prefix="eos-test-") as folder:
-            frame = judged_anew(_frame(spark, plan, case), plan, Path(folder))
-            found = list(_written(plan, frame))
+            frame, again, dead = judged_anew(_frame(spark, plan, case), plan, Path(folder))
+            found = list(_written(plan, frame, again, dead))
     except EosError as error:
         return Outcome(case.name, 0, error=str(error))
     told = {field for record in case.output for field in record.model_fields_set}
@@ -129,9 +137,11 @@ def _row(number: int, record: InputRecord, topic: str) -> tuple[Any, ...]:
     )
 
 
-def _written(plan: Plan, frame: DataFrame) -> Iterator[dict[str, Any]]:
-    """What each sink would write, but for the partition."""
-    out = sink_columns(apply(plan.decode.apply(frame), plan.transforms), plan)
+def _written(plan: Plan, frame: DataFrame, again: DataFrame, dead: int) -> Iterator[dict[str, Any]]:
+    """What each sink would write, but for the partition. `again` has the rows that dedup refused,
+    too: so many."""
+    tables = opened(plan, frame.sparkSession)
+    out = sink_columns(apply(plan.decode.apply(frame), plan.transforms, tables), plan)
     job = cases_avro.readable(out, plan)
     rows = [row.asDict() for row in job.collect()]
     refused = plan.decode.found(job, len(rows), frame)
@@ -140,9 +150,9 @@ def _written(plan: Plan, frame: DataFrame) -> Iterator[dict[str, Any]]:
         for row in rows:
             if sink.where_column is None or row[sink.where_column]:
                 yield _record(sink, row)
-    if plan.dead_letters is not None and dead_letters.are_among(refused):
+    if plan.dead_letters is not None and (dead or dead_letters.are_among(refused)):
         sink = dead_letters.sink(plan.dead_letters.topic, plan.dead_letters.codec)
-        for each in dead_letters.columns(frame, plan, 1).collect():
+        for each in dead_letters.columns(again if dead else frame, plan, 1).collect():
             yield _record(sink, each.asDict())
 
 

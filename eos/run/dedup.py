@@ -1,22 +1,23 @@
-"""Dedup beside a run: the stage as a column of the rows, and its states behind each attempt."""
+"""Dedup beside a run: an attempt's rows, and producers' states behind it."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eos.dedup.fields import Dedup
-from eos.dedup.policy import DROPPED, OPTIONS
-from eos.dedup.stage import DedupStage
+from eos.dedup.policy import OPTIONS
+from eos.dedup.spread_stage import SpreadStage
 from eos.errors import UnavailableError, UsageError
 from eos.faults import CrashPlan
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.plan.plan import Plan
+from eos.read.decode import Refused
 from eos.read.offset_log import Ranges
+from eos.run.dedup_rows import judging, refused, rule_of, taken
 from eos.transaction.ledger_record import Ends, Position
 from eos.transaction.port import TopicPartition
 
@@ -25,14 +26,15 @@ if TYPE_CHECKING:
 
     from eos.dedup.generations import Done, Generations, Opened
 
-_CODE = "__eos_verdict"
+    Collect = Callable[[DataFrame], Sequence[Any]]
 
 
 def deduplicating(planned: Plan, crash: CrashPlan) -> Deduplicating | None:
     """None: the pipeline declares no dedup."""
     if planned.dedup is None:
         return None
-    return Deduplicating(planned.dedup, generations_of(planned, planned.dedup), crash)
+    generations = generations_of(planned, planned.dedup)
+    return Deduplicating(planned.dedup, generations, crash, planned.parallelism)
 
 
 def generations_of(planned: Plan, dedup: Dedup) -> Generations:
@@ -55,10 +57,15 @@ def generations_of(planned: Plan, dedup: Dedup) -> Generations:
 class Deduplicating:
     """Beside one run: one attempt after the other."""
 
-    def __init__(self, dedup: Dedup, generations: Generations, crash: CrashPlan) -> None:
+    def __init__(
+        self, dedup: Dedup, generations: Generations, crash: CrashPlan, parallelism: int
+    ) -> None:
         self._dedup = dedup
         self._generations = generations
         self._crash = crash
+        self._parallelism = parallelism
+        self._asked = dedup  # and as the attempt that was begun last asks
+        self._stage: Callable[[Iterator[Any]], Any]
         self._opened: Opened | None = None  # by the attempt that was executed last
         self._done: Done | None = None
 
@@ -66,24 +73,43 @@ class Deduplicating:
         """Raises if the states that go with it can't be had."""
         self._generations.require(position.producers)
 
-    def begun(self, frame: DataFrame, position: Position) -> DataFrame:
+    def begun(
+        self, frame: DataFrame, position: Position, collect: Collect, *, in_one_task: bool
+    ) -> DataFrame:
         """An attempt: the rows that stay. Each row that is left out before would be a gap."""
         self._done = None
-        self._opened = self._generations.begun(position.producers, accepts_gap=position.accepts_gap)
-        return deduplicated(frame, self._dedup, self._opened.stage)
+        accepts_gap = position.accepts_gap
+        opened = self._generations.begun(position.producers, accepts_gap=accepts_gap)
+        self._opened = opened
+        # What a person lets pass this once is no dead letter.
+        self._asked = replace(self._dedup, policy=opened.stage.policy)
+        self._stage = _stage(frame, self._asked, opened, collect, self._tasks(in_one_task))
+        return taken(frame, self._asked, self._stage)
 
-    def judge_all(self, frame: DataFrame, ranges: Ranges, floors: Ends) -> None:
+    def _tasks(self, in_one_task: bool) -> int:
+        return 1 if in_one_task else self._parallelism
+
+    def judge_all(self, frame: DataFrame, ranges: Ranges, floors: Ends) -> Sequence[Refused]:
         """Looks at what the job did not: Spark leaves out what it sees that nothing comes of, such
-        as the rows before a filter that none passes. What they are must be known all the same."""
+        as the rows before a filter that none passes. What they are must be known all the same.
+        Returns what goes to the dead letters."""
         starts = {**ranges.starts, **floors}
         read = [tp for tp, end in ranges.ends.items() if end > starts.get(tp, 0)]
+        opened = self._begun()
+        judge_missing(frame, self._asked, opened, read)
+        return tuple(Refused(rule_of(each[0]), "dead_letter", *each[1:]) for each in opened.dead())
+
+    def refused(self, frame: DataFrame) -> DataFrame:
+        """The attempt's rows once more, with those that go to the dead letters."""
+        return refused(frame, self._asked, self._stage)
+
+    def _begun(self) -> Opened:
         assert self._opened is not None, "begun() comes first"
-        judge_missing(frame, self._dedup, self._opened, read)
+        return self._opened
 
     def producers(self) -> Done:
         """Behind the job: the generation for the ledger's record."""
-        assert self._opened is not None, "begun() comes first"
-        self._done = self._opened.commit(self._crash.reached)
+        self._done = self._begun().commit(self._crash.reached)
         return self._done
 
     def committed(self, batch_id: int, bus: Bus) -> None:
@@ -91,7 +117,8 @@ class Deduplicating:
         done, self._done = self._done, None
         if done is None:
             return
-        odd = {name: count for name, count in done.told["verdicts"].items() if name != "appended"}
+        verdicts, dead = done.told["verdicts"], done.told["dead_letters"]
+        odd = {name: n for name, n in verdicts.items() if name != "appended" and name not in dead}
         if odd:
             dropped = {name: count for name, count in odd.items() if name not in OPTIONS}
             accepted = {name: count for name, count in odd.items() if name in OPTIONS}
@@ -102,42 +129,39 @@ class Deduplicating:
             bus.emit(events.Warned(error.message))
 
 
-def deduplicated(frame: DataFrame, dedup: Dedup, stage: DedupStage) -> DataFrame:
-    """Without the rows that are proven to have been there before. Each partition of the source is
-    one of the frame's, in its order.
-
-    The function is told to be non-deterministic, which it is not: so Spark neither calls it twice
-    for a row nor moves a transform's filter below it, where every row that is left out would be a
-    gap. Only its six columns go to Python.
-    """
-    from pyspark.sql import functions as f
-    from pyspark.sql.pandas.functions import arrow_udf
-    from pyspark.sql.types import ByteType
-    from pyspark.util import PythonEvalType
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # it would read hints of a plain function
-        judge = arrow_udf(stage, ByteType(), PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF)
-    columns = ("topic", "partition", "offset", *dedup.columns)
-    code = judge.asNondeterministic()(*map(f.expr, columns))
-    judged = frame.withColumn(_CODE, code)
-    return judged.where(f"{_CODE} NOT IN ({', '.join(map(str, DROPPED))})").drop(_CODE)
-
-
-def judged_anew(frame: DataFrame, planned: Plan, folder: Path) -> DataFrame:
-    """For a test of a pipeline file: as if no producer were known. Its states go nowhere."""
+def judged_anew(frame: DataFrame, planned: Plan, folder: Path) -> tuple[DataFrame, DataFrame, int]:
+    """For a test of a pipeline file: as if no producer were known. Its states go nowhere. The rows
+    that stay, those with dead letters among them, and how many of these there are."""
     if planned.dedup is None:
-        return frame
+        return frame, frame, 0
     there = replace(planned, names=replace(planned.names, producers=str(folder)))
-    stage = generations_of(there, planned.dedup).begun("").stage
-    return deduplicated(frame, planned.dedup, stage)
+    opened = generations_of(there, planned.dedup).begun("")
+    stage = _stage(frame, planned.dedup, opened, lambda job: job.collect(), 1)
+    if not planned.dedup.policy.window:
+        _judge(frame, planned.dedup, opened)
+    count = sum(each.records for each in opened.dead())
+    return taken(frame, planned.dedup, stage), refused(frame, planned.dedup, stage), count
 
 
 def judge_missing(
     frame: DataFrame, dedup: Dedup, opened: Opened, partitions: Iterable[TopicPartition]
 ) -> None:
-    missing = opened.missing(partitions)
+    """Where a producer's records lie in one partition; the others were all judged before."""
+    missing = [] if dedup.policy.window else opened.missing(partitions)
     if missing:
         named = [f"(topic = '{tp.topic}' AND partition = {tp.partition})" for tp in missing]
-        rows = deduplicated(frame.where(" OR ".join(named)), dedup, opened.stage)
-        rows.selectExpr("count(offset)").collect()
+        _judge(frame.where(" OR ".join(named)), dedup, opened)
+
+
+def _judge(frame: DataFrame, dedup: Dedup, opened: Opened) -> None:
+    taken(frame, dedup, opened.stage).selectExpr("count(offset)").collect()
+
+
+def _stage(
+    frame: DataFrame, dedup: Dedup, opened: Opened, collect: Collect, tasks: int
+) -> Callable[[Iterator[Any]], Any]:
+    """What tells the rows' codes: it judges them as they pass, or they were judged before."""
+    if not isinstance(opened.stage, SpreadStage):
+        return opened.stage
+    collect(judging(frame, dedup, opened.stage, tasks))
+    return opened.lookup()

@@ -30,6 +30,7 @@ from eos.run import dead_letters
 from eos.run.audit import NO_AUDIT, Audit
 from eos.run.columns import sink_columns
 from eos.run.dedup import Deduplicating
+from eos.run.dedup_rows import as_stream
 from eos.run.rules import require_lasting
 from eos.run.session import ARROW_BYTES_MAX
 from eos.run.source import LiveSource
@@ -62,6 +63,7 @@ _WRITER_SHARE = 0.8
 def check(plan: Plan, stream: DataFrame, bus: Bus) -> Plan:
     """Refuses, before anything is taken or run, what Spark or this release would refuse as a
     stream. Sends nothing to Kafka. Returns the plan with what was found out: does it keep state."""
+    stream = as_stream(stream, plan.dedup)
     rows = transformed(plan, stream)
     state = check_stream(rows, plan.output_mode)
     out = sink_columns(rows, plan)
@@ -191,8 +193,7 @@ class PipelineQuery:
             part = _Part(batch_id, ranges, identity, self._writers_deadline())
             try:
                 above = _above(frame, floors)
-                position = self._micro_batches.position
-                rows = self._dedup.begun(above, position) if self._dedup else above
+                rows = self._deduplicated(above, part)
                 out = rows if self._plan.is_stateful else projected(self._plan, rows)
                 targets = self._targets(self._plan.row_topics)
                 job = self._job(out, self._plan.sinks, targets, part)
@@ -202,10 +203,12 @@ class PipelineQuery:
                 count = sum(receipt.records for receipt in receipts)
                 self._refused = self._plan.decode.found(job, count, rows)
                 self._plan.decode.require_none(self._refused, self._plan.names.pipeline)
-                receipts = (*receipts, *self._dead_letters(rows, part))
+                again = rows
                 if self._dedup is not None:
-                    self._dedup.judge_all(above, ranges, floors)
-                return receipts
+                    dead = self._dedup.judge_all(above, ranges, floors)
+                    self._refused = (*self._refused, *dead)
+                    again = self._dedup.refused(above) if dead else rows
+                return (*receipts, *self._dead_letters(again, part))
             except EosError:
                 raise
             except Exception as error:
@@ -218,6 +221,17 @@ class PipelineQuery:
                 raise told from error
 
         return execute
+
+    def _deduplicated(self, rows: DataFrame, part: _Part) -> DataFrame:
+        if self._dedup is None:
+            return rows
+        is_small = part.ranges.records_max <= ONE_TASK_RECORDS_MAX
+        return self._dedup.begun(
+            rows,
+            self._micro_batches.position,
+            lambda job: self._collected(job, part),
+            in_one_task=is_small,
+        )
 
     def _require_none_raised(self, error: Exception) -> None:
         refused = self._plan.decode.raised(str(error))
@@ -238,7 +252,8 @@ class PipelineQuery:
         of the last step don't carry them, and those that are taken cost nothing for them.
 
         Both jobs ask the same conditions of the same offsets, and none of them may depend on
-        anything else. Where the source lost a record between them, the counts differ.
+        anything else; dedup has one verdict on a record in an attempt. Where the source lost a
+        record between them, the counts differ.
         """
         dead = self._plan.dead_letters
         expected = sum(each.records for each in self._refused if each.answer == "dead_letter")

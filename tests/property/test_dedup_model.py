@@ -11,6 +11,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from support.deduped import Oracle, Row, Sent, generations, judged, policy
 from support.examples import examples
+from support.spread import SpreadOracle
 
 from eos.audit.producer_state import UNWRAPPED
 from eos.dedup import homes, stage
@@ -69,14 +70,28 @@ def stories(draw, circle):
 @settings(max_examples=examples(15), deadline=None)
 @given(st.data(), st.sampled_from([UNWRAPPED, CIRCLE]))
 def test_everybody_who_remembers_all_would_say_the_same(data, circle):
-    sent = data.draw(stories(circle))
+    _as_remembered(data, data.draw(stories(circle)), policy(sequences=circle), Oracle(circle))
+
+
+@settings(max_examples=examples(15), deadline=None)
+@given(st.data(), st.sampled_from([UNWRAPPED, CIRCLE]), st.sampled_from([1, 3, 40]))
+def test_numbers_that_are_spread_over_partitions(data, circle, window):
+    sent = [
+        each._replace(partition=data.draw(st.integers(0, 2))) for each in data.draw(stories(circle))
+    ]
+    dead = data.draw(st.sampled_from([(), ("gap",)]))
+    wanted = policy(sequences=circle, window=window, dead=dead)
+    _as_remembered(data, sent, wanted, SpreadOracle(window, circle, accepts_gap=not dead))
+
+
+def _as_remembered(data, sent, wanted_policy, remembers):
     rows = [Row(offset, each) for offset, each in enumerate(sent)]
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(stage, "CHUNK_ROWS", data.draw(st.sampled_from([1, 4, 1 << 17])))
         patch.setattr(homes, "BUCKET_ROWS_MAX", data.draw(st.sampled_from([1, 8192])))
-        made = generations(Path(folder), policy(sequences=circle))
+        made = generations(Path(folder), wanted_policy)
         # By position: how far the ledger was, the generation that it named, what the oracle knew.
-        past = [(0, "", Oracle(circle))]
+        past = [(0, "", remembers)]
         for _ in range(40):
             at, generation, oracle = past[-1]
             if at == len(rows):
@@ -88,10 +103,10 @@ def test_everybody_who_remembers_all_would_say_the_same(data, circle):
                 del past[data.draw(st.integers(1, len(past))) :]
                 continue
             if data.draw(st.booleans()):  # another process
-                made = generations(Path(folder), policy(sequences=circle))
+                made = generations(Path(folder), wanted_policy)
             opened = made.begun(generation)
             expected = oracle.copy()
-            wanted = {(r.sent.partition, r.offset): expected.verdict(r.sent) for r in part}
+            wanted = expected.verdicts(part)
             assert judged(opened, part) == wanted
             for verdict in set(wanted.values()):
                 event(verdict)

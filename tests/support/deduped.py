@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +11,9 @@ import pyarrow as pa
 
 from eos.audit.producer_state import UNWRAPPED, Rules, Verdict
 from eos.dedup.generations import Generations, Opened
+from eos.dedup.homes import SHARDS
 from eos.dedup.policy import NAMES, OPTIONS, Policy
+from eos.dedup.spread_stage import COLUMNS, SpreadStage
 from eos.dedup.table import ProducersTable
 from eos.faults import Dies
 from eos.transaction.ledger_record import Position
@@ -35,14 +38,19 @@ class Row(NamedTuple):
 
 
 def policy(
-    refused: Iterable[str] = (), sequences: int = UNWRAPPED, forget_ms: int = 10**9
+    refused: Iterable[str] = (),
+    sequences: int = UNWRAPPED,
+    forget_ms: int = 10**9,
+    dead: Iterable[str] = (),
+    window: int = 0,
 ) -> Policy:
-    """What is not refused is accepted."""
+    """What is not refused, and no dead letter, is accepted."""
     names = {"gap": Verdict.GAP, "unknown_producer": Verdict.UNKNOWN_PRODUCER}
-    accepts = frozenset(verdict for name, verdict in names.items() if name not in refused)
-    assert set(refused) <= OPTIONS.keys()
-    rules = Rules(accepts=accepts, sequences=sequences, epochs=2**62)
-    return Policy(rules, forget_ms, frozenset(refused))
+    left_out = {*refused, *dead}
+    accepts = frozenset(verdict for name, verdict in names.items() if name not in left_out)
+    assert left_out <= OPTIONS.keys()
+    rules = Rules(accepts=accepts, sequences=sequences, epochs=2**62, is_ordered=not window)
+    return Policy(rules, forget_ms, frozenset(refused), frozenset(dead), window)
 
 
 def generations(folder: Path, wanted: Policy | None = None, *reading: str) -> Generations:
@@ -51,15 +59,35 @@ def generations(folder: Path, wanted: Policy | None = None, *reading: str) -> Ge
 
 
 def judged(opened: Opened, rows: Sequence[Row], batch: int = 3) -> dict[tuple[int, int], str]:
-    """The verdict of each (partition, offset). Each partition is a task's, as Spark has it."""
+    """The verdict of each (partition, offset). Each partition is a task's, as Spark has it; and
+    where producers are spread over partitions, their stamps came by shard before."""
     found: dict[tuple[int, int], str] = {}
+    stage = opened.stage
+    if isinstance(stage, SpreadStage):
+        for _ in stage(by_shard(rows, batch)):
+            pass
+        stage = opened.lookup()
     for partition in sorted({row.sent.partition for row in rows}):
         own = [row for row in rows if row.sent.partition == partition]
         parts = [own[at : at + batch] for at in range(0, len(own), batch)]
-        codes = [code for each in opened.stage.codes(map(columns, parts)) for code in each]
+        wanted = [columns(part)[: 6 if stage is opened.stage else 3] for part in parts]
+        codes = [code for each in stage.codes(iter(wanted)) for code in each]
         for row, code in zip(own, codes, strict=True):
             found[partition, row.offset] = NAMES[code.as_py()]
     return found
+
+
+def by_shard(rows: Sequence[Row], batch: int) -> Iterator[pa.RecordBatch]:
+    """As `run.dedup_rows.judging` hands them over."""
+
+    def shard_of(row: Row) -> int:
+        return zlib.crc32(row.sent.producer) % SHARDS if row.sent.producer is not None else 0
+
+    ordered = sorted(rows, key=shard_of)
+    for at in range(0, len(ordered), batch):
+        part = ordered[at : at + batch]
+        shards = pa.array([shard_of(row) for row in part], pa.int32())
+        yield pa.RecordBatch.from_arrays([shards, *columns(part)], list(COLUMNS))
 
 
 def columns(rows: Sequence[Row]):
@@ -117,6 +145,9 @@ class Oracle:
         made.epochs = dict(self.epochs)
         made.taken = {key: list(numbers) for key, numbers in self.taken.items()}
         return made
+
+    def verdicts(self, rows: Sequence[Row]) -> dict[tuple[int, int], str]:
+        return {(row.sent.partition, row.offset): self.verdict(row.sent) for row in rows}
 
     def verdict(self, sent: Sent) -> str:
         partition, producer, epoch, number = sent

@@ -44,5 +44,13 @@ def test_from_the_ledger_to_words():
     assert (told["producer"], told["records"], told["offsets"]) == ("till-7", 6, [20, 70])
 
 
+def test_dead_letters_are_not_accepted():
+    sums = Producers()
+    sums.add({"verdicts": {"appended": 1, "gap": 3, "late": 2}, "dead_letters": {"gap": 3}})
+    (line,) = sums.lines()
+    assert line.endswith("none dropped; 2 late accepted; 3 gap to the dead letters")
+    assert sums.as_json()["dead_letters"] == {"gap": 3}
+
+
 def test_a_pipeline_without_dedup_says_nothing():
     assert list(Producers().lines()) == []

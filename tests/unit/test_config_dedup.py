@@ -23,9 +23,10 @@ source:
 dedup:
   producer: {{id: {id}, epoch: header(e), sequence: {sequence}{more}}}
 {keys}
-sink: {{kafka: {{topic: b, value: json}}}}
+sink: {{kafka: {{topic: b, value: json}}{dead}}}
 """
 FINE = {"kafka": "", "read": "", "id": "who", "sequence": "value(m.n)", "more": "", "keys": ""}
+FINE |= {"dead": ""}
 
 
 def written(folder: Path, **changes: str) -> Path:
@@ -56,6 +57,22 @@ def test_answers(tmp_path):
     assert policy.accepting_gaps() == policy
 
 
+def test_spread_over_partitions_and_dead_letters(tmp_path):
+    found = planned(tmp_path, keys="  scope: producer\n  on_unknown: fail")
+    assert (found.dedup.policy.window, found.dedup.policy.rules.is_ordered) == (100_000, False)
+    found = planned(tmp_path, keys="  scope: producer", more=", wraps_at: 65536")
+    assert found.dedup.policy.window == 16_384
+    keys = "  on_gap: dead_letter\n  on_late: dead_letter\n  on_unstamped: dead_letter\n"
+    found = planned(tmp_path, keys=keys + "  verdict: how", dead=", dead_letter: c")
+    policy = found.dedup.policy
+    assert (policy.refused, policy.dead) == (frozenset(), {"gap", "late", "unstamped"})
+    assert Verdict.GAP not in policy.rules.accepts
+    accepting = policy.accepting_gaps()
+    assert accepting.dead == {"late", "unstamped"}
+    assert Verdict.GAP in accepting.rules.accepts
+    assert (found.dedup.verdict, found.decode.carries) == ("how", ("how",))
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -64,8 +81,23 @@ def test_answers(tmp_path):
         ({"id": "header(a b)"}, "header(NAME), value(PATH), key or the name of a column"),
         ({"sequence": "value(a..b)"}, "header(NAME), value(PATH), key"),
         ({"kafka": ", min_partitions: 4"}, "expected no `min_partitions` beside `dedup`"),
-        ({"keys": "  on_gap: dead_letter"}, "expected fail or accept, got `dead_letter`"),
-        ({"keys": "  scope: producer"}, "expected partition, got `producer`"),
+        ({"keys": "  on_unknown: dead_letter"}, "expected fail or accept, got `dead_letter`"),
+        (
+            {"keys": "  on_gap: dead_letter"},
+            "`dead_letter: TOPIC` in the sink: `dedup` says",
+        ),
+        ({"keys": "  scope: topic"}, "expected partition or producer, got `topic`"),
+        ({"keys": "  window: 100"}, "expected `scope: producer` beside `window`"),
+        (
+            {"keys": "  scope: producer\n  window: 16385", "more": ", wraps_at: 65536"},
+            "at most a quarter of `wraps_at`, which is 16384",
+        ),
+        ({"keys": "  verdict: Offset"}, "another name as `dedup.verdict`"),
+        ({"keys": "  verdict: who"}, "there is a column `who`"),
+        (
+            {"keys": "expect: [{name: Dedup_Gap, rule: n > 0}]"},
+            "another name than `dedup_gap` for a rule",
+        ),
         ({"keys": "  on_gaps: fail"}, "did you mean `on_gap`?"),
         ({"more": ", wraps_at: 10"}, "at least 65536, got `10`"),
         ({"keys": "  forget_after: 30 days"}, "24 days"),
@@ -84,5 +116,5 @@ def test_a_state_root_elsewhere_is_refused_and_a_replay_too(tmp_path):
     made = plan(load_pipeline(path), profile, (), ())
     with pytest.raises(UsageError, match="needs a state root that is a folder"):
         deduplicating(made, None)
-    with pytest.raises(UsageError, match="nothing is put back"):
-        replay([str(path)])
+    with pytest.raises(UsageError, match="nothing of the rule 'malformed' is put back"):
+        replay([str(path), "--rule", "malformed"])

@@ -112,7 +112,7 @@ def test_a_partition_with_many_producers_gets_more_buckets_once(tmp_path, monkey
     many = [(b"%d" % n, 0, 0) for n in range(40)]
     first, _ = committed(made, "", *many)
     found = made.begun(first.generation)
-    (kept,) = generations_file.by_partition(found.known).values()
+    (kept,) = generations_file.by_home(found.known).values()
     assert (kept.buckets, kept.rows) == (64, 40)
     second, verdicts = committed(made, first.generation, *many, start=40)
     assert set(verdicts) == {"duplicate"}

@@ -1,0 +1,91 @@
+"""What is told of records that were judged: counts, and of which producers something is to tell."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from eos.dedup.policy import NAMES, UNSTAMPED, Rows
+from eos.dedup.refusal import told
+
+TOLD_MAX = 1000  # producers with something to tell of, of one report
+# Where a record lies and what was decided of it, for whoever reads it once more.
+VERDICTS_SCHEMA = pa.schema(
+    [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("code", pa.int8())]
+)
+
+
+class _Of(NamedTuple):
+    topic: str
+    partition: int
+    producer: bytes
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """How many records, and where the first and the last lie."""
+
+    count: int
+    offset_first: int
+    offset_last: int
+
+
+@dataclass(slots=True)
+class Account:
+    """`noted`: codes of which each record is remembered, and not only counted."""
+
+    noted: Collection[int] = ()
+    records: int = 0
+    verdicts: Counter[str] = field(default_factory=Counter)
+    notes: list[pa.Table] = field(default_factory=list)
+    _told: dict[_Of, _Span] = field(default_factory=dict)
+
+    def add(self, rows: Rows) -> None:
+        self.records += len(rows.codes)
+        counts = np.bincount(rows.codes, minlength=len(NAMES))
+        self.verdicts.update({NAMES[at]: int(n) for at, n in enumerate(counts) if n})
+        noted = pa.array(np.flatnonzero(np.isin(rows.codes, tuple(self.noted))))
+        if len(noted):
+            every = (rows.topic, rows.partition, rows.offset, pa.array(rows.codes))
+            self.notes.append(pa.table([each.take(noted) for each in every], VERDICTS_SCHEMA))
+        odd = pa.array(np.flatnonzero((rows.codes != 0) & (rows.codes != UNSTAMPED)))
+        if len(odd):
+            self._tell(rows, odd)
+
+    def _tell(self, rows: Rows, odd: Any) -> None:
+        keys = {
+            "topic": rows.topic,
+            "partition": rows.partition,
+            "producer": rows.producer,
+            "code": pa.array(rows.codes),
+        }
+        found = pa.table({name: each.take(odd) for name, each in keys.items()})
+        found = found.append_column("offset", rows.offset.take(odd))
+        asked = [("offset", "count"), ("offset", "min"), ("offset", "max")]
+        sums = found.group_by(list(keys), use_threads=False).aggregate(asked)
+        for row in sums.to_pylist():
+            of = _Of(row["topic"], row["partition"], row["producer"], NAMES[row["code"]])
+            span = _Span(row["offset_count"], row["offset_min"], row["offset_max"])
+            known = self._told.get(of)
+            if known is not None:
+                count = known.count + span.count
+                self._told[of] = _Span(count, known.offset_first, span.offset_last)
+            elif len(self._told) < TOLD_MAX:
+                self._told[of] = span
+
+    @property
+    def told(self) -> list[list[Any]]:
+        return sorted(
+            [of.topic, of.partition, told(of.producer), of.verdict, *_numbers(span)]
+            for of, span in self._told.items()
+        )
+
+
+def _numbers(span: _Span) -> Iterator[int]:
+    yield from (span.count, span.offset_first, span.offset_last)

@@ -1,0 +1,108 @@
+"""Verdicts that were decided before, for whoever reads the same records again in one attempt."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from eos.dedup.account import VERDICTS_SCHEMA
+from eos.dedup.policy import Codes
+from eos.errors import AttemptFailedError, EosError, UnavailableError, crossing
+from eos.transaction.port import TopicPartition
+
+# topic, partition, offset
+Places = tuple[Any, Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """`files` have the records that are not `appended`. `counts`: how many of each partition were
+    judged; one that is not named is not counted."""
+
+    pipeline: str
+    files: tuple[str, ...]
+    counts: Mapping[TopicPartition, int]
+
+    def __call__(self, batches: Iterator[Places]) -> Iterator[Any]:
+        """As Spark calls an Arrow function over an iterator: an array of codes for each batch."""
+        try:
+            yield from self.codes(batches)
+        except EosError as error:
+            raise crossing(error) from error
+
+    def codes(self, batches: Iterator[Places]) -> Iterator[Any]:
+        verdicts = self._read()
+        seen: Counter[TopicPartition] = Counter()
+        for topic, partition, offset in batches:
+            offsets = np.asarray(offset)
+            codes = np.zeros(len(offsets), np.int8)
+            for tp, rows in _by_partition(topic, partition):
+                seen[tp] += len(rows)
+                if tp in verdicts:
+                    codes[rows] = _found(*verdicts[tp], offsets[rows])
+            yield pa.array(codes, pa.int8())
+        self._require_all(seen)
+
+    def _read(self) -> Mapping[TopicPartition, tuple[Any, Codes]]:
+        """Offsets and codes of each partition, by offset."""
+        try:
+            parts = [pq.read_table(file, schema=VERDICTS_SCHEMA) for file in self.files]
+        except (OSError, pa.ArrowException) as error:
+            raise UnavailableError(
+                f"{self.pipeline}: verdicts on producers' records can't be read: {error}",
+                hint="executors on other machines need the state root under the same path",
+            ) from error
+        table = pa.concat_tables([VERDICTS_SCHEMA.empty_table(), *parts]).combine_chunks()
+        table = table.sort_by([(name, "ascending") for name in ("topic", "partition", "offset")])
+        offset, code = (np.asarray(table.column(name)) for name in ("offset", "code"))
+        found = {}
+        for tp, rows in _by_partition(table.column("topic"), table.column("partition")):
+            found[tp] = offset[rows], code[rows]
+        return found
+
+    def _require_all(self, seen: Mapping[TopicPartition, int]) -> None:
+        for tp, count in sorted(seen.items()):
+            judged = self.counts.get(tp, count)
+            if judged != count:
+                raise AttemptFailedError(
+                    f"{self.pipeline}: {judged:,} records of {tp.topic}-{tp.partition} were judged "
+                    f"by dedup, and {count:,} are there now",
+                    hint="did the source lose records meanwhile, by retention or compaction? They "
+                    "are read again by the next attempt",
+                )
+
+
+def first_of(files: Iterable[str], code: int) -> tuple[str, int, int]:
+    """Topic, partition and offset of the first record with that code; there is one."""
+    table = pa.concat_tables([pq.read_table(file, schema=VERDICTS_SCHEMA) for file in files])
+    own = table.filter(pc.equal(table.column("code"), code)).select(
+        ["topic", "partition", "offset"]
+    )
+    (first,) = (
+        own.sort_by([(name, "ascending") for name in own.column_names]).slice(0, 1).to_pylist()
+    )
+    return first["topic"], first["partition"], first["offset"]
+
+
+def _found(known: Any, codes: Codes, offsets: Any) -> Codes:
+    at = np.minimum(np.searchsorted(known, offsets), len(known) - 1)
+    found: Codes = np.where(known[at] == offsets, codes[at], 0).astype(np.int8)
+    return found
+
+
+def _by_partition(topic: Any, partition: Any) -> Iterator[tuple[TopicPartition, Any]]:
+    """Each partition with the places of its rows."""
+    numbers = np.asarray(partition)
+    names = topic.dictionary_encode()
+    names = names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
+    for each in names.dictionary.to_pylist() if len(names) else []:
+        of_topic = np.asarray(pc.equal(topic, each))
+        for number in np.unique(numbers[of_topic]).tolist():
+            yield TopicPartition(each, number), np.flatnonzero(of_topic & (numbers == number))

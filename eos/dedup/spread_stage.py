@@ -1,0 +1,192 @@
+"""Dedup of producers whose numbers are spread over partitions: what runs inside a Spark task.
+
+Their records of a micro-batch are judged before the micro-batch is read to be written: by a job of
+its own, over the stamps alone, which come to it by producer. Here each shard of the producers is
+decided, all its records at once. The verdicts go to files, and whoever reads the source after that
+looks them up (`lookup`): so a record has one verdict in an attempt, however often it is read.
+
+Imported by every Python worker, so nothing here loads pyspark.sql, YAML or the configuration.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eos.audit.producer_chain import Ints
+from eos.audit.producer_state import Verdict
+from eos.dedup.account import Account
+from eos.dedup.homes import SPREAD_STATES, Kept, bucket_of, read_states, shard
+from eos.dedup.judge import stamped
+from eos.dedup.leave import Leaving, whole
+from eos.dedup.policy import NAMES, UNSTAMPED, Policy, Rows
+from eos.dedup.refusal import refusal
+from eos.dedup.spread import Found, Spread, Stamps, decide
+from eos.dedup.spread_states import Numbered, newest_ms
+from eos.errors import EosError, crossing
+from eos.transaction.port import TopicPartition
+
+_FIRST_BUCKETS = 1  # a shard's: there are many of them
+COLUMNS = ("shard", "topic", "partition", "offset", "producer", "epoch", "sequence")
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadStage:
+    """One attempt. `folder` is the table's, `work` the attempt's own; `known` are the states that
+    it begins with. Rows come ordered by shard, and all of a shard to one task."""
+
+    pipeline: str
+    folder: str
+    work: str
+    policy: Policy
+    known: Mapping[TopicPartition, Kept]
+    now_ms: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """As Spark calls an Arrow function over batches. Nothing comes out."""
+        try:
+            for number, rows in _by_shard(batches):
+                self.judge(number, rows)
+        except EosError as error:
+            raise crossing(error) from error
+        yield from ()
+
+    def judge(self, number: int, rows: pa.Table) -> None:
+        home = shard(number)
+        kept = self.known.get(home, Kept(_FIRST_BUCKETS))
+        judge = _Judge(self.pipeline, home, self.policy, kept, Path(self.folder), self.now_ms)
+        judge.judge(rows)
+        Leaving(self.pipeline, self.folder, self.work).leave(judge)
+
+
+def _by_shard(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
+    """Each shard's rows. They are held until all have come: a producer's are judged together."""
+    waiting: list[pa.RecordBatch] = []
+    number = -1
+    for batch in batches:
+        shards = np.asarray(batch.column(0))
+        cuts = [0, *(np.flatnonzero(np.diff(shards)) + 1).tolist(), len(shards)]
+        for start, end in itertools.pairwise(cuts):
+            if start == end:
+                continue
+            if int(shards[start]) != number and waiting:
+                yield number, pa.Table.from_batches(waiting)
+                waiting = []
+            number = int(shards[start])
+            waiting.append(batch.slice(start, end - start))
+    if waiting:
+        yield number, pa.Table.from_batches(waiting)
+
+
+@dataclass(slots=True)
+class _Judge:
+    """Of one shard in one attempt. `states` are those of the buckets that were read."""
+
+    pipeline: str
+    home: TopicPartition
+    policy: Policy
+    kept: Kept
+    folder: Path
+    now_ms: int
+    states: pa.Table = field(default_factory=SPREAD_STATES.empty_table)
+    read: set[int] = field(default_factory=set)
+    changed: set[int] = field(default_factory=set)
+    expired: int = 0
+    account: Account = field(init=False)
+    _places: list[list[Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.account = Account(range(1, len(NAMES)))
+
+    def says(self) -> Mapping[str, Any]:
+        return {"places": self._places}
+
+    def load(self, buckets: set[int]) -> None:
+        """Reads what is not there yet. Who sent nothing for too long is unknown from here on."""
+        missing = sorted(buckets - self.read)
+        self.read |= buckets
+        parts = [self.states]
+        for bucket in missing:
+            file = self.kept.files.get(bucket)
+            if file is None:
+                continue
+            found = read_states(str(self.folder / file.path), file, SPREAD_STATES)
+            is_young = self.now_ms - newest_ms(found) < self.policy.forget_ms
+            if not is_young.all():
+                gone = found.filter(pa.array(~is_young)).column("producer")
+                self.expired += len(pc.unique(gone))
+                self.changed.add(bucket)
+                found = found.filter(pa.array(is_young))
+            parts.append(found)
+        self.states = pa.concat_tables(parts)
+
+    def judge(self, table: pa.Table) -> None:
+        """All its records, whatever their order."""
+        columns = [whole(table.column(name)) for name in COLUMNS[1:]]
+        topic, partition, offset, producer, epoch, sequence = columns
+        is_stamped = stamped(self.policy, producer, epoch, sequence)
+        codes = np.full(table.num_rows, UNSTAMPED, np.int8)
+        missing = np.zeros(table.num_rows, np.int64)
+        place, names = self._placed(topic, partition)
+        at = np.asarray(is_stamped)
+        who = producer.filter(is_stamped)
+        numbers = [_ints(each)[at] for each in (epoch.fill_null(0), sequence.fill_null(0), offset)]
+        found = self._decided(who, numbers, place[at], names)
+        codes[at], missing[at] = found.codes, found.missing
+        rows = Rows(codes, topic, partition, offset, producer, epoch, sequence)
+        wrong = np.flatnonzero(np.isin(codes, self.policy.codes(self.policy.refused)))
+        if len(wrong):
+            first = int(wrong[np.lexsort((np.asarray(offset)[wrong], place[wrong]))[0]])
+            raise refusal(self.pipeline, rows, first, self._expected(rows, first, missing))
+        self.account.add(rows)
+
+    def _placed(self, topic: pa.Array, partition: pa.Array) -> tuple[Ints, pa.Array]:
+        """Of each row the number of its partition, in the order of topic and partition."""
+        rows = pa.table({"topic": topic, "partition": partition})
+        counts = rows.group_by(["topic", "partition"]).aggregate([([], "count_all")])
+        counts = counts.sort_by([("topic", "ascending"), ("partition", "ascending")])
+        self._places = [list(each.values()) for each in counts.to_pylist()]
+        names = pa.array([f"{each[0]}-{each[1]}" for each in self._places], pa.string())
+        text = pc.binary_join_element_wise(topic, partition.cast(pa.string()), "-")
+        return _ints(pc.index_in(text, value_set=names)), names
+
+    def _decided(
+        self, producer: pa.Array, numbers: Sequence[Ints], place: Ints, names: pa.Array
+    ) -> Found:
+        buckets = bucket_of(producer, self.kept.buckets)
+        self.load(set(np.unique(buckets).tolist()))
+        known, numbered = Numbered.of(producer, names).known(self.states)
+        who = _ints(pc.index_in(producer, value_set=numbered.producers))
+        epoch, sequence, offset = numbers
+        stamps = Stamps(who, epoch, sequence, place, offset)
+        rules = self.policy.rules
+        accepts_gap = rules.writes(Verdict.GAP)
+        found = decide(stamps, known, Spread(self.policy.window, accepts_gap, rules.sequences))
+        moved = numbered.producers.take(pa.array(found.moved))
+        is_moved = pc.is_in(self.states.column("producer"), value_set=moved)
+        # Who did not move on stays as it is, also in time.
+        now = np.full(len(numbered.producers), self.now_ms)
+        after = numbered.states(found.epochs, now)
+        after = after.filter(pc.is_in(after.column("producer"), value_set=moved))
+        self.states = pa.concat_tables([self.states.filter(pc.invert(is_moved)), after])
+        self.changed |= set(bucket_of(moved, self.kept.buckets).tolist())
+        return found
+
+    def _expected(self, rows: Rows, at: int, missing: Ints) -> str:
+        if NAMES[rows.codes[at]] != Verdict.GAP.value:
+            return ""
+        number = int(missing[at]) % self.policy.rules.sequences
+        return (
+            f", where {number} is still missing, a window of {self.policy.window:,} or more below"
+        )
+
+
+def _ints(values: object) -> Ints:
+    return np.asarray(values).astype(np.int64)

@@ -1,0 +1,102 @@
+"""What is known of producers whose numbers are spread over partitions: as an Arrow table, and as
+the arrays that `spread` computes with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eos.audit.producer_chain import Ints
+from eos.dedup.homes import SPREAD_STATES
+from eos.dedup.leave import whole
+from eos.dedup.runs import Runs
+from eos.dedup.spread import Epochs
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """Producers and partitions as numbers, and back; those of rows and of states together.
+    Partitions are texts, `TOPIC-PARTITION`: of two, the one with the lower number comes first."""
+
+    producers: pa.Array
+    places: pa.Array
+
+    @classmethod
+    def of(cls, producers: pa.Array, places: pa.Array) -> Numbered:
+        """`places`: those of the rows, in the order that counts. States may have others."""
+        return cls(pc.unique(producers), places)
+
+    def known(self, states: pa.Table) -> tuple[Epochs, Numbered]:
+        """The states of these producers. And with partitions that only states have."""
+        own = states.filter(pc.is_in(states.column("producer"), value_set=self.producers))
+        lists = whole(own.column("partitions"))
+        fences = lists.flatten()
+        every = pa.concat_arrays([self.places, fences]).unique()
+        who = _ints(pc.index_in(own.column("producer"), value_set=self.producers))
+        epoch = _ints(own.column("epoch"))
+        order = np.lexsort((epoch, who))
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        first = whole(own.column("first"))
+        owner = back[_owners(first)]
+        run_order = np.lexsort((_ints(first.flatten()), owner))
+        last = _ints(whole(own.column("last")).flatten())
+        runs = Runs(owner[run_order], _ints(first.flatten())[run_order], last[run_order])
+        begin, base, forgotten = (
+            _ints(own.column(name))[order] for name in ("begin", "base", "forgotten")
+        )
+        epochs = Epochs(
+            who[order],
+            epoch[order],
+            begin,
+            base,
+            forgotten,
+            runs,
+            back[_owners(lists)],
+            _ints(pc.index_in(fences, value_set=every)),
+        )
+        return epochs, Numbered(self.producers, every)
+
+    def states(self, epochs: Epochs, now_ms: Ints) -> pa.Table:
+        """`now_ms`: of each producer, when it moved on."""
+        order = np.argsort(epochs.fence_owner, kind="stable")
+        places = self.places.take(pa.array(epochs.fence_place[order]))
+        columns = {
+            "producer": self.producers.take(pa.array(epochs.producer)),
+            "epoch": pa.array(epochs.epoch),
+            "begin": pa.array(epochs.begin),
+            "base": pa.array(epochs.base),
+            "first": _lists(epochs.runs.owner, pa.array(epochs.runs.first), len(epochs.epoch)),
+            "last": _lists(epochs.runs.owner, pa.array(epochs.runs.last), len(epochs.epoch)),
+            "forgotten": pa.array(epochs.forgotten),
+            "partitions": _lists(epochs.fence_owner[order], places, len(epochs.epoch)),
+            "at_ms": pa.array(now_ms[epochs.producer]),
+        }
+        return pa.table(columns, schema=SPREAD_STATES)
+
+
+def newest_ms(states: pa.Table) -> Ints:
+    """Of each row, when any epoch of its producer moved on."""
+    who = _ints(whole(states.column("producer")).dictionary_encode().indices)
+    newest = np.zeros(int(who.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(newest, who, _ints(states.column("at_ms")))
+    return newest[who]
+
+
+def _owners(lists: Any) -> Ints:
+    """Of each element the list that it is in."""
+    return np.repeat(np.arange(len(lists)), _ints(lists.value_lengths()))
+
+
+def _lists(owner: Ints, values: pa.Array, count: int) -> pa.Array:
+    """`values` in the order of their owners."""
+    offsets = np.searchsorted(owner, np.arange(count + 1))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
+
+
+def _ints(values: object) -> Ints:
+    return np.asarray(values, np.int64)

@@ -1,0 +1,120 @@
+"""Producers whose numbers are spread over partitions; what dedup refuses, as dead letters; and the
+verdict as a column."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from confluent_kafka import Producer
+from e2e.test_dedup import PARTITIONS, attempts, ran, recovered, verb
+from support import outside
+from support.project import Project
+
+SPREAD = """
+version: 1
+name: {name}
+source: {{kafka: {{topics: [{source}, {source}.more], max_records: {records}}}}}
+dedup:
+  producer: {{id: header(producer), epoch: header(epoch), sequence: header(sequence)}}
+  scope: producer
+  window: 60
+  on_gap: dead_letter
+  on_unstamped: dead_letter
+  verdict: how
+expect:
+  - {{name: known, rule: how <> 'late'}}
+transform:
+  - sql: SELECT key, CAST(concat(CAST(value AS STRING), ' ', how) AS BINARY) AS value FROM input
+sink:
+  kafka: {{topic: {target}, create: {{partitions: {partitions}}}}}
+  dead_letter: {{topic: {target}.dead, create: {{partitions: {partitions}}}}}
+trigger: {{available_now: true}}
+"""
+
+
+class Upstream:
+    """One producer that writes to each partition of both topics in turn: its values are
+    `EPOCH:NUMBER`."""
+
+    def __init__(self, project: Project) -> None:
+        self._topics = (project.source, f"{project.source}.more")
+        self._producer = Producer({"bootstrap.servers": project.broker.bootstrap, "log_level": 3})
+
+    def send(self, epoch: int, numbers: Iterable[int], *, by: int = 0) -> None:
+        """`by`: a resend goes to other partitions."""
+        for number in numbers:
+            headers = [("producer", b"app"), ("epoch", b"%d" % epoch), ("sequence", b"%d" % number)]
+            self._producer.produce(
+                self._topics[(number + by) // PARTITIONS % 2],
+                b"%d:%d" % (epoch, number),
+                partition=(number + by) % PARTITIONS,
+                headers=headers,
+            )
+        assert self._producer.flush(60) == 0
+
+
+def made(project: Project, records: int) -> Upstream:
+    project.declare(records, PARTITIONS, text=SPREAD)
+    names = (project.source, f"{project.source}.more")
+    outside.create_topics(project.broker.bootstrap, PARTITIONS, *names)
+    return Upstream(project)
+
+
+def values(project: Project, topic: str) -> Counter[str]:
+    rows = outside.read(project.broker.bootstrap, topic)
+    return Counter((row.value or b"").decode() for row in rows)
+
+
+def sums(project: Project) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for body in attempts(project):
+        found.update(body["attempt"]["dedup"]["verdicts"])
+    return found
+
+
+def once(epoch: int, numbers: Iterable[int]) -> Counter[str]:
+    return Counter(f"{epoch}:{number} appended" for number in numbers)
+
+
+def test_a_producer_that_writes_to_every_partition(project: Project) -> None:
+    """Micro-batches take each partition so far as they come; it resends to others, restarts, and
+    wakes up again."""
+    upstream = made(project, records=37)
+    upstream.send(0, range(100))
+    upstream.send(0, range(70, 110), by=1)
+    ran(project)
+    upstream.send(1, range(20))
+    upstream.send(0, range(110, 114))  # behind the newer epoch in each of their partitions
+    ran(project)
+    assert values(project, project.target) == once(0, range(110)) + once(1, range(20))
+    assert sums(project) == {"appended": 130, "duplicate": 30, "fenced": 4}
+    told = verb(project, "audit")
+    assert "130 records were next; 30 duplicate, 4 fenced dropped; none accepted" in told
+    # In one task, with the states that several left.
+    project.declare(1000, PARTITIONS, text=SPREAD)
+    upstream.send(1, range(10, 30), by=3)
+    ran(project)
+    assert sums(project) == {"appended": 140, "duplicate": 40, "fenced": 4}
+
+
+def test_what_is_refused_waits_in_the_dead_letters_and_comes_back(project: Project) -> None:
+    upstream = made(project, records=1000)
+    upstream.send(0, [*range(20), *range(21, 90)])  # 80 and above are too far above 20
+    told = ran(project)
+    assert "10 against `dedup_gap` to the dead letters" in told
+    dead = f"{project.target}.dead"
+    assert values(project, dead) == Counter(f"0:{number}" for number in range(80, 90))
+    upstream.send(0, [20])
+    assert "dedup_gap  10 waited, 10 put back" in verb(project, "replay")
+    ran(project)
+    assert values(project, project.target) == once(0, range(90))
+    assert sum(values(project, dead).values()) == 10
+    assert sums(project) == {"appended": 90, "gap": 10}
+    # What is missing for good is let pass once, by a person.
+    upstream.send(0, range(200, 203))
+    recovered(project, "--accept-gap", "--yes")
+    assert "accepted 1 gap" in ran(project)
+    found = values(project, project.target)
+    assert found["0:200 gap"] == found["0:201 gap"] + 1 == 1
+    verb(project, "verify")
