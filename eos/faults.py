@@ -40,8 +40,8 @@ POINTS = (
     "commit_log",
 )
 # Met only where records are refused: when the others are written, and when the refused ones are.
-# And where dedup is: around the commit of producers' states.
-POINTS_OF_SOME = ("dead_letters", "producers")
+# And where dedup is: around the commit of producers' states. And around the write of Delta tables.
+POINTS_OF_SOME = ("dead_letters", "producers", "tables")
 KINDS = ("start", "refresh", "stop", "recovery")
 MOMENTS = ("before", "after")
 VICTIMS = ("python", "jvm", "both")

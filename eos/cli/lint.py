@@ -60,6 +60,9 @@ def find(path: Path) -> Iterable[Problem]:
         for at, text in sink.expressions:
             place = pipeline.places.problem(("sink", "kafka", number, *at), "")
             yield from _unstable(Query(text, ""), place)
+    for number, table in enumerate(pipeline.sink.delta):
+        place = pipeline.places.problem(("sink", "delta", number, "where"), "")
+        yield from _unstable(Query(table.where or "true", ""), place)
 
 
 def _rules(pipeline: PipelineFile) -> Iterable[Problem]:

@@ -15,7 +15,7 @@ from eos.config.load import load_profile
 from eos.errors import UnavailableError
 from eos.plan.plan import Plan, plan
 from eos.plan.security import told_who
-from eos.recover import checkpoint, group, producers, rewind, source
+from eos.recover import checkpoint, group, producers, rewind, source, tables
 from eos.recover.act import Done, act, propose
 from eos.recover.change import Verb
 from eos.recover.cluster import addresses
@@ -131,6 +131,8 @@ def _verb(options: argparse.Namespace) -> Verb | None:
         return producers.accept_gap
     if options.forget_producers:
         return producers.forget_producers
+    if options.accept_table:
+        return tables.accept_table(options.accept_table)
     if options.rewind_to:
         return rewind.rewind(options.rewind_to)
     return checkpoint.set_aside if options.set_checkpoint_aside else None
@@ -175,6 +177,11 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         metavar="NAME",
         help="of a topic that is gone or was made anew; may be repeated",
+    )
+    verbs.add_argument(
+        "--accept-table",
+        metavar="NAME",
+        help="go on with a Delta table as it is, and write down what it lacks",
     )
     verbs.add_argument(
         "--rewind-to",

@@ -21,6 +21,7 @@ from eos.config.load import load_profile
 from eos.config.model import Profile
 from eos.errors import UnavailableError, UsageError
 from eos.location import local_path
+from eos.plan.lake import app_of
 from eos.plan.plan import Plan, plan
 from eos.plan.security import told_who
 from eos.recover.cluster import addresses
@@ -28,6 +29,7 @@ from eos.recover.view import readable
 from eos.run.audit import location_of
 from eos.transaction.wire import Wire
 from eos.verify.findings import Kind
+from eos.verify.lake import Sinks
 from eos.verify.point import Point, load
 from eos.verify.reader import UNKNOWN_TOPIC, Reader, require_seen, soon
 from eos.verify.stamps import Places
@@ -91,9 +93,10 @@ def _verified(planned: Plan, profile: Profile, wire: Wire, options: argparse.Nam
         )
         if is_allowed
     )
+    notes += _of_lake(planned)
     begun = time.perf_counter()
     with Shown(is_wanted=not options.json) as shown, closing(Reader(wire, shown.moved)) as reader:
-        subject = _subject(planned, profile)
+        subject = _subject(planned, profile, ledger_id)
         verified = Verification(subject, reader, ledger_id, began, shown).run()
     seconds = time.perf_counter() - begun
     told = Told(names.pipeline, names.ledger, verified, began, notes, passed, seconds)
@@ -126,7 +129,7 @@ def _save(point: Point, path: Path) -> None:
         ) from error
 
 
-def _subject(planned: Plan, profile: Profile) -> Subject:
+def _subject(planned: Plan, profile: Profile, ledger_id: str) -> Subject:
     location = location_of(profile)
     table, reason = None, ""
     if not profile.audit.transactions:
@@ -139,16 +142,28 @@ def _subject(planned: Plan, profile: Profile) -> Subject:
             if location
             else f"there is no audit table: {profile.state.root} is no folder of this machine"
         )
-    by = planned.dedup
+    names, topics, by = planned.names, planned.sink_topics, planned.dedup
+    apps = {each.name: app_of(names, ledger_id, each.name) for each in planned.tables}
     return Subject(
-        planned.names,
-        planned.sink_topics,
+        names,
+        topics,
         readable(planned),
         table,
         reason,
+        Sinks(planned.tables, apps),
         None if by is None else Places(by.producer, by.epoch, by.sequence),
         asks_dropped=by is None or by.policy.rules.is_ordered,
     )
+
+
+def _of_lake(planned: Plan) -> list[str]:
+    """What is not asked of Delta tables."""
+    return [
+        f"the rows of the table {each.name} are not compared, its last write is"
+        if local_path(each.path) is not None
+        else f"the table {each.name} lies in {each.path}, which is not looked at"
+        for each in planned.tables
+    ]
 
 
 def _ledger_id(wire: Wire, topic: str, pipeline: str) -> str:

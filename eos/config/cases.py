@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from eos.config.base import Strict, Topic
+from eos.config.base import Identifier, Strict, Topic
 from eos.config.source import InstantMs
 
 
@@ -32,8 +32,10 @@ class OutputRecord(Strict):
 
 
 class Case(Strict):
-    """One micro-batch. The order of what goes out does not matter: partitions have none."""
+    """One micro-batch. The order of what goes out does not matter: partitions have none. `tables`:
+    the rows of those that the steps join."""
 
     name: str = Field(min_length=1)
+    tables: dict[Identifier, tuple[dict[str, Any], ...]] = Field(default_factory=dict)
     input: tuple[InputRecord, ...]
     output: tuple[OutputRecord, ...]

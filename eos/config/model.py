@@ -28,6 +28,7 @@ from eos.config.base import COLUMNS, PRODUCER, DurationMs, SettingText, Strict
 from eos.config.cases import Case
 from eos.config.dedup import Dedup
 from eos.config.distinct import ByColumns
+from eos.config.lookup import StaticTables
 from eos.config.refused import Rules
 from eos.config.security import Security
 from eos.config.sink import Sink
@@ -135,6 +136,7 @@ class PipelineFile(Strict):
     name: Annotated[str, Field(pattern=NAME_PATTERN, max_length=100), AfterValidator(_no_replay)]
     source: Source
     dedup: ByProducerOrColumns | None = None
+    tables: StaticTables = Field(default_factory=dict)
     expect: Rules = ()
     transform: Steps = ()
     sink: Sink
@@ -194,12 +196,43 @@ class PipelineFile(Strict):
         """Dedup by columns of the user's own."""
         return self.dedup if isinstance(self.dedup, ByColumns) else None
 
+    @model_validator(mode="after")
+    def _has_the_tables(self) -> PipelineFile:
+        known = {name.lower() for name in self.tables}
+        for step in self.transform:
+            if step.name is not None and step.name.lower() in known:
+                raise ValueError(f"expected another name of a step than `{step.name}`: a table has")
+            for name in step.tables:
+                if name not in self.tables:
+                    has = ", ".join(self.tables) or "none"
+                    raise ValueError(f"expected a table of `tables`, which has no `{name}` ({has})")
+        for case in self.tests:
+            strange = sorted(case.tables.keys() - self.tables.keys())
+            if strange:
+                raise ValueError(f"expected tables of `tables` in a test, not `{strange[0]}`")
+        return self
+
+    @model_validator(mode="after")
+    def _can_catch_tables_up(self) -> PipelineFile:
+        if self.dedup is not None and self.sink.delta:
+            raise ValueError(
+                "expected no Delta table beside `dedup`: one that is caught up after a crash "
+                "needs what was known before that micro-batch, and what is known is as of after "
+                "it. Let a pipeline of its own fill the table from the topic"
+            )
+        return self
+
     @property
     def has_avro(self) -> bool:
         """Whether Spark needs its Avro jar, which every run has."""
         given = [self.source.key, self.source.value]
         written = [each for sink in self.sink.kafka for each in (sink.key, sink.value)]
         return any(getattr(each, "avro", None) is not None for each in (*given, *written))
+
+    @property
+    def has_delta(self) -> bool:
+        """Whether Spark needs Delta's jars, which only such runs have."""
+        return bool(self.sink.delta) or any(each.delta for each in self.tables.values())
 
     @property
     def path(self) -> Path:

@@ -26,6 +26,7 @@ from eos.config.base import (
     Topic,
     word_or_mapping,
 )
+from eos.config.lake import DeltaSinks
 
 
 def _one_as_list(value: object) -> object:
@@ -162,6 +163,7 @@ KafkaSinks = Annotated[
 
 class Sink(Strict):
     kafka: KafkaSinks
+    delta: DeltaSinks = ()
     dead_letter: DeadLetter | None = None
 
     @model_validator(mode="after")

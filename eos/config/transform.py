@@ -48,11 +48,13 @@ Function = Annotated[str, Field(pattern=FUNCTION_PATTERN)]
 class Step(Strict):
     """A query that reads `input`, the stage before; or a function, whose further arguments are
     `with`: `python` of the whole DataFrame, `pandas` and `arrow` of some of its rows at a time.
-    These say which columns they return. Later queries may read a step by its `name`."""
+    These say which columns they return. Later queries may read a step by its `name`. A `python`
+    step gets the `tables` that it names as further arguments, each a DataFrame."""
 
     name: Identifier | None = None
     python: Function | None = None
     arguments: dict[str, Any] = Field(default_factory=dict, alias="with")
+    tables: tuple[Identifier, ...] = ()
     sql: Sql | None = None
     pandas: Function | None = None
     arrow: Function | None = None
@@ -70,6 +72,8 @@ class Step(Strict):
                 "expected `returns` beside `pandas` and `arrow`, and only there: the columns that "
                 "come back, such as `*, score DOUBLE`"
             )
+        if self.tables and self.python is None:
+            raise ValueError("expected `tables` beside `python` only: a query reads them by name")
         if self.name is not None and self.name.lower() == INPUT:
             raise ValueError(f"expected another name than `{INPUT}`: it is the stage before")
         return self

@@ -16,7 +16,7 @@ LOCK_FILE = Path(__file__).with_name("jars.lock")
 SPARK, BROKER = "spark", "broker"
 # For tests alone: clients and servers of the stores that a checkpoint may lie in.
 STORES = S3, HDFS = "s3", "hdfs"
-DELTA = "delta"  # for one test, too: Spark reads what another library wrote
+DELTA = "delta"  # for pipelines that have Delta tables
 # The embedded broker's releases that are pinned, by the names that people give them.
 BROKER_VERSIONS = ("4.3", "3.9")
 BROKER_VERSION = BROKER_VERSIONS[0]

@@ -13,7 +13,7 @@ from pathlib import Path
 from eos.errors import UsageError
 from eos.launch import shipping
 from eos.launch.archive import Archive, archive_of
-from eos.launch.jars import SPARK, ensure, read_lock
+from eos.launch.jars import DELTA, SPARK, ensure, read_lock
 from eos.launch.java import Java
 from eos.launch.shipping import CHECKOUT, PACKAGES
 
@@ -28,6 +28,10 @@ _JOINED = {
     "--py-files": "spark.submit.pyFiles",
     "--archives": "spark.archives",
 }
+# Delta is no part of Spark: its classes are found by these settings, where a pipeline has tables.
+_EXTENSIONS, _CATALOG = "spark.sql.extensions", "spark.sql.catalog.spark_catalog"
+_DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+_DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _PYTHON_PATH = "spark.executorEnv.PYTHONPATH"
 _PYTHON, _DRIVER_PYTHON = "spark.pyspark.python", "spark.pyspark.driver.python"
 
@@ -83,12 +87,20 @@ def command(
     options: Sequence[str],
     ship_folder: Path,
     project: Path,
+    *,
+    with_delta: bool = False,
 ) -> list[str]:
     """`job` is what follows eos/job/run.py; `options` are the user's and win over the profile's."""
     given, rest = _settings(conf, options)
     _refuse_cluster_mode(given, rest)
     joined = {option: given.pop(key, "").split(",") for option, key in _JOINED.items()}
-    joined["--jars"] = [*map(str, ensure(SPARK)[SPARK]), *joined["--jars"]]
+    sets = (SPARK, DELTA) if with_delta else (SPARK,)
+    jars = [str(jar) for paths in ensure(*sets).values() for jar in paths]
+    joined["--jars"] = [*jars, *joined["--jars"]]
+    if with_delta:
+        others = [each for each in given.get(_EXTENSIONS, "").split(",") if each]
+        given[_EXTENSIONS] = ",".join(dict.fromkeys([*others, _DELTA_EXTENSION]))
+        given.setdefault(_CATALOG, _DELTA_CATALOG)
     chosen = master_of(options) or master
     is_remote = not chosen.startswith("local")
     if spark.is_installed or is_remote:

@@ -131,10 +131,20 @@ def _application(
         options.spark,
         profile.local_root / "ship",
         project,
+        with_delta=_has_delta(options.pipeline),
     )
     master = spark.master_of(options.spark) or profile.spark.master
     environment = spark.environment(found, java.home, master, logs, project)
     return Application(tuple(words), environment, logs, spark.archive(found, java, master), local)
+
+
+def _has_delta(pipeline: Path) -> bool:
+    """Read in earnest only where the word is there: the driver reads the file in any case."""
+    if b"delta" not in pipeline.read_bytes():
+        return False
+    from eos.config.load import load_pipeline
+
+    return load_pipeline(pipeline).has_delta
 
 
 def _run_with_crash(app: Application) -> int:

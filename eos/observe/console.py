@@ -64,12 +64,28 @@ def line(event: events.Event) -> str | None:
             dropped = _counted("dropped", event.dropped)
             told = ", ".join(filter(None, [dropped, _counted("accepted", event.accepted)]))
             return f"warning: micro-batch {event.batch_id}: dedup {told}"
+        case events.TableFollowed():
+            return _followed(event)
         case events.Stopped():
             told = "".join(f"; {_refused(*each)}" for each in event.refused)
             return f"pipeline {event.pipeline} stopped: {event.reason}{told}"
         case events.Warned():
             return f"warning: {event.message}"
     return None
+
+
+def _followed(event: events.TableFollowed) -> str:
+    """Both versions, of the ledger and of the table."""
+    if event.became == "skipped":
+        return (
+            f"table {event.table} skipped: the ledger's record {event.ledger} is in it (its "
+            f"version is {event.was})"
+        )
+    how = "caught up" if event.became == "caught_up" else "written"
+    return (
+        f"table {event.table} {how}: from the ledger's record {event.was} to {event.ledger} "
+        f"in {event.ms:,.0f} ms"
+    )
 
 
 def _refused(rule: str, answer: str, records: int) -> str:

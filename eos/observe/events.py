@@ -80,6 +80,18 @@ class RecordsJudged(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TableFollowed(Event):
+    """A Delta table has the rows of the ledger's record at offset `ledger`. `became` is written,
+    caught_up (by a later start) or skipped (it had them); `was`: the record it had before."""
+
+    table: str
+    became: str
+    ledger: int
+    was: int
+    ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped(Event):
     """`refused`: (rule, answer, records) of the run's source records that were not taken."""
 

@@ -12,6 +12,8 @@ from eos.config.source import columns_once
 from eos.encode.spec import Codec, SinkSpec
 from eos.errors import UsageError
 from eos.plan.dedup import dedup, distinct
+from eos.plan.lake import Table, tables
+from eos.plan.lookup import Lookup, lookups
 from eos.plan.names import Names
 from eos.plan.outputs import Outputs, outputs
 from eos.plan.security import kafka_settings
@@ -70,6 +72,8 @@ class Plan:
     message_bytes_max: Mapping[str, int] = field(default_factory=dict)
     security: Security | None = None
     dedup: Dedup | None = None
+    tables: tuple[Table, ...] = ()
+    lookups: tuple[Lookup, ...] = ()
 
     @property
     def kafka(self) -> KafkaSettings:
@@ -124,6 +128,8 @@ def plan(
     planned = Plan(
         names=Names.of(profile.names.prefix, pipeline.name, profile.state.root),
         bootstrap=bootstrap,
+        tables=tables(pipeline.sink.delta, pipeline.project_root),
+        lookups=lookups(pipeline.tables, pipeline.project_root),
         source=pipeline.source.kafka,
         transforms=transforms,
         sinks=made.sinks,

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from eos.config.source import StartAt
 from eos.encode.spec import SinkSpec
+from eos.plan.lake import Table
+from eos.plan.lookup import Lookup
 from eos.plan.plan import BROKERS_CHOICE, NewTopic, Plan
 from eos.read.decode import Format
 from eos.read.distinct import NO_NULL, Distinct
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 _TEXT_MAX = 100
 READERS = "read it with isolation.level=read_committed; Kafka's default is the other one"
 EXACTLY_ONCE = "exactly once"
+AFTERWARDS = "exactly once, after the transaction and before the next one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +64,12 @@ def stages(planned: Plan) -> list[Stage]:
         found.append(Stage("dedup", "what an upstream producer sent twice is dropped", facts))
     if decode.distinct is not None:
         found.append(_distinct(decode.distinct))
+    found += [_joined(planned.lookups)] if planned.lookups else []
     found += [_step(number, each) for number, each in enumerate(planned.transforms, 1)]
     found += [_sink(number, each, planned) for number, each in enumerate(planned.sinks, 1)]
     if planned.dead_letters is not None:
         found.append(_dead_letters(planned, planned.dead_letters.topic))
+    found += [_table(number, each) for number, each in enumerate(planned.tables, 1)]
     return [*found, *_around(planned)]
 
 
@@ -108,6 +113,15 @@ def _read(each: Format) -> str:
     return f"{each.kind}{columns}{f' (column {each.column})' if each.column else ''}"
 
 
+def _joined(tables: Sequence[Lookup]) -> Stage:
+    facts = []
+    for each in tables:
+        of = "one version for an attempt, in its ledger record" if each.kind == "delta" else ""
+        of = of or "as it is when a micro-batch is evaluated"
+        facts.append(f"{each.name}: {each.kind} {each.path} ({_short(each.columns)}), {of}")
+    return Stage("tables", "what steps may join, read only", facts)
+
+
 def _step(number: int, step: Transform) -> Stage:
     named = [f"known to later queries as {step.name}"] if step.name else []
     if isinstance(step, Function):
@@ -134,6 +148,22 @@ def _dead_letters(planned: Plan, topic: str) -> Stage:
     refusing = [each.name for each in planned.decode.causes if each.on_error == "dead_letter"]
     facts = [f"refused by: {', '.join(refusing)}", _created(topic, planned.created_topics)]
     return _written("dead letters", f"kafka: {topic}", [each for each in facts if each])
+
+
+def _table(number: int, table: Table) -> Stage:
+    facts = [f"where {_short(table.where)}"] if table.where else []
+    facts.append(f"columns {', '.join(table.columns) or 'but for those of Kafka'}")
+    if table.keys:
+        facts.append(f"merged by {', '.join(table.keys)}: of each key the last record's row")
+    if table.partition_by:
+        facts.append(f"partitioned by {', '.join(table.partition_by)}")
+    if table.evolves:
+        facts.append("new columns are added")
+    facts.append("its rows are evaluated again, behind the transaction: some moments later")
+    mechanism = "the offset of the ledger's record is the version of the write in the table's own "
+    mechanism += "log; what a crash left out is read again and written by the next start"
+    does = f"delta: {table.name} ({table.path})"
+    return Stage(f"table {number}", does, facts, AFTERWARDS, mechanism)
 
 
 def _written(name: str, does: str, facts: Sequence[str]) -> Stage:
@@ -206,7 +236,8 @@ def lines(name: str, found: Sequence[Stage]) -> Iterator[str]:
 def mermaid(found: Sequence[Stage]) -> Iterator[str]:
     """A flowchart; what is in the transaction stands in one box."""
     yield "flowchart TD"
-    flow = [stage for stage in found if not stage.in_transaction]
+    behind = [stage for stage in found if stage.guarantee == AFTERWARDS]
+    flow = [stage for stage in found if not stage.in_transaction and stage not in behind]
     inside = [stage for stage in found if stage.in_transaction]
     for stage in flow:
         yield f"  {_id(stage)}[{_label(stage)}]"
@@ -221,6 +252,10 @@ def mermaid(found: Sequence[Stage]) -> Iterator[str]:
         come_from = refusing if stage.name == "dead letters" else flow[-1]
         arrow = "-->" if stage.guarantee == EXACTLY_ONCE else "-.->"
         yield f"  {_id(come_from)} {arrow} {_id(stage)}"
+    for stage in behind:
+        yield f"  {_id(stage)}[({_label(stage)})]"
+        yield f"  {_id(flow[-1])} --> {_id(stage)}"
+        yield f"  transaction -. then .-> {_id(stage)}"
 
 
 def _id(stage: Stage) -> str:

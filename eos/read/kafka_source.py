@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -33,9 +33,7 @@ class KafkaSource:
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """The streaming frame: key, value, headers, and each record's coordinates."""
-        starts: dict[str, dict[str, int]] = {}
-        for (topic, partition), offset in sorted(self.starts.items()):
-            starts.setdefault(topic, {})[str(partition)] = offset
+        starts = nested(self.starts)
         reader = (
             spark.readStream.format("kafka")
             .option("kafka.bootstrap.servers", self.bootstrap)
@@ -67,6 +65,24 @@ class KafkaSource:
             reader = reader.option("minPartitions", self.partitions_min)
         return reader.load()
 
+    def records(self, spark: SparkSession, ends: Mapping[TopicPartition, int]) -> DataFrame:
+        """The same columns as `stream`, of what lies between `starts` and these `ends`: what a
+        micro-batch has read, once more."""
+        reader = (
+            spark.read.format("kafka")
+            .option("kafka.bootstrap.servers", self.bootstrap)
+            .option("assign", json.dumps(_listed(ends)))
+            .option("startingOffsets", json.dumps(nested({tp: self.starts[tp] for tp in ends})))
+            .option("endingOffsets", json.dumps(nested(ends)))
+            .option("includeHeaders", "true")
+            .option("kafka.isolation.level", "read_committed")
+            .option("kafka.fetch.max.wait.ms", "1")
+            .option("failOnDataLoss", "true")
+        )
+        for name, value in self.security.items():
+            reader = reader.option(f"kafka.{name}", value)
+        return reader.load()
+
     def _subscription(self, spark: SparkSession) -> tuple[str, str]:
         if self.pattern is None:
             return "subscribe", ",".join(self.topics)
@@ -75,6 +91,21 @@ class KafkaSource:
         whole = f"^(?:{self.pattern})$"
         _require_java(spark, whole, self.pattern)
         return "subscribePattern", whole
+
+
+def nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """`{topic: {"0": offset}}`, as Spark's options have it."""
+    found: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
+
+
+def _listed(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        found.setdefault(topic, []).append(partition)
+    return found
 
 
 def _require_java(spark: SparkSession, whole: str, pattern: str) -> None:

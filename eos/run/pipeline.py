@@ -32,8 +32,10 @@ from eos.run.audit import Audit, audit_of, close
 from eos.run.dedup import Deduplicating, deduplicating
 from eos.run.folders import choose_checkpoint, remove_old
 from eos.run.idle import IdleWatch, interval_ms
+from eos.run.lake import Lake, lake_of, none_left
+from eos.run.lookup import at_versions, pinned, require
 from eos.run.ownership import RunLock
-from eos.run.query import PipelineQuery, check, projected
+from eos.run.query import PipelineQuery, check, projected, transformed
 from eos.run.refusal import source_refusal
 from eos.run.session import open_session
 from eos.run.source import LiveSource
@@ -123,15 +125,19 @@ class _Run:
         self.wire.agree_on_profile(deadline)
         parallelism = self.spark.sparkContext.defaultParallelism
         planned = with_targets(self.planned, self.wire, parallelism, deadline)
+        require(planned, self.spark)
         # Before the look: who can't run must not take the pipeline from somebody who can.
         planned = check(planned, self._stream(planned, {}), self.bus)
         require_store(planned, files_for(planned.names.checkpoints, self.spark), deadline)
         dedup = deduplicating(planned, self.crash)
+        lake = lake_of(planned, self.spark, self.bus, self.crash)
+        if lake is not None:
+            lake.check(transformed(planned, self._stream(planned, {})))
         source = LiveSource(planned, self.wire)
         batches, last = self._owned(planned, source, take_over, deadline)
         with ExitStack() as stack:
             stack.callback(lambda: close(self.audit, batches))
-            self._owning(planned, source, batches, last, dedup, deadline)
+            self._owning(planned, source, batches, last, dedup, lake, deadline)
 
     def _owning(
         self,
@@ -140,6 +146,7 @@ class _Run:
         batches: MicroBatches,
         last: Record | None,
         dedup: Deduplicating | None,
+        lake: Lake | None,
         deadline: Deadline,
     ) -> None:
         """From the fence to the clean end."""
@@ -150,6 +157,7 @@ class _Run:
             require_new_whole(planned, source, batches.position, checkpoint, deadline)
             if dedup is not None:
                 dedup.require(batches.position)
+            self._settle(planned, source, batches, last, lake)
         # Before Spark writes there: who finds another record than a clean end takes another folder.
         beginning = replace(
             batches.position, checkpoint=checkpoint.name, keeps_state=planned.is_stateful
@@ -167,15 +175,42 @@ class _Run:
             self.spark,
             self.audit,
             dedup,
+            lake,
         )
-        starts = starting_offsets(planned, self.wire, batches.position, deadline)
+        # Anew: a large micro-batch may have been caught up meanwhile.
+        soon = Deadline.after_ms(START_TIMEOUT_MS)
+        starts = starting_offsets(planned, self.wire, batches.position, soon)
         stream = self._stream(planned, starts)
         if planned.is_stateful:
-            stream = projected(planned, stream)
+            stream = projected(pinned(planned, self.spark), stream)
         if not self.stopping.is_asked:
             self._wait(stream, query, batches, location)
         # A stop interrupts Spark, maybe in a request that the store carries out all the same.
         note_clean_end(batches, self.bus, is_at_rest=not self.stopping.is_asked)
+
+    def _settle(
+        self,
+        planned: Plan,
+        source: LiveSource,
+        batches: MicroBatches,
+        last: Record | None,
+        lake: Lake | None,
+    ) -> None:
+        """Before the start record: what comes after it is newer than what a table may lack."""
+        position, topic = batches.position, planned.names.ledger
+        if lake is None:
+            none_left(position, self.bus)
+            batches.position = replace(position, tables={})
+            return
+        ids = self.wire.topics([topic], Deadline.after_ms(START_TIMEOUT_MS))
+
+        def rows(starts: Ends, ends: Ends, wanted: Mapping[str, int]) -> DataFrame:
+            read = self._source(planned, starts).records(self.spark, ends)
+            return transformed(at_versions(planned, wanted), read)
+
+        ledger_id = ids[topic].topic_id
+        found = lake.settle(batches.ledger, ledger_id, position, last, source, rows)
+        batches.position = replace(position, tables=found)
 
     def _checkpoint(
         self, planned: Plan, files: Files, batches: MicroBatches, last: Record | None
@@ -193,6 +228,10 @@ class _Run:
         return location, {"accepted": "state loss", **lost}
 
     def _stream(self, planned: Plan, starts: Ends) -> DataFrame:
+        return self._source(planned, starts).stream(self.spark)
+
+    @staticmethod
+    def _source(planned: Plan, starts: Ends) -> KafkaSource:
         return KafkaSource(
             bootstrap=",".join(planned.bootstrap),
             topics=planned.source_topics,
@@ -201,7 +240,7 @@ class _Run:
             starts=starts,
             pattern=planned.source.pattern,
             security=source_options(planned.security),
-        ).stream(self.spark)
+        )
 
     def _owned(
         self, planned: Plan, source: LiveSource, take_over: bool, deadline: Deadline

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from eos.deadline import Deadline
@@ -31,6 +31,8 @@ from eos.run.audit import NO_AUDIT, Audit
 from eos.run.columns import sink_columns
 from eos.run.dedup import Deduplicating
 from eos.run.dedup_rows import as_stream
+from eos.run.lake import Lake
+from eos.run.lookup import opened, pinned, versions
 from eos.run.rules import require_lasting
 from eos.run.session import ARROW_BYTES_MAX
 from eos.run.source import LiveSource
@@ -85,7 +87,7 @@ def check(plan: Plan, stream: DataFrame, bus: Bus) -> Plan:
 
 
 def transformed(plan: Plan, frame: DataFrame) -> DataFrame:
-    return apply(plan.decode.apply(frame), plan.transforms)
+    return apply(plan.decode.apply(frame), plan.transforms, opened(plan, frame.sparkSession))
 
 
 def projected(plan: Plan, frame: DataFrame) -> DataFrame:
@@ -117,6 +119,7 @@ class PipelineQuery:
         spark: SparkSession,
         audit: Audit = NO_AUDIT,
         dedup: Deduplicating | None = None,
+        lake: Lake | None = None,
     ) -> None:
         self._spark = spark  # where the query was started: each frame has a session of its own
         self._plan = plan
@@ -131,6 +134,9 @@ class PipelineQuery:
             micro_batches.producers = dedup.producers
         self._crash = crash
         self._audit = audit
+        self._lake = lake
+        micro_batches.reads = lambda: versions(self._plan)
+        self._read: tuple[DataFrame, Ends] | None = None  # by the attempt executed last
         self._query_id = ""
         self._target_ids: dict[str, str] = {}
         self._refused: Sequence[Refused] = ()  # by the attempt that was executed last
@@ -145,8 +151,10 @@ class PipelineQuery:
             step = Step(self._query_id, batch_id, ranges.starts, ranges.ends, is_stateful)
             self._refused = ()
             self._audit.require()
+            if self._lake is not None:
+                self._lake.require_even()
             execution = self._execution(frame, batch_id, ranges)
-            self._micro_batches.run(step, execution, lambda: self._skipped(frame))
+            self._micro_batches.run(step, execution, lambda: self._skipped(frame), self._follow)
             self._audit.committed()
             self._tell_refused(batch_id)
             if self._dedup is not None:
@@ -190,6 +198,8 @@ class PipelineQuery:
         self, frame: DataFrame, batch_id: int, ranges: Ranges
     ) -> Callable[[Identity, Ends], Sequence[Receipt]]:
         def execute(identity: Identity, floors: Ends) -> Sequence[Receipt]:
+            self._read = frame, floors
+            self._plan = pinned(self._plan, frame.sparkSession)
             part = _Part(batch_id, ranges, identity, self._writers_deadline())
             try:
                 above = _above(frame, floors)
@@ -240,12 +250,24 @@ class PipelineQuery:
 
     def _skipped(self, frame: DataFrame) -> None:
         """The micro-batch is committed, but Spark has not noted it yet."""
+        if self._lake is not None:
+            self._lake.skipped(self._micro_batches.position.tables)
         if not self._plan.is_stateful:
             return
         try:
             advance(frame)
         except Exception as error:
             raise task_error(error) from error
+
+    def _follow(self, offset: int) -> None:
+        """The transaction has committed: the Delta tables, from an evaluation of their own."""
+        if self._lake is None:
+            return
+        self._lake.is_behind = True
+        assert self._read is not None, "an attempt was executed"
+        made, batches = transformed(self._plan, _above(*self._read)), self._micro_batches
+        found = self._lake.follow(made, offset, batches.position.tables)
+        batches.position = replace(batches.position, tables=found)
 
     def _dead_letters(self, rows: DataFrame, part: _Part) -> Sequence[Receipt]:
         """Written by a second job of the same attempt, where the first one counted some: the rows

@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -28,6 +28,16 @@ FORMAT = 1
 
 Ends = Mapping[TopicPartition, int]
 Refused = Mapping[str, Mapping[str, int]]  # records, by rule and what became of them
+
+
+class Followed(NamedTuple):
+    """A Delta table: its own id, and the record of the ledger up to which it has everything. The
+    same offset stands in the table's log, as the version of the pipeline's last write."""
+
+    id: str
+    at: int
+
+
 Kind = Literal["start", "attempt", "refresh", "stop", "recovery"]
 
 
@@ -41,6 +51,8 @@ class Position:
     `producers` names the generation of dedup's states that goes with it; none: nothing is known.
     With `accepts_gap` a person lets the next micro-batch go on behind records that never came.
     With `keeps_state` Spark's state in that checkpoint belongs to it, and can't be made again.
+    `tables` are the Delta sinks by name, as they were when the record was begun: an attempt's own
+    rows are written to them after its transaction, so that is what the next record says.
     """
 
     ends: Ends
@@ -52,6 +64,7 @@ class Position:
     producers: str = ""
     accepts_gap: bool = False
     keeps_state: bool = False
+    tables: Mapping[str, Followed] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +78,7 @@ class Attempt:
     begun_ms: int = 0
     refused: Refused = field(default_factory=dict)
     dedup: Mapping[str, Any] = field(default_factory=dict)
+    reads: Mapping[str, int] = field(default_factory=dict)  # tables by name, and their versions
 
     def as_json(self) -> dict[str, Any]:
         told: dict[str, Any] = {
@@ -79,6 +93,8 @@ class Attempt:
             told["refused"] = self.refused
         if self.dedup:
             told["dedup"] = dict(self.dedup)
+        if self.reads:
+            told["reads"] = dict(self.reads)
         return told
 
 
@@ -131,6 +147,8 @@ def encoded(
         body["accepts_gap"] = True
     if position.keeps_state:
         body["keeps_state"] = True
+    if position.tables:
+        body["tables"] = {name: each._asdict() for name, each in position.tables.items()}
     if attempt is not None:
         body["attempt"] = attempt.as_json()
     if note is not None:
@@ -166,6 +184,10 @@ def decoded(pipeline: str, topic: str, stored: StoredRecord) -> Record:
                 accepts_gap=bool(body.get("accepts_gap", False)),
                 keeps_state=bool(body.get("keeps_state", False)),
                 checkpoint=str(body.get("checkpoint", "")),
+                tables={
+                    name: Followed(str(each["id"]), int(each["at"]))
+                    for name, each in body.get("tables", {}).items()
+                },
             ),
             owner=dict(body["owner"]),
             at_ms=int(body["at_ms"]),

@@ -75,6 +75,8 @@ class MicroBatches:
     # Then, too: writes dedup's states behind that attempt, and tells what its record names them by,
     # and what it says of them. From here on it matters if the transaction commits, and only then.
     producers: Callable[[], tuple[str, Mapping[str, Any]]] = field(default=lambda: ("", {}))
+    # And what it read beside the source, by name and version: what is redone for it reads the same.
+    reads: Callable[[], Mapping[str, int]] = field(default=dict)
     is_stopping: bool = field(default=False)
     # Aborted attempts that no record of the ledger tells of yet: the next one does.
     failed: list[dict[str, Any]] = field(default_factory=list)
@@ -84,6 +86,7 @@ class MicroBatches:
     _tried: dict[str, Any] = field(default_factory=dict, init=False)  # by the latest attempt
     _is_compared: bool = field(default=True, init=False)  # the group, since the last commit
     _has_returned: bool = field(default=False, init=False)
+    _recorded_at: int = field(default=-1, init=False)  # the offset of the last record of ours
     # A micro-batch, and what is written while the pipeline is idle, never at the same time.
     lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
@@ -95,9 +98,17 @@ class MicroBatches:
         """Nothing is in the ledger yet."""
         return self.claim.last == NO_IDENTITY
 
-    def run(self, step: Step, execute: Execute, skipped: Callable[[], None] = lambda: None) -> None:
+    def run(
+        self,
+        step: Step,
+        execute: Execute,
+        skipped: Callable[[], None] = lambda: None,
+        follow: Callable[[int], None] = lambda _offset: None,
+    ) -> None:
         """Returns once the micro-batch is committed, by this call or by one before it: then
-        `skipped` does what is left to do."""
+        `skipped` does what is left to do. `follow` writes what is no part of the transaction,
+        behind it: it gets the offset of the ledger's record, and nothing newer begins before it
+        has returned."""
         if self._has_returned:  # Spark calls again only after its commit log
             self.points.reached("commit_log:after")
         with self.lock:
@@ -109,6 +120,7 @@ class MicroBatches:
                 skipped()
             else:
                 self._redone(step.batch_id, lambda n: self._attempt(n, step, decision, execute))
+                follow(self._recorded_at)
         if not decision.is_done:
             self.points.reached("commit_log:before")
         self._has_returned = True
@@ -252,8 +264,9 @@ class MicroBatches:
             self.position, step.ends, step.query_id, step.batch_id, topic_ids, producers
         )
         reached("all_acked:after")
+        refused, reads = self.refused(), self.reads()
         attempt = Attempt(
-            number, identity, decision.starts, receipts, begun_ms, self.refused(), dedup
+            number, identity, decision.starts, receipts, begun_ms, refused, dedup, reads
         )
         record = self.ledger.record("attempt", after, attempt, failed=self.failed)
         self._commit(identity, after, record, marks)
@@ -288,6 +301,7 @@ class MicroBatches:
         at = self.ledger.partition
         written = self.coordinator.produce({at: stamped(record, identity)}, deadline)
         self.ledger.require_follows(written[at], deadline)
+        self._recorded_at = written[at]
         reached("ledger_record:after")
         marks.append(time.monotonic())
 

@@ -22,10 +22,14 @@ _BY_POSITION = (
 
 
 def fitted(
-    reference: str, call: Callable[..., Any], arguments: Mapping[str, Any]
+    reference: str,
+    call: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    tables: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The arguments as the annotations say: a list for a tuple becomes one. Raises TransformError
-    with all that does not fit; an annotation that says nothing of YAML's values is passed over."""
+    with all that does not fit; an annotation that says nothing of YAML's values is passed over.
+    `tables` are arguments, too, which it gets when it is called."""
     parameters = list(inspect.signature(call).parameters.values())
     if not parameters or parameters[0].kind not in _BY_POSITION:
         raise TransformError(
@@ -36,13 +40,13 @@ def fitted(
     takes_any = any(each.kind is each.VAR_KEYWORD for each in named)
     named = [each for each in named if each.kind is not each.VAR_KEYWORD]
     known = [each.name for each in named]
-    unknown = [key for key in arguments if key not in known and not takes_any]
-    if parameters[0].name in arguments and parameters[0].name not in unknown:
+    every = [*arguments, *tables]
+    unknown = [key for key in every if key not in known and not takes_any]
+    if parameters[0].name in every and parameters[0].name not in unknown:
         unknown.append(parameters[0].name)
-    missing = [
-        each.name for each in named if each.default is each.empty and each.name not in arguments
-    ]
-    told = [f"has no argument `{key}`{_did_you_mean(key, known)}" for key in unknown]
+    missing = [each.name for each in named if each.default is each.empty and each.name not in every]
+    told = [f"gets `{key}` twice, of `with` and of `tables`" for key in tables if key in arguments]
+    told += [f"has no argument `{key}`{_did_you_mean(key, known)}" for key in unknown]
     told += [f"needs the argument `{name}`" for name in missing]
     found = dict(arguments)
     hints = _hints(call)

@@ -45,6 +45,9 @@ class Step(Protocol):
     def sql(self) -> str | File | None: ...
 
     @property
+    def tables(self) -> Sequence[str]: ...
+
+    @property
     def name(self) -> str | None: ...
 
     @property
@@ -68,6 +71,7 @@ class Function:
     name: str = ""  # by which later queries may read what it returned
     kind: Literal["python"] | batches.Kind = "python"  # of what it is a function
     returns: str = ""  # the columns that come back, where it is none of a DataFrame
+    tables: tuple[str, ...] = ()  # of the pipeline file, given to it by these names
 
 
 Transform = Function | Query
@@ -93,7 +97,7 @@ def load(steps: Iterable[Step], project_root: Path, folder: Path) -> tuple[Trans
 def _step(number: int, step: Step, within: Sequence[Path]) -> Transform:
     name = step.name or ""
     if step.python is not None:
-        return _load(step.python, step.arguments, within, name)
+        return _load(step.python, step.arguments, within, name, tuple(step.tables))
     kinds: dict[batches.Kind, str | None] = {"pandas": step.pandas, "arrow": step.arrow}
     for kind, reference in kinds.items():
         if reference is not None:
@@ -118,18 +122,29 @@ def _claim_pipelines(folder: Path) -> None:
         package.__path__ = [str(folder)]
 
 
-def apply(frame: DataFrame, transforms: Iterable[Transform]) -> DataFrame:
-    """The frame after all steps. Builds a plan and runs nothing."""
-    stages: dict[str, DataFrame] = {}
+def apply(
+    frame: DataFrame,
+    transforms: Iterable[Transform],
+    tables: Mapping[str, DataFrame] | None = None,
+) -> DataFrame:
+    """The frame after all steps. Builds a plan and runs nothing. `tables` may be joined."""
+    stages: dict[str, DataFrame] = dict(tables or {})
     for step in transforms:
-        frame = sql.ask(step, frame, stages) if isinstance(step, Query) else _apply(frame, step)
+        if isinstance(step, Query):
+            frame = sql.ask(step, frame, stages)
+        else:
+            frame = _apply(frame, step, {name: stages[name] for name in step.tables})
         if step.name:
             stages[step.name] = frame
     return frame
 
 
 def _load(
-    reference: str, arguments: Mapping[str, Any], within: Sequence[Path], stage: str
+    reference: str,
+    arguments: Mapping[str, Any],
+    within: Sequence[Path],
+    stage: str,
+    tables: tuple[str, ...] = (),
 ) -> Function:
     module_name, _, name = reference.partition(":")
     module = _module(reference, module_name)
@@ -144,8 +159,8 @@ def _load(
     if not callable(call):
         kind = type(call).__name__
         raise TransformError(f"transform `{reference}` is no function, it is of type {kind}")
-    given = fitted(reference, call, arguments)
-    return Function(reference, given, call, _own_modules(within), stage)
+    given = fitted(reference, call, arguments, tables)
+    return Function(reference, given, call, _own_modules(within), stage, tables=tables)
 
 
 def _module(reference: str, name: str) -> ModuleType:
@@ -173,7 +188,7 @@ def _own_modules(within: Sequence[Path]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _apply(frame: DataFrame, function: Function) -> DataFrame:
+def _apply(frame: DataFrame, function: Function, tables: Mapping[str, DataFrame]) -> DataFrame:
     from pyspark.sql import DataFrame
 
     _travel_by_value(function.modules)
@@ -182,7 +197,7 @@ def _apply(frame: DataFrame, function: Function) -> DataFrame:
         return batches.applied(frame, function.kind, *asked)
     try:
         with guarded(function.python):
-            result = function.call(frame, **function.arguments)
+            result = function.call(frame, **function.arguments, **tables)
     except EosError:
         raise
     except Exception as error:

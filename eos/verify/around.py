@@ -14,10 +14,12 @@ from eos.read.files import Files
 from eos.recover.view import is_hidden
 from eos.transaction.port import CommittedOffset, TopicPartition, TransactionState
 from eos.transaction.wire import Wire
-from eos.verify import elsewhere
+from eos.verify import elsewhere, lake
 from eos.verify.elsewhere import Level, Noted
 from eos.verify.findings import Finding
+from eos.verify.lake import Found, Known, Sinks
 from eos.verify.reader import soon
+from eos.verify.subject import Subject
 
 _MARKER_MS = 10_000
 
@@ -31,6 +33,8 @@ class Around:
     checkpoint: Noted | str
     state: TransactionState | None
     open: list[Open]
+    sinks: Sinks
+    tables: Mapping[str, Found | str]
 
     def compare(self, low: Level, high: Level) -> Iterator[tuple[str, list[Finding]]]:
         """Each comparison by its name, with what it found."""
@@ -41,25 +45,29 @@ class Around:
         last = list(elsewhere.of_coordinator(self.state, ledger, low.told, high.told))
         yield "transactional id", last
         yield "no open transaction", list(elsewhere.of_open(self.open, names.transactional_id))
+        if self.tables:
+            known = Known(low.told, low.tables), Known(high.told, high.tables)
+            yield "Delta tables", list(lake.of_tables(self.sinks, self.tables, *known))
 
 
 def look(
     wire: Wire,
-    names: Names,
-    files: Files | None,
+    subject: Subject,
     sources: Collection[TopicPartition],
     targets: Collection[TopicPartition],
 ) -> Around:
-    state = None
+    names, state = subject.names, None
     with suppress(EosError):  # expired, never there, or not for this user's eyes
         state = wire.transaction_state(names.transactional_id, soon())
     ledger = TopicPartition(names.ledger, 0)
     return Around(
         names,
         _group(wire, names.group, sources),
-        _checkpoint(files, names.checkpoints),
+        _checkpoint(subject.files, names.checkpoints),
         state,
         _open(wire, [ledger, *sorted(targets)], names.transactional_id),
+        subject.lake,
+        lake.look(subject.lake),
     )
 
 

@@ -7,13 +7,13 @@ and `high` after it: whatever equals neither is wrong, and where the two are one
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eos.audit.live import Open
 from eos.audit.transaction_state import TransactionState
 from eos.read.files import Files
 from eos.read.offset_log import Checkpoint, newest_with_offsets
-from eos.transaction.ledger_record import Ends
+from eos.transaction.ledger_record import Ends, Followed
 from eos.transaction.port import CommittedOffset, TopicPartition
 from eos.transaction.port import TransactionState as Coordinated
 from eos.verify.findings import Attempt, Finding, Kind, named
@@ -30,6 +30,7 @@ class Level:
     ends: Ends
     is_reset: bool
     topic_ids: Mapping[str, str]
+    tables: Mapping[str, Followed] = field(default_factory=dict)
 
 
 def of_group(

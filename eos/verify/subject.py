@@ -12,6 +12,7 @@ from eos.read.files import Files
 from eos.verify.chain import Chain
 from eos.verify.dropped import Dropped
 from eos.verify.findings import Findings
+from eos.verify.lake import Sinks
 from eos.verify.point import Point
 from eos.verify.source import Source
 from eos.verify.stamps import Places
@@ -34,6 +35,7 @@ class Subject:
     files: Files | None
     table: TransactionsTable | None
     table_reason: str = ""
+    lake: Sinks = field(default_factory=lambda: Sinks((), {}))
     places: Places | None = None  # of upstream's stamps, where dedup goes by them
     asks_dropped: bool = True  # False: what proves a dropped record may lie in another partition
 

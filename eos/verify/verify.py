@@ -242,9 +242,7 @@ class Verification:
         positions = {tp: each.position for tp, each in self._targets.items() if each.has_begun}
         # In this order: what readers are shown here is decided, so it is in the ledger after.
         bounds = self._reader.bounds(list(self._targets))
-        found = around.look(
-            self._reader.wire, names, self._subject.files, low.ends, list(self._targets)
-        )
+        found = around.look(self._reader.wire, self._subject, low.ends, list(self._targets))
         newer = list(self._ledger.pages(end, self._ledger.settled_end()))
         for page in newer:
             self._note(page.findings)
@@ -352,4 +350,5 @@ def _level(record: Record) -> Level:
         position.ends,
         position.is_reset,
         position.topic_ids,
+        position.tables,
     )

@@ -305,6 +305,7 @@ def test_a_users_module_reaches_the_executors_without_being_installed(table, tmp
         python = "transform_t:enrich"
         arguments: dict[str, Any] = {}  # noqa: RUF012
         sql = name = None
+        tables = ()
 
     functions = load([Step()], tmp_path, folder)
     assert set(functions[0].modules) == {"transform_t", "helper_t"}

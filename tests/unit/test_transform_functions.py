@@ -18,6 +18,7 @@ class Step(NamedTuple):
     pandas: str | None = None
     arrow: str | None = None
     returns: str | None = None
+    tables: tuple[str, ...] = ()
 
 
 @pytest.fixture
@@ -178,3 +179,19 @@ def test_arguments_become_what_the_annotations_say(project):
 )
 def test_what_does_not_fit_an_annotation_is_told(project, arguments, words):
     assert words in refused(project, TYPED, **arguments)
+
+
+def test_tables_are_arguments_that_come_with_the_call(project):
+    (project / "mine_a.py").write_text("def joined(frame, rates, times=1): ...")
+
+    def loaded(tables: tuple[str, ...], **arguments: int):
+        step = Step("mine_a:joined", arguments, tables=tables)
+        return load([step], project.parents[1], project)[0]
+
+    taken = loaded(("rates",), times=2)
+    assert (taken.tables, taken.arguments) == (("rates",), {"times": 2})
+    for tables, told in (((), "needs the argument `rates`"), (("rate",), "has no argument `rate`")):
+        with pytest.raises(TransformError, match=told):
+            loaded(tables)
+    with pytest.raises(TransformError, match="gets `rates` twice"):
+        loaded(("rates",), rates=2)

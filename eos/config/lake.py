@@ -1,0 +1,101 @@
+"""Delta tables that a pipeline writes beside its topics."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    GetJsonSchemaHandler,
+    model_validator,
+)
+from pydantic_core import CoreSchema
+
+from eos.config.base import Strict
+from eos.sql_text import not_a_condition
+
+# It stands in the table's log and in the ledger: by it the two are compared.
+NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$"
+Column = Annotated[str, Field(min_length=1)]
+
+
+def _condition(text: str) -> str:
+    wrong = not_a_condition(text)
+    if wrong:
+        raise ValueError(wrong)
+    return text
+
+
+class DeltaSink(Strict):
+    """`path`: a URI, or a path that begins at the folder which contains pipelines/. By `name` the
+    ledger knows the table, so it stays when the path changes. `columns`: all that are not Kafka's
+    if it is left out."""
+
+    path: str = Field(min_length=1)
+    name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = None
+    mode: Literal["append", "merge"] = "append"
+    keys: tuple[Column, ...] = ()
+    columns: tuple[Column, ...] = ()
+    where: Annotated[str, Field(min_length=1), AfterValidator(_condition)] | None = None
+    partition_by: tuple[Column, ...] = ()
+    evolve: bool = False
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> DeltaSink:
+        if (self.mode == "merge") != bool(self.keys):
+            raise ValueError("expected `keys` beside `mode: merge`, and only there")
+        listed = {name.lower() for name in self.columns}
+        lacking = [name for name in (*self.keys, *self.partition_by) if name.lower() not in listed]
+        if self.columns and lacking:
+            raise ValueError(f"expected `{lacking[0]}` among `columns`, it is a key or a partition")
+        if len(listed) != len(self.columns):
+            raise ValueError("expected each of `columns` once")
+        if self.name is None and not re.match(NAME_PATTERN, self._last_part):
+            raise ValueError("expected `name`: the last part of the path can't serve as one")
+        return self
+
+    @property
+    def _last_part(self) -> str:
+        return self.path.rstrip("/").rpartition("/")[2]
+
+    @property
+    def table(self) -> str:
+        """What the ledger calls it."""
+        return self.name or self._last_part
+
+
+def _one_as_list(value: object) -> object:
+    return [value] if isinstance(value, dict) else value
+
+
+class _OneOrMany:
+    """In the JSON Schema: what the list holds may stand alone."""
+
+    @staticmethod
+    def __get_pydantic_json_schema__(
+        core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        many = handler(core)
+        return {"anyOf": [many["items"], many]}
+
+
+def tables_named_once(sinks: tuple[DeltaSink, ...]) -> tuple[DeltaSink, ...]:
+    for what, told in (
+        ("name", [sink.table.lower() for sink in sinks]),
+        ("path", [sink.path.rstrip("/") for sink in sinks]),
+    ):
+        twice = sorted({each for each in told if told.count(each) > 1})
+        if twice:
+            raise ValueError(f"expected each {what} of a table once, `{twice[0]}` is there twice")
+    return sinks
+
+
+DeltaSinks = Annotated[
+    tuple[DeltaSink, ...],
+    AfterValidator(tables_named_once),
+    BeforeValidator(_one_as_list),
+    _OneOrMany,
+]

@@ -1,0 +1,60 @@
+"""Tables that the steps may join: read only, and none of the stream."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from eos.config import ddl
+from eos.config.base import Identifier, Strict
+from eos.sql_text import INPUT
+
+
+def _schema(text: str) -> str:
+    ddl.columns(text)
+    return text
+
+
+class StaticTable(Strict):
+    """Where it lies, by its format; and which of its columns are read, as what. `header` says
+    whether the first line of a CSV file names them."""
+
+    delta: str | None = Field(default=None, min_length=1)
+    parquet: str | None = Field(default=None, min_length=1)
+    csv: str | None = Field(default=None, min_length=1)
+    columns: Annotated[str, Field(min_length=1), AfterValidator(_schema)]
+    header: bool = True
+
+    @model_validator(mode="after")
+    def _is_one_of_three(self) -> StaticTable:
+        if [self.delta, self.parquet, self.csv].count(None) != 2:
+            raise ValueError("expected a table with one of `delta`, `parquet` and `csv`")
+        if not self.header and self.csv is None:
+            raise ValueError("expected `header` beside `csv` only")
+        return self
+
+    @property
+    def kind(self) -> Literal["delta", "parquet", "csv"]:
+        if self.delta is not None:
+            return "delta"
+        return "csv" if self.parquet is None else "parquet"
+
+    @property
+    def path(self) -> str:
+        found = self.delta or self.parquet or self.csv
+        assert found is not None, "a table has one of the three"
+        return found
+
+
+def _named(tables: dict[str, StaticTable]) -> dict[str, StaticTable]:
+    lower = [name.lower() for name in tables]
+    twice = sorted({name for name in lower if lower.count(name) > 1})
+    if twice:
+        raise ValueError(f"expected each name of a table once, `{twice[0]}` is there twice")
+    if INPUT in lower:
+        raise ValueError(f"expected another name than `{INPUT}`: it is the stage before")
+    return tables
+
+
+StaticTables = Annotated[dict[Identifier, StaticTable], AfterValidator(_named)]

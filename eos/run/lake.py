@@ -1,0 +1,358 @@
+"""Delta tables beside the topics: written behind each transaction, and brought up at each start.
+
+A table can't be part of Kafka's transaction. So it is written once the transaction has committed,
+before anything newer begins, and its own log carries the offset of the ledger's record as the
+version of the write. The two numbers tell after a crash whether that write came through: if not,
+the source's ranges of that record are read again, and the same steps make the same rows of them.
+
+The ledger's record of an attempt says how the tables stood when it began (`Position.tables`), so it
+tells a table that lacks that attempt from one that somebody deleted, restored or replaced.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from eos.deadline import Deadline
+from eos.errors import (
+    EosError,
+    FencedError,
+    PromiseBrokenError,
+    TransformError,
+    UnavailableError,
+    UsageError,
+    about,
+)
+from eos.faults import CrashPlan
+from eos.observe import events
+from eos.observe.bus import Bus
+from eos.plan.lake import Table, app_of
+from eos.plan.plan import Plan
+from eos.run import delta
+from eos.run.rows import require_fits, shaped
+from eos.run.source import LiveSource
+from eos.transaction.ledger import Ledger
+from eos.transaction.ledger_record import Ends, Followed, Position, Record, flat
+from eos.transaction.micro_batch import STEP_TIMEOUT_MS
+from eos.transform.sql import words_of
+from eos.transform.unstable import unstable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+class Lake:
+    """The tables of one run."""
+
+    def __init__(self, planned: Plan, spark: SparkSession, bus: Bus, crash: CrashPlan) -> None:
+        self._planned = planned
+        self._spark = spark
+        self._bus = bus
+        self._crash = crash
+        self._ledger_id = ""  # known once the ledger is there
+        self._schemas: dict[str, StructType] = {}
+        self.is_behind = False  # of a transaction that has committed
+
+    def app(self, table: Table) -> str:
+        return app_of(self._planned.names, self._ledger_id, table.name)
+
+    # --- before anything is taken
+
+    def check(self, stream: DataFrame) -> None:
+        """Refuses what could not be written, before anybody is fenced. `stream`: the last step's
+        rows, which only a plan is made of."""
+        if self._planned.is_stateful:
+            raise TransformError(
+                "the sink has Delta tables, and the transforms keep state: a table that is caught "
+                "up after a crash needs the state as it was before that micro-batch, and Spark may "
+                "have gone on",
+                hint="let a pipeline of its own fill the table from the topic that this one writes",
+            )
+        for table in self._planned.tables:
+            self._schemas[table.name] = schema = shaped(stream, table).schema
+            seen = self._look(table)
+            if seen is not None:
+                require_fits(table, schema, seen)
+        changing = unstable(stream)
+        if changing:
+            told = f"the steps use {', '.join(changing)}: the tables get other values than the"
+            self._bus.emit(events.Warned(f"{told} topics, since they are evaluated once more"))
+
+    # --- at the start, behind the fence
+
+    def settle(
+        self,
+        ledger: Ledger,
+        ledger_id: str,
+        position: Position,
+        last: Record | None,
+        source: LiveSource,
+        rows: Callable[[Ends, Ends, Mapping[str, int]], DataFrame],
+    ) -> Mapping[str, Followed]:
+        """Every table as it has to be before anything newer is written. `rows` gives the last
+        step's rows of some of the source, joined with tables of these versions."""
+        self._ledger_id = ledger_id
+        newest = _newest_attempt(ledger) if position.tables else None
+        found: dict[str, Followed] = {}
+        owed: list[Table] = []
+        for table in self._planned.tables:
+            known = position.tables.get(table.name)
+            if known is None:
+                found[table.name] = self._adopted(table, last)
+                continue
+            found[table.name] = now = self._compared(table, known, newest)
+            if newest is not None and now.at < newest.offset:
+                owed.append(table)
+        for name in position.tables.keys() - found.keys():
+            self._bus.emit(events.Warned(_told_left(name, position.tables[name], newest)))
+        if owed:
+            assert newest is not None, "only an attempt can be owed"
+            starts, ends = self._owed_ranges(owed, newest, position, source)
+            was = {name: each.at for name, each in found.items()}
+            made = self._made_again(lambda reads: rows(starts, ends, reads), newest, owed)
+            found |= self._written(made, owed, newest.offset, was, "caught_up")
+        return found
+
+    def _made_again(
+        self,
+        rows: Callable[[Mapping[str, int]], DataFrame],
+        newest: Record,
+        owed: Sequence[Table],
+    ) -> DataFrame:
+        """The attempt's rows, joined with what they were joined with then."""
+        from pyspark.errors import AnalysisException
+
+        assert newest.attempt is not None, "what is owed is an attempt"
+        reads = newest.attempt.get("reads", {})
+        try:
+            return rows(reads)
+        except AnalysisException as error:
+            told = ", ".join(f"version {at} of {name}" for name, at in reads.items())
+            lost = f"{words_of(error)[:300]} (it was joined with {told or 'no versions'})"
+            raise self._gap(owed, newest, lost) from error
+
+    def _adopted(self, table: Table, last: Record | None) -> Followed:
+        """From here on the table is followed: what it holds, and what was before, stays as it is.
+        An empty write notes that in the table itself, and makes it where it is absent."""
+        at = last.offset if last else 0
+        seen = self._look(table)
+        if seen is not None and seen.at > at:
+            raise self._too_new(table, seen.at, at)
+        try:
+            delta.create(self._spark, table, self._schemas[table.name], self.app(table), at)
+        except Exception as error:
+            raise UnavailableError(
+                f"{self._where(table)} can't be made: {words_of(error)[:500]}",
+                hint="may this user write there, and does Delta take columns of these types?",
+            ) from error
+        seen = self._look(table)
+        if seen is None or seen.at != at:
+            raise UnavailableError(
+                f"{self._where(table)} is not as it was made a moment before",
+                hint="does somebody else make or restore it? Start again",
+            )
+        return Followed(seen.id, at)
+
+    def _compared(self, table: Table, known: Followed, newest: Record | None) -> Followed:
+        """As it stands: at the record that the ledger knows of, or at the attempt after it."""
+        name, seen = self._planned.names.pipeline, self._look(table)
+        where = self._where(table)
+        accept = f"`eos recover {name} --accept-table {table.name}` goes on with what is there"
+        if seen is None or seen.id != known.id:
+            what = "is gone" if seen is None else f"was made anew (its id was {known.id}, and is "
+            what += "" if seen is None else f"{seen.id})"
+            raise PromiseBrokenError(
+                f"{where} {what}: it had everything up to the ledger's record {known.at}",
+                hint=f"put it back, or say that it begins anew: {accept}",
+                case="table_replaced",
+                pipeline=name,
+                table=table.name,
+            )
+        is_owed = newest is not None and newest.offset > known.at
+        if is_owed and newest is not None and seen.at == newest.offset:
+            self._bus.emit(events.TableFollowed(table.name, "skipped", newest.offset, was=seen.at))
+            return Followed(seen.id, seen.at)
+        if seen.at > known.at:
+            raise self._too_new(table, seen.at, known.at)
+        if seen.at < known.at:
+            raise PromiseBrokenError(
+                f"{where} has the ledger's record {seen.at}, but it had {known.at} before",
+                hint=f"was it restored to an older version? Restore a newer one; {accept}",
+                case="table_behind",
+                pipeline=name,
+                table=table.name,
+                ledger=known.at,
+                version=seen.at,
+            )
+        return known
+
+    def _owed_ranges(
+        self, owed: Sequence[Table], newest: Record, position: Position, source: LiveSource
+    ) -> tuple[Ends, Ends]:
+        """What the attempt has read. Stops if the source lost some of it."""
+        assert newest.attempt is not None, "what is owed is an attempt"
+        then = flat(newest.attempt["starts"])
+        starts = {tp: start for tp, start in then.items() if start < newest.position.ends[tp]}
+        ends = {tp: newest.position.ends[tp] for tp in starts}
+        same = {tp for tp in starts if _is_same(tp.topic, newest, position)}
+        lost = [
+            f"all of {tp.topic}-{tp.partition}, whose topic is another one now or is forgotten"
+            for tp in sorted(starts.keys() - same)
+        ]
+        earliest = source.earliest(same)
+        for tp in sorted(same):
+            if earliest[tp] > starts[tp]:
+                told = f"{tp.topic}-{tp.partition} begins at offset {earliest[tp]}"
+                lost.append(f"{told}, and {starts[tp]} to {ends[tp] - 1} are needed")
+        if lost:
+            raise self._gap(owed, newest, "; ".join(lost))
+        return starts, ends
+
+    def _gap(self, owed: Sequence[Table], newest: Record, lost: str) -> PromiseBrokenError:
+        name, before = self._planned.names.pipeline, newest.position.tables
+        told = ", ".join(f"{each.name} has record {before[each.name].at}" for each in owed)
+        verbs = " and ".join(f"`eos recover {name} --accept-table {each.name}`" for each in owed)
+        return PromiseBrokenError(
+            f"{name}: the ledger's record {newest.offset} (micro-batch {newest.position.batch_id}) "
+            f"is committed, and the table {told}: what it lacks can't be read again: "
+            f"{lost}",
+            hint=f"nothing was skipped; {verbs} goes on without it, and writes into the ledger "
+            "what is missing",
+            case="table_gap",
+            pipeline=name,
+            tables=",".join(each.name for each in owed),
+            ledger=newest.offset,
+        )
+
+    # --- behind a transaction
+
+    def follow(
+        self, made: DataFrame, offset: int, before: Mapping[str, Followed]
+    ) -> Mapping[str, Followed]:
+        """Writes the rows of the attempt whose record is at `offset`."""
+        self._crash.reached("tables:before")
+        was = {name: each.at for name, each in before.items()}
+        found = self._written(made, self._planned.tables, offset, was, "written")
+        self.is_behind = False
+        return found
+
+    def skipped(self, tables: Mapping[str, Followed]) -> None:
+        """Of a micro-batch that is committed: the start has brought the tables there."""
+        for table in self._planned.tables:
+            seen, at = self._look(table), tables[table.name].at
+            was = -1 if seen is None else seen.at
+            self._bus.emit(events.TableFollowed(table.name, "skipped", at, was))
+
+    def _written(
+        self,
+        made: DataFrame,
+        tables: Sequence[Table],
+        offset: int,
+        was: Mapping[str, int],
+        became: str,
+    ) -> dict[str, Followed]:
+        """Several tables are written from one evaluation."""
+        found: dict[str, Followed] = {}
+        kept = made.persist() if len(tables) > 1 else made
+        try:
+            for table in tables:
+                began = time.monotonic()
+                try:
+                    seen = delta.write(shaped(kept, table), table, self.app(table), offset)
+                except EosError as error:
+                    raise about(self._planned.names.pipeline, error) from error
+                if seen.at != offset:
+                    raise self._ahead(table, seen.at, offset)
+                found[table.name] = Followed(seen.id, offset)
+                if became == "written":
+                    self._crash.reached("tables:after")  # the first of several
+                ms = (time.monotonic() - began) * 1000
+                self._bus.emit(
+                    events.TableFollowed(table.name, became, offset, was[table.name], ms)
+                )
+        finally:
+            if len(tables) > 1:
+                kept.unpersist()
+        return found
+
+    def require_even(self) -> None:
+        """Spark would not call again behind a write that failed; if it did, a row would be lost."""
+        if self.is_behind:
+            raise UnavailableError(
+                f"{self._planned.names.pipeline}: a Delta table lacks the micro-batch before",
+                hint="start again: it is caught up first",
+            )
+
+    def _look(self, table: Table) -> delta.Seen | None:
+        try:
+            return delta.look(self._spark, table, self.app(table))
+        except EosError as error:
+            raise about(self._planned.names.pipeline, error) from error
+
+    def _where(self, table: Table) -> str:
+        return f"{self._planned.names.pipeline}: the table {table.name} ({table.path})"
+
+    def _ahead(self, table: Table, version: int, offset: int) -> FencedError:
+        """While we run, nobody else writes by our name but who has the pipeline now."""
+        return FencedError(
+            f"{self._where(table)} has the ledger's record {version}, and this copy is at "
+            f"{offset}: another copy of the pipeline took over",
+            hint="leave this one ended",
+            pipeline=self._planned.names.pipeline,
+            table=table.name,
+        )
+
+    def _too_new(self, table: Table, version: int, offset: int) -> PromiseBrokenError:
+        """At a start: we have fenced everybody, so it is the ledger that is too old."""
+        name = self._planned.names.pipeline
+        return PromiseBrokenError(
+            f"{self._where(table)} has the ledger's record {version}, and the ledger says {offset}",
+            hint="was the ledger put back to an older state, or does the table come from a copy of "
+            f"this pipeline? `eos recover {name}` shows what the ledger has",
+            case="table_ahead",
+            pipeline=name,
+            table=table.name,
+            ledger=offset,
+            version=version,
+        )
+
+
+def lake_of(planned: Plan, spark: SparkSession, bus: Bus, crash: CrashPlan) -> Lake | None:
+    """None: the pipeline has no Delta table."""
+    if not planned.tables:
+        return None
+    if delta.EXTENSION not in str(spark.conf.get("spark.sql.extensions", "")):
+        raise UsageError(
+            f"{planned.names.pipeline}: the sink has Delta tables, and this Spark was started "
+            "without Delta",
+            hint="`eos run` and ./spark-submit.sh add its jars and settings to such a pipeline; "
+            f"else set spark.sql.extensions={delta.EXTENSION}, and its jars",
+        )
+    return Lake(planned, spark, bus, crash)
+
+
+def none_left(position: Position, bus: Bus) -> None:
+    """The pipeline file names no table any more."""
+    for name, known in position.tables.items():
+        bus.emit(events.Warned(_told_left(name, known, None)))
+
+
+def _newest_attempt(ledger: Ledger) -> Record | None:
+    """Start, stop and recovery records may lie behind it."""
+    deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
+    found = (each for each in ledger.newest_first(deadline) if each.attempt is not None)
+    return next(found, None)
+
+
+def _is_same(topic: str, newest: Record, position: Position) -> bool:
+    return newest.position.topic_ids.get(topic) == position.topic_ids.get(topic)
+
+
+def _told_left(name: str, known: Followed, newest: Record | None) -> str:
+    told = f"the table {name} is not in the sink any more: it is left at the record {known.at}"
+    if newest is not None and newest.offset > known.at:
+        return f"{told}, and may lack the attempt of record {newest.offset}"
+    return told

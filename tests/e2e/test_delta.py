@@ -1,0 +1,329 @@
+"""Delta tables beside topics: every row once, whatever dies when, and none lost in silence."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from deltalake import DeltaTable, write_deltalake
+from support import lake, outside
+from support.brokers import Kafka
+from support.project import PROFILE, Project
+from support.warm import KILLED, Warm
+
+from eos.config.load import load_profile
+from eos.launch import jars
+
+RECORDS = 20  # a micro-batch
+EXAMPLE = Path(__file__).parents[2] / "pipelines" / "lakehouse"
+_DELTA = """
+    spark.jars: "{jars}"
+    spark.sql.extensions: io.delta.sql.DeltaSparkSessionExtension
+    spark.sql.catalog.spark_catalog: org.apache.spark.sql.delta.catalog.DeltaCatalog
+    # Little to read: half of the time would go into empty tasks.
+    spark.databricks.delta.snapshotPartitions: 1
+    spark.sql.shuffle.partitions: 1
+"""
+
+
+@pytest.fixture(scope="module")
+def with_delta(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    """A warm driver that has Delta, as spark-submit starts one for such a pipeline."""
+    folder = tmp_path_factory.mktemp("delta")
+    files = ",".join(map(str, jars.ensure(jars.DELTA)[jars.DELTA]))
+    text = PROFILE.format(bootstrap="none:1", root=folder / "state").rstrip()
+    (folder / "profile.yaml").write_text(text + _DELTA.format(jars=files))
+    made = Warm(folder, load_profile(str(folder / "profile.yaml"), folder))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def made(tmp_path: Path, broker: Kafka, with_delta: Warm) -> Project:
+    project = Project.made(tmp_path, broker, with_delta)
+    outside.create_topics(broker.bootstrap, lake.PARTITIONS, project.source)
+    return project
+
+
+def ran(project: Project, **environment: str) -> str:
+    done = project.run_warm(**environment)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def stopped(project: Project, code: int = 4) -> str:
+    done = project.run_warm()
+    assert done.returncode == code, done.stderr
+    return done.stderr
+
+
+def attempts(project: Project) -> list[int]:
+    """The offsets of the ledger's attempts."""
+    rows = outside.read(project.broker.bootstrap, project.ledger)
+    return [row.offset for row in rows if json.loads(row.value or b"")["kind"] == "attempt"]
+
+
+def said(project: Project, *words: str, **environment: str) -> str:
+    command = [sys.executable, "-m", "eos", words[0], *project.words(), *words[1:]]
+    env = project.environment(**environment)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def require_all(project: Project, numbers: range) -> None:
+    """Both tables and the topic, against what went in."""
+    assert sorted(row["n"] for row in lake.rows(lake.table(project, "all"))) == list(numbers)
+    newest = lake.rows(lake.table(project, "last"))
+    assert {row["k"]: row["n"] for row in newest} == lake.newest(numbers)
+    assert len(newest) == min(lake.KEYS, len(numbers))
+    topic = outside.read(project.broker.bootstrap, project.target)
+    assert sorted(json.loads(row.value or b"")["n"] for row in topic) == list(numbers)
+    for name, known in (("all", "all"), ("last", "newest")):
+        assert lake.version(lake.table(project, name), known) == attempts(project)[-1]
+
+
+@pytest.mark.timeout(1800)  # five starts of Spark
+def test_every_row_once_whatever_dies_when(made: Project) -> None:
+    lake.declare(made, RECORDS)
+    lake.feed(made, range(5 * RECORDS))
+
+    died = made.run_warm(EOS_CRASH_AT="tables:before:both")  # behind EndTxn, before any table
+    assert died.returncode == KILLED, died.stderr
+    first = attempts(made)[-1]
+    assert lake.version(lake.table(made, "all"), "all") < first
+
+    # The next start catches up, and dies in the middle of a write: a task is evaluating rows.
+    run = made.start_warm()
+    (made.folder / "armed").write_text(f"{RECORDS} {run.pid}")
+    assert run.wait() == KILLED, run.said()
+    assert not (made.folder / "armed").exists(), run.said()
+    for name in ("all", "newest"):
+        assert f"table {name} caught up: from the ledger's record" in run.said()
+        assert f"to {first} in" in run.said()
+    second = attempts(made)[-1]
+    assert first < second
+
+    # Between two tables: the first has the micro-batch, the second has not.
+    died = made.run_warm(EOS_CRASH_AT="tables:after:both")
+    assert died.returncode == KILLED, died.stderr
+    third = attempts(made)[-1]
+    assert lake.version(lake.table(made, "all"), "all") == third
+    assert lake.version(lake.table(made, "last"), "newest") == second
+
+    died = made.run_warm(EOS_CRASH_AT="commit_log:before:both")  # all of them have it
+    assert died.returncode == KILLED, died.stderr
+    assert f"table all skipped: the ledger's record {third} is in it" in died.stderr
+    assert f"(its version is {third})" in died.stderr
+    assert f"table newest caught up: from the ledger's record {second} to {third}" in died.stderr
+    fourth = attempts(made)[-1]
+    assert lake.version(lake.table(made, "last"), "newest") == fourth
+
+    shutil.rmtree(made.folder / "state" / "checkpoints")
+    told = ran(made)
+    for name in ("all", "newest"):
+        assert f"table {name} skipped: the ledger's record {fourth} is in it" in told
+    require_all(made, range(5 * RECORDS))
+    assert "skipped" not in ran(made)  # an end that is clean leaves nothing to ask
+
+
+def constrained(project: Project, rule: str | None) -> None:
+    table = DeltaTable(str(lake.table(project, "all")))
+    if rule is None:
+        table.alter.drop_constraint("small")
+    else:
+        table.alter.add_constraint({"small": rule})
+
+
+def test_a_table_that_refuses_rows_gets_them_once_it_takes_them(made: Project) -> None:
+    """And if the source has lost them by then, nobody goes on in silence."""
+    lake.declare(made, 1000)
+    lake.feed(made, range(10))
+    ran(made)
+    constrained(made, "n < 15")
+    lake.feed(made, range(10, 20))
+    told = stopped(made)
+    assert "the table all" in told
+    assert "CHECK constraint small" in told
+    owed = attempts(made)[-1]
+    assert "CHECK constraint small" in stopped(made)  # it is asked first, and nothing comes after
+    assert attempts(made)[-1] == owed
+    constrained(made, None)
+    assert f"to {owed} in" in ran(made)
+    require_all(made, range(20))
+
+    constrained(made, "n < 25")
+    lake.feed(made, range(20, 30))
+    stopped(made)
+    owed = attempts(made)[-1]
+    constrained(made, None)
+    admin = AdminClient({"bootstrap.servers": made.broker.bootstrap})
+    for future in admin.delete_records([TopicPartition(made.source, 0, 16)]).values():
+        future.result(60)
+    told = stopped(made)
+    assert f"the ledger's record {owed} (micro-batch 2) is committed, and the table all has" in told
+    assert f"{made.source}-0 begins at offset 16, and" in told
+    words = ("recover", "--accept-table", "all")
+    shown = subprocess.run(
+        [sys.executable, "-m", "eos", "recover", *made.words(), *words[1:]],
+        env=made.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert shown.returncode == 1, shown.stderr
+    assert "is missing" in shown.stdout, shown.stdout
+    assert "--accept-table newest" in told  # several lack it: each is accepted by itself
+    said(made, *words, "--yes", "--why", "retention")
+    said(made, "recover", "--accept-table", "newest", "--yes")
+    lake.feed(made, range(30, 40))
+    ran(made)
+    found = sorted(row["n"] for row in lake.rows(lake.table(made, "all")))
+    assert found == [*range(20), *range(30, 40)]
+
+
+def test_a_table_that_is_not_the_one_it_was_stops_the_start(made: Project) -> None:
+    lake.declare(made, 1000)
+    lake.feed(made, range(10))
+    ran(made)
+    place = lake.table(made, "last")
+    shutil.copytree(place, made.folder / "kept")
+    lake.feed(made, range(10, 20))
+    ran(made)
+    shutil.move(place, made.folder / "newer")
+    assert "the table newest" in (told := stopped(made))
+    assert "is gone" in told
+    shutil.copytree(made.folder / "kept", place)  # an older copy
+    assert "but it had" in stopped(made)
+    shutil.rmtree(place)
+    shutil.move(made.folder / "newer", place)
+    lake.feed(made, range(20, 30))
+    ran(made)
+    require_all(made, range(30))
+    shutil.rmtree(place)
+    said(made, "recover", "--accept-table", "newest", "--yes")
+    ran(made)
+    assert lake.rows(place) == []  # made anew, and followed from here on
+    lake.feed(made, range(30, 33))
+    ran(made)
+    assert sorted(row["n"] for row in lake.rows(place)) == [30, 31, 32]
+
+
+def test_columns_come_only_if_that_is_asked_for(made: Project) -> None:
+    lake.declare(made, 1000)
+    lake.feed(made, range(5))
+    ran(made)
+    wider: dict[str, Any] = {"k INT, n BIGINT": "k INT, n BIGINT, s STRING"}
+    lake.declare(made, 1000, **wider)
+    told = stopped(made, 2)
+    assert "has no column `s`, which the rows have as string" in told
+    assert "evolve: true" in told
+    evolving = {"partition_by: [k]": "evolve: true", "name: newest": "name: newest, evolve: true"}
+    lake.declare(made, 1000, **wider, **evolving)
+    lake.feed(made, range(5, 10), s="x")
+    ran(made)
+    for name in ("all", "last"):
+        found = {row["n"]: row["s"] for row in lake.rows(lake.table(made, name))}
+        assert {number: text for number, text in found.items() if number > 4} == dict.fromkeys(
+            range(5, 10), "x"
+        )
+    lake.declare(made, 1000, **{"n BIGINT": "n STRING"}, **evolving)
+    assert "has column `n` as bigint, and the rows have it as string" in stopped(made, 2)
+
+
+NAMED = """
+version: 1
+name: {name}
+source:
+  kafka: {{topic: {source}, max_records: {records}}}
+  value: {{json: "k INT, n BIGINT"}}
+tables:
+  names: {{delta: FOLDER/lake/names, columns: "k INT, name STRING"}}
+transform:
+  - sql: SELECT i.*, m.name FROM input i JOIN names m ON i.k = m.k
+sink:
+  kafka: {{topic: {target}, key: k, value: json, create: {{partitions: {partitions}}}}}
+  delta: {{path: FOLDER/lake/all}}
+trigger: {{available_now: true}}
+"""
+
+
+def test_what_is_caught_up_is_joined_with_what_the_topic_was_joined_with(made: Project) -> None:
+    """The ledger's record names the version of a Delta table that was read."""
+    names = made.folder / "lake" / "names"
+    names.mkdir(parents=True)
+    keys = pa.array(range(lake.KEYS), pa.int32())
+    old = pa.table({"k": keys, "name": pa.array(["old"] * lake.KEYS)})
+    write_deltalake(str(names), old)
+    lake.declare(made, 1000, NAMED)
+    lake.feed(made, range(10))
+    ran(made)
+    constrained(made, "n < 15")
+    lake.feed(made, range(10, 20))
+    stopped(made)
+    new = pa.table({"k": keys, "name": pa.array(["new"] * lake.KEYS)})
+    write_deltalake(str(names), new, mode="overwrite")
+    constrained(made, None)
+    lake.feed(made, range(20, 30))
+    assert "table all caught up" in ran(made)
+    found = {row["n"]: row["name"] for row in lake.rows(lake.table(made, "all"))}
+    assert found == {n: "old" if n < 20 else "new" for n in range(30)}
+    topic = [json.loads(row.value or b"") for row in outside.read(*read_from(made))]
+    assert {row["n"]: row["name"] for row in topic} == found
+
+
+def read_from(project: Project) -> tuple[str, str]:
+    return project.broker.bootstrap, project.target
+
+
+def test_the_lakehouse_example_from_end_to_end(made: Project) -> None:
+    folder = made.folder / "pipelines" / made.name
+    folder.mkdir(parents=True)
+    text = (EXAMPLE / "pipeline.yaml").read_text()
+    instead = {
+        "name: lakehouse": f"name: {made.name}",
+        "orders.changes": made.source,
+        "orders.open": made.target,
+        "orders.dlq": f"{made.target}.dlq",
+        "every: 1 minute": "available_now: true",
+    }
+    for word, other in instead.items():
+        assert word in text
+        text = text.replace(word, other)
+    (folder / "pipeline.yaml").write_text(text)
+    states = ("open", "paid", "sent")
+    changes = [
+        {"order_id": n % 5, "state": states[n // 5], "amount": n + 0.5, "at": f"2026-11-2{n // 5}"}
+        for n in range(15)
+    ]
+    producer = Producer({"bootstrap.servers": made.broker.bootstrap, "log_level": 3})
+    for change in changes:
+        partition = change["order_id"] % lake.PARTITIONS
+        producer.produce(made.source, json.dumps(change), partition=partition)
+    producer.produce(made.source, b"no order", partition=0)
+    assert producer.flush(60) == 0
+    ran(made, LAKE=str(made.folder / "lake"))
+    place = made.folder / "lake"
+    history = lake.rows(place / "orders_history")
+    assert sorted((row["order_id"], row["state"]) for row in history) == sorted(
+        (change["order_id"], change["state"]) for change in changes
+    )
+    assert {str(row["day"]) for row in history} == {"2026-11-20", "2026-11-21", "2026-11-22"}
+    now = lake.rows(place / "orders_now")
+    assert {row["order_id"]: (row["state"], float(row["amount"])) for row in now} == {
+        n: ("sent", 10.5 + n) for n in range(5)
+    }
+    opened = [json.loads(row.value or b"") for row in outside.read(*read_from(made))]
+    assert sorted(row["order_id"] for row in opened) == list(range(5))
+    assert len(outside.read(made.broker.bootstrap, f"{made.target}.dlq")) == 1
+    told = json.loads(said(made, "verify", "--json", LAKE=str(place)))
+    assert told["findings"] == []

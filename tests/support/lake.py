@@ -1,0 +1,102 @@
+"""Pipelines with Delta tables, what goes into them, and what a reader without Spark finds there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import Producer
+from deltalake import DeltaTable, QueryBuilder
+
+from support.project import Project
+
+PARTITIONS, KEYS = 2, 7
+PIPELINE = """
+version: 1
+name: {name}
+source:
+  kafka: {{topic: {source}, max_records: {records}}}
+  value: {{json: "k INT, n BIGINT"}}
+transform:
+  - {{arrow: "pipelines.{module}.transform:passed_on", with: {{folder: FOLDER}}, returns: "*"}}
+sink:
+  kafka: {{topic: {target}, key: k, value: json, create: {{partitions: {partitions}}}}}
+  delta:
+    - {{path: FOLDER/lake/all, partition_by: [k]}}
+    - {{path: FOLDER/lake/last, mode: merge, keys: [k], name: newest}}
+trigger: {{available_now: true}}
+"""
+# Dies while a table is written: the second evaluation of rows from `first` on.
+TRANSFORM = """
+import os
+import signal
+from pathlib import Path
+
+import pyarrow.compute as pc
+
+
+def passed_on(rows, folder: str):
+    armed = Path(folder) / "armed"
+    if armed.exists() and rows.num_rows:
+        first, driver = map(int, armed.read_text().split())
+        if pc.min(rows["n"]).as_py() >= first:
+            again = Path(folder) / "again"
+            if again.exists():
+                armed.unlink()
+                jvm = os.getpid()
+                while Path(f"/proc/{jvm}/comm").read_text().strip() != "java":
+                    stat = Path(f"/proc/{jvm}/stat").read_text()
+                    jvm = int(stat.rpartition(")")[2].split()[1])
+                os.kill(driver, signal.SIGKILL)
+                os.kill(jvm, signal.SIGKILL)
+                os._exit(137)
+            again.touch()
+    return rows
+"""
+
+
+def declare(project: Project, records: int = 20, text: str = PIPELINE, **instead: str) -> None:
+    for word, other in {**instead, "FOLDER": str(project.folder)}.items():
+        text = text.replace(word, other)
+    project.declare(records, PARTITIONS, text)
+    place = project.folder / "pipelines" / project.name / "transform.py"
+    place.write_text(TRANSFORM)
+
+
+def feed(project: Project, numbers: Iterable[int], **more: Any) -> None:
+    """A key keeps its partition, and its numbers ascend there."""
+    producer = Producer({"bootstrap.servers": project.broker.bootstrap, "log_level": 3})
+    for number in numbers:
+        key = number % KEYS
+        value = json.dumps({"k": key, "n": number, **more})
+        producer.produce(project.source, value, b"%d" % key, partition=key % PARTITIONS)
+    assert producer.flush(60) == 0
+
+
+def table(project: Project, name: str) -> Path:
+    return project.folder / "lake" / name
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """As delta-rs reads it."""
+    made = QueryBuilder().register("t", DeltaTable(str(path))).execute("SELECT * FROM t")
+    return pa.table(made.read_all()).to_pylist()
+
+
+def version(path: Path, name: str) -> int:
+    """The pipeline's last write, out of the table's own log; each of its versions rises."""
+    found = [-1]
+    for file in sorted((path / "_delta_log").glob("*.json")):
+        for line in file.read_text().splitlines():
+            written = json.loads(line).get("txn")
+            if written and written["appId"].endswith(f"/{name}"):
+                assert written["version"] > found[-1], f"{file} goes back"
+                found.append(written["version"])
+    return found[-1]
+
+
+def newest(numbers: Iterable[int]) -> Mapping[int, int]:
+    return {number % KEYS: number for number in sorted(numbers)}

@@ -1,0 +1,122 @@
+"""Delta tables of a pipeline file: what they say, what is wrong with others, what is planned."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from eos.config.load import load_pipeline, load_profile
+from eos.errors import UsageError
+from eos.launch import jars, spark
+from eos.launch.spark import Spark
+from eos.plan.lake import Table, app_of
+from eos.plan.plan import Plan, plan
+from eos.plan.tree import AFTERWARDS, mermaid, stages
+from eos.transaction.ledger_record import Attempt, Followed, Position, decoded, encoded
+from eos.transaction.port import Identity, TopicPartition
+from eos.transaction.wire.records import StoredRecord
+
+TEXT = """\
+version: 1
+name: orders
+source: {kafka: {topic: orders}}
+sink:
+  kafka: {topic: out}
+  delta:
+"""
+DEDUP = """\
+dedup: {producer: {id: header(p), epoch: header(e), sequence: header(s)}}
+"""
+
+
+def written(folder: Path, *sinks: str, more: str = "") -> Path:
+    place = folder / "pipelines" / "orders"
+    place.mkdir(parents=True)
+    path = place / "pipeline.yaml"
+    path.write_text(TEXT + "".join(f"    - {sink}\n" for sink in sinks) + more)
+    return path
+
+
+def planned(folder: Path, *sinks: str) -> Plan:
+    pipeline = load_pipeline(written(folder, *sinks), {})
+    assert pipeline.has_delta
+    return plan(pipeline, load_profile(None, folder, {}), ("a:1",), ())
+
+
+def test_a_table_has_its_name_of_the_path_and_its_path_of_the_project(tmp_path: Path) -> None:
+    found = planned(
+        tmp_path,
+        "{path: lake/all/, partition_by: [k]}",
+        "{path: 's3a://lake/all', name: last, mode: merge, keys: [k], where: k > 0, evolve: true}",
+    )
+    assert found.tables == (
+        Table("all", f"{tmp_path}/lake/all", partition_by=("k",)),
+        Table("last", "s3a://lake/all", keys=("k",), where="k > 0", evolves=True),
+    )
+
+
+@pytest.mark.parametrize(
+    ("sinks", "told"),
+    [
+        (["{path: a, mode: merge}"], "expected `keys` beside `mode: merge`"),
+        (["{path: a, keys: [k]}"], "expected `keys` beside `mode: merge`"),
+        (["{path: a, mode: merge, keys: [k], columns: [n]}"], "expected `k` among `columns`"),
+        (["{path: a, partition_by: [day], columns: [n]}"], "expected `day` among `columns`"),
+        (["{path: a, columns: [n, N]}"], "expected each of `columns` once"),
+        (["{path: a}", "{path: b, name: A}"], "each name of a table once, `a` is there twice"),
+        (["{path: a}", "{path: a/, name: b}"], "each path of a table once, `a` is there twice"),
+        (["{path: 'a b'}"], "expected `name`"),
+        (["{path: a, mode: overwrite}"], "expected append or merge"),
+        (["{path: a, where: SELECT 1}"], "without `SELECT`"),
+    ],
+)
+def test_what_can_not_be_meant(tmp_path: Path, sinks: list[str], told: str) -> None:
+    with pytest.raises(UsageError) as error:
+        load_pipeline(written(tmp_path, *sinks), {})
+    assert told in str(error.value)
+
+
+def test_dedup_beside_a_table_is_refused_with_the_reason(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="known before that micro-batch"):
+        load_pipeline(written(tmp_path, "{path: a}", more=DEDUP), {})
+
+
+def test_plan_tells_what_a_table_is_promised(tmp_path: Path) -> None:
+    found = stages(planned(tmp_path, "{path: all}"))
+    (table,) = [each for each in found if each.name == "table 1"]
+    assert table.guarantee == AFTERWARDS
+    assert not table.in_transaction
+    drawn = "\n".join(mermaid(found))
+    assert "transaction -. then .-> table_1" in drawn
+
+
+def test_only_such_a_pipeline_gets_deltas_jars(tmp_path: Path) -> None:
+    here = Spark(tmp_path, is_installed=False)
+    conf = {"spark.sql.extensions": "a.B"}
+    words = spark.command(here, [], "local[1]", conf, [], tmp_path, tmp_path, with_delta=True)
+    delta = jars.ensure(jars.DELTA)[jars.DELTA]
+    assert all(str(jar) in words[words.index("--jars") + 1] for jar in delta)
+    assert f"spark.sql.extensions=a.B,{spark._DELTA_EXTENSION}" in words
+    assert f"spark.sql.catalog.spark_catalog={spark._DELTA_CATALOG}" in words
+    words = spark.command(here, [], "local[1]", conf, [], tmp_path, tmp_path)
+    assert "delta" not in " ".join(words).replace(str(tmp_path), "")
+
+
+def test_a_record_of_the_ledger_tells_how_the_tables_were() -> None:
+    tp = TopicPartition("orders", 0)
+    tables = {"all": Followed("7f", 12)}
+    position = Position({tp: 5}, {"orders": "x"}, tables=tables)
+    attempt = Attempt(1, Identity(1, 2), {tp: 3}, ())
+    blob = encoded("orders", {}, "attempt", position, attempt)
+    start = blob.index(b'{"format"')
+    body = json.JSONDecoder().raw_decode(blob[start:].decode(errors="replace"))[0]
+    stored = StoredRecord(20, 0, b"", json.dumps(body).encode(), (), 1, 2)
+    assert decoded("orders", "ledger", stored).position.tables == tables
+
+
+def test_another_ledger_is_another_application(tmp_path: Path) -> None:
+    names = planned(tmp_path, "{path: all}").names
+    assert app_of(names, "id-1", "all") == "eos.orders/id-1/all"
+    assert app_of(names, "id-2", "all") != app_of(names, "id-1", "all")

@@ -1,0 +1,74 @@
+"""Which versions of a Delta table the ledger allows, and what is said of the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, Transaction, write_deltalake
+
+from eos.plan.lake import Table
+from eos.transaction.ledger_record import Followed
+from eos.transaction.port import Identity
+from eos.verify.findings import Attempt
+from eos.verify.lake import Found, Known, Sinks, look, of_tables
+
+TABLE = Table("all", "/lake/all")
+SINKS = Sinks((TABLE,), {"all": "app"})
+
+
+def known(offset: int, at: int, kind: str = "attempt") -> Known:
+    told = Attempt(offset, kind, 1, 1, Identity(1, offset))
+    return Known(told, {"all": Followed("id", at)})
+
+
+def cases(found: Found | str, low: Known, high: Known | None = None) -> list[str]:
+    return [each.case for each in of_tables(SINKS, {"all": found}, low, high or low)]
+
+
+@pytest.mark.parametrize(
+    ("at", "low", "told"),
+    [
+        (12, known(12, 8), []),
+        (8, known(12, 8), ["delta_pending"]),  # the process died behind its transaction
+        (4, known(12, 8), ["delta_version"]),  # restored
+        (14, known(12, 8), ["delta_version"]),
+        (12, known(14, 12, "stop"), []),
+        (8, known(14, 12, "stop"), ["delta_version"]),
+        (14, known(14, 12, "stop"), ["delta_version"]),
+    ],
+)
+def test_two_versions_fit_an_attempt_and_one_any_other_record(
+    at: int, low: Known, told: list[str]
+) -> None:
+    assert cases(Found("id", at), low) == told
+
+
+def test_while_it_runs_it_may_be_anywhere_between_two_looks() -> None:
+    for at, told in ((7, ["delta_version"]), (8, []), (20, []), (21, ["delta_version"])):
+        assert cases(Found("id", at), known(12, 8), known(20, 16)) == told
+
+
+def test_another_table_and_none() -> None:
+    assert cases(Found("other", 12), known(12, 8)) == ["delta_replaced"]
+    assert cases("is gone", known(12, 8)) == ["delta_unreadable"]
+    unknown = Known(known(12, 8).told, {})
+    assert cases(Found("id", 99), unknown) == []  # declared, and not met by any run yet
+
+
+def test_a_table_is_read_as_it_lies_there(tmp_path: Path) -> None:
+    there = Table("all", str(tmp_path / "all"))
+    absent, broken = Table("no", str(tmp_path / "no")), Table("broken", str(tmp_path / "broken"))
+    elsewhere = Table("far", "s3a://lake/far")
+    done = CommitProperties(app_transactions=[Transaction("app", 12)])
+    rows = pa.table({"n": pa.array([1])})
+    write_deltalake(there.path, rows, commit_properties=done)
+    (tmp_path / "broken" / "_delta_log").mkdir(parents=True)
+    every = (there, absent, broken, elsewhere)
+    found = look(Sinks(every, dict.fromkeys(("all", "no", "broken", "far"), "app")))
+    assert isinstance(found["all"], Found)
+    assert found["all"].at == 12
+    assert found["no"] == "is gone"
+    assert str(found["broken"]).startswith("can't be read")
+    assert "far" not in found
