@@ -157,8 +157,8 @@ def test_all_problems_are_told_at_once_in_the_files_order(tmp_path):
 def test_an_unknown_key_close_to_none_lists_all_that_are_known(tmp_path):
     found = problems(tmp_path, SMALLEST + "zzz: 1\n")
     known = (
-        "version, name, source, dedup, expect, transform, sink, trigger, output_mode, transaction, "
-        "tests"
+        "version, name, source, dedup, tables, expect, transform, sink, trigger, output_mode, "
+        "transaction, tests"
     )
     assert found == [(7, 1, f"unknown key `zzz`; known here: {known}")]
 

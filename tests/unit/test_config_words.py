@@ -47,6 +47,7 @@ def test_the_schema_describes_files_not_python_names():
         "python",
         "returns",
         "sql",
+        "tables",
         "with",
     }
     one, many = definitions["Sink"]["properties"]["kafka"]["anyOf"]
