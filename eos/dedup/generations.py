@@ -139,9 +139,10 @@ class Generations:
     def _require_same_rules(self, generation: Generation) -> None:
         if generation.rules != self.rules:
             raise PromiseBrokenError(
-                f"{self.pipeline}: `dedup.producer` was changed: the states of producers were made "
-                f"by other rules (their mark is {generation.rules}, and now {self.rules})",
-                hint="put id, epoch, sequence and wraps_at back as they were, or "
+                f"{self.pipeline}: `dedup.producer` or `dedup.scope` was changed: the states of "
+                "producers were made by other rules (their mark is "
+                f"{generation.rules}, and now {self.rules})",
+                hint="put id, epoch, sequence, wraps_at and scope back as they were, or "
                 f"`eos recover {self.pipeline} --forget-producers`: then what was sent before and "
                 "comes again will not be recognised",
                 case="producers_changed",

@@ -52,18 +52,19 @@ class SpreadStage:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """As Spark calls an Arrow function over batches. Nothing comes out."""
         try:
-            for number, rows in _by_shard(batches):
-                self.judge(number, rows)
+            self.judge(batches)
         except EosError as error:
             raise crossing(error) from error
         yield from ()
 
-    def judge(self, number: int, rows: pa.Table) -> None:
-        home = shard(number)
-        kept = self.known.get(home, Kept(_FIRST_BUCKETS))
-        judge = _Judge(self.pipeline, home, self.policy, kept, Path(self.folder), self.now_ms)
-        judge.judge(rows)
-        Leaving(self.pipeline, self.folder, self.work).leave(judge)
+    def judge(self, batches: Iterator[pa.RecordBatch]) -> None:
+        leaving = Leaving(self.pipeline, self.folder, self.work)
+        for number, rows in _by_shard(batches):
+            home = shard(number)
+            kept = self.known.get(home, Kept(_FIRST_BUCKETS))
+            judge = _Judge(self.pipeline, home, self.policy, kept, Path(self.folder), self.now_ms)
+            judge.judge(rows)
+            leaving.leave(judge)
 
 
 def _by_shard(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:

@@ -64,8 +64,7 @@ def judged(opened: Opened, rows: Sequence[Row], batch: int = 3) -> dict[tuple[in
     found: dict[tuple[int, int], str] = {}
     stage = opened.stage
     if isinstance(stage, SpreadStage):
-        for _ in stage(by_shard(rows, batch)):
-            pass
+        stage.judge(by_shard(rows, batch))
         stage = opened.lookup()
     for partition in sorted({row.sent.partition for row in rows}):
         own = [row for row in rows if row.sent.partition == partition]
