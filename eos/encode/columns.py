@@ -19,8 +19,8 @@ class Columns:
     """A record is a row.
 
     `key`, `value`: binary, large binary, string, large string or null arrays. `headers`: lists of
-    (key, value) structs; a null list means none. `timestamp`: int64 milliseconds; null, or no
-    column, means the base timestamp.
+    (key, value) structs, or of byte strings, all keys and then all values; a null list means none.
+    `timestamp`: int64 milliseconds; null, or no column, means the base timestamp.
     """
 
     key: Any

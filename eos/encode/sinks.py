@@ -50,9 +50,9 @@ def targets_of(
     bytes_max: int,
     turns: dict[str, Turn],
     first_turn: int,
+    refusal: Refusal,
 ) -> Ints:
     """The target of each row. `turns` is the sink's own, kept by the caller between chunks."""
-    refusal = Refusal(rows, sink.key_column)
     keys = blobs(columns.key, sink.key_column)
     byte_counts = keys.byte_counts + blobs(columns.value, sink.value_column).byte_counts
     chosen = np.zeros(len(columns), np.int64)

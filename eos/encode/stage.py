@@ -68,6 +68,7 @@ class EncodeStage:
     turn: int = 0
     chunk_bytes_max: int = 8 << 20  # rows are gathered up to here before they are encoded,
     chunk_rows_max: int = 50_000  # so that many targets don't get tiny record batches
+    source_topic: str = ""  # where all rows are from, if they don't say it themselves
 
     def encode(self, batches: Iterator[pa.RecordBatch], task_id: int) -> Iterator[pa.RecordBatch]:
         task = _Task(self, task_id)
@@ -98,9 +99,9 @@ class _Task:
         columns = read(sink, chunk)
         turns = self.turns.setdefault(index, {})
         first_turn = stage.turn + self.task_id
-        of_row = targets_of(
-            sink, chunk, columns, stage.targets, stage.record_batch_bytes_max, turns, first_turn
-        )
+        refusal = Refusal(chunk, sink.key_column, stage.source_topic)
+        limit = stage.record_batch_bytes_max
+        of_row = targets_of(sink, chunk, columns, stage.targets, limit, turns, first_turn, refusal)
         order, of_row = _sorted(of_row)
         rows = layout(columns if order is None else columns.take(order), stage.base_timestamp_ms)
         spans: list[Span] = []
@@ -111,7 +112,6 @@ class _Task:
             spans += cut
             span_targets += [target] * len(cut)
         encoded = encode_spans(rows, spans, sink.codec)
-        refusal = Refusal(chunk, sink.key_column)
         for span, target, batch in zip(spans, span_targets, encoded, strict=True):
             if len(batch.blob) > span.bytes_max:
                 row = span.start if order is None else int(order[span.start])

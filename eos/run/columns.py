@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from eos.config import avro
 from eos.config.base import KAFKA_COLUMNS
+from eos.encode.refusal import AT
 from eos.errors import TransformError
 from eos.transform.sql import words_of
 
@@ -20,10 +21,15 @@ if TYPE_CHECKING:
     from eos.plan.outputs import Output, Outputs
     from eos.plan.plan import Plan
 
-# An empty list instead of a null one: both mean no headers. Spark asks for the size of the Arrow
-# batch at every row, and Arrow then goes again over all the null lists since the last one that was
-# not. With nulls, a row costs as much as there are rows before it.
+# Spark asks for the size of the Arrow batch at every row, and a list of structs takes longer to
+# answer than all other columns together. So what came from Kafka travels as one list of byte
+# strings, all keys and then all values (`encode/headers.py`).
+_KAFKAS_HEADERS = "array<struct<key:string,value:binary>>"
+_PACKED = "concat(CAST(`headers`.key AS ARRAY<BINARY>), `headers`.value)"
+# An empty list instead of a null one: both mean no headers. Where lists are null, Arrow goes again
+# over all of them since the last one that was not: a row costs as much as there are rows before it.
 _NEVER_NULL = "coalesce(`headers`, array())"
+_PACKED_NEVER_NULL = f"IF(size(`headers`) > 0, {_PACKED}, array())"
 # Every column is there, and every record of a sink has the same ones: nulls are written. Times are
 # UTC, to the microsecond: nothing that was read is lost.
 _JSON_OPTIONS = (
@@ -35,16 +41,22 @@ _BYTES = ("binary", "string")
 _WITH_A_TEXT = ("tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "date")
 
 
-def sink_columns(out: DataFrame, plan: Plan) -> DataFrame:
-    """What the sinks need of the transforms' result, and the source coordinates it kept."""
+def sink_columns(out: DataFrame, plan: Plan, *, is_packed: bool = False) -> DataFrame:
+    """What the sinks need of the transforms' result, and the source coordinates it kept.
+
+    `is_packed`: for the encode stage, which takes headers in a form that costs less, and is told
+    by itself of which topic all rows are, if there is but one."""
     present = {field.name: field.dataType.simpleString() for field in out.schema.fields}
-    columns = {name: _passed_on(name, present) for name in _wanted(plan, present)}
+    wanted = _wanted(plan, present)
+    columns = {name: _passed_on(name, present, is_packed=is_packed) for name in wanted}
     coordinates = {"topic": "string", "partition": "int", "offset": "bigint"}
     if all(present.get(name) == kind for name, kind in coordinates.items()):
-        columns |= {f"__{name}": name for name in coordinates}
+        columns["__at"] = AT
+        if not is_packed or len(plan.source_topics) != 1:
+            columns["__topic"] = "topic"
     outputs = plan.outputs
     if outputs.columns:
-        columns |= _computed(out, outputs, present)
+        columns |= _computed(out, outputs, present, is_packed=is_packed)
     # As texts, in one call: PySpark takes 2 ms to make a column object.
     made = _selected(out, [f"{what} AS `{name}`" for name, what in columns.items()])
     if outputs.is_filtered:
@@ -83,6 +95,13 @@ def _wanted(plan: Plan, present: Mapping[str, str]) -> list[str]:
                 hint=f"say `{name}: ...` in the sink, or cast it in the last transform",
             )
     passed |= {sink.headers_column for sink in plan.sinks if sink.headers_column}
+    kind = present.get("headers", "void")
+    if "headers" in passed and kind != "void" and not kind.startswith("array<struct<"):
+        raise TransformError(
+            f"column `headers` has type {kind}; a Kafka sink writes headers of type "
+            "array<struct<key: string, value: binary>>",
+            hint="say `headers: ...` in the sink, or leave the column out in the last transform",
+        )
     wanted: list[str] = [
         name
         for name in ("key", "value", "headers")
@@ -98,15 +117,19 @@ def _wanted(plan: Plan, present: Mapping[str, str]) -> list[str]:
     return wanted
 
 
-def _passed_on(name: str, present: Mapping[str, str]) -> str:
+def _passed_on(name: str, present: Mapping[str, str], *, is_packed: bool) -> str:
     if name not in present:
         return "CAST(NULL AS BINARY)"
-    if name == "headers" and present[name].startswith("array"):
-        return _NEVER_NULL
-    return f"`{name}`"
+    if name != "headers" or not present[name].startswith("array"):
+        return f"`{name}`"
+    if is_packed and present[name] == _KAFKAS_HEADERS:
+        return _PACKED_NEVER_NULL
+    return _NEVER_NULL
 
 
-def _computed(out: DataFrame, outputs: Outputs, present: Mapping[str, str]) -> dict[str, str]:
+def _computed(
+    out: DataFrame, outputs: Outputs, present: Mapping[str, str], *, is_packed: bool
+) -> dict[str, str]:
     """An expression for each output. Spark is asked once for the types of all that were given."""
     given = {
         (name, at): f"(\n{text}\n)"  # in lines of its own: it may end in a comment
@@ -130,7 +153,7 @@ def _computed(out: DataFrame, outputs: Outputs, present: Mapping[str, str]) -> d
         elif output.kind == "bytes":
             made[name] = _bytes(given[name, 0], types[name, 0], output.place)
         else:
-            made[name] = _headers(name, output, given, types)
+            made[name] = _headers(name, output, given, types, is_packed=is_packed)
     return made
 
 
@@ -170,12 +193,18 @@ def _headers(
     output: Output,
     given: Mapping[tuple[str, int], str],
     types: Mapping[tuple[str, int], str],
+    *,
+    is_packed: bool,
 ) -> str:
-    pairs = []
+    keys, values = [], []
     for at in range(0, len(output.texts), 2):
         header, place = output.texts[at], f"{output.place} {output.texts[at]}"
         value = _bytes(given[name, at + 1], types[name, at + 1], place)
-        pairs.append(f"struct({quoted_text(header)} AS key, CAST({value} AS BINARY) AS value)")
+        keys.append(quoted_text(header))
+        values.append(f"CAST({value} AS BINARY)")
+    if is_packed and keys:
+        return f"array({', '.join([f'CAST({key} AS BINARY)' for key in keys] + values)})"
+    pairs = [f"struct({k} AS key, {v} AS value)" for k, v in zip(keys, values, strict=True)]
     empty = "CAST(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>)"
     return f"array({', '.join(pairs)})" if pairs else empty
 

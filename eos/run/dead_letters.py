@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from eos.encode.refusal import AT
 from eos.encode.stage import SinkSpec
 from eos.read.decode import ERROR, RULE, Refused
 from eos.transaction.port import TopicPartition
@@ -58,8 +59,7 @@ def columns(rows: DataFrame, plan: Plan, partitions: int) -> DataFrame:
         f"concat({own}, array({added})) AS headers",
         f"pmod(partition, {partitions}) AS {_PARTITION}",
         "topic AS __topic",
-        "partition AS __partition",
-        "offset AS __offset",
+        f"{AT} AS __at",
     )
 
 

@@ -92,7 +92,7 @@ def transformed(plan: Plan, frame: DataFrame) -> DataFrame:
 
 def projected(plan: Plan, frame: DataFrame) -> DataFrame:
     """From the source's rows to the columns that the sinks read."""
-    return sink_columns(transformed(plan, frame), plan)
+    return sink_columns(transformed(plan, frame), plan, is_packed=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +319,7 @@ class PipelineQuery:
             # A little more than Spark's Arrow batches, which may exceed their limit by a row: one
             # of them is a chunk then, and not two halves.
             chunk_bytes_max=ARROW_BYTES_MAX * 5 // 4,
+            source_topic=topics[0] if len(topics := self._plan.source_topics) == 1 else "",
         )
         crash = self._crash.of_tasks(part.batch_id)
         write = WriteStage(

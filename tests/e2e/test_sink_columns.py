@@ -64,7 +64,7 @@ def column(frame: DataFrame, name: str) -> list:
 def test_passing_on_is_one_projection_of_what_came(rows, tmp_path):
     kafka = rows.select("key", "value", "topic", "partition", "offset", "headers")
     made = sink_columns(kafka, planned(tmp_path, "topic: out", "topic: more"))
-    assert made.columns == ["key", "value", "headers", "__topic", "__partition", "__offset"]
+    assert made.columns == ["key", "value", "headers", "__at", "__topic"]
     text = made._jdf.queryExecution().analyzed().toString()
     assert (
         text.count("Project [")
@@ -128,6 +128,25 @@ def test_headers_are_what_is_said_or_what_came(rows, tmp_path):
     assert column(made, second) == [[]] * 4
 
 
+def test_packed_headers_are_keys_and_then_values(rows, tmp_path):
+    two = "array(struct('a' AS key, X'01' AS value), struct('b' AS key, NULL AS value))"
+    some = f"IF(id = 0, CAST({two} AS ARRAY<STRUCT<key: STRING, value: BINARY>>), headers)"
+    found = planned(tmp_path, "topic: a", "{topic: b, headers: {id: id, who: name}}")
+    given = rows.selectExpr("key", "value", "id", "name", f"{some} AS headers")
+    made = sink_columns(given, found, is_packed=True)
+    assert "__topic" not in made.columns
+    assert column(made, "headers") == [[b"a", b"b", b"\1", None], [], [], []]
+    own = found.sinks[1].headers_column
+    assert column(made, own)[1] == [b"id", b"who", b"1", None]
+
+
+def test_headers_of_another_type_are_told_at_the_start(rows, tmp_path):
+    odd = rows.selectExpr("key", "value", "array(key) AS headers")
+    with pytest.raises(TransformError, match="column `headers` has type array<binary>"):
+        sink_columns(odd, planned(tmp_path, "topic: a"))
+    sink_columns(odd, planned(tmp_path, "{topic: a, headers: {}}"))
+
+
 def test_each_sink_gets_its_rows_from_one_evaluation(rows, tmp_path):
     found = planned(
         tmp_path,
@@ -152,7 +171,7 @@ def test_each_sink_gets_its_rows_from_one_evaluation(rows, tmp_path):
 def test_rows_that_no_sink_wants_do_not_leave_spark(rows, tmp_path):
     found = planned(tmp_path, "{topic: a, where: id = 0}", "{topic: b, where: id = 2, value: json}")
     made = sink_columns(rows, found)
-    assert column(made, "__offset") == [0, 2]
+    assert column(made, "__at") == [0 << 16 | 1, 2 << 16 | 1]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from eos.transaction.port import Identity
 
 BASE_MS = 1_700_000_000_000
 HEADER_LIST = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+FLAT_LIST = pa.list_(pa.binary())
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def tables(draw: st.DrawFn) -> tuple[list[Record], Columns]:
     columns = Columns(
         key,
         value,
-        pa.array([r.headers for r in padded], HEADER_LIST) if with_headers else None,
+        listed(padded, is_flat=draw(st.booleans())) if with_headers else None,
         pa.array([r.timestamp_ms for r in padded], pa.int64()) if with_times else None,
     ).slice(before, before + len(records))
     return [
@@ -77,6 +78,14 @@ def tables(draw: st.DrawFn) -> tuple[list[Record], Columns]:
         )
         for r in records
     ], columns
+
+
+def listed(records: list[Record], *, is_flat: bool) -> pa.Array:
+    """As structs, or as Spark hands them over: each record's keys and then its values."""
+    if not is_flat:
+        return pa.array([r.headers for r in records], HEADER_LIST)
+    halves = [r.headers and ([k.encode() for k, _ in r.headers], r.headers) for r in records]
+    return pa.array([h and h[0] + [v for _, v in h[1]] for h in halves], FLAT_LIST)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -107,6 +107,23 @@ def test_bytes_beneath_a_null_are_not_written() -> None:
     )
 
 
+def flat(records: list[list[tuple[bytes | None, bytes | None]] | None]) -> pa.Array:
+    """Each record's keys and then its values."""
+    lists = [r and [k for k, _ in r] + [v for _, v in r] for r in records]
+    return pa.array(lists, pa.list_(pa.binary()))
+
+
+def test_a_header_without_a_key_is_refused_in_a_flat_list_too() -> None:
+    with pytest.raises(RecordRefusedError, match="header without a key"):
+        encode(columns(b"v", headers=flat([[(None, b"v")]])), Codec.NONE)
+
+
+def test_a_flat_list_of_odd_length_is_a_fault_of_ours() -> None:
+    odd = pa.array([[b"k", b"v", b"k"]], pa.list_(pa.binary()))
+    with pytest.raises(ValueError, match="another number of header keys"):
+        encode(columns(b"v", headers=odd), Codec.NONE)
+
+
 def test_headers_beneath_a_null_list_are_not_written() -> None:
     structs = pa.array([("a", b"1"), ("?", b"?"), ("b", None)], HEADER_LIST.value_type)
     lists = pa.ListArray.from_arrays(

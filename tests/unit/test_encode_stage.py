@@ -204,15 +204,16 @@ def refusal(some: EncodeStage, batch: pa.RecordBatch) -> RecordRefusedError:
     return pickle.loads(pickle.dumps(caught.value))  # it crosses to the driver
 
 
-def test_a_record_that_fits_nowhere_is_refused_by_its_source() -> None:
+@pytest.mark.parametrize("is_in_rows", [True, False])
+def test_a_record_that_fits_nowhere_is_refused_by_its_source(is_in_rows: bool) -> None:
+    topic = {"__topic": ["in"] * 3} if is_in_rows else {}
     error = refusal(
-        stage(targets=Targets.of({"orders": (1, 2000)})),
+        stage(targets=Targets.of({"orders": (1, 2000)}), source_topic="" if is_in_rows else "in"),
         rows(
             key=[b"a", b"b", b"c"],
             value=[b"", NOISE, b""],
-            __topic=["in"] * 3,
-            __partition=[4] * 3,
-            __offset=[70, 71, 72],
+            __at=[offset << 16 | 4 for offset in (70, 71, 72)],
+            **topic,
         ),
     )
     size = HEADER_BYTES + 3000 + 10
@@ -236,7 +237,8 @@ def test_a_record_that_fits_nowhere_is_refused_by_its_source() -> None:
 def test_without_coordinates_it_is_refused_by_its_key() -> None:
     key = b"\n" + b"k" * 100
     error = refusal(
-        stage(record_batch_bytes_max=2000), rows(key=[b"ok", key, None], value=[b"", NOISE, b""])
+        stage(record_batch_bytes_max=2000, source_topic="in"),
+        rows(key=[b"ok", key, None], value=[b"", NOISE, b""]),
     )
     assert r"the record with the key '\n" + "k" * 39 + "'..." in error.message
     assert error.fields["setting"] == "max_request_bytes"
