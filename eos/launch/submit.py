@@ -135,6 +135,7 @@ def _application(
     )
     master = spark.master_of(options.spark) or profile.spark.master
     environment = spark.environment(found, java.home, master, logs, project)
+    environment |= terminal()
     return Application(tuple(words), environment, logs, spark.archive(found, java, master), local)
 
 
@@ -145,6 +146,15 @@ def _has_delta(pipeline: Path) -> bool:
     from eos.config.load import load_pipeline
 
     return load_pipeline(pipeline).has_delta
+
+
+def terminal() -> dict[str, str]:
+    """What the driver, which writes to a pipe, can't see: that there is a terminal behind it, and
+    how wide it is. The name is that of eos.observe.live."""
+    is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM", "dumb") == "dumb"
+    if is_plain or not sys.stderr.isatty():
+        return {}
+    return {"EOS_TERMINAL": str(os.get_terminal_size(sys.stderr.fileno()).columns)}
 
 
 def _run_with_crash(app: Application) -> int:

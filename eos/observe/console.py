@@ -18,9 +18,9 @@ _YELLOW, _END = "\x1b[33m", "\x1b[0m"
 
 
 class Console:
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, *, has_colour: bool = False) -> None:
         self._stream = sys.stderr if stream is None else stream
-        self._has_colour = self._stream.isatty() and not os.environ.get("NO_COLOR")
+        self._has_colour = has_colour or (self._stream.isatty() and not os.environ.get("NO_COLOR"))
 
     def __call__(self, event: events.Event) -> None:
         words = line(event)
@@ -43,7 +43,7 @@ def line(event: events.Event) -> str | None:
             attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""
             return (
                 f"micro-batch {event.batch_id} committed: {event.records_in:,} records in, "
-                f"{event.records_out:,} out, {_size(event.bytes_out)} "
+                f"{event.records_out:,} out, {size(event.bytes_out)} "
                 f"in {event.total_ms:,.0f} ms{attempt}"
             )
         case events.MicroBatchSkipped():
@@ -102,7 +102,7 @@ def _counted(what: str, records: Mapping[str, int]) -> str:
     return f"{what} {named}" if named else ""
 
 
-def _size(count: int) -> str:
+def size(count: int) -> str:
     value = float(count)
     for unit in ("B", "kB", "MB"):
         if value < 1000:

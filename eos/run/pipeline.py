@@ -22,7 +22,7 @@ from eos.faults import CrashPlan
 from eos.launch.process import await_address
 from eos.observe import events
 from eos.observe.bus import Bus
-from eos.observe.console import Console
+from eos.observe.live import Live, shown
 from eos.plan.plan import Plan, plan
 from eos.plan.security import source_options, told_who
 from eos.read.files import Files, files_for
@@ -35,6 +35,7 @@ from eos.run.idle import IdleWatch, interval_ms
 from eos.run.lake import Lake, lake_of, none_left
 from eos.run.lookup import at_versions, pinned, require
 from eos.run.ownership import RunLock
+from eos.run.progress import lag_of
 from eos.run.query import PipelineQuery, check, projected, transformed
 from eos.run.refusal import source_refusal
 from eos.run.session import open_session
@@ -99,10 +100,10 @@ def run(
             planned = replace(planned, bootstrap=tuple(found.split(",")))
         if stopping.is_asked:
             return
-        bus.subscribe(Console())
-        with closing(Wire(planned.kafka)) as wire:
+        with closing(Wire(planned.kafka)) as wire, shown(bus, pipeline.name) as live:
             audit = audit_of(profile, planned, wire, bus)
-            made = _Run(spark, wire, planned, bus, crash, stopping, lock, audit, accepts_state_loss)
+            accepts = accepts_state_loss
+            made = _Run(spark, wire, planned, bus, crash, stopping, lock, audit, accepts, live)
             made.through(take_over)
 
 
@@ -119,6 +120,7 @@ class _Run:
     lock: RunLock
     audit: Audit
     accepts_state_loss: bool
+    live: Live | None = None  # a terminal's
 
     def through(self, take_over: bool) -> None:
         deadline = Deadline.after_ms(START_TIMEOUT_MS)
@@ -246,7 +248,8 @@ class _Run:
         self, planned: Plan, source: LiveSource, take_over: bool, deadline: Deadline
     ) -> tuple[MicroBatches, Record | None]:
         """Rule R5: look, fence, read, decide. And the record that was decided by."""
-        taken = take(planned, self.wire, self.crash, deadline, is_forced=take_over)
+        crash = self.live.watching(self.crash) if self.live else self.crash
+        taken = take(planned, self.wire, crash, deadline, is_forced=take_over)
         with still_ours(taken.coordinator, taken.ledger):
             position = where_to_go_on(planned, source, taken.last, self.bus, deadline)
         return taken.batches(position, source, self.bus), taken.last
@@ -268,6 +271,8 @@ class _Run:
                 running = writer.option("checkpointLocation", location).trigger(**trigger).start()
                 self.bus.emit(events.PipelineStarted(pipeline=name, checkpoint=location))
                 self.stopping.attach(running, batches)
+                if self.live:
+                    self.live.lag = lambda: lag_of(running.lastProgress)
 
                 def end(fenced: FencedError) -> None:
                     query.error = fenced

@@ -157,6 +157,6 @@ def test_colour_is_for_terminals_without_no_color(monkeypatch):
     ("count", "shown"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (2_500_000_000, "2.5 GB")]
 )
 def test_sizes_are_short(count, shown):
-    from eos.observe.console import _size
+    from eos.observe.console import size
 
-    assert _size(count) == shown
+    assert size(count) == shown

@@ -1,0 +1,204 @@
+"""On a terminal: one line that says how a run goes, below the lines that tell events.
+
+    eos: orders | 48,210 records/s | lag 1,204 | micro-batch 42: writes, 3 s | 41 ok, 40 failed ok
+
+Guarantees: the pipeline never waits for it. It is drawn by a thread of its own, that looks at what
+the pipeline said last; a terminal that takes nothing (Ctrl-S) holds up that thread alone. At most
+two lines a second, none longer than the terminal is wide. What is told as a line stands above it.
+Not guaranteed: a neat picture where a user's function prints, too, or the terminal is made narrower
+in the middle of a run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TextIO
+
+from eos.faults import Dies
+from eos.observe import events
+from eos.observe.bus import Bus
+from eos.observe.console import Console, size
+
+# How wide the terminal is behind the pipe that the driver writes to: the launcher says it, where
+# there is one.
+TERMINAL = "EOS_TERMINAL"
+_COLUMNS, _COLUMNS_MIN, _COLUMNS_MAX = 80, 40, 400  # the first where a terminal says 0
+_DRAW_S = 0.5
+_RATE_S = 10.0
+_COMMITS_MAX = 1000  # of those seconds; more make the rate an underestimate
+_LAST = 3
+_CLOSE_S = 1.0
+_CLEAR = "\r\x1b[K"
+_WAITS = "waits for records"
+_STEPS = {
+    "begin:after": "reads, transforms and writes",
+    "all_acked:before": "is acknowledged",
+    "ledger_record:before": "writes the ledger's record",
+    "offsets:before": "writes the offsets",
+    "end_txn_sent:before": "commits",
+    "end_txn_answered:after": _WAITS,
+}
+
+
+class Live:
+    """Hears events from the bus and steps from the crash points, and draws."""
+
+    def __init__(
+        self,
+        pipeline: str,
+        stream: TextIO,
+        columns: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.lag: Callable[[], int | None] = lambda: None
+        self._pipeline, self._stream, self._clock = pipeline, stream, clock
+        self._columns = min(max(columns or _COLUMNS, _COLUMNS_MIN), _COLUMNS_MAX)
+        self._console = Console(stream, has_colour=True)
+        self._lock = threading.Lock()  # of the stream: a line and a redraw don't mix
+        self._end = threading.Event()
+        self._point = ("", clock())
+        self._began = clock()
+        self._commits: deque[tuple[float, int]] = deque(maxlen=_COMMITS_MAX)
+        self._last: deque[tuple[int, str]] = deque(maxlen=_LAST)
+        self._total = [0, 0, 0, 0]  # micro-batches, records in, out, bytes
+        self._thread = threading.Thread(target=self._draw, name="eos-live", daemon=True)
+
+    def __call__(self, event: events.Event) -> None:
+        with self._lock:
+            if isinstance(event, events.MicroBatchCommitted):
+                self._committed(event)
+                return
+            if isinstance(event, events.AttemptFailed):
+                self._mark(event.batch_id, "failed")
+            if not self._end.is_set():
+                self._stream.write(_CLEAR)
+            if isinstance(event, events.Stopped):
+                self._stream.write(self._summary())
+            self._console(event)
+
+    def reached(self, point: str) -> None:
+        """Called by the pipeline, between its steps: it only notes, and waits for nobody."""
+        _, _, name = point.rpartition(".")
+        if name in _STEPS:
+            self._point = (point, self._clock())
+
+    def watching(self, plan: Dies) -> Dies:
+        return _Heard(plan, self)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """From here on, what is still told are plain lines."""
+        self._end.set()
+        self._thread.join(_CLOSE_S)
+
+    def text(self) -> str:
+        """The line, as wide as it may be."""
+        lag = None
+        with suppress(Exception):  # it asks the JVM, which may be gone, or busy
+            lag = self.lag()
+        now = self._clock()
+        point, since = self._point
+        with self._lock:
+            parts = [
+                f"eos: {self._pipeline}",
+                f"{self._rate(now):,.0f} records/s",
+                "" if lag is None else f"lag {lag:,}",
+                f"{self._step(point)}, {now - since:.0f} s",
+                ", ".join(f"{batch_id} {told}" for batch_id, told in reversed(self._last)),
+            ]
+        return " | ".join(filter(None, parts))[: self._columns - 1]
+
+    def _step(self, point: str) -> str:
+        if not point:
+            return "starts"
+        kind, _, name = point.rpartition(".")
+        told = _STEPS[name]
+        if told == _WAITS:
+            return told
+        return f"notes its {kind}" if kind else f"micro-batch {self._next()}: {told}"
+
+    def _draw(self) -> None:
+        while not self._end.wait(_DRAW_S):
+            line = self.text()
+            with self._lock:
+                if self._end.is_set():
+                    break
+                self._stream.write(f"{_CLEAR}{line}")
+                self._stream.flush()
+        with self._lock, suppress(OSError, ValueError):
+            self._stream.write(_CLEAR)
+            self._stream.flush()
+
+    def _committed(self, event: events.MicroBatchCommitted) -> None:
+        self._commits.append((self._clock(), event.records_in))
+        self._mark(event.batch_id, "ok")
+        counted = (1, event.records_in, event.records_out, event.bytes_out)
+        self._total = [a + b for a, b in zip(self._total, counted, strict=True)]
+
+    def _mark(self, batch_id: int, told: str) -> None:
+        before = ""
+        if self._last and self._last[-1][0] == batch_id:
+            before = f"{self._last.pop()[1]} "
+        self._last.append((batch_id, f"{before}{told}"))
+
+    def _next(self) -> int | str:
+        """The micro-batch that is under way; of the first one nobody has told the number."""
+        if not self._last:
+            return "runs"
+        batch_id, told = self._last[-1]
+        return batch_id + told.endswith("ok")
+
+    def _rate(self, now: float) -> float:
+        """Of the records of the last ten seconds."""
+        recent = [count for at, count in list(self._commits) if now - at <= _RATE_S]
+        return sum(recent) / max(min(_RATE_S, now - self._began), 1.0)
+
+    def _summary(self) -> str:
+        count, records_in, records_out, size_out = self._total
+        what = "micro-batch" if count == 1 else "micro-batches"
+        return (
+            f"eos: {count:,} {what} committed: {records_in:,} records in, "
+            f"{records_out:,} out, {size(size_out)}\n"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """A crash plan whose points are told to the line, too."""
+
+    plan: Dies
+    live: Live
+
+    @property
+    def point(self) -> str:
+        return self.plan.point
+
+    def reached(self, point: str) -> None:
+        self.live.reached(point)
+        self.plan.reached(point)
+
+
+@contextmanager
+def shown(bus: Bus, pipeline: str) -> Iterator[Live | None]:
+    """Events on stderr: as lines, and on a terminal with the live line, which is yielded."""
+    columns = os.environ.get(TERMINAL, "")
+    if not columns.isdecimal():
+        bus.subscribe(Console())
+        yield None
+        return
+    live = Live(pipeline, sys.stderr, int(columns))
+    bus.subscribe(live)
+    live.start()
+    try:
+        yield live
+    finally:
+        live.close()

@@ -1,0 +1,186 @@
+"""The line on a terminal: what it says, and that nothing waits for it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from pathlib import Path
+
+import pytest
+
+from eos.faults import CrashPlan, Points
+from eos.observe import events
+from eos.observe.bus import Bus
+from eos.observe.live import Live, shown
+from eos.run.progress import lag_of
+
+ROOT = Path(__file__).parents[2]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def live(clock: Clock, columns: int = 200) -> tuple[Live, io.StringIO]:
+    stream = io.StringIO()
+    return Live("orders", stream, columns, clock), stream
+
+
+def committed(batch_id: int, records: int = 1000) -> events.MicroBatchCommitted:
+    return events.MicroBatchCommitted(batch_id, 1, records, records - 1, 2048, 1, 1, 1, 1)
+
+
+def test_it_says_rate_lag_step_and_the_last_attempts(clock: Clock) -> None:
+    line, _ = live(clock)
+    assert line.text() == "eos: orders | 0 records/s | starts, 0 s"
+    points = Points(line.watching(CrashPlan()))
+    points.reached("begin:after")
+    assert "| micro-batch runs: reads, transforms and writes, 0 s" in line.text()
+    clock.now += 4
+    line(committed(6))
+    line(events.AttemptFailed(7, 1, "why", will_redo=True))
+    line.lag = lambda: 1204
+    points.reached("end_txn_sent:before")
+    clock.now += 1
+    assert line.text() == (
+        "eos: orders | 200 records/s | lag 1,204 | micro-batch 7: commits, 1 s | 7 failed, 6 ok"
+    )
+    line(committed(7))
+    points.reached("end_txn_answered:after")
+    assert line.text().endswith("| waits for records, 0 s | 7 failed ok, 6 ok")
+    points.kind = "refresh"
+    points.reached("ledger_record:before")
+    assert "| notes its refresh, 0 s |" in line.text()
+    clock.now += 60
+    assert "| 0 records/s |" in line.text()
+
+
+def test_every_point_of_a_micro_batch_is_passed_on_to_the_crash_plan(clock: Clock) -> None:
+    told: list[str] = []
+
+    class Plan:
+        point = "offsets:before"
+
+        def reached(self, point: str) -> None:
+            told.append(point)
+
+    heard = live(clock)[0].watching(Plan())
+    assert heard.point == "offsets:before"
+    for point in ("begin:before", "offsets:before", "stop.begin:after"):
+        heard.reached(point)
+    assert told == ["begin:before", "offsets:before", "stop.begin:after"]
+
+
+def test_lines_stand_above_it_and_commits_are_only_counted(clock: Clock) -> None:
+    line, stream = live(clock)
+    line(committed(0))
+    line(events.Warned("look"))
+    line(committed(1))
+    line(events.Stopped("orders", "drained"))
+    end = "eos: 2 micro-batches committed: 2,000 records in, 1,998 out, 4.1 kB\n"
+    end += "eos: pipeline orders stopped: drained\n"
+    warned = "\x1b[33meos: warning: look\x1b[0m\n"
+    assert stream.getvalue().split("\r\x1b[K") == ["", warned, end]
+
+
+@pytest.mark.parametrize(("columns", "width"), [(60, 59), (0, 79), (5, 39), (10**9, 399)])
+def test_it_is_never_wider_than_the_terminal(clock: Clock, columns: int, width: int) -> None:
+    line = Live("o" * 500, io.StringIO(), columns, clock)
+    assert len(line.text()) == width
+
+
+def test_a_lag_that_nobody_answers_is_left_out(clock: Clock) -> None:
+    line, _ = live(clock)
+
+    def gone() -> int:
+        raise ConnectionError("the JVM is gone")
+
+    line.lag = gone
+    assert line.text() == "eos: orders | 0 records/s | starts, 0 s"
+
+
+def test_a_terminal_that_takes_nothing_holds_up_nobody(clock: Clock) -> None:
+    """As Ctrl-S does. The bus has one thread for all who listen: only it may wait."""
+    entered, release, was_released = threading.Event(), threading.Event(), []
+
+    class Stuck(io.StringIO):
+        def write(self, text: str) -> int:
+            entered.set()
+            was_released.append(release.wait(20))
+            return len(text)
+
+    bus, line = Bus(), Live("orders", Stuck(), 80, clock)
+    bus.subscribe(line)
+    line.start()
+    assert entered.wait(300)
+    line.reached("begin:after")
+    bus.emit(committed(1))
+    line.close()  # bounded, or the run could not end
+    release.set()
+    bus.close()
+    assert all(was_released), "somebody waited until the terminal took it"
+
+
+@pytest.mark.parametrize("columns", ["", "wide"])
+def test_without_a_terminal_there_are_plain_lines(
+    columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("EOS_TERMINAL", columns)
+    with contextlib.closing(Bus()) as bus, shown(bus, "orders") as line:
+        assert line is None
+        bus.emit(committed(3))
+    assert capsys.readouterr().err.startswith("eos: micro-batch 3 committed: ")
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_terminal", "told"),
+    [
+        ({"TERM": "xterm"}, True, "{'EOS_TERMINAL': '72'}"),
+        ({"TERM": "xterm"}, False, "{}"),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, True, "{}"),
+        ({"TERM": "dumb"}, True, "{}"),
+        ({}, True, "{}"),
+    ],
+)
+def test_the_launcher_tells_the_driver_of_a_terminal(
+    environment: dict[str, str], is_terminal: bool, told: str
+) -> None:
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 72, 0, 0))
+    done = subprocess.run(
+        [sys.executable, "-c", "from eos.launch.submit import terminal; print(terminal())"],
+        env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], **environment},
+        stdout=subprocess.PIPE,
+        stderr=its if is_terminal else subprocess.DEVNULL,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    os.close(its)
+    os.close(ours)
+    assert done.stdout == f"{told}\n"
+
+
+def test_the_lag_is_what_the_last_micro_batch_left() -> None:
+    source = {"endOffset": {"a": {"0": 5, "1": 7}}, "latestOffset": '{"a": {"0": 9, "1": 7}}'}
+    assert lag_of({"sources": [source]}) == 4
+    assert lag_of({"sources": [{"endOffset": None, "latestOffset": {"a": {"0": 3}}}]}) == 3
+    assert lag_of({"sources": [{"latestOffset": None}]}) == 0
+    assert lag_of(None) is None
