@@ -152,7 +152,7 @@ def _subject(planned: Plan, profile: Profile, ledger_id: str) -> Subject:
         reason,
         Sinks(planned.tables, apps),
         None if by is None else Places(by.producer, by.epoch, by.sequence),
-        asks_dropped=by is None or by.policy.rules.is_ordered,
+        is_spread=by is not None and not by.policy.rules.is_ordered,
     )
 
 

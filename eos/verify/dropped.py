@@ -18,6 +18,7 @@ import numpy as np
 from eos.transaction.port import TopicPartition
 from eos.verify.findings import Attempt, Finding, Findings, Kind
 from eos.verify.history import Committed
+from eos.verify.places import Order, Place
 from eos.verify.proofs import Proofs, TooManyError, proofs
 from eos.verify.stamps import Stamps, hash_of
 
@@ -54,7 +55,7 @@ class Shown(NamedTuple):
     at: TopicPartition
     offset: int
     reason: str
-    proof: int
+    proof: Place
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -62,7 +63,11 @@ class Shown(NamedTuple):
             "partition": self.at.partition,
             "offset": self.offset,
             "reason": self.reason,
-            "proof": self.proof,
+            "proof": {
+                "topic": self.proof.at.topic,
+                "partition": self.proof.at.partition,
+                "offset": self.proof.offset,
+            },
         }
 
 
@@ -74,6 +79,9 @@ class Log(NamedTuple):
     is_cut: bool
 
 
+Proven = dict[tuple[int, TopicPartition, Span], Counter[str]]
+
+
 @dataclass(slots=True)
 class Dropped:
     """Fed with each transaction in the ledger's order. `log` is asked for a partition up to an
@@ -81,7 +89,7 @@ class Dropped:
 
     findings: Findings
     log: Callable[[TopicPartition, int], Log] | None
-    is_asked: bool = True  # False: only counted
+    is_spread: bool = False  # a producer's numbers over partitions: one may prove another's
     covered: dict[TopicPartition, list[tuple[int, int]]] = field(default_factory=dict)
     records: Counter[str] = field(default_factory=Counter)
     proven: int = 0
@@ -90,6 +98,8 @@ class Dropped:
     _spans: int = 0
 
     def see(self, each: Committed) -> None:
+        if each.told.kind == "recovery":
+            self.prove()  # the position may go back: behind it another order begins
         if not each.is_attempt:
             return
         for tp, (start, end) in each.ranges.items():
@@ -109,8 +119,6 @@ class Dropped:
                 spans.setdefault(TopicPartition(topic, partition), []).append(one)
                 self._spans += 1
         self.records.update(dropped)
-        if not self.is_asked:
-            return
         self._claims.append(Claim(each.told, each.ranges, dropped, spans))
         if len(self._claims) >= ATTEMPTS_MAX or self._spans >= PRODUCERS_MAX:
             self.prove()
@@ -127,31 +135,68 @@ class Dropped:
         for claim in claims:
             for tp, (_, end) in claim.ranges.items():
                 ends[tp] = max(end, ends.get(tp, 0))
-        is_cut = False
-        for tp, end in sorted(ends.items()):
-            log = self.log(tp, end)
-            is_cut |= log.is_cut
-            try:
+        logs = {tp: self.log(tp, end) for tp, end in sorted(ends.items())}
+        is_cut = any(log.is_cut for log in logs.values())
+        try:
+            if self.is_spread:
+                self._prove_together(logs, claims, is_cut)
+            for tp, log in logs.items():
                 self._prove(tp, log, claims)
-            except TooManyError as error:
-                self._unread(claims, f"{tp.topic}-{tp.partition} has {error}")
-                return
+        except TooManyError as error:
+            self._unread(claims, f"there are {error}")
+            return
         for claim in claims:
             self._settle(claim, is_cut)
 
-    def _prove(self, tp: TopicPartition, log: Log, claims: Iterable[Claim]) -> None:
-        here = [claim for claim in claims if tp in claim.ranges]
-        proven: dict[tuple[int, Span], Counter[str]] = {}
+    def _prove(self, tp: TopicPartition, log: Log, claims: Sequence[Claim]) -> None:
+        """What its own partition proves."""
+        reasons = REASONS[1:] if self.is_spread else REASONS
+        proven: Proven = {}
         looked_at = self._looked_at(tp, claims)
         for found in proofs(lambda: map(looked_at, log.stamps())):
-            for number, claim in enumerate(here):
-                part = found.between(*claim.ranges[tp])
-                claim.proven.update(part.counts())
-                for span in claim.spans.get(tp, ()):
-                    known = proven.setdefault((number, span), Counter())
-                    self._account(tp, span, part, known)
-        for (number, span), known in proven.items():
-            self._compare(tp, here[number], span, known, is_cut=log.is_cut)
+            for number, claim in enumerate(claims):
+                if tp in claim.ranges:
+                    part = found.between(*claim.ranges[tp])
+                    self._add(tp, (number, claim), part, proven, reasons)
+        self._compare(claims, proven, log.is_cut)
+
+    def _prove_together(
+        self, logs: Mapping[TopicPartition, Log], claims: Sequence[Claim], is_cut: bool
+    ) -> None:
+        """Duplicates of producers whose numbers are spread over partitions."""
+        order = Order([claim.ranges for claim in claims], list(logs))
+        proven: Proven = {}
+
+        def chunks() -> Iterator[Stamps]:
+            for tp, log in logs.items():
+                looked_at = self._looked_at(tp, claims)
+                yield from (order.placed(tp, looked_at(each)) for each in log.stamps())
+
+        for found in proofs(chunks):
+            for number, claim in enumerate(claims):
+                for tp, span in claim.ranges.items():
+                    part = order.within(found, number, tp, span)
+                    self._add(tp, (number, claim), part, proven, REASONS[:1], order)
+        self._compare(claims, proven, is_cut)
+
+    def _add(
+        self,
+        tp: TopicPartition,
+        of: tuple[int, Claim],
+        part: Proofs,
+        proven: Proven,
+        reasons: Sequence[str],
+        order: Order | None = None,
+    ) -> None:
+        """What was proven of one attempt's records in one partition."""
+        number, claim = of
+        counts = part.counts()
+        claim.proven.update({name: counts[name] for name in reasons})
+        claim.proven["all"] += counts["all"] if reasons == REASONS else counts[reasons[0]]
+        for span in claim.spans.get(tp, ()):
+            if span.reason in reasons:
+                known = proven.setdefault((number, tp, span), Counter())
+                self._account(tp, span, part, known, order)
 
     def _looked_at(self, tp: TopicPartition, claims: Iterable[Claim]) -> Callable[[Stamps], Stamps]:
         """What no transaction read was not accepted, and proves nothing. And nothing is asked of
@@ -163,7 +208,8 @@ class Dropped:
             if producers is None or named < sum(claim.dropped.values()):
                 producers = None
                 break
-            producers.update(hash_of(span.producer) for span in claim.spans.get(tp, ()))
+            here = claim.spans.values() if self.is_spread else [claim.spans.get(tp, ())]
+            producers.update(hash_of(span.producer) for spans in here for span in spans)
         wanted = None if producers is None else np.array(sorted(producers), np.int64)
 
         def looked_at(seen: Stamps) -> Stamps:
@@ -177,7 +223,14 @@ class Dropped:
 
         return looked_at
 
-    def _account(self, tp: TopicPartition, span: Span, part: Proofs, known: Counter[str]) -> None:
+    def _account(
+        self,
+        tp: TopicPartition,
+        span: Span,
+        part: Proofs,
+        known: Counter[str],
+        order: Order | None,
+    ) -> None:
         his = part.of(hash_of(span.producer)).between(span.first, span.last + 1)
         by = his.before if span.reason == "duplicate" else his.newer
         known["records"] += int((by >= 0).sum())
@@ -185,9 +238,15 @@ class Dropped:
             at = np.flatnonzero((his.offset == offset) & (by >= 0))
             known[name] += len(at)
             if len(at) and name == "first" and len(self.shown) < SHOWN_MAX:
-                self.shown.append(Shown(tp, offset, span.reason, int(by[at[0]])))
+                proof = int(by[at[0]])
+                place = Place(tp, proof) if order is None else order.where(proof)
+                self.shown.append(Shown(tp, offset, span.reason, place))
 
-    def _compare(
+    def _compare(self, claims: Sequence[Claim], proven: Proven, is_cut: bool) -> None:
+        for (number, tp, span), known in proven.items():
+            self._tell(tp, claims[number], span, known, is_cut=is_cut)
+
+    def _tell(
         self, tp: TopicPartition, claim: Claim, span: Span, known: Counter[str], *, is_cut: bool
     ) -> None:
         missing = max(span.records - known["records"], 1 - known["first"], 1 - known["last"])

@@ -37,7 +37,7 @@ class Subject:
     table_reason: str = ""
     lake: Sinks = field(default_factory=lambda: Sinks((), {}))
     places: Places | None = None  # of upstream's stamps, where dedup goes by them
-    asks_dropped: bool = True  # False: what proves a dropped record may lie in another partition
+    is_spread: bool = False  # what proves a dropped record may lie in another partition
 
 
 @dataclass(slots=True)

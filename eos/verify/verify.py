@@ -43,7 +43,7 @@ class Verification:
         self._findings = Findings()
         self._chain = Chain()
         log = self._stamped if subject.places is not None else None
-        self._dropped = Dropped(self._findings, log, is_asked=subject.asks_dropped)
+        self._dropped = Dropped(self._findings, log, is_spread=subject.is_spread)
         names = subject.names
         self._ledger = LedgerLog(reader, names.pipeline, names.ledger)
         self._rows: LedgerRows | None = None

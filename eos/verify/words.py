@@ -97,8 +97,6 @@ def _sources(told: Told) -> str:
 
 def _dropped(dropped: Dropped) -> str:
     told = ", ".join(f"{count:,} {name}" for name, count in sorted(dropped.records.items()))
-    if not dropped.is_asked:
-        return f"{told}, not proven: a producer's records lie in several partitions"
     return f"{told}: of {dropped.proven:,} the one that proves it was found"
 
 

@@ -85,17 +85,21 @@ def test_each_record_once_and_the_states_right_whatever_dies_when(project: Proje
     once = [*(f"0:{n}" for n in range(sent)), *(f"1:{n}" for n in range(TURN))]
     assert Counter(value for _, value in came_out.elements()) == Counter(once * PARTITIONS)
     assert states(project) == {f"app-{p}": (1, TURN - 1) for p in range(PARTITIONS)}
-    # With nothing but states, all of it once more is dropped.
-    send(project, 1, 0, TURN)
-    done = project.run_warm()
-    assert f"dedup dropped {PARTITIONS * TURN} duplicate" in done.stderr
     code, told = verified(project)
     assert (code, told["findings"]) == (0, [])
     sent_in_all = sum(outside.ends(project.broker.bootstrap, project.source).values())
     assert told["dropped"]["proven"] == sent_in_all - came_out.total()
     shown = told["dropped"]["shown"]
     assert {each["reason"] for each in shown} == {"duplicate", "fenced"}
-    assert all(each["proof"] < each["offset"] for each in shown)
+    assert all(each["proof"]["offset"] < each["offset"] for each in shown)
+    # With nothing but states, all of it once more is dropped; and proven by what came before the
+    # last verification.
+    send(project, 1, 0, TURN)
+    done = project.run_warm()
+    assert f"dedup dropped {PARTITIONS * TURN} duplicate" in done.stderr
+    code, told = verified(project)
+    assert (code, told["findings"], told["from_start"]) == (0, [], False)
+    assert told["dropped"]["proven"] == PARTITIONS * TURN
 
 
 def test_a_state_that_lies_is_found_out_by_verify(project: Project) -> None:
@@ -104,6 +108,7 @@ def test_a_state_that_lies_is_found_out_by_verify(project: Project) -> None:
     outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
     send(project, 0, 0, TURN)
     assert project.run_warm().returncode == 0
+    assert verified(project)[0] == 0
     for place in (project.folder / "state" / "dedup").rglob("*.parquet"):
         rows = pq.read_table(place, schema=STATES).to_pylist()
         lying = [{**row, "first": [0], "last": [TURN + 9]} for row in rows]
@@ -112,7 +117,7 @@ def test_a_state_that_lies_is_found_out_by_verify(project: Project) -> None:
     done = project.run_warm()
     assert f"dedup dropped {10 * PARTITIONS} duplicate" in done.stderr, done.stderr
     code, told = verified(project)
-    assert code == 1
+    assert (code, told["from_start"]) == (1, False)
     assert [each["case"] for each in told["findings"]] == ["unproven"] * PARTITIONS
     smallest = told["smallest"]
     assert (smallest["topic"], smallest["partition"]) == (project.source, 0)

@@ -113,14 +113,14 @@ def attempt(number: int, ranges: dict, verdicts: dict | None = None, producers: 
     return Committed(told, "q", ranges, None, [], dedup)
 
 
-def judged(sent: dict, *attempts: Committed, is_cut: bool = False):
+def judged(sent: dict, *attempts: Committed, is_cut: bool = False, is_spread: bool = False):
     logs = {tp: as_stamps(each) for tp, each in sent.items()}
 
     def log(tp: TopicPartition, end: int) -> Log:
         part = logs[tp]
         return Log(lambda: [part.where(part.offset < end)], is_cut)
 
-    made = Dropped(Findings(), log)
+    made = Dropped(Findings(), log, is_spread=is_spread)
     for each in attempts:
         made.see(each)
     made.prove()
@@ -139,7 +139,7 @@ def test_what_was_dropped_is_proven_by_another_record():
     made = judged({A: SENT}, FIRST, AGAIN, FENCED)
     assert not made.findings.counts
     assert (dict(made.records), made.proven) == ({"duplicate": 2, "fenced": 2}, 4)
-    shown = [(each.offset, each.reason, each.proof) for each in made.shown]
+    shown = [(each.offset, each.reason, each.proof.offset) for each in made.shown]
     assert shown == [(3, "duplicate", 1), (7, "fenced", 6)]
 
 
@@ -180,6 +180,70 @@ def test_a_rewind_proves_the_same_again_and_many_attempts_are_proven_in_parts(mo
     made = judged({A: SENT}, FIRST, AGAIN, *again)
     assert not made.findings.counts
     assert made.proven == 6
+
+
+def test_numbers_that_are_spread_are_proven_by_other_partitions():
+    """By an earlier micro-batch, or an earlier place of the same one; a fence by its own alone."""
+    numbers = {A: [0, 2, 3, 5, 5, 6], B: [1, 2, 3, 4, 5, 9]}
+    sent = {tp: [("a", 0, n) for n in each] for tp, each in numbers.items()}
+    first = attempt(1, {A: (0, 3), B: (0, 1)})
+    told = [["in", 0, "a", "duplicate", 1, 4, 4], ["in", 1, "a", "duplicate", 3, 1, 4]]
+    claim = attempt(2, {A: (3, 6), B: (1, 6)}, {"duplicate": 4}, tuple(told))
+    made = judged(sent, first, claim, is_spread=True)
+    assert not made.findings.counts, made.findings.kept
+    assert made.proven == 4
+    shown = {(each.at, each.offset): tuple(each.proof) for each in made.shown}
+    assert shown == {(A, 4): (A, 3), (B, 1): (A, 1)}
+    # Not by its own partition alone, and not by what came later.
+    assert judged(sent, first, claim).findings.kept[Kind.WRONG]
+    early = attempt(
+        1, {A: (0, 3), B: (0, 0)}, {"duplicate": 1}, (["in", 0, "a", "duplicate", 1, 1, 1],)
+    )
+    late = attempt(2, {A: (3, 6), B: (0, 6)})
+    (finding,) = judged(sent, early, late, is_spread=True).findings.kept[Kind.WRONG]
+    assert (finding.at, finding.offset) == (A, 1)
+    fenced = {A: [("a", 0, 0)], B: [("a", 1, 0)]}
+    told = (["in", 0, "a", "fenced", 1, 0, 0],)
+    claim = attempt(1, {A: (0, 1), B: (0, 1)}, {"fenced": 1}, told)
+    assert judged(fenced, claim, is_spread=True).findings.kept[Kind.WRONG]
+    assert not judged({A: SENT}, FIRST, AGAIN, FENCED, is_spread=True).findings.counts
+
+
+def test_spread_proofs_are_those_of_a_plain_oracle():
+    """Micro-batches of both partitions, some of which dropped something, in many forms."""
+    seen = random.Random(11)
+    for _ in range(60):
+        sent = {
+            tp: [(seen.choice("ab"), 0, seen.randrange(9)) for _ in range(seen.randrange(2, 30))]
+            for tp in (A, B)
+        }
+        attempts, known, at, dropped = [], set(), {A: 0, B: 0}, 0
+        while any(at[tp] < len(sent[tp]) for tp in sent):
+            ends = {tp: min(len(sent[tp]), at[tp] + seen.randrange(8)) for tp in sent}
+            told, count = [], 0
+            for tp in sent:
+                spans = {}
+                for offset in range(at[tp], ends[tp]):
+                    if sent[tp][offset] in known:
+                        spans.setdefault(sent[tp][offset][0], []).append(offset)
+                    known.add(sent[tp][offset])
+                for who, where in spans.items():
+                    told.append([*tp, who, "duplicate", len(where), where[0], where[-1]])
+                    count += len(where)
+            ranges = {tp: (at[tp], ends[tp]) for tp in sent}
+            verdicts = {"duplicate": count} if count else None
+            attempts.append(attempt(len(attempts), ranges, verdicts, tuple(told)))
+            at, dropped = ends, dropped + count
+        made = judged(sent, *attempts, is_spread=True)
+        assert not made.findings.counts, made.findings.kept
+        assert made.proven == dropped
+        # One more than there was is found, whichever attempt says so.
+        claiming = [place for place, each in enumerate(attempts) if each.dedup]
+        if claiming:
+            place = seen.choice(claiming)
+            lying = attempts[place]
+            lying.dedup["verdicts"]["duplicate"] += 1
+            assert judged(sent, *attempts, is_spread=True).findings.kept[Kind.WRONG]
 
 
 def test_a_file_that_does_not_say_how_is_told():
