@@ -104,6 +104,8 @@ class Decode:
     def apply(self, frame: DataFrame) -> DataFrame:
         """The rows that are taken, with their columns. Builds a plan and runs nothing."""
         rows = self._taken(frame)
+        if rows.isStreaming:
+            rows = _shared(rows)
         return rows if self.distinct is None else self.distinct.apply(rows)
 
     def _taken(self, frame: DataFrame) -> DataFrame:
@@ -265,6 +267,15 @@ class Decode:
             records=first.records,
             rule=first.rule,
         )
+
+
+def _shared(rows: DataFrame) -> DataFrame:
+    """With a name of its own for each column, so that a step may join the rows with themselves.
+    Where two sides of a join have the same columns, Spark makes them anew at the place that they
+    come from: without these names in the source itself, which then would be two sources."""
+    from pyspark.sql import functions as f
+
+    return rows.select(*(f.col(_quoted(name)).alias(name) for name in rows.columns))
 
 
 def _require_condition(read: DataFrame, rule: Rule) -> None:

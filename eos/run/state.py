@@ -65,6 +65,13 @@ def with_state(plan: Plan, state: State, bus: Bus) -> Plan:
             "them before the micro-batch is told of",
             hint="let a pipeline of its own leave the duplicates out, and group what it wrote",
         )
+    if plan.decode.distinct is not None and state.branches > 1:
+        raise TransformError(
+            f"the pipeline says `dedup: {{by: ...}}`, and the transforms use the rows in "
+            f"{state.branches} branches ({state}): each would remember keys of its own, and could "
+            "take another record as the first",
+            hint="let a pipeline of its own leave the duplicates out, and join what it wrote",
+        )
     if local_path(plan.names.checkpoints) is None:
         raise TransformError(
             f"the transforms keep state ({state}), and the state root is not a folder of a local "

@@ -49,24 +49,26 @@ _STATELESS = frozenset({
     "ScriptTransformation", "SerializeFromObject", "StreamingRelation", "StreamingRelationV2",
     "SubqueryAlias", "TypedFilter", "Union", "View", "WithCTE",
 })
-# What keeps state between micro-batches and runs here. A join of two streams has a source for each
-# of them, limit() counts for ever, and Spark refuses the rest.
+# What keeps state between micro-batches and runs here. limit() counts for ever, and Spark refuses
+# the rest.
 _RUNS = frozenset({
     "Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct",
-    "FlatMapGroupsInPandasWithState", "TransformWithState", "TransformWithStateInPySpark",
+    "FlatMapGroupsInPandasWithState", "Join", "TransformWithState", "TransformWithStateInPySpark",
 })
 # fmt: on
 # Forget nothing unless a watermark tells them what is over.
-_GROWING = frozenset({"Aggregate", "Deduplicate", "Distinct"})
+_GROWING = frozenset({"Aggregate", "Deduplicate", "Distinct", "Join"})
 _NODES_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a plan remembers: Spark's `operators` that keep it, none if it is stateless."""
+    """What a plan remembers: Spark's `operators` that keep it, none if it is stateless.
+    `branches`: how often Spark reads the source for it."""
 
     operators: tuple[str, ...] = ()
     is_bounded: bool = True  # by a watermark, or by the user's own function
+    branches: int = 1
 
     def __str__(self) -> str:
         return ", ".join(dict.fromkeys(_STATEFUL[name] for name in self.operators))
@@ -101,7 +103,22 @@ def check_stream(frame: DataFrame, output_mode: str) -> State:
             operator=unknown,
         )
     is_growing = bool(_GROWING & set(stateful)) and "EventTimeWatermark" not in names
-    return State(tuple(stateful), is_bounded=not is_growing)
+    branches = _branches(plan) if stateful else 1
+    return State(tuple(stateful), is_bounded=not is_growing, branches=branches)
+
+
+def _branches(plan: Any) -> int:
+    """How often the source stands in the plan of a stream, which must be one and the same: Spark
+    plans offsets for each source, and the ledger has one position."""
+    leaves = [node for node in walked(plan) if node.isStreaming() and not _list(node.children())]
+    if any(not leaf.equals(leaves[0]) for leaf in leaves):
+        raise TransformError(
+            "the transforms join streams that Spark would read as sources of their own, each up to "
+            "offsets of its own",
+            hint="make both sides of the rows that were handed in (`filter` by `topic`), and read "
+            "no other stream",
+        )
+    return len(leaves)
 
 
 def _check_as_spark(frame: DataFrame, plan: Any, output_mode: str, stateful: list[str]) -> None:

@@ -116,7 +116,6 @@ def test_what_a_query_may_read_is_told_where_it_reads_something_else(table):
         ("SELECT DISTINCT value FROM input", "Distinct"),
         ("SELECT * FROM input ORDER BY value", "Sort"),
         ("SELECT * FROM input LIMIT 3", "GlobalLimit"),
-        ("SELECT a.value FROM input a JOIN input b ON a.value = b.value", "Join"),
         ("WITH x AS (SELECT max(value) AS m FROM input) SELECT * FROM x", "Aggregate"),
         ("SELECT row_number() OVER (ORDER BY value) FROM input", "Window"),
     ],

@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 
 from eos.config.load import load_pipeline
 from eos.errors import TransformError
+from eos.read.decode import Decode
 from eos.transform.check import check_stream
 from eos.transform.functions import Function, apply, load
 
@@ -123,7 +124,6 @@ STATEFUL: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
 
 
 NOT_RUN: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
-    "stream with stream": (lambda s: s.alias("a").join(s.alias("b"), "value"), "Join"),
     "limit": (lambda s: s.limit(3), "GlobalLimit"),
     "applyInPandas": (
         lambda s: s.groupBy("value").applyInPandas(lambda frame: frame, s.schema),
@@ -148,6 +148,34 @@ def test_what_keeps_state_and_does_not_run_is_refused_by_its_operators_name(stre
         check_stream(build(stream), "append")
     assert f"Spark's operator {operator}), which this release does not run" in str(caught.value)
     assert caught.value.fields["operator"] == operator
+
+
+JOINED: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "by a column": lambda s: s.alias("a").join(s.alias("b"), "value"),
+    "of two parts": lambda s: s.where("value > 1").join(
+        s.where("value < 2").withColumnRenamed("timestamp", "other"), "value"
+    ),
+    "three of them": lambda s: s.join(s.select("value"), "value").join(s.select("value"), "value"),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_a_join_of_the_rows_with_themselves_is_of_one_source(stream, name):
+    state = check_stream(JOINED[name](Decode().apply(stream)), "append")
+    assert set(state.operators) == {"Join"}
+    assert state.branches == 1 + len(state.operators)
+    assert not state.is_bounded
+
+
+def test_a_join_of_two_sources_is_refused(stream):
+    """As Spark makes them of one without names of its own for each column."""
+    other = stream.sparkSession.readStream.format("rate").load()
+    for left, right in ((stream, stream), (Decode().apply(stream), Decode().apply(other))):
+        with pytest.raises(TransformError, match="would read as sources of their own"):
+            check_stream(left.join(right, "value"), "append")
+    # A table is none.
+    table = stream.sparkSession.range(3).select(f.col("id").alias("value"))
+    assert check_stream(stream.join(table, "value"), "append").operators == ()
 
 
 def test_a_stateless_plan_has_no_state(stream):

@@ -34,6 +34,10 @@ def test_the_ends_of_a_micro_batch():
     assert parse_ends(f"v1\n{METADATA}\n{OFFSETS}", "p/offsets/3") == PARSED
 
 
+def test_a_source_that_is_read_in_several_branches_stands_there_as_often():
+    assert parse_ends(f"v1\n{METADATA}\n{OFFSETS}\n{OFFSETS}\n{OFFSETS}\n", "p") == PARSED
+
+
 def test_where_the_first_micro_batch_starts_behind_a_zero_byte():
     assert parse_starts(f"\0v1\n{OFFSETS}", "p/sources/0/0") == PARSED
 
@@ -51,7 +55,8 @@ def test_the_query_id():
         f"v1\n{METADATA}\n",
         f"v1\n{METADATA}\n{OFFSETS[:-5]}",  # cut
         f"v1\n{METADATA}\n-",  # Spark's word for a source that has no offset yet
-        f"v1\n{METADATA}\n{OFFSETS}\n{OFFSETS}",  # two sources
+        f"v1\n{METADATA}\n{OFFSETS}\n{OFFSETS.replace('9', '8')}",  # two sources
+        f"v1\n{METADATA}\n{METADATA}\n{METADATA}",
         f"v2\n{METADATA}\n{OFFSETS}",
         f"v10\n{METADATA}\n{OFFSETS}",
         f"{METADATA}\n{OFFSETS}",
