@@ -30,15 +30,16 @@ class ByColumns(Strict):
         twice = [name for at, name in enumerate(self.by) if name.lower() in lower[:at]]
         if twice:
             raise ValueError(f"expected each column of `dedup.by` once: `{twice[0]}` is twice")
-        kinds = _kinds(source)
-        if kinds is None:
+        types = _types(source)
+        if types is None:
             return
+        kinds = {name.lower(): kind for name, kind in types.items()}
         named = [("dedup.by", name) for name in self.by] + [("dedup.watermark", self.watermark)]
         for key, name in named:
             if name.lower() not in kinds:
                 raise ValueError(
                     f"expected columns that the source has in `{key}`: `{name}` is none of them "
-                    f"(there is {', '.join(f'`{each}`' for each in kinds)})"
+                    f"(there is {', '.join(f'`{each}`' for each in types)})"
                 )
         kind = kinds[self.watermark.lower()]
         if kind and kind not in _TIMES:
@@ -48,19 +49,19 @@ class ByColumns(Strict):
             )
 
 
-def _kinds(source: Source) -> dict[str, str] | None:
-    """The type of each column, by its name in small letters; empty where only Spark knows. None:
-    the names are not known either."""
-    kinds = {name.lower(): "no time" for name in KAFKA_COLUMNS} | {"timestamp": "timestamp"}
+def _types(source: Source) -> dict[str, str] | None:
+    """Of each column; empty where only Spark knows. None: the names are not known either."""
+    kafkas = ("binary", "binary", "array", "string", "int", "bigint", "timestamp", "int")
+    types = dict(zip(KAFKA_COLUMNS, kafkas, strict=True))
     for read in (source.key, source.value):
         if isinstance(read, str):
             continue
         if read.column is not None:
-            kinds[read.column.lower()] = "struct"
+            types[read.column] = "struct"
         elif read.json_schema is not None:
-            kinds |= {each.name.lower(): each.kind for each in ddl.columns(read.json_schema)}
+            types |= {each.name: each.kind for each in ddl.columns(read.json_schema)}
         elif isinstance(read.avro, str):
-            kinds |= {name.lower(): "" for name in read.names}
+            types |= dict.fromkeys(read.names, "")
         else:
             return None
-    return kinds
+    return types

@@ -55,7 +55,7 @@ def test_it_is_a_plan_of_its_own(tmp_path):
         ("1 day", "1", 8, "expected a duration such as `10 minutes`"),
         ("1 day", "30 days", 8, "24 days"),
         ("watermark: at", "watermark: n", 7, "of type TIMESTAMP as `dedup.watermark`: `n` is INT"),
-        ("watermark: at", "watermark: key", 7, "`key` is NO TIME"),
+        ("watermark: at", "watermark: key", 7, "`key` is BINARY; Kafka's own"),
         ("watermark: at", "watermarks: at", 9, "did you mean `watermark`?"),
         ("  within: 1 day\n", "", 7, "expected key `within`, which is missing"),
         ("within: 1 day", "producer: {id: id, epoch: id, sequence: id}", 7, "not both"),
