@@ -5,6 +5,8 @@ Imported by every Python worker, so nothing here loads pyspark.sql, YAML or the 
 
 from __future__ import annotations
 
+import functools
+import gc
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -71,6 +73,17 @@ class WriteStage:
         return receipt.rows(receipts, planned)
 
 
+@functools.cache
+def _settle() -> None:
+    """Once a worker, when all modules are there: they are no garbage.
+
+    Spark has a worker look for garbage after each task. Among all that pyarrow, numpy and the
+    Kafka client bring, that takes four times as long as a small micro-batch's own work.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 def _task() -> tuple[int, int]:
     """This task's partition and attempt number."""
     from pyspark import TaskContext
@@ -89,6 +102,7 @@ class EncodeTask:
     crash: Dies
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _settle()
         try:
             self.crash.reached("encode:before")
             yield from self.stage.encode(batches, _task()[0])
@@ -104,6 +118,7 @@ class WriteTask:
     stage: WriteStage
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _settle()
         try:
             yield self.stage.write(batches, _task()[1])
         except EosError as error:
@@ -118,6 +133,7 @@ class EncodeAndWriteTask:
     write: WriteStage
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _settle()
         task, attempt = _task()
         try:
             yield self.write.write(self.encode.encode(batches, task), attempt)

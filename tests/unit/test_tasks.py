@@ -1,0 +1,58 @@
+"""What Spark's tasks leave in their worker."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from pyspark import TaskContext
+
+from eos.encode.stage import EncodeStage, SinkSpec
+from eos.encode.targets import Targets
+from eos.faults import CrashPlan
+from eos.run import tasks
+from eos.transaction.port import Identity, Profile
+from eos.transaction.settings import KafkaSettings
+
+TARGETS = Targets.of({"out": (1, 1_000_000)})
+NO_CRASH = CrashPlan.from_environment().of_tasks(0)
+ENCODE = EncodeStage((SinkSpec("out"),), TARGETS, n_writers=1, base_timestamp_ms=0)
+WRITE = tasks.WriteStage(
+    KafkaSettings(("nowhere:1",)), Profile.TV2, "id", Identity(1, 1), TARGETS, 1_000, NO_CRASH
+)
+
+
+@pytest.fixture(autouse=True)
+def second_attempt() -> Iterator[None]:
+    """Of a task: a writer refuses before it connects."""
+    context = TaskContext()
+    context._attemptNumber, context._partitionId = 1, 0
+    TaskContext._setTaskContext(context)
+    tasks._settle.cache_clear()
+    yield
+    TaskContext._setTaskContext(None)
+    gc.unfreeze()
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        tasks.EncodeTask(ENCODE, NO_CRASH),
+        tasks.WriteTask(WRITE),
+        tasks.EncodeAndWriteTask(ENCODE, WRITE),
+    ],
+    ids=["encode", "write", "both"],
+)
+def test_modules_are_no_garbage_for_a_worker(task: Callable[[Iterator[Any]], Any]) -> None:
+    """Spark lets it look for some after each task, which costs more than a small task does."""
+    assert gc.get_freeze_count() < 10_000
+    with suppress(Exception):
+        list(task(iter(())))
+    frozen = gc.get_freeze_count()
+    assert frozen > 10_000
+    with suppress(Exception):  # what a task leaves is garbage again
+        list(task(iter(())))
+    assert gc.get_freeze_count() == frozen
