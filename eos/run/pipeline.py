@@ -38,7 +38,7 @@ from eos.run.ownership import RunLock
 from eos.run.progress import lag_of
 from eos.run.query import PipelineQuery, check, projected, transformed
 from eos.run.refusal import source_refusal
-from eos.run.session import open_session
+from eos.run.session import open_session, write_checkpoints
 from eos.run.source import LiveSource
 from eos.run.start import (
     require_new_whole,
@@ -153,6 +153,7 @@ class _Run:
     ) -> None:
         """From the fence to the clean end."""
         files = files_for(planned.names.checkpoints, self.spark)
+        write_checkpoints(self.spark, is_local=files.is_local)
         with still_ours(batches.coordinator, batches.ledger):
             location, told = self._checkpoint(planned, files, batches, last)
             checkpoint = Checkpoint(files, location)

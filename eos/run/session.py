@@ -34,6 +34,29 @@ _REQUIRED = {
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
 }
 
+_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_LOCAL_MANAGER = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+
+
+def write_checkpoints(spark: SparkSession, *, is_local: bool) -> None:
+    """How Spark writes the checkpoints of the next query, where the user has not said it.
+
+    Of the two ways that Spark has, the one that it chooses for local disks asks `readlink` eight
+    times for each file, each time in a process of its own: a hundred milliseconds a micro-batch.
+    Both write aside, look whether the name is taken, and rename: on local disks neither look and
+    rename are one step, and who else may write there is kept out by a lock (`run/ownership.py`).
+    On HDFS, where Spark's choice makes them one step, and elsewhere it stays.
+    """
+    given = spark.sparkContext.getConf().get(_MANAGER)
+    if given is not None:
+        return
+    if is_local:
+        spark.conf.set(_MANAGER, _LOCAL_MANAGER)
+    else:
+        spark.conf.unset(_MANAGER)
+
 
 def open_session(name: str) -> SparkSession:
     from pyspark import SparkConf, SparkContext

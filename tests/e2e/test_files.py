@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from eos.read.files import Files, HadoopFiles, LocalFiles, files_for
 from eos.read.offset_log import Checkpoint, newest_with_offsets
+from eos.run.session import write_checkpoints
 
 pytestmark = pytest.mark.spark
 
@@ -108,3 +110,32 @@ def test_a_place_that_spark_does_not_know_is_an_os_error(spark):
         files_for("nothing://x/y", spark).names("nothing://x/y")
     with pytest.raises(OSError, match="from an empty string"):
         HadoopFiles(spark).read("")
+
+
+def test_a_checkpoint_on_local_disks_is_written_without_a_process_for_each_look(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """And a name that is taken is refused, as by the way that Spark chooses itself."""
+    manager = "spark.sql.streaming.checkpointFileManagerClass"
+    assert spark.conf.get(manager, None) is None
+    write_checkpoints(spark, is_local=True)
+    try:
+        jvm: Any = spark.sparkContext._jvm
+        package = jvm.org.apache.spark.sql.execution.streaming.checkpointing
+        state: Any = spark._jsparkSession.sessionState()
+        folder = jvm.org.apache.hadoop.fs.Path(str(tmp_path))
+        files = package.CheckpointFileManager.create(folder, state.newHadoopConf())
+        assert files.getClass().getSimpleName() == "FileSystemBasedCheckpointFileManager"
+
+        path = jvm.org.apache.hadoop.fs.Path(f"{tmp_path}/0")
+        first, second = (files.createAtomic(path, False) for _ in range(2))
+        first.write(bytearray(b"ours"))
+        first.close()
+        second.write(bytearray(b"theirs"))
+        with pytest.raises(Exception, match="already exists"):
+            second.close()
+        assert (tmp_path / "0").read_bytes() == b"ours"
+        assert (tmp_path / ".0.crc").exists()
+    finally:
+        write_checkpoints(spark, is_local=False)
+    assert spark.conf.get(manager, None) is None
