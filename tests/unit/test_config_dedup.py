@@ -60,6 +60,10 @@ def test_answers(tmp_path):
 def test_spread_over_partitions_and_dead_letters(tmp_path):
     found = planned(tmp_path, keys="  scope: producer\n  on_unknown: fail")
     assert (found.dedup.policy.window, found.dedup.policy.rules.is_ordered) == (100_000, False)
+    by, window, ends = found.dedup.facts
+    assert by == "by value(who), header(e), value(m.n)"
+    assert "spread over partitions, each at most 100,000 above" in window
+    assert ends == "ends the run: gap, late, unknown_producer, unstamped"
     found = planned(tmp_path, keys="  scope: producer", more=", wraps_at: 65536")
     assert found.dedup.policy.window == 16_384
     keys = "  on_gap: dead_letter\n  on_late: dead_letter\n  on_unstamped: dead_letter\n"
@@ -71,6 +75,9 @@ def test_spread_over_partitions_and_dead_letters(tmp_path):
     assert accepting.dead == {"late", "unstamped"}
     assert Verdict.GAP in accepting.rules.accepts
     assert (found.dedup.verdict, found.decode.carries) == ("how", ("how",))
+    told = list(found.dedup.facts)[1:]
+    assert told[0] == "to the dead letters: gap, late, unstamped"
+    assert told[1] == "column how says what a record was taken as"
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_the_window_ends_the_run_and_says_what_is_missing(tmp_path):
         r"t-5 at offset 8 is a verdict gap .*sequence 1002, where 2 is still missing, a window of "
     )
     with pytest.raises(RecordRefusedError, match=words + "1,000 or more below"):
-        committed(made, first.generation, *numbers(1001), (5, A, 0, 1002), start=7)
+        committed(made, first.generation, *numbers(1001), (5, A, 0, 1002), (6, A, 0, 1003), start=7)
     accepting = made.begun(first.generation, accepts_gap=True)
     assert set(judged(accepting, rows(*numbers(1002, 2000, 1003), start=7)).values()) == {
         "gap",
@@ -82,6 +82,15 @@ def test_the_window_ends_the_run_and_says_what_is_missing(tmp_path):
     done = accepting.commit()
     _, found = committed(made, done.generation, *numbers(2, 4, 1001, 1004), start=10)
     assert found == ["late", "late", "late", "appended"]
+
+
+def test_only_what_is_a_window_behind_is_given_up(tmp_path):
+    made = generations(tmp_path, spread(window=4))
+    first, _ = committed(made, "", *numbers(0))
+    second, found = committed(made, first.generation, *numbers(4, 2, 1, 6), start=1)
+    assert set(found) == {"appended"}
+    _, found = committed(made, second.generation, *numbers(5, 3), start=5)
+    assert found == ["appended", "appended"]
 
 
 def test_of_an_unknown_producer_what_lies_below_is_told(tmp_path):
