@@ -111,9 +111,8 @@ class Lake:
         if owed:
             assert newest is not None, "only an attempt can be owed"
             starts, ends = self._owed_ranges(owed, newest, position, source)
-            was = {name: each.at for name, each in found.items()}
             made = self._made_again(lambda reads: rows(starts, ends, reads), newest, owed)
-            found |= self._written(made, owed, newest.offset, was, "caught_up")
+            found |= self._written(made, owed, newest.offset, found, "caught_up")
         return found
 
     def _made_again(
@@ -158,19 +157,7 @@ class Lake:
 
     def _compared(self, table: Table, known: Followed, newest: Record | None) -> Followed:
         """As it stands: at the record that the ledger knows of, or at the attempt after it."""
-        name, seen = self._planned.names.pipeline, self._look(table)
-        where = self._where(table)
-        accept = f"`eos recover {name} --accept-table {table.name}` goes on with what is there"
-        if seen is None or seen.id != known.id:
-            what = "is gone" if seen is None else f"was made anew (its id was {known.id}, and is "
-            what += "" if seen is None else f"{seen.id})"
-            raise PromiseBrokenError(
-                f"{where} {what}: it had everything up to the ledger's record {known.at}",
-                hint=f"put it back, or say that it begins anew: {accept}",
-                case="table_replaced",
-                pipeline=name,
-                table=table.name,
-            )
+        seen = self._the_same(table, known)
         is_owed = newest is not None and newest.offset > known.at
         if is_owed and newest is not None and seen.at == newest.offset:
             self._bus.emit(events.TableFollowed(table.name, "skipped", newest.offset, was=seen.at))
@@ -179,15 +166,35 @@ class Lake:
             raise self._too_new(table, seen.at, known.at)
         if seen.at < known.at:
             raise PromiseBrokenError(
-                f"{where} has the ledger's record {seen.at}, but it had {known.at} before",
-                hint=f"was it restored to an older version? Restore a newer one; {accept}",
+                f"{self._where(table)} has the ledger's record {seen.at}, but it had {known.at} "
+                "before",
+                hint="was it restored to an older version? Restore a newer one; "
+                + self._accepting(table),
                 case="table_behind",
-                pipeline=name,
+                pipeline=self._planned.names.pipeline,
                 table=table.name,
                 ledger=known.at,
                 version=seen.at,
             )
         return known
+
+    def _the_same(self, table: Table, known: Followed) -> delta.Seen:
+        """Raises if it is not the table that the ledger knows: a write would make another one."""
+        seen = self._look(table)
+        if seen is not None and seen.id == known.id:
+            return seen
+        what = f"was made anew (its id was {known.id}, and is {seen.id})" if seen else "is gone"
+        raise PromiseBrokenError(
+            f"{self._where(table)} {what}: it had everything up to the ledger's record {known.at}",
+            hint=f"put it back, or say that it begins anew: {self._accepting(table)}",
+            case="table_replaced",
+            pipeline=self._planned.names.pipeline,
+            table=table.name,
+        )
+
+    def _accepting(self, table: Table) -> str:
+        name = self._planned.names.pipeline
+        return f"`eos recover {name} --accept-table {table.name}` goes on with what is there"
 
     def _owed_ranges(
         self, owed: Sequence[Table], newest: Record, position: Position, source: LiveSource
@@ -234,8 +241,7 @@ class Lake:
     ) -> Mapping[str, Followed]:
         """Writes the rows of the attempt whose record is at `offset`."""
         self._crash.reached("tables:before")
-        was = {name: each.at for name, each in before.items()}
-        found = self._written(made, self._planned.tables, offset, was, "written")
+        found = self._written(made, self._planned.tables, offset, before, "written")
         self.is_behind = False
         return found
 
@@ -251,7 +257,7 @@ class Lake:
         made: DataFrame,
         tables: Sequence[Table],
         offset: int,
-        was: Mapping[str, int],
+        before: Mapping[str, Followed],
         became: str,
     ) -> dict[str, Followed]:
         """Several tables are written from one evaluation."""
@@ -260,6 +266,7 @@ class Lake:
         try:
             for table in tables:
                 began = time.monotonic()
+                self._the_same(table, before[table.name])
                 try:
                     seen = delta.write(shaped(kept, table), table, self.app(table), offset)
                 except EosError as error:
@@ -270,9 +277,8 @@ class Lake:
                 if became == "written":
                     self._crash.reached("tables:after")  # the first of several
                 ms = (time.monotonic() - began) * 1000
-                self._bus.emit(
-                    events.TableFollowed(table.name, became, offset, was[table.name], ms)
-                )
+                was = before[table.name].at
+                self._bus.emit(events.TableFollowed(table.name, became, offset, was, ms))
         finally:
             if len(tables) > 1:
                 kept.unpersist()

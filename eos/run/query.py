@@ -198,7 +198,8 @@ class PipelineQuery:
         self, frame: DataFrame, batch_id: int, ranges: Ranges
     ) -> Callable[[Identity, Ends], Sequence[Receipt]]:
         def execute(identity: Identity, floors: Ends) -> Sequence[Receipt]:
-            self._read = frame, floors
+            is_small = ranges.records_max <= ONE_TASK_RECORDS_MAX
+            self._read = (frame.coalesce(1) if is_small else frame), floors
             self._plan = pinned(self._plan, frame.sparkSession)
             part = _Part(batch_id, ranges, identity, self._writers_deadline())
             try:

@@ -25,17 +25,26 @@ transform:
 sink:
   kafka: {{topic: {target}, key: k, value: json, create: {{partitions: {partitions}}}}}
   delta:
-    - {{path: FOLDER/lake/all, partition_by: [k]}}
+    - {{path: FOLDER/lake/all}}
     - {{path: FOLDER/lake/last, mode: merge, keys: [k], name: newest}}
 trigger: {{available_now: true}}
 """
 # Dies while a table is written: the second evaluation of rows from `first` on.
 TRANSFORM = """
 import os
+import shutil
 import signal
 from pathlib import Path
 
 import pyarrow.compute as pc
+
+
+def removing(rows, folder: str):
+    # Takes the table away while the topic is written.
+    if rows.num_rows and (Path(folder) / "remove").exists():
+        (Path(folder) / "remove").unlink()
+        shutil.rmtree(Path(folder) / "lake" / "last")
+    return rows
 
 
 def passed_on(rows, folder: str):

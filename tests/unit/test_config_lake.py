@@ -11,6 +11,7 @@ from eos.config.load import load_pipeline, load_profile
 from eos.errors import UsageError
 from eos.launch import jars, spark
 from eos.launch.spark import Spark
+from eos.launch.submit import _has_delta
 from eos.plan.lake import Table, app_of
 from eos.plan.plan import Plan, plan
 from eos.plan.tree import AFTERWARDS, mermaid, stages
@@ -102,6 +103,34 @@ def test_only_such_a_pipeline_gets_deltas_jars(tmp_path: Path) -> None:
     assert f"spark.sql.catalog.spark_catalog={spark._DELTA_CATALOG}" in words
     words = spark.command(here, [], "local[1]", conf, [], tmp_path, tmp_path)
     assert "delta" not in " ".join(words).replace(str(tmp_path), "")
+
+
+def test_the_launcher_reads_whether_it_is_such_a_pipeline(tmp_path: Path) -> None:
+    assert _has_delta(written(tmp_path / "a", "{path: all}"))
+    plain = tmp_path / "pipeline.yaml"
+    plain.write_text(TEXT.replace("  delta:\n", "").replace("orders", "deltas"))
+    assert not _has_delta(plain)
+    joined = '{names: {delta: lake/names, columns: "k INT"}}'
+    plain.write_text(plain.read_text() + f"tables: {joined}\n")
+    assert _has_delta(plain)
+
+
+@pytest.mark.parametrize(
+    ("tables", "told"),
+    [
+        ('{a: {delta: x, csv: y, columns: "k INT"}}', "one of `delta`, `parquet` and `csv`"),
+        ('{a: {delta: x, header: false, columns: "k INT"}}', "expected `header` beside `csv` only"),
+        ('{input: {delta: x, columns: "k INT"}}', "another name than `input`"),
+        ('{a: {csv: x, columns: "k INT"}, A: {csv: y, columns: "k INT"}}', "`a` is there twice"),
+        ('{paid: {csv: x, columns: "k INT"}}', "another name of a step than `paid`"),
+        ('{b: {csv: x, columns: "k INT"}}', "which has no `a` (b)"),
+    ],
+)
+def test_tables_that_can_not_be_meant(tmp_path: Path, tables: str, told: str) -> None:
+    steps = "transform: [{sql: SELECT * FROM input, name: paid}, {python: 'm:f', tables: [a]}]\n"
+    with pytest.raises(UsageError) as error:
+        load_pipeline(written(tmp_path, "{path: all}", more=f"tables: {tables}\n{steps}"), {})
+    assert told in str(error.value)
 
 
 def test_a_record_of_the_ledger_tells_how_the_tables_were() -> None:
