@@ -57,7 +57,7 @@ class Order:
         """What one attempt read of a partition, by its offsets again; proofs stay numbers."""
         first = ((2 * turn + 1) << (_OFFSET_BITS + _PLACE_BITS)) | (self._place[at] << _OFFSET_BITS)
         cut = found.between(first | span[0], first | span[1])
-        return replace(cut, offset=cut.offset & _OFFSETS, newer=np.full_like(cut.newer, -1))
+        return replace(cut, offset=cut.offset & _OFFSETS)
 
     def where(self, number: int) -> Place:
         place = (number >> _OFFSET_BITS) & ((1 << _PLACE_BITS) - 1)

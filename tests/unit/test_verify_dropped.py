@@ -182,6 +182,16 @@ def test_a_rewind_proves_the_same_again_and_many_attempts_are_proven_in_parts(mo
     assert made.proven == 6
 
 
+def test_behind_a_rewind_the_order_begins_anew():
+    """Else what is read again would have one place in it for both times."""
+    back = Attempt(3, "recovery", -1, None, Identity(1, 3))
+    rewind = Committed(back, "q", {A: (3, 3)}, None, [])
+    again = attempt(4, AGAIN.ranges, {"duplicate": 2}, AGAIN.dedup["producers"])
+    made = judged({A: SENT}, FIRST, AGAIN, rewind, again, is_spread=True)
+    assert not made.findings.counts, made.findings.kept
+    assert made.proven == 4
+
+
 def test_numbers_that_are_spread_are_proven_by_other_partitions():
     """By an earlier micro-batch, or an earlier place of the same one; a fence by its own alone."""
     numbers = {A: [0, 2, 3, 5, 5, 6], B: [1, 2, 3, 4, 5, 9]}
