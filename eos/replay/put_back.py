@@ -7,10 +7,11 @@ killed goes on behind what it committed, and a second one beside it fences the f
 
 from __future__ import annotations
 
+import signal
 import time
 import uuid
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -25,9 +26,10 @@ from eos.errors import PromiseBrokenError, UsageError
 from eos.faults import Dies
 from eos.observe.bus import Bus
 from eos.plan.plan import Plan
-from eos.replay.waiting import READ_TIMEOUT_MS, DeadLetterTopic, Letter
+from eos.replay.waiting import READ_TIMEOUT_MS, DeadLetterTopic, Letter, ReplayedTopic
+from eos.run.idle import trim
 from eos.run.ownership import RunLock
-from eos.run.source import LiveSource
+from eos.run.pipeline import note_clean_end
 from eos.run.start import require_no_members
 from eos.run.take import still_ours, take
 from eos.run.tasks import WriteStage
@@ -41,6 +43,7 @@ from eos.transaction.receipt import Receipt
 from eos.transaction.wire import TopicInfo
 
 LETTERS_MAX, BYTES_MAX = 1_000, 32 << 20  # of one transaction, which is held in memory
+LEDGER_KEPT = 1_000  # records, of which a replay needs the last: the others are for people
 _WRITER_SHARE = 0.8
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _SCHEMA = pa.schema(
@@ -90,20 +93,37 @@ def put_back(
     with closing(RunLock(planned)) as lock:
         lock.take(is_forced=take_over)
         wire.agree_on_profile(deadline)
-        source = LiveSource(planned, wire)
         taken = take(planned, wire, crash, deadline, is_forced=take_over)
         # Not before: whoever we fenced may have come further than an end that was asked for then.
         topic_id, ends = topic.ends(deadline)
+        source = ReplayedTopic(planned, wire, topic_id=topic_id)
         with still_ours(taken.coordinator, taken.ledger):
             require_no_members(planned, source, deadline)
             position = _position(planned, taken.last, topic_id, ends)
         batches = taken.batches(position, source, bus)
         batches.note("start")
         until = {tp: end for tp, (_, end) in ends.items()}
-        done = _Replay(topic, planned, wanted, until, batches, crash).through()
-        batches.is_stopping = True
-        batches.note("stop")
+        replay = _Replay(topic, planned, wanted, until, batches, crash)
+        with _terminable():
+            try:
+                done = replay.through()
+            except (KeyboardInterrupt, UsageError):
+                # An open transaction would hold up all who read the source, until its timeout.
+                note_clean_end(batches, bus, is_at_rest=False)
+                raise
+        note_clean_end(batches, bus, is_at_rest=False)
+        trim(taken.ledger, LEDGER_KEPT, bus)
     return done
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM means what SIGINT does."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _position(
@@ -174,7 +194,7 @@ class _Replay:
                     passed_over += 1
                     continue
                 letters.append(letter)
-                size += len(letter.stored.key or b"") + len(letter.stored.value or b"")
+                size += letter.bytes
                 if len(letters) >= left or size >= BYTES_MAX:
                     ends[tp] = letter.stored.offset + 1
                     break

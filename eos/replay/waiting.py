@@ -8,18 +8,19 @@ for good. A dead letter has one rule, so no two of them put back the same.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from eos.config.model import REPLAYS
 from eos.config.refused import RULE_PATTERN
 from eos.config.source import KafkaSource
 from eos.deadline import Deadline
-from eos.errors import UsageError
+from eos.errors import PromiseBrokenError, UsageError
 from eos.plan.names import Names
 from eos.plan.outputs import Outputs
 from eos.plan.plan import Plan
 from eos.run.dead_letters import Origin, origin
+from eos.run.source import LiveSource
 from eos.run.take import ledger_of
 from eos.run.topics import existing_topics
 from eos.transaction.port import TopicPartition
@@ -37,6 +38,11 @@ class Letter:
     at: TopicPartition
     stored: StoredRecord
     origin: Origin
+
+    @property
+    def bytes(self) -> int:
+        headers = sum(len(name) + len(value or b"") for name, value in self.stored.headers)
+        return len(self.stored.key or b"") + len(self.stored.value or b"") + headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +138,34 @@ class DeadLetterTopic:
         last = ledger_of(planned, self.wire).look(deadline)
         is_same = last is not None and last.position.topic_ids.get(self.name) == topic_id
         return last.position.ends if last is not None and is_same else {}
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedTopic(LiveSource):
+    """The dead-letter topic, beside the ledger of a replay: no pipeline that could be recovered."""
+
+    topic_id: str = ""
+
+    def topic_ids(self, topics: Iterable[str]) -> Mapping[str, str]:
+        name, what = self.planned.names.pipeline, "dead-letter"
+        known = "what was put back before is committed; replay again to put back what lies there"
+        found = existing_topics(
+            self.wire,
+            topics,
+            Deadline.after_ms(self.timeout_ms),
+            what=what,
+            missing=PromiseBrokenError,
+            hint=f"it was there when the replay began: create it again; {known}",
+            pipeline=name,
+            case="gone",
+        )
+        for topic, info in found.items():
+            if info.topic_id != self.topic_id:
+                raise PromiseBrokenError(
+                    f"{name}: the {what} topic {topic!r} was deleted and created again while it "
+                    f"was read (its id was {self.topic_id}, and is {info.topic_id})",
+                    hint=known,
+                    case="recreated",
+                    topic=topic,
+                )
+        return {topic: info.topic_id for topic, info in found.items()}

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
 from support import letters, outside
 from support.letters import Record
+from support.played import At
 from support.project import Project
 
 from eos.cli.replay import replay
 from eos.errors import PromiseBrokenError, UsageError
+from eos.faults import CrashPlan
 from eos.launch.embedded import EmbeddedKafka
+from eos.replay import put_back
+from eos.run import topics
+from eos.testing.outside import delete_topics
 
 PIPELINE = """
 version: 1
@@ -215,8 +222,70 @@ def test_words_that_can_not_be_meant(project, capsys):
         run(project, capsys)
 
 
-def test_a_source_that_is_gone_stops_it(project, capsys):
-    admin = AdminClient({"bootstrap.servers": project.broker.bootstrap})
-    admin.delete_topics([project.source])[project.source].result(60)
+def test_a_source_that_is_gone_stops_it(project, capsys, monkeypatch):
+    monkeypatch.setattr(topics, "_PASSES_WITHIN_MS", 100)
+    delete_topics(project.broker.bootstrap, project.source)
     with pytest.raises(PromiseBrokenError, match="does not exist"):
         run(project, capsys, "--rule", "paid")
+
+
+def at(monkeypatch: pytest.MonkeyPatch, point: str, then: Callable[[], None]) -> None:
+    """What happens to the next replays when one of them comes to the point."""
+    plan = At(point, then)
+    monkeypatch.setattr(CrashPlan, "from_environment", lambda: plan)
+
+
+@pytest.mark.parametrize(
+    ("point", "number"),
+    [("first_produce:after", signal.SIGTERM), ("end_txn_sent:after", signal.SIGINT)],
+    ids=["open", "undecided"],
+)
+def test_a_replay_that_is_interrupted_holds_nobody_up(project, capsys, monkeypatch, point, number):
+    at(monkeypatch, point, lambda: os.kill(os.getpid(), number))
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        run(project, capsys, "--rule", "paid")
+    assert signal.getsignal(signal.SIGTERM) == handler
+    # Behind an open transaction it could not be read.
+    letters.write(project.broker.bootstrap, project.source, [original(31)])
+    assert original(31) in back(project)
+    assert kinds(project, "paid")[-1] == "stop"
+    run(project, capsys, "--rule", "paid")
+    paid = [original(n) for n in range(30) if rule(n) == "paid"]
+    assert sorted(back(project), key=str) == sorted([*paid, original(31)], key=str)
+
+
+def kinds(project: Project, of_rule: str) -> list[str]:
+    rows = outside.read(project.broker.bootstrap, f"eos.ledger.{project.name}.replay.{of_rule}")
+    return [json.loads(row.value or b"")["kind"] for row in rows]
+
+
+def test_its_ledger_is_bounded_and_refusals_end_it_cleanly(project, capsys, monkeypatch):
+    monkeypatch.setattr(put_back, "LETTERS_MAX", 1)
+    monkeypatch.setattr(put_back, "LEDGER_KEPT", 4)
+    assert run(project, capsys, "--rule", "paid")["paid"]["put_back"] == 10
+    assert kinds(project, "paid") == ["attempt", "attempt", "attempt", "stop"]
+    assert run(project, capsys, "--rule", "paid")["paid"]["waiting"] == 0
+    elsewhere = made_dead(project, source=project.target, **{"eos.rule": "odd"})(1)
+    letters.write(project.broker.bootstrap, dlq(project), [elsewhere])
+    with pytest.raises(UsageError, match="does not read"):
+        run(project, capsys, "--rule", "odd")
+    assert kinds(project, "odd") == ["start", "stop"]
+
+
+@pytest.mark.parametrize("is_anew", [False, True], ids=["gone", "anew"])
+def test_dead_letters_that_go_while_they_are_read_end_it(project, capsys, monkeypatch, is_anew):
+    """No way out is told that leads nowhere: `eos recover` knows of no replay."""
+
+    def gone() -> None:
+        delete_topics(project.broker.bootstrap, dlq(project))
+        if is_anew:
+            outside.create_topics(project.broker.bootstrap, PARTITIONS, dlq(project))
+
+    monkeypatch.setattr(topics, "_PASSES_WITHIN_MS", 100 if not is_anew else 60_000)
+    at(monkeypatch, "all_acked:before", gone)
+    with pytest.raises(PromiseBrokenError, match="the dead-letter topic") as caught:
+        run(project, capsys, "--rule", "paid")
+    assert caught.value.fields["case"] == ("recreated" if is_anew else "gone")
+    assert "eos recover" not in caught.value.hint
+    assert back(project) == []
