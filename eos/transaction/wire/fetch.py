@@ -21,15 +21,11 @@ _OUT_OF_RANGE = 1
 
 class Fetched(NamedTuple):
     """`blob`: whole record batches, and perhaps a part of one more. `aborted`: (producer id, first
-    offset) of the transactions in it that a reader of committed records must leave out. `start`,
-    `stable_end`, `end`: of the partition as its leader has it. A position outside of them brings
-    no bytes."""
+    offset) of the transactions in it that a reader of committed records must leave out. A position
+    outside of the log brings no bytes."""
 
     blob: bytes
     aborted: tuple[tuple[int, int], ...]
-    start: int
-    stable_end: int
-    end: int
 
 
 def fetch(
@@ -52,9 +48,6 @@ def fetch(
             return Fetched(
                 bytes(found.records or b"") if not found.error_code else b"",
                 tuple((each.producer_id, each.first_offset) for each in listed),
-                found.log_start_offset,
-                found.last_stable_offset,
-                found.high_watermark,
             )
         cluster.pause(deadline)
     why = "its leader did not answer" if error is None else name_of(error)
