@@ -71,6 +71,7 @@ def _checks(pipeline: PipelineFile, profile: Profile, planned: Plan) -> Iterator
     with addresses(profile) as bootstrap:
         yield from _cluster(replace(planned, bootstrap=bootstrap))
     yield from audit(profile)
+    yield from _registry(planned, profile)
     yield from asked("spark", lambda: _spark(pipeline, profile, planned))
 
 
@@ -92,6 +93,17 @@ def _spark(pipeline: PipelineFile, profile: Profile, planned: Plan) -> Iterator[
             yield note("order", told, "leave the shuffle out where readers rely on the order")
         else:
             yield ok("order", "records of a source partition keep theirs in a target partition")
+
+
+def _registry(planned: Plan, profile: Profile) -> Iterator[Check]:
+    from eos.run.registered import subjects, with_registry
+
+    def look() -> Check:
+        with_registry(planned, profile.registry, looks=True)
+        return ok("registry", f"has {', '.join(subjects(planned))}")
+
+    if subjects(planned):
+        yield from asked("registry", look)
 
 
 def _cluster(planned: Plan) -> Iterator[Check]:

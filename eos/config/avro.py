@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, Tag
+from pydantic import AfterValidator, Field, Tag, model_validator
 
 from eos.config.base import MAPPING, WORD, Strict, word_or_mapping
 from eos.errors import UsageError
@@ -56,15 +56,36 @@ def words_of(error: Exception) -> str:
 
 
 class AvroFile(Strict):
-    """A path relative to the pipeline's folder."""
+    """A path relative to the pipeline's folder. With `subject`, records carry the id that their
+    writer's schema has in the schema registry, as Confluent's clients write it; `register`: a sink
+    registers its schema there if it is new."""
 
     file: str = Field(min_length=1)
+    subject: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    register_it: bool = Field(default=False, alias="register")
+
+    @model_validator(mode="after")
+    def _registers_somewhere(self) -> AvroFile:
+        if self.register_it and self.subject is None:
+            raise ValueError("expected `subject` beside `register`")
+        return self
 
 
 Avro = Annotated[
     Annotated[str, AfterValidator(_record), Tag(WORD)] | Annotated[AvroFile, Tag(MAPPING)],
-    word_or_mapping("expected a schema as JSON text, or a mapping with the key file"),
+    word_or_mapping(
+        "expected a schema as JSON text, or a mapping with the key file and maybe subject"
+    ),
 ]
+
+
+def subject_of(schema: str | AvroFile) -> str:
+    """Of the schema registry; empty: records are bare."""
+    return "" if isinstance(schema, str) else schema.subject or ""
+
+
+def is_registered(schema: str | AvroFile) -> bool:
+    return not isinstance(schema, str) and schema.register_it
 
 
 def text_of(schema: str | AvroFile, folder: Path) -> str:

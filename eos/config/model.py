@@ -30,6 +30,7 @@ from eos.config.dedup import Dedup
 from eos.config.distinct import ByColumns
 from eos.config.lookup import StaticTables
 from eos.config.refused import Rules
+from eos.config.registry import Registry
 from eos.config.security import Security
 from eos.config.sink import Sink
 from eos.config.source import KafkaSource, Source
@@ -304,6 +305,7 @@ class ProfileFile(Strict):
     state: StateProfile = Field(default_factory=StateProfile)
     names: NamesProfile = Field(default_factory=NamesProfile)
     audit: AuditProfile = Field(default_factory=AuditProfile)
+    registry: Registry | None = None
     deployment: str | None = Field(default=None, min_length=1, max_length=200)
 
     _name: str = PrivateAttr(default="local")

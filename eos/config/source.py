@@ -128,6 +128,8 @@ class Parsed(Strict):
     def _is_one_of_two(self) -> Parsed:
         if (self.json_schema is None) == (self.avro is None):
             raise ValueError("expected either `json` or `avro`")
+        if self.avro is not None and avro.is_registered(self.avro):
+            raise ValueError("expected no `register` in a source: only a sink registers its schema")
         return self
 
     @property

@@ -18,13 +18,23 @@ Kind = Literal["bytes", "json", "avro", "headers", "where"]
 @dataclass(frozen=True, slots=True)
 class Output:
     """A column that the sinks read. `texts`: SQL expressions for bytes and where, columns for json
-    (none: all that are not Kafka's), the schema for avro, a name and an expression after the other
-    for headers."""
+    (none: all that are not Kafka's), the schema for avro, with its subject if it has one, and a
+    word more if it is registered there; a name and an expression after the other for headers."""
 
     kind: Kind
     texts: tuple[str, ...]
     place: str  # where in the file, for messages: `sink 2: key`
     is_value: bool = False  # a tombstone stays one
+    schema_id: int = 0  # of the subject's schema, once the registry was asked
+
+    @property
+    def subject(self) -> str:
+        """Of the schema registry, if Avro records carry the id of their schema there."""
+        return self.texts[1] if self.kind == "avro" and len(self.texts) > 1 else ""
+
+    @property
+    def registers(self) -> bool:
+        return bool(self.subject) and len(self.texts) > 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +72,10 @@ def _sink(number: int, sink: KafkaSink, columns: dict[str, Output], folder: Path
         if isinstance(given, str):
             return add("bytes", (f"`{column}`" if given == "string" else given,), column)
         if given.avro is not None:
-            return add("avro", (avro.text_of(given.avro, folder),), column, is_value=is_value)
+            text, subject = avro.text_of(given.avro, folder), avro.subject_of(given.avro)
+            registers = ["register"] if avro.is_registered(given.avro) else []
+            texts = (text, subject, *registers) if subject else (text,)
+            return add("avro", texts, column, is_value=is_value)
         return add("json", given.json_columns or (), column, is_value=is_value)
 
     headers = "headers"

@@ -17,8 +17,9 @@ from eos.plan.lookup import Lookup, lookups
 from eos.plan.names import Names
 from eos.plan.outputs import Outputs, outputs
 from eos.plan.security import kafka_settings
-from eos.read.decode import Decode, Format, Rule
+from eos.read.decode import Decode, Rule
 from eos.read.distinct import NO_NULL, Distinct
+from eos.read.formats import Format
 from eos.transaction.settings import KafkaSettings
 
 if TYPE_CHECKING:
@@ -181,7 +182,8 @@ def _format(read: Read, folder: Path) -> Format:
     column = read.column or ""
     if read.avro is not None:
         text = avro.text_of(read.avro, folder)
-        return Format("avro", text, avro.field_names(text), column=column)
+        subject = avro.subject_of(read.avro)
+        return Format("avro", text, avro.field_names(text), column=column, subject=subject)
     assert read.json_schema is not None, "a format has one of the two"
     columns = ddl.columns(read.json_schema)
     required = tuple(each.name for each in columns if each.is_required)

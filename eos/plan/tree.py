@@ -16,8 +16,8 @@ from eos.encode.spec import SinkSpec
 from eos.plan.lake import Table
 from eos.plan.lookup import Lookup
 from eos.plan.plan import BROKERS_CHOICE, NewTopic, Plan
-from eos.read.decode import Format
 from eos.read.distinct import NO_NULL, Distinct
+from eos.read.formats import Format
 from eos.transform.functions import Function
 
 if TYPE_CHECKING:

@@ -9,25 +9,23 @@ filter below the parser, where it would parse again.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from eos.config import avro
 from eos.config.base import KAFKA_COLUMNS
 from eos.config.refused import MALFORMED, Answer
 from eos.errors import AttemptFailedError, RecordRefusedError, TransformError
 from eos.read.distinct import NO_NULL, Distinct
+from eos.read.formats import Format, columns_of, kept, literal, parsed, quoted, wrong_with
+from eos.read.registered import NEW_MAX, id_in, is_unknown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_PARSED = {"key": "__eos_key", "value": "__eos_value"}
 _BYTES = {"key": "__eos_key_bytes", "value": "__eos_value_bytes"}
-_RAW = "__eos_raw"  # in a parsed struct: the text, if something of it could not be read
-_IS_READ = "__eos_is_read"  # in a parsed struct, of Avro: true where it could be read
 _WRONG = "__eos_wrong"  # why a record can't be read; null: it can
 _CAUSE = "__eos_cause"  # the number of what refuses a record, 0 for malformed; null: it is taken
 _METRIC = "eos.refused"
@@ -38,26 +36,6 @@ _RAISE = (
 _RAISED = re.compile(r"\[eos-refused (\S+) (\d+) (\d+) (\d+)\]")
 # Of a refused record, beside Kafka's own columns: by what, and in words.
 RULE, ERROR = "__eos_rule", "__eos_error"
-
-
-@dataclass(frozen=True, slots=True)
-class Format:
-    """How a key or a value is read. `columns` are those of its schema, `required` of a JSON one."""
-
-    kind: Literal["binary", "string", "json", "avro"] = "binary"
-    schema: str = ""
-    columns: tuple[str, ...] = ()
-    required: tuple[str, ...] = ()
-    column: str = ""  # holds all of them as a struct; empty: they stand beside Kafka's columns
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The columns that it brings."""
-        return (self.column,) if self.column else self.columns
-
-    @property
-    def has_schema(self) -> bool:
-        return self.kind in ("json", "avro")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +61,8 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    key: Format = Format()
-    value: Format = Format()
+    key: Format = field(default_factory=Format)
+    value: Format = field(default_factory=Format)
     on_error: Answer = "fail"
     rules: tuple[Rule, ...] = ()
     carries: tuple[str, ...] = ()  # columns that the rows have before they are read
@@ -114,7 +92,7 @@ class Decode:
         from pyspark.sql import functions as f
 
         judged = self._judged(frame)
-        kept = [_quoted(name) for name in judged.columns if name not in (_WRONG, _CAUSE)]
+        kept = [quoted(name) for name in judged.columns if name not in (_WRONG, _CAUSE)]
         if self.is_strict:
             return judged.where(_RAISE).selectExpr(*kept)
         seen = judged.observe(_METRIC, *map(f.expr, self._counted()))
@@ -126,8 +104,8 @@ class Decode:
         before."""
         of_rows = {"key": f"{_BYTES['key']} AS key", "value": f"{_BYTES['value']} AS value"}
         numbers = [n for n, each in enumerate(self.causes) if each.on_error == "dead_letter"]
-        named = [_text(each.name) for each in self.causes]
-        told = [_text(f"not true: {each.condition}") for each in self.causes]
+        named = [literal(each.name) for each in self.causes]
+        told = [literal(f"not true: {each.condition}") for each in self.causes]
         kafkas = [of_rows.get(name, name) for name in KAFKA_COLUMNS if name in frame.columns]
         from pyspark.sql import functions as f
 
@@ -152,17 +130,17 @@ class Decode:
     ) -> DataFrame:
         """All rows with the columns that the first step sees, and what refuses a row."""
         formats = {"key": self.key, "value": self.value}
-        parsed = [_parse(name, each) for name, each in formats.items() if each.has_schema]
-        named = [_kept(name, formats.get(name)) for name in KAFKA_COLUMNS if name in frame.columns]
+        records = [parsed(name, each) for name, each in formats.items() if each.has_schema]
+        named = [kept(name, formats.get(name)) for name in KAFKA_COLUMNS if name in frame.columns]
         named += self.carries if carries is None else carries
         for name, each in formats.items():
-            named += _columns(name, each)
+            named += columns_of(name, each)
         if with_bytes:
             named += [f"{name} AS {as_bytes}" for name, as_bytes in _BYTES.items()]
-        wrong = [word for name, each in formats.items() for word in _wrong(name, each)]
+        wrong = [word for name, each in formats.items() for word in wrong_with(name, each)]
         named.append(f"{_case(wrong)} AS {_WRONG}")
         self._require_schemas(frame)
-        read = frame.selectExpr("*", *parsed).selectExpr(*named)
+        read = frame.selectExpr("*", *records).selectExpr(*named)
         causes = [(f"{_WRONG} IS NOT NULL", "0")]
         for number, rule in enumerate(self.rules, 1):
             # In lines of its own: it may end in a comment.
@@ -174,7 +152,7 @@ class Decode:
         for name, each in (("key", self.key), ("value", self.value)):
             if each.kind == "avro":
                 try:
-                    frame.selectExpr(_parse(name, each))
+                    frame.selectExpr(parsed(name, replace(each, subject="")))
                 except Exception as error:
                     words = avro.words_of(error)
                     raise TransformError(f"the Avro schema of the {name}: {words}") from error
@@ -194,6 +172,12 @@ class Decode:
         for number in range(len(self.causes)):
             yield f"count_if({_CAUSE} = {number}) AS records_{number}"
             yield f"min(CASE WHEN {_CAUSE} = {number} THEN {coordinates} END) AS first_{number}"
+        unknown = [is_unknown(name, each.written_by) for name, each in self._registered()]
+        if unknown:
+            yield f"count_if({' OR '.join(unknown)}) AS unknown_ids"
+
+    def _registered(self) -> list[tuple[str, Format]]:
+        return [pair for pair in (("key", self.key), ("value", self.value)) if pair[1].subject]
 
     def found(self, job: DataFrame, records_out: int, frame: DataFrame) -> tuple[Refused, ...]:
         """What was refused of the micro-batch `frame` that was just evaluated by `job`."""
@@ -207,16 +191,23 @@ class Decode:
                 raise AttemptFailedError("Spark did not count the records that can't be taken")
             # No row came out. Spark throws away a stage that counted as soon as it sees that it
             # is empty, and its numbers with it: then the micro-batch is read again, to count.
-            return self._told(self._judged(frame).selectExpr(*self._counted()).collect()[0])
+            again = self._judged(frame).selectExpr(*self._counted())
+            return self._told(again.collect()[0], frame)
         row = metrics.apply(_METRIC)
         counted: list[Any] = []
         for number in range(len(self.causes)):
             first = row.get(2 * number + 1)
             counted += [row.getLong(2 * number), first and [first.get(at) for at in range(3)]]
-        return self._told(counted)
+        if self._registered():
+            counted.append(row.getLong(len(counted)))
+        return self._told(counted, frame)
 
-    def _told(self, counted: Sequence[Any]) -> tuple[Refused, ...]:
-        """Of counts and firsts, one after the other for each cause."""
+    def _told(self, counted: Sequence[Any], frame: DataFrame) -> tuple[Refused, ...]:
+        """Of counts and firsts, one after the other for each cause; and behind them how many
+        records have the id of a schema that is not known, where they have ids."""
+        pairs = len(self.causes) * 2
+        if len(counted) > pairs and counted[pairs]:
+            self._learn(frame)
         return tuple(
             Refused(
                 cause.name,
@@ -226,9 +217,23 @@ class Decode:
                 int(first[1]),
                 int(first[2]),
             )
-            for cause, records, first in zip(self.causes, counted[::2], counted[1::2], strict=True)
+            for cause, records, first in zip(
+                self.causes, counted[:pairs:2], counted[1:pairs:2], strict=True
+            )
             if records
         )
+
+    def _learn(self, frame: DataFrame) -> None:
+        """Is one of these schemas in the registry meanwhile? Then the attempt is redone with it."""
+        for name, each in self._registered():
+            asked = each.writers.unknown_of(name)
+            rows = frame.where(asked).selectExpr(f"{id_in(name)} AS id").distinct()
+            new = each.writers.learn(row.id for row in rows.limit(NEW_MAX).collect())
+            if new:
+                raise AttemptFailedError(
+                    f"the {name} has a schema that is new in the registry: {_ids(new)}",
+                    hint="it is known from now on",
+                )
 
     def raised(self, text: str) -> Refused | None:
         """What a strict plan failed of, found in Spark's words."""
@@ -275,7 +280,7 @@ def _shared(rows: DataFrame) -> DataFrame:
     come from: without these names in the source itself, which then would be two sources."""
     from pyspark.sql import functions as f
 
-    return rows.select(*(f.col(_quoted(name)).alias(name) for name in rows.columns))
+    return rows.select(*(f.col(quoted(name)).alias(name) for name in rows.columns))
 
 
 def _require_condition(read: DataFrame, rule: Rule) -> None:
@@ -307,57 +312,5 @@ def _case(whens: Sequence[tuple[str, str]]) -> str:
     return f"CASE {' '.join(f'WHEN {when} THEN {then}' for when, then in whens)} END"
 
 
-def _parse(name: str, each: Format) -> str:
-    if each.kind == "avro":
-        # What is no record of the schema becomes one of nulls, as a record may be in earnest. So
-        # it is read with a field more, that none of them has, and whose default says that it was.
-        # In quotes of its own: Spark wants constants, and a schema may hold anything.
-        record = json.loads(each.schema)
-        record["fields"].append({"name": _IS_READ, "type": "boolean", "default": True})
-        options = f"map('mode', 'PERMISSIVE', 'avroSchema', {_text(json.dumps(record))})"
-        return f"from_avro({name}, {_text(each.schema)}, {options}) AS {_PARSED[name]}"
-    # A time without a zone is UTC's, on every machine. FAILFAST would not say which record it was.
-    options = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_RAW}', 'timeZone', 'UTC')"
-    schema = _text(f"{each.schema}, {_RAW} STRING")
-    return f"from_json(CAST({name} AS STRING), {schema}, {options}) AS {_PARSED[name]}"
-
-
-def _wrong(name: str, each: Format) -> list[tuple[str, str]]:
-    """Conditions under which bytes that are there can't be read, each with what to say of it.
-    A null stays one: it may be a tombstone."""
-    if each.kind == "binary":
-        return []
-    if each.kind == "avro":
-        when = f"{name} IS NOT NULL AND {_PARSED[name]}.{_IS_READ} IS NULL"
-        return [(when, _text(f"the {name} is no Avro record of its schema"))]
-    told = [(f"NOT is_valid_utf8(CAST({name} AS STRING))", f"the {name} is no UTF-8 text")]
-    if each.kind == "json":
-        parsed = _PARSED[name]
-        told.append((f"{parsed} IS NULL", f"the {name} is no JSON object"))
-        told.append((f"{parsed}.{_RAW} IS NOT NULL", f"the {name} does not fit its schema"))
-        for column in each.required:
-            absent = f"the {name} lacks the column `{column}`, which is NOT NULL"
-            told.append((f"{parsed}.{_quoted(column)} IS NULL", absent))
-    return [(f"{name} IS NOT NULL AND {when}", _text(words)) for when, words in told]
-
-
-def _kept(name: str, each: Format | None) -> str:
-    is_text = each is not None and each.kind == "string"
-    return f"CAST({name} AS STRING) AS {name}" if is_text else name
-
-
-def _columns(name: str, each: Format) -> list[str]:
-    parsed = _PARSED[name]
-    found = [f"{parsed}.{_quoted(column)} AS {_quoted(column)}" for column in each.columns]
-    if each.column:
-        whole = f"IF({name} IS NULL, NULL, struct({', '.join(found)}))"
-        return [f"{whole} AS {_quoted(each.column)}"]
-    return found
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _text(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+def _ids(ids: Sequence[int]) -> str:
+    return ", ".join(f"id {each}" for each in ids[:10])

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from eos.read.registered import framed, record_in
 from eos.run.columns import quoted_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from eos.config.cases import Case
+    from eos.plan.outputs import Output
     from eos.plan.plan import Plan
 
 _OPTIONS = "'timeZone', 'UTC'"
@@ -28,6 +30,8 @@ def encoded(
         ]
         if read.kind == "avro" and meant:
             made = _from_json(frame, name, read.schema)
+            if read.subject:
+                made = f"concat({framed(next(iter(read.written_by)))}, {made})"
             chosen = f"IF((partition, offset) IN ({', '.join(meant)}), {made}, {name}) AS {name}"
             frame = frame.selectExpr(*(chosen if n == name else n for n in frame.columns))
     return frame
@@ -37,11 +41,16 @@ def readable(job: DataFrame, plan: Plan) -> DataFrame:
     """What the sinks make, with JSON in the place of Avro."""
     options = f"map('ignoreNullFields', 'false', {_OPTIONS})"
     as_json = {
-        name: f"to_json(from_avro({name}, {quoted_text(output.texts[0])}), {options}) AS {name}"
+        name: f"to_json(from_avro({_bare(name, output)}, {quoted_text(output.texts[0])}), "
+        f"{options}) AS {name}"
         for name, output in plan.outputs.columns.items()
         if output.kind == "avro"
     }
     return job.selectExpr(*(as_json.get(name, f"`{name}`") for name in job.columns))
+
+
+def _bare(name: str, output: Output) -> str:
+    return record_in(name) if output.subject else name
 
 
 def _from_json(frame: DataFrame, name: str, schema: str) -> str:

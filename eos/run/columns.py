@@ -13,6 +13,7 @@ from eos.config import avro
 from eos.config.base import KAFKA_COLUMNS
 from eos.encode.refusal import AT
 from eos.errors import TransformError
+from eos.read.registered import framed
 from eos.transform.sql import words_of
 
 if TYPE_CHECKING:
@@ -234,7 +235,7 @@ def _json(output: Output, present: Mapping[str, str]) -> str:
 def _avro(out: DataFrame, output: Output, present: Mapping[str, str]) -> str:
     """Each field out of the column of its name, as the type that the schema has for it: left to
     themselves, an INT for a `long` would fail in the middle of a micro-batch."""
-    (schema,) = output.texts
+    schema = output.texts[0]
     by_name = {name.lower(): name for name in present}
     try:
         read = out.selectExpr(f"from_avro(CAST(NULL AS BINARY), {quoted_text(schema)}) AS record")
@@ -253,6 +254,8 @@ def _avro(out: DataFrame, output: Output, present: Mapping[str, str]) -> str:
         for name, kind in wanted.items()
     )
     made = f"to_avro(struct({listed}), {quoted_text(schema)})"
+    if output.subject:
+        made = f"concat({framed(output.schema_id)}, {made})"
     is_tombstone = output.is_value and "value" in by_name
     return f"IF(`value` IS NULL, NULL, {made})" if is_tombstone else made
 

@@ -38,6 +38,7 @@ from eos.run.ownership import RunLock
 from eos.run.progress import lag_of
 from eos.run.query import PipelineQuery, check, projected, transformed
 from eos.run.refusal import source_refusal
+from eos.run.registered import with_registry
 from eos.run.session import open_session, write_checkpoints
 from eos.run.source import LiveSource
 from eos.run.start import (
@@ -93,6 +94,7 @@ def run(
     lock = RunLock(planned)
     with closing(lock), closing(Bus()) as bus, told_who(planned.security):
         lock.take(is_forced=take_over)
+        planned = with_registry(planned, profile.registry)
         spark = open_session(planned.names.pipeline)
         stopping.listen()
         if bootstrap_from is not None:

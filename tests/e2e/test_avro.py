@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -179,9 +180,12 @@ def test_fields_are_cast_to_the_schemas_types_and_missing_ones_are_told(spark, p
         sink_columns(rows.selectExpr("array(1) AS id", "gross", "kind", "value"), planned)
 
 
-def test_a_files_tests_write_avro_as_mappings(spark, project):
+@pytest.mark.parametrize("subject", ["", ", subject: orders-value"])
+def test_a_files_tests_write_avro_as_mappings(spark, project, subject):
+    """Also of a schema registry, which they don't ask."""
     declare(project)
     path = project.folder / "pipelines" / project.name / "pipeline.yaml"
+    path.write_text(re.sub(r"(?<=\.avsc)", subject, path.read_text()))
     pipeline = load_pipeline(path)
     functions = load(pipeline.transform, pipeline.project_root, pipeline.folder)
     profile = load_profile(str(project.profile), project.folder)

@@ -12,8 +12,9 @@ from pyspark.sql import functions as f
 from support.local_spark import local_spark
 
 from eos.errors import AttemptFailedError, RecordRefusedError, TransformError
-from eos.read.decode import Decode, Format, Refused, Rule
+from eos.read.decode import Decode, Refused, Rule
 from eos.read.distinct import Distinct
+from eos.read.formats import Format
 from eos.transform.check import check_stream
 from eos.transform.functions import apply
 from eos.transform.sql import Query

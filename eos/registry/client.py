@@ -1,0 +1,153 @@
+"""What a schema registry answers: the only place that asks one.
+
+Each request is bounded and repeated within its deadline. What it says of an id is for ever: an id
+means one schema. So nothing is asked twice.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from eos.deadline import Backoff, Deadline
+from eos.errors import UnavailableError, UsageError
+from eos.secret import reveal
+
+if TYPE_CHECKING:
+    from eos.config.registry import Registry
+
+ANSWER_MS_MAX = 20_000
+_REQUEST_S_MAX = 10
+_BYTES_MAX = 16 << 20
+_VERSIONS_MAX = 200  # of a subject, the newest: an older one is asked for when it is met
+_TYPE = "application/vnd.schemaregistry.v1+json"
+_NOT_THERE = 404
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    registry: Registry
+
+    def schema(self, schema_id: int) -> str | None:
+        """The Avro schema that an id means; None if there is no such id."""
+        found = self._ask("GET", f"/schemas/ids/{schema_id}")
+        return None if found is None else _avro(found, f"the schema with id {schema_id}")
+
+    def versions(self, subject: str) -> dict[int, str]:
+        """The subject's schemas by id, the newest version last."""
+        path = f"/subjects/{quote(subject, safe='')}/versions"
+        numbers = self._ask("GET", path)
+        if not numbers:
+            raise UsageError(
+                f"the schema registry {self.registry.url} has no subject {subject!r}",
+                hint="is its name right? Registries commonly name it after the topic, such as "
+                "`orders-value`",
+            )
+        found: dict[int, str] = {}
+        for number in numbers[-_VERSIONS_MAX:]:
+            version = self._ask("GET", f"{path}/{number}")
+            if version is not None:  # it may be deleted meanwhile
+                found[int(version["id"])] = _avro(version, f"{subject!r} version {number}")
+        return found
+
+    def id_of(self, subject: str, schema: str, *, registers: bool) -> int:
+        """The id of a schema under a subject; with `registers` it is made if it is not there."""
+        path, body = f"/subjects/{quote(subject, safe='')}", {"schema": schema}
+        found = self._ask("POST", f"{path}/versions" if registers else path, body)
+        if found is None:
+            raise UsageError(
+                f"the schema registry {self.registry.url} does not have the sink's schema under "
+                f"the subject {subject!r}",
+                hint="register it, or say `register: true` beside `subject`",
+            )
+        return int(found["id"])
+
+    def require_there(self) -> None:
+        """It answers, and lets us in."""
+        self._ask("GET", "/config")
+
+    def _ask(self, method: str, path: str, body: Any = None) -> Any:
+        """The answer; None where it says that there is no such thing."""
+        deadline, backoff = Deadline.after_ms(ANSWER_MS_MAX), Backoff(100)
+        while True:
+            try:
+                return self._once(method, path, body)
+            except urllib.error.HTTPError as error:
+                told = _told(error)
+                if error.code == _NOT_THERE:
+                    return None
+                if error.code < 500 and error.code != 429:
+                    raise self._refused(f"{method} {path}", error.code, told) from error
+                words = f"it answers {error.code} {told}"
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                words = str(getattr(error, "reason", error))
+                if "CERTIFICATE_VERIFY_FAILED" in words:
+                    raise self._unknown(words) from error
+            if deadline.has_passed:
+                raise UnavailableError(
+                    f"the schema registry {self.registry.url} does not answer {path}: {words}",
+                    hint="is it running, and is `registry.url` in the profile right?",
+                )
+            backoff.sleep(deadline)
+
+    def _once(self, method: str, path: str, body: Any) -> Any:
+        given = self.registry
+        headers = {"Accept": _TYPE, "Content-Type": _TYPE}
+        if given.user is not None and given.password is not None:
+            pair = f"{given.user}:{reveal(given.password)}".encode()
+            headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+        data = None if body is None else json.dumps(body).encode()
+        # The address is the profile's, which allows http and https only.
+        request = urllib.request.Request(given.url + path, data, headers, method=method)  # noqa: S310
+        context = ssl.create_default_context(cafile=given.ca) if given.ca else None
+        with urllib.request.urlopen(request, timeout=_REQUEST_S_MAX, context=context) as answer:  # noqa: S310
+            raw = answer.read(_BYTES_MAX + 1)
+        if len(raw) > _BYTES_MAX:
+            raise ValueError(f"an answer of more than {_BYTES_MAX} bytes")
+        return json.loads(raw)
+
+    def _refused(self, what: str, code: int, told: str) -> UsageError:
+        hints = {
+            401: "do `user` and `password` of `registry` in the profile belong to it?",
+            403: "this user may not do that",
+            409: "the schema is not compatible with those that the subject has",
+        }
+        return UsageError(
+            f"the schema registry {self.registry.url} refuses {what}: {code} {told}",
+            hint=hints.get(code, "is this a schema registry with the API that Confluent's has?"),
+        )
+
+    def _unknown(self, words: str) -> UsageError:
+        return UsageError(
+            f"the schema registry {self.registry.url} shows a certificate that is not trusted: "
+            f"{words}",
+            hint="`registry.ca` in the profile names the file of the authority that signed it",
+        )
+
+
+def _told(error: urllib.error.HTTPError) -> str:
+    """The registry's own words, if they are any."""
+    try:
+        return str(json.loads(error.read(4096))["message"])[:500]
+    except (OSError, ValueError, KeyError, TypeError):
+        return str(error.reason)[:500]
+
+
+def _avro(found: Any, what: str) -> str:
+    kind = found.get("schemaType") or "AVRO"
+    if kind != "AVRO":
+        raise UsageError(f"{what} in the schema registry is of type {kind}; expected AVRO")
+    if found.get("references"):
+        raise UsageError(
+            f"{what} in the schema registry refers to schemas of other subjects, which is not "
+            "supported",
+            hint="register it with those in it",
+        )
+    return str(found["schema"])

@@ -1,0 +1,63 @@
+"""Asking the schema registry, once the pipeline is ours: what the ids in the source mean, and which
+ids the sinks write."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from eos.errors import UsageError
+from eos.plan.plan import Plan
+from eos.read.formats import Format
+from eos.read.registered import Writers
+from eos.registry.client import Client
+
+if TYPE_CHECKING:
+    from eos.config.registry import Registry
+    from eos.plan.outputs import Output
+
+
+def with_registry(planned: Plan, registry: Registry | None, *, looks: bool = False) -> Plan:
+    """The plan with what the registry says; as it is if it names no subject. With `looks` nothing
+    is registered that is not there yet."""
+    named = subjects(planned)
+    if not named:
+        return planned
+    if registry is None:
+        told = ", ".join(map(repr, named))
+        raise UsageError(
+            f"the pipeline names subjects of a schema registry ({told}), and the profile has none",
+            hint="say `registry: {url: ...}` in the profile",
+        )
+    client = Client(registry)
+    decode, outputs = planned.decode, planned.outputs
+    columns = {name: _numbered(each, client, looks) for name, each in outputs.columns.items()}
+    key, value = (_known(each, client) for each in (decode.key, decode.value))
+    return replace(
+        planned,
+        decode=replace(decode, key=key, value=value),
+        outputs=replace(outputs, columns=columns),
+    )
+
+
+def subjects(planned: Plan) -> list[str]:
+    """All that the plan names, each once."""
+    read = [planned.decode.key.subject, planned.decode.value.subject]
+    written = [each.subject for each in planned.outputs.columns.values()]
+    return [name for name in dict.fromkeys([*read, *written]) if name]
+
+
+def _known(read: Format, client: Client) -> Format:
+    if not read.subject:
+        return read
+    return replace(read, writers=Writers(client.versions(read.subject), client.schema))
+
+
+def _numbered(each: Output, client: Client, looks: bool) -> Output:
+    if not each.subject:
+        return each
+    if looks and each.registers:
+        client.require_there()
+        return each
+    number = client.id_of(each.subject, each.texts[0], registers=each.registers)
+    return replace(each, schema_id=number)

@@ -1,0 +1,128 @@
+"""Avro records with the ids of a schema registry, in and out, beside a library of its own."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import fastavro
+import pytest
+from support import letters, outside
+from support.letters import Record
+from support.project import Project
+from support.registry import FakeRegistry, registry
+
+pytestmark = pytest.mark.spark
+
+FIRST: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "int"}, {"name": "was", "type": "string"}],
+}
+READER: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "kind", "type": "string", "default": "old"},
+    ],
+}
+ELSEWHERE: dict[str, Any] = {**READER, "doc": "of another subject"}
+WRITTEN: dict[str, Any] = {
+    "type": "record",
+    "name": "Written",
+    "fields": [{"name": "id", "type": "long"}, {"name": "kind", "type": "string"}],
+}
+PIPELINE = """
+version: 1
+name: {name}
+source:
+  kafka: {{topic: {source}, max_records: {records}}}
+  value: {{avro: {{file: order.avsc, subject: orders-value}}}}
+  on_error: dead_letter
+sink:
+  kafka:
+    topic: {target}
+    value: {{avro: {{file: written.avsc, subject: written-value, register: true}}}}
+    create: {{partitions: {partitions}}}
+  dead_letter: {{topic: {target}.dlq, create: {{partitions: 1}}}}
+trigger: {{available_now: true}}
+"""
+
+
+@pytest.fixture
+def asked() -> Iterator[FakeRegistry]:
+    with registry() as made:
+        yield made
+
+
+def declare(project: Project) -> None:
+    project.declare(1000, 1, PIPELINE)
+    folder = project.folder / "pipelines" / project.name
+    (folder / "order.avsc").write_text(json.dumps(READER))
+    (folder / "written.avsc").write_text(json.dumps(WRITTEN))
+
+
+def framed(number: int, schema: dict[str, Any], value: dict[str, Any]) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return b"\0" + number.to_bytes(4, "big") + out.getvalue()
+
+
+def written(value: bytes | None, asked: FakeRegistry) -> Any:
+    assert value is not None
+    assert value[0] == 0
+    schema = json.loads(asked.schemas[int.from_bytes(value[1:5], "big")])
+    return fastavro.schemaless_reader(io.BytesIO(value[5:]), fastavro.parse_schema(schema), None)
+
+
+def test_each_record_is_read_by_the_schema_that_it_was_written_by(
+    project: Project, asked: FakeRegistry
+) -> None:
+    declare(project)
+    project.profile.write_text(project.profile.read_text() + f'registry: {{url: "{asked.url}"}}\n')
+    first, second = asked.add("orders-value", FIRST), asked.add("orders-value", READER)
+    other = asked.add("elsewhere", ELSEWHERE)
+    values = [
+        framed(first, FIRST, {"id": 1, "was": "x"}),
+        framed(second, READER, {"id": 2, "kind": "new"}),
+        framed(other, ELSEWHERE, {"id": 3, "kind": "strange"}),
+        framed(77, READER, {"id": 4, "kind": "nobody's"}),
+        b"no order",
+        framed(first, FIRST, {"id": 1, "was": "x"})[:6],
+        None,
+    ]
+    outside.create_topics(project.broker.bootstrap, 1, project.source)
+    records = [Record(0, b"k", value, (), 1_795_255_200_000) for value in values]
+    letters.write(project.broker.bootstrap, project.source, records)
+    done = project.run_warm()
+    assert done.returncode == 0, done.stderr
+    assert "a schema that is new in the registry: id 1002" in done.stderr
+    assert "3 malformed to the dead letters" in done.stderr
+    rows = outside.read(project.broker.bootstrap, project.target)
+    assert [written(row.value, asked) for row in rows if row.value] == [
+        {"id": 1, "kind": "old"},
+        {"id": 2, "kind": "new"},
+        {"id": 3, "kind": "strange"},
+    ]
+    assert sum(row.value is None for row in rows) == 1
+    assert asked.subjects["written-value"]
+    dead = letters.read(project.broker.bootstrap, f"{project.target}.dlq")
+    assert [letter.value for letter in dead] == values[3:6]
+    reasons = [letter.told["eos.error"] for letter in dead]
+    assert reasons == [
+        "the schema id 77 before the value is not in the registry",
+        "the value has no schema id before it: five bytes, of which the first is 0",
+        "the value is no Avro record of its schema",
+    ]
+
+
+def test_without_a_registry_in_the_profile_nothing_is_begun(project: Project) -> None:
+    declare(project)
+    outside.create_topics(project.broker.bootstrap, 1, project.source)
+    done = project.run_warm()
+    assert done.returncode == 2
+    assert "names subjects of a schema registry ('orders-value', 'written-value')" in done.stderr
+    assert "registry: {url: ...}" in done.stderr

@@ -1,0 +1,92 @@
+"""A schema registry with the part of Confluent's API that matters here, on a port of its own."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass
+class FakeRegistry:
+    """`refusing`: codes that the next requests are answered with. `asked`: all that was."""
+
+    url: str = ""
+    schemas: dict[int, str] = field(default_factory=dict)
+    subjects: dict[str, list[int]] = field(default_factory=dict)
+    refusing: list[int] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    login: str = ""
+
+    def add(self, subject: str, schema: Any) -> int:
+        text = schema if isinstance(schema, str) else json.dumps(schema)
+        number = next((n for n, each in self.schemas.items() if each == text), 0)
+        if not number:
+            number = 1000 + len(self.schemas)
+            self.schemas[number] = text
+        versions = self.subjects.setdefault(subject, [])
+        if number not in versions:
+            versions.append(number)
+        return number
+
+    def answer(self, method: str, path: str, body: Any) -> Any:
+        """None: there is no such thing."""
+        match method, *path.strip("/").split("/"):
+            case "GET", "config":
+                return {"compatibilityLevel": "BACKWARD"}
+            case "GET", "schemas", "ids", number:
+                found = self.schemas.get(int(number))
+                return found and {"schema": found}
+            case "GET", "subjects", subject, "versions":
+                return list(range(1, len(self.subjects.get(subject, [])) + 1)) or None
+            case "GET", "subjects", subject, "versions", version:
+                number = self.subjects[subject][int(version) - 1]
+                return {"id": number, "version": int(version), "schema": self.schemas[number]}
+            case "POST", "subjects", subject:
+                numbers = self.subjects.get(subject, [])
+                return next(({"id": n} for n in numbers if self.schemas[n] == body["schema"]), None)
+            case "POST", "subjects", subject, "versions":
+                return {"id": self.add(subject, body["schema"])}
+        raise AssertionError(f"{method} {path}")
+
+
+@contextmanager
+def registry() -> Iterator[FakeRegistry]:
+    made = FakeRegistry()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.answer(None)
+
+        def do_POST(self) -> None:
+            length = int(self.headers["Content-Length"])
+            self.answer(json.loads(self.rfile.read(length)))
+
+        def answer(self, body: Any) -> None:
+            made.asked.append(f"{self.command} {self.path}")
+            made.login = self.headers.get("Authorization", "")
+            code, told = 200, made.answer(self.command, self.path, body)
+            if made.refusing:
+                code, told = made.refusing.pop(0), {"error_code": 1, "message": "not now"}
+            elif told is None:
+                code, told = 404, {"error_code": 40401, "message": "not found"}
+            raw = json.dumps(told).encode()
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(raw)))
+            self.end_headers()
+            self.wfile.write(raw)
+
+        def log_message(self, *_words: object) -> None:
+            """Says nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        made.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield made
+        server.shutdown()
+        thread.join()

@@ -1,0 +1,129 @@
+"""What is asked of a schema registry, and what becomes of its answers."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+
+import pytest
+from support.registry import FakeRegistry, registry
+
+from eos.config.registry import Registry
+from eos.errors import UnavailableError, UsageError
+from eos.read.registered import Writers
+from eos.registry import client as client_module
+from eos.registry.client import Client
+
+ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+
+
+@pytest.fixture
+def asked() -> Iterator[FakeRegistry]:
+    with registry() as made:
+        yield made
+
+
+def client(of: FakeRegistry, **more: str) -> Client:
+    return Client(Registry(url=of.url, **more))
+
+
+def test_schemas_are_found_by_subject_and_by_id(asked: FakeRegistry) -> None:
+    number = asked.add("orders/value", ORDER)
+    assert client(asked).schema(number) == json.dumps(ORDER)
+    assert client(asked).schema(7) is None
+
+
+def test_a_subjects_name_is_quoted(asked: FakeRegistry) -> None:
+    with pytest.raises(UsageError, match="has no subject 'orders/value'"):
+        client(asked).versions("orders/value")
+    assert asked.asked == ["GET /subjects/orders%2Fvalue/versions"]
+
+
+def test_all_versions_of_a_subject_by_id(asked: FakeRegistry) -> None:
+    first = asked.add("orders-value", ORDER)
+    second = asked.add("orders-value", {**ORDER, "doc": "newer"})
+    found = client(asked).versions("orders-value")
+    assert list(found) == [first, second]
+    assert json.loads(found[second])["doc"] == "newer"
+
+
+def test_a_schema_is_looked_up_and_made_only_if_that_is_said(asked: FakeRegistry) -> None:
+    with pytest.raises(UsageError, match="under the subject 'orders-value'") as caught:
+        client(asked).id_of("orders-value", json.dumps(ORDER), registers=False)
+    assert "register: true" in caught.value.hint
+    made = client(asked).id_of("orders-value", json.dumps(ORDER), registers=True)
+    assert client(asked).id_of("orders-value", json.dumps(ORDER), registers=False) == made
+
+
+def test_a_user_shows_who_it_is(asked: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_PASSWORD", "s3cret")
+    client(asked, user="eos", password="${REGISTRY_PASSWORD}").require_there()
+    assert asked.login == "Basic ZW9zOnMzY3JldA=="
+    client(asked).require_there()
+    assert asked.login == ""
+
+
+def test_what_passes_is_asked_again_and_what_does_not_is_told(asked: FakeRegistry) -> None:
+    number = asked.add("orders-value", ORDER)
+    asked.refusing[:] = [503, 429]
+    assert client(asked).schema(number) == json.dumps(ORDER)
+    for code, hint in ((401, "`user` and `password`"), (409, "not compatible"), (418, "Confluent")):
+        asked.refusing[:] = [code]
+        with pytest.raises(UsageError, match=f"refuses GET /schemas/ids/7: {code} not now") as told:
+            client(asked).schema(7)
+        assert hint in told.value.hint
+
+
+def test_a_registry_that_is_not_there_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setattr(client_module, "ANSWER_MS_MAX", 200)
+        with pytest.raises(UnavailableError, match="Connection refused"):
+            Client(Registry(url=url)).schema(7)
+
+
+@pytest.mark.parametrize(
+    ("odd", "words"),
+    [
+        ({"schema": "{}", "schemaType": "PROTOBUF"}, "is of type PROTOBUF; expected AVRO"),
+        ({"schema": "{}", "references": [{"name": "a"}]}, "refers to schemas of other subjects"),
+    ],
+)
+def test_what_is_not_understood_is_refused(
+    asked: FakeRegistry, odd: dict[str, object], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asked, "answer", lambda *_: odd)
+    with pytest.raises(UsageError, match=words):
+        client(asked).schema(7)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"url": "registry:8081"},
+        {"url": "http://eos:secret@registry"},
+        {"url": "http://registry", "user": "eos"},
+        {"url": "http://registry", "ca": "/etc/ca.pem"},
+        {"url": "https://registry", "user": "eos", "password": "secret"},
+    ],
+)
+def test_what_a_profile_may_not_say(odd: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        Registry.model_validate(odd)
+
+
+def test_an_id_is_asked_for_once_whatever_it_means() -> None:
+    asked: list[int] = []
+
+    def ask(number: int) -> str | None:
+        asked.append(number)
+        return "schema" if number == 2 else None
+
+    writers = Writers({1: "first"}, ask)
+    assert writers.learn([1, 2, 3]) == [2]
+    assert writers.learn([1, 2, 3]) == []
+    assert asked == [2, 3]
+    assert writers.known == {1: "first", 2: "schema"}
+    assert "NOT IN (1, 2, 3)" in writers.unknown_of("value")
