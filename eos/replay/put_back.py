@@ -203,16 +203,16 @@ class _Replay:
     def _places(self, letters: Sequence[Letter]) -> Targets:
         """Where they go, if all of them can: what stands in their headers is anybody's who may
         write to the topic."""
-        for letter in letters:
+        for number, letter in enumerate(letters):
             if not self.topic.planned.source.reads(letter.origin.source.topic):
-                raise self._nowhere(letter, "which the pipeline does not read (any more)")
+                raise self._nowhere(letter, number, "which the pipeline does not read (any more)")
         topics = sorted({letter.origin.source.topic for letter in letters})
         found = self._existing(topics)
-        for letter in letters:
+        for number, letter in enumerate(letters):
             topic, partition = letter.origin.source
             if partition >= found[topic].partitions:
                 has = f"and that topic has {found[topic].partitions} partitions now"
-                raise self._nowhere(letter, has)
+                raise self._nowhere(letter, number, has)
         deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
         if not self.wanted.is_now:
             for name in topics:
@@ -290,12 +290,15 @@ class _Replay:
                     topic=name,
                 )
 
-    def _nowhere(self, letter: Letter, why: str) -> UsageError:
+    def _nowhere(self, letter: Letter, before: int, why: str) -> UsageError:
+        """`before`: so many of this transaction come before it."""
         source, at = letter.origin.source, letter.at
+        first = f"`--limit {before}` puts back those before it; " if before else ""
         return UsageError(
             f"{self.topic.planned.names.pipeline}: the dead letter in {at.topic}-{at.partition} at "
             f"offset {letter.stored.offset} came from {source.topic}-{source.partition}, {why}",
-            hint="was the source changed, or made anew? --since passes over older dead letters",
+            hint=f"was the source changed, or made anew? {first}--since passes over older dead "
+            "letters for good",
             topic=source.topic,
             partition=source.partition,
         )

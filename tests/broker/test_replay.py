@@ -204,6 +204,20 @@ def test_headers_do_not_make_it_write_elsewhere(project, capsys):
     assert back(project) == []
 
 
+def test_what_lies_before_such_a_dead_letter_is_not_lost_with_it(project, capsys):
+    of_rule = {"eos.rule": "odd"}
+    mixed = [*map(made_dead(project, **of_rule), (1, 3)), made_dead(project, "", "x", **of_rule)(5)]
+    letters.write(project.broker.bootstrap, dlq(project), mixed)
+    with pytest.raises(UsageError, match="at offset 17 came from x-1") as caught:
+        run(project, capsys, "--rule", "odd")
+    assert "`--limit 2` puts back those before it; --since" in caught.value.hint
+    run(project, capsys, "--rule", "odd", "--limit", "2")
+    assert back(project) == in_order([1, 3])
+    with pytest.raises(UsageError) as caught:
+        run(project, capsys, "--rule", "odd")
+    assert "--limit" not in caught.value.hint
+
+
 def test_words_that_can_not_be_meant(project, capsys):
     with pytest.raises(UsageError, match="did you mean `malformed`"):
         run(project, capsys, "--rule", "malfromed")
