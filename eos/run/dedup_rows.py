@@ -72,6 +72,8 @@ def as_stream(frame: DataFrame, dedup: Dedup | None) -> DataFrame:
 def judging(frame: DataFrame, dedup: Dedup, stage: SpreadStage, tasks: int) -> DataFrame:
     """The job that judges producers whose numbers are spread over partitions: their stamps come
     together by producer, and nothing comes out."""
+    from pyspark.sql import functions as f
+
     producer, epoch, sequence = dedup.columns
     rows = frame.selectExpr(
         # An id that is not there belongs nowhere, and is told by whoever is there.
@@ -85,7 +87,8 @@ def judging(frame: DataFrame, dedup: Dedup, stage: SpreadStage, tasks: int) -> D
     )
     tasks = min(SHARDS, tasks)
     # By id, since a hash would give one task several shards and another none.
-    moved = rows.coalesce(1) if tasks == 1 else rows.repartitionById(tasks, f"shard % {tasks}")
+    task = f.expr(f"shard % {tasks}")
+    moved = rows.coalesce(1) if tasks == 1 else rows.repartitionById(tasks, task)
     return moved.sortWithinPartitions("shard").mapInArrow(stage, "shard INT")
 
 

@@ -4,6 +4,7 @@ with a million producers, beside one without dedup."""
 from __future__ import annotations
 
 import re
+import resource
 import statistics
 import time
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from support.project import Project
 
 from eos.dedup.generations import Generations
 from eos.dedup.homes import STATES, BucketFile, Home, bucket_of, grown, write_states
+from eos.dedup.spread_stage import COLUMNS, SpreadStage
 from eos.launch.embedded import EmbeddedKafka
 from eos.transaction.port import TopicPartition
 
@@ -34,7 +36,10 @@ source: {{kafka: {{topic: {source}, max_records: {records}}}}}
 sink: {{kafka: {{topic: {target}, create: {{partitions: {partitions}}}}}}}
 trigger: {{available_now: true}}
 """
-DEDUP = "dedup: {{producer: {{id: header(p), epoch: header(e), sequence: header(s)}}}}\n"
+STAMP = "producer: {{id: header(p), epoch: header(e), sequence: header(s)}}"
+DEDUP = f"dedup: {{{{{STAMP}}}}}\n"
+SPREAD = f"dedup: {{{{{STAMP}, scope: producer}}}}\n"
+PARTITIONS_SPREAD = 8
 
 
 @pytest.mark.timeout(1800)
@@ -78,7 +83,8 @@ def test_a_million_active_producers(
                     producer.poll(0.1)
         assert producer.flush(120) == 0
     rates = {}
-    for what, text in (("without", PLAIN), ("with", PLAIN + DEDUP), ("with", PLAIN + DEDUP)):
+    arms = {"without": PLAIN, "with": PLAIN + DEDUP, "spread": PLAIN + SPREAD}
+    for what, text in (*arms.items(), *list(arms.items())[1:]):
         folder = tmp_path / f"{what}{len(rates)}{text.count('dedup')}{time.monotonic_ns()}"
         folder.mkdir()
         project = Project.made(folder, broker)
@@ -92,11 +98,60 @@ def test_a_million_active_producers(
         rate = 1000 * sum(count for count, _ in second) / sum(ms for _, ms in second)
         figures.keep(f"dedup_{what}", runs)
         rates[what] = max(rate, rates.get(what, 0))
+    told = {"without": "without dedup", "with": "with dedup", "spread": "with `scope: producer`"}
     for what, rate in rates.items():
-        figures.add(f"1,000,000 active producers, {what} dedup", f"{rate:,.0f} records/s")
-    figures.add(
-        "dedup's part of the throughput", f"{1 - rates['with'] / rates['without']:.0%}", "30%"
+        figures.add(f"1,000,000 active producers, {told[what]}", f"{rate:,.0f} records/s")
+    for what, target in (("with", "30%"), ("spread", "")):
+        part = 1 - rates[what] / rates["without"]
+        figures.add(f"the part of the throughput that goes, {told[what]}", f"{part:.0%}", target)
+
+
+@pytest.mark.timeout(1800)
+def test_one_shard_of_spread_producers(tmp_path: Path, figures: Figures) -> None:
+    """What a task holds and does: a sixteenth of a micro-batch of 8 million records, in order, in
+    turns over eight partitions, or as one producer's that was read a partition after the other."""
+    count = 500_000
+    for what, producers in (("500,000 producers", count), ("one producer", 1)):
+        made = generations(tmp_path / str(producers), policy(window=1_000_000))
+        generation = ""
+        for turn in range(2):
+            fresh = Generations(made.pipeline, made.table, made.policy, made.reading)
+            opened = fresh.begun(generation)
+            assert isinstance(opened.stage, SpreadStage)
+            batches = shard_rows(count, producers, turn)
+            begun, rss = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            opened.stage.judge(iter(batches))
+            spent = time.perf_counter() - begun
+            grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - rss) / 1024
+            done = opened.commit()
+            assert done.told["verdicts"] == {"appended": count}
+            generation = done.generation
+        figures.add(
+            f"a shard with {count:,} records of {what}, the second time",
+            f"{spent:.2f} s, {grown_mb:,.0f} MB more at the most",
+        )
+
+
+def shard_rows(count: int, producers: int, turn: int) -> list[pa.RecordBatch]:
+    """All in shard 0, whatever their ids, as Spark hands them over: 10,000 at a time."""
+    at = np.arange(count)
+    order = np.argsort(at % PARTITIONS_SPREAD, kind="stable")
+    number, who = (at // producers + turn * (count // producers))[order], (at % producers)[order]
+    partition = (at % PARTITIONS_SPREAD)[order]
+    offset = at // PARTITIONS_SPREAD + turn * count
+    table = pa.table(
+        [
+            pa.array(np.zeros(count, np.int32)),
+            pa.array(["topic"] * count),
+            pa.array(partition.astype(np.int32)),
+            pa.array(offset[order]),
+            names(who),
+            pa.array(np.zeros(count, np.int64)),
+            pa.array(number),
+        ],
+        names=list(COLUMNS),
     )
+    return table.to_batches(max_chunksize=10_000)
 
 
 def names(numbers: np.ndarray) -> pa.Array:

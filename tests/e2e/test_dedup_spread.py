@@ -11,6 +11,8 @@ from e2e.test_dedup import PARTITIONS, attempts, ran, recovered, verb
 from support import outside
 from support.project import Project
 
+from eos.run.query import ONE_TASK_RECORDS_MAX
+
 SPREAD = """
 version: 1
 name: {name}
@@ -45,6 +47,7 @@ class Upstream:
         """`by`: a resend goes to other partitions."""
         for number in numbers:
             headers = [("producer", b"app"), ("epoch", b"%d" % epoch), ("sequence", b"%d" % number)]
+            self._producer.poll(0)
             self._producer.produce(
                 self._topics[(number + by) // PARTITIONS % 2],
                 b"%d:%d" % (epoch, number),
@@ -91,11 +94,13 @@ def test_a_producer_that_writes_to_every_partition(project: Project) -> None:
     assert sums(project) == {"appended": 130, "duplicate": 30, "fenced": 4}
     told = verb(project, "audit")
     assert "130 records were next; 30 duplicate, 4 fenced dropped; none accepted" in told
-    # In one task, with the states that several left.
-    project.declare(1000, PARTITIONS, text=SPREAD)
-    upstream.send(1, range(10, 30), by=3)
+    # So many that several tasks judge and write them.
+    project.declare(100_000, PARTITIONS, text=SPREAD)
+    many = ONE_TASK_RECORDS_MAX + 1000
+    upstream.send(1, range(10, many), by=3)
     ran(project)
-    assert sums(project) == {"appended": 140, "duplicate": 40, "fenced": 4}
+    assert sums(project) == {"appended": 110 + many, "duplicate": 40, "fenced": 4}
+    assert values(project, project.target) == once(0, range(110)) + once(1, range(many))
 
 
 def test_what_is_refused_waits_in_the_dead_letters_and_comes_back(project: Project) -> None:
