@@ -25,6 +25,7 @@ from eos.launch.provide import provide_java
 if TYPE_CHECKING:
     from eos.config.model import ProfileFile
 
+TERMINAL = "EOS_TERMINAL"  # the name that eos.observe.live knows; launch imports no stage
 # In the middle of a transaction: record batches are at the broker, nothing is committed.
 CRASH_POINT = "first_produce:after:both"
 
@@ -54,7 +55,10 @@ class Application:
 
     def _run(self, environment: Mapping[str, str]) -> int:
         meanwhile = self.local.serve if self.local else None
-        return driver.run(self.words, environment, self.logs / "jvm.log", meanwhile)
+        code = driver.run(self.words, environment, self.logs / "jvm.log", meanwhile)
+        if TERMINAL in environment:  # a driver that was killed leaves its live line
+            sys.stderr.write("\r\x1b[K")
+        return code
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -150,11 +154,11 @@ def _has_delta(pipeline: Path) -> bool:
 
 def terminal() -> dict[str, str]:
     """What the driver, which writes to a pipe, can't see: that there is a terminal behind it, and
-    how wide it is. The name is that of eos.observe.live."""
+    how wide it is."""
     is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM", "dumb") == "dumb"
     if is_plain or not sys.stderr.isatty():
         return {}
-    return {"EOS_TERMINAL": str(os.get_terminal_size(sys.stderr.fileno()).columns)}
+    return {TERMINAL: str(os.get_terminal_size(sys.stderr.fileno()).columns)}
 
 
 def _run_with_crash(app: Application) -> int:

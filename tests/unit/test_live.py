@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from eos.faults import CrashPlan, Points
+from eos.launch import submit
 from eos.observe import events
 from eos.observe.bus import Bus
-from eos.observe.live import Live, shown
+from eos.observe.live import TERMINAL, Live, shown
 from eos.run.progress import lag_of
 
 ROOT = Path(__file__).parents[2]
@@ -176,6 +177,10 @@ def test_the_launcher_tells_the_driver_of_a_terminal(
     os.close(its)
     os.close(ours)
     assert done.stdout == f"{told}\n"
+
+
+def test_launcher_and_driver_mean_the_same_variable() -> None:
+    assert submit.TERMINAL == TERMINAL
 
 
 def test_the_lag_is_what_the_last_micro_batch_left() -> None:
