@@ -8,22 +8,19 @@ import io
 import os
 import pty
 import struct
-import subprocess
 import sys
 import termios
 import threading
-from pathlib import Path
 
 import pytest
 
 from eos.faults import CrashPlan, Points
 from eos.launch import submit
 from eos.observe import events
+from eos.observe import live as live_module
 from eos.observe.bus import Bus
 from eos.observe.live import TERMINAL, Live, shown
 from eos.run.progress import lag_of
-
-ROOT = Path(__file__).parents[2]
 
 
 class Clock:
@@ -117,8 +114,11 @@ def test_a_lag_that_nobody_answers_is_left_out(clock: Clock) -> None:
     assert line.text() == "eos: orders | 0 records/s | starts, 0 s"
 
 
-def test_a_terminal_that_takes_nothing_holds_up_nobody(clock: Clock) -> None:
+def test_a_terminal_that_takes_nothing_holds_up_nobody(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As Ctrl-S does. The bus has one thread for all who listen: only it may wait."""
+    monkeypatch.setattr(live_module, "_CLOSE_S", 0.05)
     entered, release, was_released = threading.Event(), threading.Event(), []
 
     class Stuck(io.StringIO):
@@ -161,22 +161,19 @@ def test_without_a_terminal_there_are_plain_lines(
     ],
 )
 def test_the_launcher_tells_the_driver_of_a_terminal(
-    environment: dict[str, str], is_terminal: bool, told: str
+    environment: dict[str, str], is_terminal: bool, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in ("TERM", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 72, 0, 0))
-    done = subprocess.run(
-        [sys.executable, "-c", "from eos.launch.submit import terminal; print(terminal())"],
-        env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], **environment},
-        stdout=subprocess.PIPE,
-        stderr=its if is_terminal else subprocess.DEVNULL,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    os.close(its)
+    with os.fdopen(its, "w") as slave, io.StringIO() as pipe:
+        monkeypatch.setattr(sys, "stderr", slave if is_terminal else pipe)
+        found = submit.terminal()
     os.close(ours)
-    assert done.stdout == f"{told}\n"
+    assert str(found) == told
 
 
 def test_launcher_and_driver_mean_the_same_variable() -> None:
