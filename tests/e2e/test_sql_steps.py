@@ -12,6 +12,7 @@ from pyspark.sql import functions as f
 from support.local_spark import local_spark
 
 from eos.errors import TransformError
+from eos.read.decode import Decode
 from eos.transform.check import check_stream
 from eos.transform.functions import Function, Transform, apply
 from eos.transform.order import first_shuffle
@@ -125,6 +126,12 @@ def test_what_keeps_state_is_refused_with_the_reason(stream, text, operator):
         check_stream(apply(stream, [query(text)]), "append")
     assert caught.value.fields["operator"] == operator
     assert f"(Spark's operator {operator})" in str(caught.value)
+
+
+def test_a_query_may_join_the_rows_with_themselves(stream):
+    joined = [query("SELECT a.value FROM input a JOIN input b ON a.value = b.value")]
+    state = check_stream(apply(Decode().apply(stream), joined), "append")
+    assert (state.operators, state.branches) == (("Join",), 2)
 
 
 def test_what_a_redone_micro_batch_would_not_repeat_is_found_in_the_plan(stream):
