@@ -1,4 +1,7 @@
-"""What spark-submit is given: runs one pipeline. `./spark-submit.sh` is the way to call it."""
+"""What spark-submit is given: runs one pipeline. `./spark-submit.sh` is the way to call it.
+
+It lies in the package, so that an installation without a checkout has it; `jobs/run.py` is a link.
+"""
 
 import sys
 

@@ -1,0 +1,1 @@
+../eos/job/run.py
