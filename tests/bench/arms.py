@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from eos.launch.java import find_java
 
 CHECKOUT = Path(__file__).parents[2]
 MASTER = "local[2]"
+NO_SHARES: Mapping[str, float] = {}
 CONF = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
@@ -33,14 +34,27 @@ def run_arms(
     records_a_micro_batch: int,
     rounds: int,
     timeout_s: float,
+    *,
+    records: int = 0,
+    shares: Mapping[str, float] = NO_SHARES,
+    partitions: int = 4,
+    warm: str = "",
 ) -> list[dict[str, Any]]:
-    """What each arm took in each round, without round 0, which only warms up."""
+    """What each arm took in each round, without round 0, which only warms up.
+
+    `records` are in the source, for arms that have to be told; `shares` what part of them an arm
+    gets that would take too long; `partitions` are the target's; `warm` is a smaller source for
+    round 0.
+    """
     results = folder / "results"
     settings = {
         "bootstrap": broker.bootstrap,
         "broker_pids": [node.pids()["broker_pid"] for node in broker.nodes],
         "source": source,
-        "partitions": 4,
+        "partitions": partitions,
+        "records": records,
+        "shares": dict(shares),
+        "warm": warm or source,
         "records_a_micro_batch": records_a_micro_batch,
         "rounds": rounds,
         "arms": list(arms),

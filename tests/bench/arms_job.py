@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +27,17 @@ CHECKOUT = Path(__file__).parents[2]
 sys.path.insert(0, str(CHECKOUT))
 sys.path.insert(0, str(CHECKOUT / "tests"))
 
-from support.processes import cpu_seconds_of, cpu_seconds_of_session  # noqa: E402
+from bench import loops, parts  # noqa: E402
+from support.processes import (  # noqa: E402
+    cpu_seconds_of,
+    cpu_seconds_of_session,
+    forget_peaks,
+    peaks_mb,
+)
 
 from eos.observe import events  # noqa: E402
+from eos.observe.bus import Bus  # noqa: E402
+from eos.observe.live import Live  # noqa: E402
 from eos.run import pipeline  # noqa: E402
 from eos.run.session import open_session  # noqa: E402
 
@@ -44,7 +55,7 @@ SINKS: dict[str, dict[str, str]] = {"spark": {}, "spark_tuned": TUNED}
 
 
 class Collected:
-    """Stands where the console does, and keeps what it hears."""
+    """The transactions that were committed."""
 
     def __init__(self) -> None:
         self.commits: list[events.MicroBatchCommitted] = []
@@ -54,6 +65,24 @@ class Collected:
             self.commits.append(event)
 
 
+@contextmanager
+def _heard_by(heard: Collected) -> Iterator[None]:
+    """What the console hears during a run, `heard` does, too."""
+    shown = pipeline.shown
+
+    @contextmanager
+    def both(bus: Bus, name: str) -> Iterator[Live | None]:
+        bus.subscribe(heard)
+        with shown(bus, name) as live:
+            yield live
+
+    pipeline.shown = both
+    try:
+        yield
+    finally:
+        pipeline.shown = shown
+
+
 class Job:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.source: str = settings["source"]
@@ -61,6 +90,8 @@ class Job:
         self.partitions: int = settings["partitions"]
         self.batch: int = settings["records_a_micro_batch"]
         self.brokers: list[int] = settings["broker_pids"]
+        self.records: int = settings["records"]
+        self.shares: dict[str, float] = settings["shares"]
         self.root = Path(settings["root"])
         self.spark: SparkSession = open_session("bench")
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap})
@@ -82,9 +113,17 @@ class Job:
         name = f"{arm.replace('_', '-')}-{number}-{uuid.uuid4().hex[:6]}"
         self.admin.create_topics([NewTopic(name, self.partitions, 1)])[name].result(30)
         heard = Collected()
+        forget_peaks(os.getsid(0))
         used, started = self._cpu_seconds(), time.monotonic()
+        told: dict[str, Any] = {}
         if arm == "eos":
             self._eos(name, heard)
+        elif arm in loops.LOOPS:
+            told = self._loop(name, arm)
+        elif arm in parts.PARTS:
+            place = self._pipeline(name)
+            parts.run(arm, self.spark, self.bootstrap, self.source, place, self.partitions)
+            told = {"records": self.records}
         else:
             self._spark(name, SINKS[arm])
         seconds = time.monotonic() - started
@@ -93,12 +132,14 @@ class Job:
             "round": number,
             "seconds": round(seconds, 3),
             "cpu_seconds": round(self._cpu_seconds() - used, 2),
-            **self._progress(),
+            **(told or self._progress()),
             "transactions_ms": [
                 [round(ms, 1) for ms in (c.run_ms, c.ledger_ms, c.offsets_ms, c.end_ms)]
                 for c in heard.commits
             ],
         }
+        if arm not in loops.LOOPS:
+            found |= peaks_mb(os.getsid(0))
         if arm == "eos":
             found["records"] = sum(commit.records_out for commit in heard.commits)
         self.admin.delete_topics([name])[name].result(30)
@@ -116,17 +157,32 @@ class Job:
             "phases_ms": progress[-1]["durationMs"],
         }
 
-    def _eos(self, name: str, heard: Collected) -> None:
+    def _loop(self, name: str, client: str) -> dict[str, Any]:
+        """In a process of its own, which counts to our session. A slow one gets a share of the
+        records."""
+        share = round(self.records * self.shares.get(client, 1))
+        place = self.root / "loop.json"
+        settings = {"bootstrap": self.bootstrap, "source": self.source, "target": name}
+        place.write_text(json.dumps({**settings, "records": share, "batch": self.batch}))
+        words = [sys.executable, loops.__file__, client, str(place)]
+        told = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+        return dict(json.loads(told.splitlines()[-1]))
+
+    def _pipeline(self, name: str) -> Path:
         place = self.root / "pipelines" / name / "pipeline.yaml"
         place.parent.mkdir(parents=True)
         place.write_text(
             PIPELINE.format(name=name, source=self.source, target=name, records=self.batch)
         )
+        return place
+
+    def _eos(self, name: str, heard: Collected) -> None:
+        place = self._pipeline(name)
         profile = self.root / "conf" / "bench.yaml"
         profile.parent.mkdir(exist_ok=True)
         profile.write_text(f"state: {{root: {self.root / 'state'}}}\n")
-        pipeline.Console = lambda: heard
-        pipeline.run(place, str(profile), self.bootstrap)
+        with _heard_by(heard):
+            pipeline.run(place, str(profile), self.bootstrap)
 
     def _spark(self, name: str, options: dict[str, str]) -> None:
         checkpoint = self.root / "checkpoint"
@@ -154,6 +210,7 @@ def main() -> None:
     with Path(settings["results"]).open("w") as results:
         for number in range(settings["rounds"] + 1):
             for arm in settings["arms"]:
+                job.source = settings["source" if number else "warm"]
                 results.write(json.dumps(job.run(arm, number)) + "\n")
                 results.flush()
     job.spark.stop()

@@ -1,9 +1,14 @@
-"""Pass-through of one topic to another, beside Spark's own Kafka sink, in one Spark application."""
+"""Pass-through of one topic to another, beside Spark's own Kafka sink and loops without Spark.
+
+Arms of one test take turns in one Spark application, on the same source and broker. `-k` chooses:
+two_million, ten_million, parts, small, shape, and a shape's own name.
+"""
 
 from __future__ import annotations
 
+import os
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +16,32 @@ import pytest
 from bench.arms import run_arms
 from bench.conftest import Figures
 from bench.encoding import records
+from bench.shapes import SHAPES, Shape
 from support.volume import fill_topic
 
 from eos.launch.embedded import EmbeddedKafka
 
 LARGE, LARGE_BATCH = 2_000_000, 500_000
 SMALL, SMALL_BATCH = 400_000, 20_000
+HUGE, HUGE_BATCH = 10_000_000, 1_000_000
 DISTINCT = 100_000  # far more than a record batch holds: repeating them compresses no better
-ROUNDS = 3
-ARMS = {"eos": "eos", "spark": "Spark's sink, default", "spark_tuned": "Spark's sink, tuned"}
+ROUNDS = int(os.environ.get("EOS_BENCH_ROUNDS", "3"))
+ARMS = {
+    "eos": "eos",
+    "spark": "Spark's sink, default",
+    "spark_tuned": "Spark's sink, tuned",
+    "confluent": "confluent-kafka's transactional loop",
+    "kafka_python": "kafka-python's transactional loop",
+}
+OF_SPARK = ("eos", "spark", "spark_tuned")
+SHARES = {"kafka_python": 0.1}  # it takes ten times as long as the others
+PARTS = {
+    "read": "Spark reads",
+    "arrow": "+ rows to Arrow, to Python",
+    "encode": "+ encode, record batches to the JVM",
+    "shuffle": "+ shuffle",
+    "eos": "+ write, transactions, start, checkpoint",
+}
 
 Run = dict[str, Any]
 
@@ -27,20 +49,62 @@ Run = dict[str, Any]
 @pytest.mark.timeout(1800)
 def test_two_million_records(broker: EmbeddedKafka, tmp_path: Path, figures: Figures) -> None:
     fill_topic(broker.bootstrap, "bench.large", records(DISTINCT), LARGE)
-    runs = run_arms(broker, tmp_path, "bench.large", list(ARMS), LARGE_BATCH, ROUNDS, 1500)
-    assert {run["records"] for run in runs} == {LARGE}
+    runs = run_arms(
+        broker,
+        tmp_path,
+        "bench.large",
+        list(ARMS),
+        LARGE_BATCH,
+        ROUNDS,
+        1700,
+        records=LARGE,
+        shares=SHARES,
+    )
     figures.keep("pass_through", runs)
+    _tell(figures, f"{LARGE // 1_000_000} million records", runs, list(ARMS), LARGE)
     for arm, title in ARMS.items():
+        mine = [run for run in runs if run["arm"] == arm]
+        peaks = [max(run.get(name, 0) for run in mine) for name in ("jvm_mb", "python_mb")]
         figures.add(
-            f"{LARGE // 1_000_000} million records, {title}",
-            f"{_median(runs, arm, _seconds):.1f} s, {_median(runs, arm, _cpu):.1f} CPU s",
+            f"memory, {title}: JVM, Python processes", f"{peaks[0]:.0f} MB, {peaks[1]:.0f} MB"
         )
-    for arm in list(ARMS)[1:]:
-        figures.add(
-            f"{LARGE // 1_000_000} million records, time of {ARMS[arm]} / time of eos",
-            _ratio(runs, arm, _seconds),
-            "1" if arm == "spark" else "",
-        )
+
+
+@pytest.mark.timeout(1800)
+def test_ten_million_records(broker: EmbeddedKafka, tmp_path: Path, figures: Figures) -> None:
+    rows = records(DISTINCT)
+    fill_topic(broker.bootstrap, "bench.warm", rows, LARGE)
+    fill_topic(broker.bootstrap, "bench.huge", rows, HUGE)
+    runs = run_arms(
+        broker,
+        tmp_path,
+        "bench.huge",
+        list(OF_SPARK),
+        HUGE_BATCH,
+        ROUNDS,
+        1700,
+        records=HUGE,
+        warm="bench.warm",
+    )
+    figures.keep("pass_through_ten_million", runs)
+    goals = {"spark": "1.4", "spark_tuned": "0.85"}
+    _tell(figures, f"{HUGE // 1_000_000} million records", runs, OF_SPARK, HUGE, goals)
+
+
+@pytest.mark.timeout(1200)
+def test_parts_of_a_micro_batch(broker: EmbeddedKafka, tmp_path: Path, figures: Figures) -> None:
+    fill_topic(broker.bootstrap, "bench.parts", records(DISTINCT), LARGE)
+    runs = run_arms(
+        broker, tmp_path, "bench.parts", list(PARTS), LARGE_BATCH, ROUNDS, 1100, records=LARGE
+    )
+    figures.keep("parts", runs)
+    before = (0.0, 0.0)
+    for part, title in PARTS.items():
+        now = _median(runs, part, _seconds), _median(runs, part, _cpu)
+        added = f"{now[0] - before[0]:+.1f} s, {now[1] - before[1]:+.1f} CPU s"
+        figures.add(f"{LARGE // 1_000_000} million records: {title}", added)
+        before = now
+    figures.add(f"a micro-batch of {LARGE_BATCH:,}: run, ledger record, offsets, end", _steps(runs))
 
 
 @pytest.mark.timeout(900)
@@ -55,11 +119,59 @@ def test_small_micro_batches(broker: EmbeddedKafka, tmp_path: Path, figures: Fig
             f"a micro-batch of {SMALL_BATCH:,} records, {ARMS[arm]}, median",
             f"{_median(runs, arm, _trigger):.0f} ms",
         )
+    figures.add("of it: run, ledger record, offsets, end", _steps(runs))
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_shape(shape: Shape, broker: EmbeddedKafka, tmp_path: Path, figures: Figures) -> None:
+    source = f"bench.{shape.name}"
+    fill_topic(broker.bootstrap, source, shape.rows(), shape.records)
+    runs = run_arms(
+        broker,
+        tmp_path,
+        source,
+        list(OF_SPARK),
+        shape.batch,
+        ROUNDS,
+        800,
+        records=shape.records,
+        partitions=shape.partitions,
+    )
+    figures.keep(f"shape_{shape.name}", runs)
+    _tell(figures, shape.name, runs, OF_SPARK, shape.records)
+
+
+def _tell(
+    figures: Figures,
+    what: str,
+    runs: list[Run],
+    arms: Sequence[str],
+    records: int,
+    goals: dict[str, str] | None = None,
+) -> None:
+    """Seconds and CPU seconds of each arm for all records, and the ratios to eos."""
+    for run in runs:
+        assert run["records"] == round(records * SHARES.get(run["arm"], 1)), run
+    for arm in arms:
+        share = SHARES.get(arm, 1)
+        seconds, cpu = _median(runs, arm, _seconds) / share, _median(runs, arm, _cpu) / share
+        told = f" (from {share:.0%} of them)" if share < 1 else ""
+        figures.add(f"{what}, {ARMS[arm]}", f"{seconds:.1f} s, {cpu:.1f} CPU s{told}")
+    for arm in arms[1:]:
+        title = f"{what}, {ARMS[arm]} / eos"
+        figures.add(f"{title}: time", _ratio(runs, arm, _seconds), (goals or {}).get(arm, ""))
+        figures.add(f"{title}: CPU", _ratio(runs, arm, _cpu))
+
+
+def _steps(runs: list[Run]) -> str:
     ours = [ms for run in runs for ms in run["transactions_ms"]]
     steps = [statistics.median(step) for step in zip(*ours, strict=True)]
-    figures.add(
-        "of it: run, ledger record, offsets, end", ", ".join(f"{ms:.0f}" for ms in steps) + " ms"
-    )
+    return ", ".join(f"{ms:.0f}" for ms in steps) + " ms"
+
+
+def _trigger(run: Run) -> float:
+    return statistics.median(run["trigger_ms"])
 
 
 def _seconds(run: Run) -> float:
@@ -70,16 +182,14 @@ def _cpu(run: Run) -> float:
     return float(run["cpu_seconds"])
 
 
-def _trigger(run: Run) -> float:
-    return statistics.median(run["trigger_ms"])
-
-
 def _median(runs: list[Run], arm: str, figure: Callable[[Run], float]) -> float:
     return statistics.median(figure(run) for run in runs if run["arm"] == arm)
 
 
 def _ratio(runs: list[Run], arm: str, figure: Callable[[Run], float]) -> str:
     """Of neighbours: what the machine did to one round it did to both."""
+    share = SHARES.get(arm, 1)
     by_round = {(run["arm"], run["round"]): figure(run) for run in runs}
-    ratios = [by_round[arm, number] / by_round["eos", number] for number in range(1, ROUNDS + 1)]
+    rounds = sorted({run["round"] for run in runs})
+    ratios = [by_round[arm, number] / share / by_round["eos", number] for number in rounds]
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"

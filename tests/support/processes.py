@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -56,6 +57,25 @@ def peak_mb(process: Path) -> float:
         if line.startswith(b"VmHWM:"):
             return int(line.split()[1]) / 1024
     return 0.0
+
+
+def forget_peaks(session: int) -> None:
+    """From now on `peak_mb` counts anew, from what each process has resident now."""
+    for pid in of_session(session):
+        with suppress(OSError):  # it has ended
+            Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def peaks_mb(session: int) -> dict[str, float]:
+    """The peak of a session's JVM, of all its Python processes together, and of the largest one."""
+    found = [Path(f"/proc/{pid}") for pid in of_session(session)]
+    java = [each for each in found if _read(each / "comm").strip() == b"java"]
+    python = [peak_mb(each) for each in found if each not in java]
+    return {
+        "jvm_mb": round(sum(map(peak_mb, java))),
+        "python_mb": round(sum(python)),
+        "largest_python_mb": round(max(python, default=0)),
+    }
 
 
 def _processes() -> Iterator[Path]:
