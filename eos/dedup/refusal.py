@@ -14,8 +14,11 @@ from eos.transaction.port import TopicPartition
 
 _CAUSES = {
     "gap": "records before it never came here: did the upstream drop some, or another partition "
-    "get them? If they will come no more, `eos recover PIPELINE --accept-gap` goes on once without "
-    "them",
+    "get them (`scope: producer`)? If they will come no more, `eos recover PIPELINE --accept-gap` "
+    "goes on once without them",
+    "gap in a window": "records before it never came: did the upstream drop some, or is a "
+    "partition read further behind than `window`? If they will come no more, `eos recover PIPELINE "
+    "--accept-gap` goes on once without them",
     "late": "it begins below what is next, and that all of it was here before is not proven: did "
     "the upstream reorder what it sends?",
     "unknown_producer": "its first records were here before dedup was, or its state was forgotten",
@@ -23,8 +26,11 @@ _CAUSES = {
 }
 
 
-def refusal(pipeline: str, rows: Rows, at: int, says_more: str) -> RecordRefusedError:
-    """Of the row `at`. `says_more`: what was expected instead of it."""
+def refusal(
+    pipeline: str, rows: Rows, at: int, says_more: str, *, has_window: bool = False
+) -> RecordRefusedError:
+    """Of the row `at`. `says_more`: what was expected instead of it. `has_window`: the producer's
+    numbers are spread over partitions."""
     name = NAMES[rows.codes[at]]
     tp = TopicPartition(rows.topic[at].as_py(), rows.partition[at].as_py())
     offset, epoch = rows.offset[at].as_py(), rows.epoch[at].as_py()
@@ -33,11 +39,12 @@ def refusal(pipeline: str, rows: Rows, at: int, says_more: str) -> RecordRefused
     words = {"unknown_producer": "from a producer that is not known"}.get(name, f"a verdict {name}")
     if name == "unstamped":
         words = "without a stamp that can be meant"
+    cause = _CAUSES["gap in a window" if name == "gap" and has_window else name]
     keeps = "" if name == "unknown_producer" else ", `dead_letter` keeps them in a topic"
     return RecordRefusedError(
         f"{pipeline}: the record {named(tp)} at offset {offset} is {words} ({says}{says_more}); "
         "nothing of the micro-batch is committed",
-        hint=f"{_CAUSES[name].replace('PIPELINE', pipeline)}. `{OPTIONS[name]}: accept` under "
+        hint=f"{cause.replace('PIPELINE', pipeline)}. `{OPTIONS[name]}: accept` under "
         f"`dedup` takes all such records{keeps}",
         case="producer_refused",
         verdict=name,

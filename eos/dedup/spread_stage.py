@@ -145,7 +145,8 @@ class _Judge:
         wrong = np.flatnonzero(np.isin(codes, self.policy.codes(self.policy.refused)))
         if len(wrong):
             first = int(wrong[np.lexsort((np.asarray(offset)[wrong], place[wrong]))[0]])
-            raise refusal(self.pipeline, rows, first, self._expected(rows, first, missing))
+            says = self._expected(rows, first, missing)
+            raise refusal(self.pipeline, rows, first, says, has_window=True)
         self.account.add(rows)
 
     def _placed(self, topic: pa.Array, partition: pa.Array) -> tuple[Ints, pa.Array]:

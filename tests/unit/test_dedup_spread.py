@@ -71,8 +71,9 @@ def test_the_window_ends_the_run_and_says_what_is_missing(tmp_path):
     words = (
         r"t-5 at offset 8 is a verdict gap .*sequence 1002, where 2 is still missing, a window of "
     )
-    with pytest.raises(RecordRefusedError, match=words + "1,000 or more below"):
+    with pytest.raises(RecordRefusedError, match=words + "1,000 or more below") as refused:
         committed(made, first.generation, *numbers(1001), (5, A, 0, 1002), (6, A, 0, 1003), start=7)
+    assert "read further behind than `window`?" in refused.value.hint
     accepting = made.begun(first.generation, accepts_gap=True)
     assert set(judged(accepting, rows(*numbers(1002, 2000, 1003), start=7)).values()) == {
         "gap",
