@@ -26,6 +26,9 @@ def lines(found: Explanation, command: Command) -> Iterator[str]:
         yield f"            process {found.runs_as} lives on this machine: the pipeline runs now"
     yield f"group       {names.group}{': hidden by an open transaction' * found.is_group_hidden}"
     yield f"checkpoint  {_folder(found)}"
+    tables = found.last.position.tables if found.last is not None else {}
+    for name, known in tables.items():  # a start asks the table itself, which takes Spark
+        yield f"table       {name}: up to record {known.at}, when the last one was begun"
     yield from _topics(found)
     yield ""
     yield from _table(found.rows)
@@ -54,6 +57,10 @@ def as_json(found: Explanation, command: Command) -> dict[str, Any]:
             "root": names.checkpoints,
             "readable": found.is_readable,
             "newest": found.folder and asdict(found.folder),
+        },
+        "tables": {
+            name: each._asdict()
+            for name, each in (found.last.position.tables if found.last else {}).items()
         },
         "topics": {
             name: {"ledger": known, "now": now} for name, (known, now) in found.topic_ids.items()
