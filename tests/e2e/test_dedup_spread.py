@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from confluent_kafka import Producer
+from e2e import test_dedup
 from e2e.test_dedup import PARTITIONS, attempts, ran, recovered, verb
 from support import outside
 from support.project import Project
@@ -83,7 +84,7 @@ def once(epoch: int, numbers: Iterable[int]) -> Counter[str]:
 def test_a_producer_that_writes_to_every_partition(project: Project) -> None:
     """Micro-batches take each partition so far as they come; it resends to others, restarts, and
     wakes up again."""
-    upstream = made(project, records=37)
+    upstream = made(project, records=70)
     upstream.send(0, range(100))
     upstream.send(0, range(70, 110), by=1)
     ran(project)
@@ -101,6 +102,22 @@ def test_a_producer_that_writes_to_every_partition(project: Project) -> None:
     ran(project)
     assert sums(project) == {"appended": 110 + many, "duplicate": 40, "fenced": 4}
     assert values(project, project.target) == once(0, range(110)) + once(1, range(many))
+
+
+def test_in_one_partition_a_producer_waits_behind_its_gap(project: Project) -> None:
+    ordered = SPREAD.replace(", {source}.more", "").replace("  scope: producer\n  window: 60\n", "")
+    project.declare(1000, PARTITIONS, text=ordered)
+    outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
+    upstream = test_dedup.Upstream(project)
+    upstream.send(0, [*range(20), *range(25, 30)])
+    assert "10 against `dedup_gap` to the dead letters" in ran(project)
+    upstream.send(0, range(20, 25))
+    verb(project, "replay", "--rule", "dedup_gap")
+    ran(project)
+    wanted = Counter({f"{number} appended": PARTITIONS for number in range(30)})
+    assert values(project, project.target) == wanted
+    assert sum(values(project, f"{project.target}.dead").values()) == 10
+    verb(project, "verify")
 
 
 def test_what_is_refused_waits_in_the_dead_letters_and_comes_back(project: Project) -> None:
