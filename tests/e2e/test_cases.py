@@ -14,7 +14,7 @@ from eos.config.load import load_pipeline
 
 ROOT = Path(__file__).parents[2]
 # One Spark for all of them, and for what `eos init` writes.
-EXAMPLES = ("orders_enriched",)
+EXAMPLES = ("orders_enriched", "orders_fanned_out", "sessions")
 pytestmark = pytest.mark.spark
 TEXT = """
 version: 1
