@@ -54,16 +54,26 @@ def init(words: Sequence[str]) -> int:
     folder = Path(parser.parse_args(words).name)
     name = _name_of(folder)
     _require_free(folder)
-    for place, text in files(name).items():
-        path = folder / place
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+    _write(folder, files(name))
     # What was written fits the models of this very release, or nobody is told that it is there.
     load_pipeline(folder / "pipelines" / name)
     load_profile("local", folder)
     print(folder)
     print(f"eos: {folder} is there; its README.md has the commands", file=sys.stderr)
     return 0
+
+
+def _write(folder: Path, texts: Mapping[str, str]) -> None:
+    for place, text in texts.items():
+        path = folder / place
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(
+                f"{path} can't be written: {error.strerror or error}",
+                hint="may this user write there, and is there room? Remove what was begun first",
+            ) from error
 
 
 def files(name: str) -> Mapping[str, str]:
@@ -83,7 +93,10 @@ def files(name: str) -> Mapping[str, str]:
 def requirement() -> str:
     """Where this `eos` came from, as pip has noted it (PEP 610): a checkout, an address, or
     nothing but its version."""
-    noted = metadata.distribution("spark-eos").read_text("direct_url.json")
+    try:
+        noted = metadata.distribution("spark-eos").read_text("direct_url.json")
+    except metadata.PackageNotFoundError:  # on a path, and never installed
+        noted = None
     if not noted:
         return f"spark-eos[testing]=={eos.__version__}"
     origin = json.loads(noted)

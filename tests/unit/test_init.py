@@ -68,6 +68,13 @@ def test_a_folder_that_holds_something_is_left_as_it_is(at: Path) -> None:
         init(["shop/mine"])
 
 
+def test_a_place_that_can_t_be_written_is_told(at: Path) -> None:
+    (at / "file").write_text("x")
+    with pytest.raises(UsageError, match="can't be written: Not a directory") as refused:
+        init(["file/shop"])
+    assert "may this user write there" in (refused.value.hint or "")
+
+
 @pytest.mark.parametrize(
     ("name", "close"),
     [("My-Shop", "my_shop"), ("1st", "orders"), ("class", "orders"), ("a.b", "a_b")],
@@ -100,6 +107,16 @@ def test_the_project_gets_eos_from_where_this_one_came(
 ) -> None:
     monkeypatch.setattr(verb.metadata, "distribution", lambda _name: Noted(noted))
     assert verb.requirement() == wanted
+
+
+def test_an_eos_that_was_never_installed_is_named_by_its_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing(name: str) -> None:
+        raise verb.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(verb.metadata, "distribution", missing)
+    assert verb.requirement() == "spark-eos[testing]==0.1.0"
 
 
 def test_all_that_eos_reads_of_itself_is_installed_with_it() -> None:
