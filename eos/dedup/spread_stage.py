@@ -154,7 +154,8 @@ class _Judge:
         rows = pa.table({"topic": topic, "partition": partition})
         counts = rows.group_by(["topic", "partition"]).aggregate([([], "count_all")])
         counts = counts.sort_by([("topic", "ascending"), ("partition", "ascending")])
-        self._places = [list(each.values()) for each in counts.to_pylist()]
+        keys = ("topic", "partition", "count_all")
+        self._places = [[each[key] for key in keys] for each in counts.to_pylist()]
         names = pa.array([f"{each[0]}-{each[1]}" for each in self._places], pa.string())
         text = pc.binary_join_element_wise(topic, partition.cast(pa.string()), "-")
         return _ints(pc.index_in(text, value_set=names)), names
