@@ -135,6 +135,8 @@ def test_what_is_refused_waits_in_the_dead_letters_and_comes_back(project: Proje
     assert sums(project) == {"appended": 90, "gap": 10}
     # What is missing for good is let pass once, by a person.
     upstream.send(0, range(200, 203))
+    ran(project)
+    assert "dedup_gap  3 waited, 3 put back" in verb(project, "replay")
     recovered(project, "--accept-gap", "--yes")
     assert "accepted 1 gap" in ran(project)
     found = values(project, project.target)
