@@ -39,12 +39,13 @@ def run_arms(
     shares: Mapping[str, float] = NO_SHARES,
     partitions: int = 4,
     warm: str = "",
+    script: str = "arms_job.py",
 ) -> list[dict[str, Any]]:
     """What each arm took in each round, without round 0, which only warms up.
 
     `records` are in the source, for arms that have to be told; `shares` what part of them an arm
     gets that would take too long; `partitions` are the target's; `warm` is a smaller source for
-    round 0.
+    round 0; `script` is what spark-submit is given.
     """
     results = folder / "results"
     settings = {
@@ -67,7 +68,7 @@ def run_arms(
     words += ["--jars", ",".join(map(str, ensure(SPARK)[SPARK]))]
     for key, value in CONF.items():
         words += ["--conf", f"{key}={value}"]
-    words += [str(CHECKOUT / "tests" / "bench" / "arms_job.py"), str(folder / "settings.json")]
+    words += [str(CHECKOUT / "tests" / "bench" / script), str(folder / "settings.json")]
     with (folder / "job.log").open("wb") as log:
         done = subprocess.run(
             words,
