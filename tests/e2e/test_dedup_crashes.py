@@ -70,11 +70,13 @@ def test_each_record_once_and_the_states_right_whatever_dies_when(project: Proje
     """Each life reads what the one before left, and what was sent twice meanwhile."""
     project.declare(2 * TURN, PARTITIONS, text=PIPELINE)
     outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
-    for turn, step in enumerate(STEPS):
-        send(project, 0, max(0, turn * TURN - RESENT), (turn + 1) * TURN)
+    send(project, 0, 0, TURN)
+    assert project.run_warm().returncode == 0  # from here on there are states to go back to
+    for turn, step in enumerate(STEPS, 1):
+        send(project, 0, turn * TURN - RESENT, (turn + 1) * TURN)
         died = project.run_warm(EOS_CRASH_AT=f"{step}:both")
         assert died.returncode == KILLED, died.stderr
-    sent = len(STEPS) * TURN
+    sent = (len(STEPS) + 1) * TURN
     send(project, 1, 0, TURN)  # another instance
     send(project, 0, 0, sent + TURN)  # the one before wakes up, and begins anew
     send(project, 1, 0, TURN)
