@@ -24,15 +24,16 @@ def encoded(
     """The records of `rows`, as Avro where the test gives a mapping for one."""
     for name, read in (("key", plan.decode.key), ("value", plan.decode.value)):
         meant = [
-            f"({partition}, {offset}L)"
-            for record, (_, _, _, partition, offset, *_) in zip(case.input, rows, strict=True)
+            f"({quoted_text(str(topic))}, {partition}, {offset}L)"
+            for record, (_, _, topic, partition, offset, *_) in zip(case.input, rows, strict=True)
             if isinstance(getattr(record, name), dict)
         ]
         if read.kind == "avro" and meant:
             made = _from_json(frame, name, read.schema)
             if read.subject:
                 made = f"concat({framed(next(iter(read.written_by)))}, {made})"
-            chosen = f"IF((partition, offset) IN ({', '.join(meant)}), {made}, {name}) AS {name}"
+            is_meant = f"(topic, partition, offset) IN ({', '.join(meant)})"
+            chosen = f"IF({is_meant}, {made}, {name}) AS {name}"
             frame = frame.selectExpr(*(chosen if n == name else n for n in frame.columns))
     return frame
 

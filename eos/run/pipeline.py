@@ -269,6 +269,8 @@ class _Run:
         name = self.planned.names.pipeline
         named = stream.writeStream.queryName(name).outputMode(self.planned.output_mode)
         writer = named.foreachBatch(query)
+        # Before the query runs: a cluster that does not answer ends nothing that has begun.
+        idle_ms = interval_ms(self.wire, Deadline.after_ms(START_TIMEOUT_MS))
         with ExitStack() as stack:
             try:
                 running = writer.option("checkpointLocation", location).trigger(**trigger).start()
@@ -281,9 +283,8 @@ class _Run:
                     query.error = fenced
                     running.stop()
 
-                every_ms = interval_ms(self.wire, Deadline.after_ms(START_TIMEOUT_MS))
                 watch = IdleWatch(
-                    batches, every_ms, self.lock, self.bus, end, lambda: self.audit.kept_from
+                    batches, idle_ms, self.lock, self.bus, end, lambda: self.audit.kept_from
                 )
                 stack.callback(watch.stop)
                 watch.start()
