@@ -207,7 +207,13 @@ class Decode:
         records have the id of a schema that is not known, where they have ids."""
         pairs = len(self.causes) * 2
         if len(counted) > pairs and counted[pairs]:
-            self._learn(frame)
+            # Is one of them in the registry meanwhile? Then the attempt is redone with it.
+            new = self.learned(frame)
+            if new:
+                raise AttemptFailedError(
+                    f"the registry has schemas that are new: {', '.join(new[:10])}",
+                    hint="they are known from now on",
+                )
         return tuple(
             Refused(
                 cause.name,
@@ -223,17 +229,20 @@ class Decode:
             if records
         )
 
-    def _learn(self, frame: DataFrame) -> None:
-        """Is one of these schemas in the registry meanwhile? Then the attempt is redone with it."""
+    def learned(self, frame: DataFrame) -> list[str]:
+        """The schemas of these records that the registry has and nobody knew: from now on the
+        plan does."""
+        told = []
         for name, each in self._registered():
-            asked = each.writers.unknown_of(name)
-            rows = frame.where(asked).selectExpr(f"{id_in(name)} AS id").distinct()
-            new = each.writers.learn(row.id for row in rows.limit(NEW_MAX).collect())
-            if new:
-                raise AttemptFailedError(
-                    f"the {name} has a schema that is new in the registry: {_ids(new)}",
-                    hint="it is known from now on",
-                )
+            is_more = True
+            while is_more:
+                asked = frame.where(each.writers.unknown_of(name))
+                rows = asked.selectExpr(f"{id_in(name)} AS id").distinct().limit(NEW_MAX).collect()
+                told += [
+                    f"id {new} of the {name}" for new in each.writers.learn(r.id for r in rows)
+                ]
+                is_more = len(rows) == NEW_MAX and not each.writers.is_full
+        return told
 
     def raised(self, text: str) -> Refused | None:
         """What a strict plan failed of, found in Spark's words."""
@@ -310,7 +319,3 @@ def _case(whens: Sequence[tuple[str, str]]) -> str:
     if not whens:
         return "CAST(NULL AS STRING)"
     return f"CASE {' '.join(f'WHEN {when} THEN {then}' for when, then in whens)} END"
-
-
-def _ids(ids: Sequence[int]) -> str:
-    return ", ".join(f"id {each}" for each in ids[:10])

@@ -4,7 +4,7 @@ Spark reads a column by constant schemas, so a plan names all that are known, an
 only one who asks the registry. It knows those of the subject before the query starts. A schema that
 is registered while it runs is met first by a task, which refuses its records: they are counted, as
 all that are refused. Before the driver takes that count for the truth it asks for their ids
-(`learn`). If the registry has one of them the attempt is redone, with a plan that knows it.
+(`Decode.learned`). If the registry has one of them the attempt is redone, with a plan that has it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,17 @@ class Writers:
                 continue
             schema = self.ask(each)
             if schema is None:
-                if len(self._strangers) < _STRANGERS_MAX:
+                if not self.is_full:
                     self._strangers.add(each)
             else:
                 self.known[each] = schema
                 found.append(each)
         return found
+
+    @property
+    def is_full(self) -> bool:
+        """No more of what means nothing is remembered."""
+        return len(self._strangers) >= _STRANGERS_MAX
 
     def unknown_of(self, name: str) -> str:
         """A condition: it has an id of which nobody was asked yet."""

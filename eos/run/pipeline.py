@@ -211,6 +211,7 @@ class _Run:
 
         def rows(starts: Ends, ends: Ends, wanted: Mapping[str, int]) -> DataFrame:
             read = self._source(planned, starts).records(self.spark, ends)
+            planned.decode.learned(read)  # else what that attempt knew would be refused here
             return transformed(at_versions(planned, wanted), read)
 
         ledger_id = ids[topic].topic_id

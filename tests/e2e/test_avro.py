@@ -21,7 +21,9 @@ from support.project import Project
 from eos.config.load import load_pipeline, load_profile
 from eos.errors import TransformError
 from eos.plan.plan import Plan, plan
-from eos.read.decode import Refused
+from eos.read.decode import Decode, Refused
+from eos.read.formats import Format
+from eos.read.registered import NEW_MAX, Writers
 from eos.run.cases import run_case
 from eos.run.columns import sink_columns
 from eos.run.refusal import avro_refusal
@@ -191,6 +193,28 @@ def test_a_files_tests_write_avro_as_mappings(spark, project, subject):
     profile = load_profile(str(project.profile), project.folder)
     outcome = run_case(spark, plan(pipeline, profile, (), functions), pipeline.tests[0])
     assert outcome.is_passed, outcome
+
+
+def test_ids_that_nobody_knew_are_asked_for_behind_any_number_of_strangers(spark) -> None:
+    asked: list[int] = []
+
+    def ask(number: int) -> str | None:
+        asked.append(number)
+        return json.dumps(ORDER) if number == 7 else None
+
+    text = json.dumps(ORDER)
+    value = Format("avro", text, ("id",), subject="s", writers=Writers({1: text}, ask))
+    decode = Decode(value=value, on_error="drop")
+    ids = [*range(1000, 1000 + 2 * NEW_MAX + 50), 7, 1]
+    values = [b"\0" + each.to_bytes(4, "big") + encoded(order(each)) for each in ids]
+    rows = [(b"k", value, "in", 0, at, None) for at, value in enumerate(values)]
+    frame = spark.createDataFrame(rows, KAFKA)
+    assert [row.id for row in decode.apply(frame).collect()] == [1]
+    assert decode.learned(frame) == ["id 7 of the value"]
+    assert sorted(asked) == sorted(ids[:-1])
+    assert [row.id for row in decode.apply(frame).collect()] == [7, 1]
+    assert decode.learned(frame) == []
+    assert len(asked) == len(ids) - 1
 
 
 def test_avro_comes_and_goes_through_kafka(project: Project) -> None:
