@@ -315,7 +315,7 @@ class Verification:
         places, bounds = self._subject.places, self._reader.bounds([tp])[tp]
         assert places is not None, "asked only where the pipeline says it"
         end = min(end, bounds.stable)
-        began = min(start for start, _ in self._dropped.covered[tp])
+        began = min((start for start, _ in self._dropped.covered[tp]), default=end)
         is_cut = bounds.start > began or self._reader.keeping(tp.topic).is_compacted
         if self._level is not None and not self._is_same(tp.topic, self._level):
             return Log(lambda: iter(()), is_cut=True)
