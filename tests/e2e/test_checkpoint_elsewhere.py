@@ -25,6 +25,8 @@ from eos.transaction.port import Profile
 from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire
 
+pytestmark = pytest.mark.long
+
 ASIDE = "--set-checkpoint-aside"
 # Before the file of the first micro-batch is read, once: stands still until the test says go.
 WAITING = """

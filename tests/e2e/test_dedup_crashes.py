@@ -24,6 +24,8 @@ from eos.cli.verify import verify
 from eos.dedup.homes import STATES, read_states, write_states
 from eos.dedup.table import Generation, ProducersTable
 
+pytestmark = pytest.mark.long
+
 PIPELINE = """
 version: 1
 name: {name}

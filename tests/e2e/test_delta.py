@@ -100,6 +100,7 @@ def require_all(project: Project, numbers: range) -> None:
         assert lake.version(lake.table(project, name), known) == attempts(project)[-1]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1800)  # four starts of Spark
 def test_every_row_once_whatever_dies_when(made: Project) -> None:
     lake.declare(made, RECORDS)

@@ -18,6 +18,8 @@ from support.project import Project
 
 from eos.launch.embedded import EmbeddedKafka
 
+pytestmark = pytest.mark.long
+
 RECORDS = 51_000  # of a micro-batch: more than are done in one task
 FROZEN = "3/first_produce:before:frozen"
 FAULTS = [

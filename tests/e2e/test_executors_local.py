@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from support import outside
 from support.faulty import FaultyRun, check_never_mixed, declared
 from support.project import Project
 
 from eos.launch import spark
 from eos.launch.embedded import EmbeddedKafka
+
+pytestmark = pytest.mark.long
 
 RECORDS = 500
 FROZEN = "2/first_produce:after:frozen"

@@ -19,6 +19,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+pytestmark = pytest.mark.long
+
 COLUMNS = 72
 BIN = Path(sys.executable).parent
 # `eos test` of it runs in test_cases.py, on the Spark of others.
