@@ -127,7 +127,7 @@ def test_what_only_one_of_the_two_has_is_named(lost: Pipeline) -> None:
 
 
 REFUSED = {
-    "two sources": ('{"t":{"0":1}}\n{"t":{"0":1}}', "4 lines where one source has 3"),
+    "two sources": ('{"t":{"0":1}}\n{"t":{"0":2}}', "4 lines where one source has 3"),
     "files, not Kafka": ('{"logOffset":3}', "not the offsets of a Kafka source"),
     "a rate": ("12", "not the offsets of a Kafka source"),
     "cut": ('{"t":{"0":', "has a form that this release does not know"),
