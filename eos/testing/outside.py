@@ -29,6 +29,10 @@ _ASK_S = 30
 _FLUSH_S = 60
 _QUEUE_RECORDS = 50_000  # librdkafka's queue holds 100,000
 _POLL_S = 0.05
+# One request at a time. A broker may not know a topic yet that was just made: it refuses the first
+# record batch, and takes the second, whatever its sequence, since it knows none before. Repeated,
+# the first is a duplicate in its eyes, which librdkafka takes for a success: it is lost.
+IN_ORDER = {"max.in.flight": 1}
 _QUIET = {"log_level": 3}  # librdkafka tells each retry otherwise
 
 
@@ -85,6 +89,7 @@ def fill(bootstrap: str, topic: str, records: Iterable[Mapping[str, Any]]) -> in
     producer = Producer(
         {
             **_QUIET,
+            **IN_ORDER,
             "bootstrap.servers": bootstrap,
             "enable.idempotence": True,
             "linger.ms": 20,

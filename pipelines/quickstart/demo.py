@@ -157,6 +157,9 @@ def load(bootstrap: str) -> dict[str, int]:
             **QUIET,
             "bootstrap.servers": bootstrap,
             "enable.idempotence": True,
+            # Of a topic that was just made a broker may refuse the first record batch and take the
+            # second; the first, repeated, is a duplicate in its eyes: lost, and told as a success.
+            "max.in.flight": 1,
             "compression.type": "lz4",
             "linger.ms": 20,
             "queue.buffering.max.messages": ORDERS,

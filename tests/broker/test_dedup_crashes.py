@@ -26,7 +26,9 @@ class Upstream:
     third time it is another instance, and the one before wakes up once more."""
 
     def __init__(self, job: Job) -> None:
-        self._producer = Producer({"bootstrap.servers": job.bootstrap, "log_level": 2})
+        self._producer = Producer(
+            {**outside.IN_ORDER, "bootstrap.servers": job.bootstrap, "log_level": 2}
+        )
         self._topic = job.source
         self.sent: list[str] = []  # of each partition, those that are to come out
         self._epoch = self._next = 0

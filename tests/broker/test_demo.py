@@ -8,6 +8,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from support import outside
 
 SCRIPT = Path(__file__).parents[2] / "pipelines" / "quickstart" / "demo.py"
 SOURCE, TARGET, LEDGER = "quickstart.orders", "quickstart.orders.out", "eos.ledger.quickstart"
@@ -43,7 +44,7 @@ def copied(bootstrap: str) -> list[bytes]:
 def test_the_demo_loads_completes_and_checks(broker):
     bootstrap = broker.bootstrap
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    partial = Producer({"bootstrap.servers": bootstrap})
+    partial = Producer({**outside.IN_ORDER, "bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(SOURCE, 4), NewTopic(LEDGER, 1)]).values():
         future.result(30)
     # An earlier load that ended after seven records of one partition.

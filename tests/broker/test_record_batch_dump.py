@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, Producer
 from confluent_kafka import TopicPartition as RdTopicPartition
 from kafka.record import MemoryRecords
+from support import outside
 
 from eos.deadline import Deadline
 from eos.encode.codec import Codec
@@ -224,7 +225,9 @@ def test_ten_thousand_keys_go_where_librdkafka_sends_them(
 
         return on_delivery
 
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2_random"})
+    producer = Producer(
+        {**outside.IN_ORDER, "bootstrap.servers": broker.bootstrap, "partitioner": "murmur2_random"}
+    )
     for number, key in enumerate(keys):
         producer.produce(name, key=key, value=b"", on_delivery=delivered(number))
     assert producer.flush(60) == 0

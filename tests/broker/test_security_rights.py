@@ -121,7 +121,9 @@ def test_record_batches_larger_than_any_buffer_come_through(
     secured: SecuredKafka, job: SecuredJob
 ) -> None:
     """A TLS record holds 16 KB, a socket takes some of a request at a time."""
-    producer = Producer({"bootstrap.servers": secured.broker.bootstrap, "log_level": 3})
+    producer = Producer(
+        {**outside.IN_ORDER, "bootstrap.servers": secured.broker.bootstrap, "log_level": 3}
+    )
     for number in range(20):
         producer.produce(job.source, value=os.urandom(150_000), partition=number % 2)
     assert producer.flush(60) == 0

@@ -41,7 +41,7 @@ def finished(broker, tmp_path):
 
 
 def produce(of: Finished, topic: str, value: bytes, partition: int = 0) -> None:
-    producer = Producer({"bootstrap.servers": of.bootstrap, "log_level": 3})
+    producer = Producer({**outside.IN_ORDER, "bootstrap.servers": of.bootstrap, "log_level": 3})
     producer.produce(topic, value, partition=partition)
     assert producer.flush(60) == 0
 
@@ -354,7 +354,9 @@ class Cut(Source):
 
 def test_retention_while_it_reads(wire, topic, monkeypatch):
     """What it took is out of reach, not lost."""
-    producer = Producer({"bootstrap.servers": ",".join(wire.settings.bootstrap), "log_level": 3})
+    producer = Producer(
+        {**outside.IN_ORDER, "bootstrap.servers": ",".join(wire.settings.bootstrap), "log_level": 3}
+    )
     for number in range(60):
         producer.produce(topic, b"%d" % number, partition=0)
         if number % 10 == 9:

@@ -59,7 +59,9 @@ def enriched(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def produce(project: Project, *values: bytes | None, partition: int = 1) -> None:
-    producer = Producer({"bootstrap.servers": project.broker.bootstrap, "log_level": 3})
+    producer = Producer(
+        {**outside.IN_ORDER, "bootstrap.servers": project.broker.bootstrap, "log_level": 3}
+    )
     for value in values:
         producer.produce(project.source, value, b"k", partition=partition)
     assert producer.flush(60) == 0

@@ -34,7 +34,9 @@ class Upstream:
 
     def __init__(self, project: Project) -> None:
         self._topic = project.source
-        self._producer = Producer({"bootstrap.servers": project.broker.bootstrap, "log_level": 3})
+        self._producer = Producer(
+            {**outside.IN_ORDER, "bootstrap.servers": project.broker.bootstrap, "log_level": 3}
+        )
 
     def send(self, epoch: int, numbers: Iterable[int], first: int = 0, who: str = "app") -> None:
         """`first`: the number whose sequence is 0."""
@@ -181,7 +183,9 @@ def test_the_story_of_the_example(project: Project) -> None:
 
     def sends(stamp: Stamp, outbox: list[dict], until: int, acknowledges: int) -> None:
         """`acknowledges`: how many batches are heard of."""
-        producer = Producer({"bootstrap.servers": project.broker.bootstrap, "log_level": 3})
+        producer = Producer(
+            {**outside.IN_ORDER, "bootstrap.servers": project.broker.bootstrap, "log_level": 3}
+        )
         first = stamp.next_of(0)
         for number, payment in enumerate(outbox[first:until]):
             value = json.dumps(payment)

@@ -41,7 +41,9 @@ def made(project: Project) -> Project:
 
 def send(project: Project, ids: Iterable[int], after_s: int = 0, **more: object) -> None:
     """Each in a partition of its own choice: a key that comes again may lie in another one."""
-    producer = Producer({"bootstrap.servers": project.broker.bootstrap, "log_level": 3})
+    producer = Producer(
+        {**outside.IN_ORDER, "bootstrap.servers": project.broker.bootstrap, "log_level": 3}
+    )
     for at, number in enumerate(ids):
         for part in "xy":
             moment = datetime.fromtimestamp(_MIDNIGHT + after_s + number, timezone.utc)

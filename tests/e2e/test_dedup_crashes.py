@@ -42,7 +42,9 @@ STEPS = ("producers:before", "producers:after", "end_txn_sent:after")
 
 def send(project: Project, epoch: int, first: int, last: int) -> None:
     """In each partition a producer of its own. What it says is its stamp."""
-    producer = Producer({"bootstrap.servers": project.broker.bootstrap, "log_level": 3})
+    producer = Producer(
+        {**outside.IN_ORDER, "bootstrap.servers": project.broker.bootstrap, "log_level": 3}
+    )
     for number in range(first, last):
         for partition in range(PARTITIONS):
             producer.produce(

@@ -42,7 +42,9 @@ class Upstream:
 
     def __init__(self, project: Project) -> None:
         self._topics = (project.source, f"{project.source}.more")
-        self._producer = Producer({"bootstrap.servers": project.broker.bootstrap, "log_level": 3})
+        self._producer = Producer(
+            {**outside.IN_ORDER, "bootstrap.servers": project.broker.bootstrap, "log_level": 3}
+        )
 
     def send(self, epoch: int, numbers: Iterable[int], *, by: int = 0) -> None:
         """`by`: a resend goes to other partitions."""

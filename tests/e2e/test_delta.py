@@ -313,7 +313,9 @@ def test_the_lakehouse_example_from_end_to_end(made: Project) -> None:
         {"order_id": n % 5, "state": states[n // 5], "amount": n + 0.5, "at": f"2026-11-2{n // 5}"}
         for n in range(15)
     ]
-    producer = Producer({"bootstrap.servers": made.broker.bootstrap, "log_level": 3})
+    producer = Producer(
+        {**outside.IN_ORDER, "bootstrap.servers": made.broker.bootstrap, "log_level": 3}
+    )
     for change in changes:
         partition = change["order_id"] % lake.PARTITIONS
         producer.produce(made.source, json.dumps(change), partition=partition)

@@ -58,7 +58,9 @@ def made(project: Project) -> Project:
 
 def send(project: Project, orders: Iterable[int]) -> None:
     """One each minute; two of three are paid, some minutes later."""
-    producer = Producer({"bootstrap.servers": project.broker.bootstrap, "log_level": 3})
+    producer = Producer(
+        {**outside.IN_ORDER, "bootstrap.servers": project.broker.bootstrap, "log_level": 3}
+    )
     for n in orders:
         at = _MIDNIGHT_MS + n * _MINUTE_MS
         where = {"value": b"%d" % n, "partition": n % PARTITIONS}

@@ -65,7 +65,7 @@ def test_key_value_and_headers(project: Project) -> None:
     bootstrap = project.broker.bootstrap
     project.declare(1_000, text=PIPELINE)
     outside.create_topics(bootstrap, 4, project.source)
-    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 3})
+    producer = Producer({**outside.IN_ORDER, "bootstrap.servers": bootstrap, "log_level": 3})
     for key, value, headers in records():
         producer.produce(project.source, value, key, headers=list(headers))
     assert producer.flush(60) == 0

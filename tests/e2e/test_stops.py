@@ -95,7 +95,9 @@ def test_a_record_too_large_stops_with_its_coordinates_and_loses_nothing(
 ) -> None:
     filled(project, 1000, 100)
     bootstrap = project.broker.bootstrap
-    producer = Producer({"bootstrap.servers": bootstrap, "message.max.bytes": 900_000})
+    producer = Producer(
+        {**outside.IN_ORDER, "bootstrap.servers": bootstrap, "message.max.bytes": 900_000}
+    )
     producer.produce(project.source, key=b"large", value=os.urandom(50_000), partition=2)
     assert producer.flush(30) == 0
     outside.create_topics(bootstrap, 4, project.target)

@@ -37,7 +37,7 @@ def test_a_pipeline_is_proven_and_a_copied_record_is_found(project):
 
     row = outside.read(past.bootstrap, project.target)[-1]
     end = outside.ends(past.bootstrap, project.target)[row.partition]
-    producer = Producer({"bootstrap.servers": past.bootstrap, "log_level": 3})
+    producer = Producer({**outside.IN_ORDER, "bootstrap.servers": past.bootstrap, "log_level": 3})
     producer.produce(project.target, row.value, row.key, row.partition)
     assert producer.flush(60) == 0
     done = verify(past)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from confluent_kafka import Producer
 from deltalake import DeltaTable, QueryBuilder
 
+from support import outside
 from support.project import Project
 
 PARTITIONS, KEYS = 2, 7
@@ -77,7 +78,9 @@ def declare(project: Project, records: int = 20, text: str = PIPELINE, **instead
 
 def feed(project: Project, numbers: Iterable[int], **more: Any) -> None:
     """A key keeps its partition, and its numbers ascend there."""
-    producer = Producer({"bootstrap.servers": project.broker.bootstrap, "log_level": 3})
+    producer = Producer(
+        {**outside.IN_ORDER, "bootstrap.servers": project.broker.bootstrap, "log_level": 3}
+    )
     for number in numbers:
         key = number % KEYS
         value = json.dumps({"k": key, "n": number, **more})

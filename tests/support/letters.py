@@ -27,7 +27,7 @@ class Record:
 
 
 def write(bootstrap: str, topic: str, records: Iterable[Record]) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 3})
+    producer = Producer({**outside.IN_ORDER, "bootstrap.servers": bootstrap, "log_level": 3})
     for each in records:
         producer.produce(
             topic,

@@ -17,10 +17,10 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartiti
 from confluent_kafka.admin import AdminClient
 
 from eos.testing import outside
-from eos.testing.outside import READ_S_MAX, create_topics, read, topics
+from eos.testing.outside import IN_ORDER, READ_S_MAX, create_topics, read, topics
 from support.brokers import Kafka
 
-__all__ = ["create_topics", "read", "topics"]
+__all__ = ["IN_ORDER", "create_topics", "read", "topics"]
 
 
 def fill(bootstrap: str, topic: str, numbers: Iterable[int], keys: int = 97) -> int:

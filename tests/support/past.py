@@ -77,7 +77,12 @@ class Past:
     def write(self, counts: Mapping[At, int], *, is_lost: bool = False) -> None:
         """So many more values into each; with `is_lost` they are not to come out."""
         producer = Producer(  # a new one, since an old one does not know new partitions at once
-            {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "log_level": 3}
+            {
+                **outside.IN_ORDER,
+                "bootstrap.servers": self.bootstrap,
+                "enable.idempotence": True,
+                "log_level": 3,
+            }
         )
         for (topic, partition), count in counts.items():
             for _ in range(count):

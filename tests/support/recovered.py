@@ -233,7 +233,9 @@ class Pipeline:
 
     def fill(self, count: int, topic: str = "", *partitions: int) -> None:
         topic = topic or self.source
-        producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 3})
+        producer = Producer(
+            {**outside.IN_ORDER, "bootstrap.servers": self.bootstrap, "log_level": 3}
+        )
         for partition in partitions or range(self.asks.topics([topic], soon())[topic].partitions):
             for number in range(count):
                 producer.produce(topic, b"%d" % number, partition=partition)

@@ -53,6 +53,7 @@ class Scenes:
         self._prefix = prefix
         self._producer = Producer(
             {
+                **outside.IN_ORDER,
                 "bootstrap.servers": broker.bootstrap,
                 "enable.idempotence": True,
                 "socket.timeout.ms": 5_000,  # of a broker that answers nothing

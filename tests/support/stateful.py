@@ -122,7 +122,9 @@ def declare(project: Project, function: str, records: int, more: str = "") -> No
 
 
 def feed(project: Project, numbers: Iterable[int], values: str = "%d") -> None:
-    producer = Producer({"bootstrap.servers": project.broker.bootstrap, "log_level": 3})
+    producer = Producer(
+        {**outside.IN_ORDER, "bootstrap.servers": project.broker.bootstrap, "log_level": 3}
+    )
     for n in numbers:
         producer.produce(
             project.source,

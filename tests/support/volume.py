@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from confluent_kafka import Producer
 
+from support import outside
 from support.outside import create_topics
 
 
@@ -20,6 +21,7 @@ def fill_topic(
     create_topics(bootstrap, partitions, topic)
     producer = Producer(
         {
+            **outside.IN_ORDER,
             "bootstrap.servers": bootstrap,
             "compression.type": "lz4",
             "partitioner": "murmur2_random",
