@@ -105,9 +105,9 @@ class Client:
             headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
         data = None if body is None else json.dumps(body).encode()
         # The address is the profile's, which allows http and https only.
-        request = urllib.request.Request(given.url + path, data, headers, method=method)  # noqa: S310
+        request = urllib.request.Request(given.url + path, data, headers, method=method)  # noqa: S310 - see above
         context = ssl.create_default_context(cafile=given.ca) if given.ca else None
-        with urllib.request.urlopen(request, timeout=_REQUEST_S_MAX, context=context) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=_REQUEST_S_MAX, context=context) as answer:  # noqa: S310 - see above
             raw = answer.read(_BYTES_MAX + 1)
         if len(raw) > _BYTES_MAX:
             raise ValueError(f"an answer of more than {_BYTES_MAX} bytes")
