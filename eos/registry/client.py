@@ -1,7 +1,7 @@
 """What a schema registry answers: the only place that asks one.
 
 Each request is bounded and repeated within its deadline. What it says of an id is for ever: an id
-means one schema. So nothing is asked twice.
+means one schema. So who asks may keep the answer (`read/registered.py`).
 """
 
 from __future__ import annotations
