@@ -76,6 +76,8 @@ def registry() -> Iterator[FakeRegistry]:
                 code, told = 404, {"error_code": 40401, "message": "not found"}
             raw = json.dumps(told).encode()
             self.send_response(code)
+            if 300 <= code < 400:
+                self.send_header("Location", f"{made.url}/elsewhere")
             self.send_header("Content-Length", str(len(raw)))
             self.end_headers()
             self.wfile.write(raw)

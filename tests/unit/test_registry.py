@@ -75,6 +75,13 @@ def test_what_passes_is_asked_again_and_what_does_not_is_told(asked: FakeRegistr
         assert hint in told.value.hint
 
 
+def test_no_redirect_takes_the_password_along(asked: FakeRegistry) -> None:
+    asked.refusing[:] = [302]
+    with pytest.raises(UsageError, match="refuses GET /schemas/ids/7: 302"):
+        client(asked).schema(7)
+    assert asked.asked == ["GET /schemas/ids/7"]
+
+
 def test_a_registry_that_is_not_there_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
