@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
+from support.processes import pause
 
 from eos.errors import NoAnswerError
 from eos.launch.embedded import EmbeddedKafka
@@ -36,7 +35,7 @@ def test_killed_broker_leaves_an_unknown_outcome_and_the_same_bytes_settle_it(
     second = {tp: make_batch(identity, 1, b"b")}
     leader = wire.leaders([tp], within())[tp]
     pid = own_broker.nodes[0].pids()["broker_pid"]
-    os.kill(pid, signal.SIGSTOP)  # it takes the bytes and doesn't answer
+    pause(pid)  # it takes the bytes and doesn't answer
     in_doubt = wire.send_produce(leader, name, second, 60_000)
     behind = wire.send_produce(leader, name, second, 60_000, after=in_doubt)
     with pytest.raises(NoAnswerError) as still_waiting:

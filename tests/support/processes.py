@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+_PATIENCE_S = 300
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SESSION, _USED, _USED_BY_ENDED = 3, slice(11, 13), slice(13, 15)  # after the state's index 0
 
@@ -40,6 +43,18 @@ def naming(text: str) -> list[int]:
 def state(pid: int) -> str:
     """R runs, S waits, T is paused, Z has ended; empty if it is gone."""
     return next(iter(_stat(Path(f"/proc/{pid}"))), "")
+
+
+def pause(pid: int) -> None:
+    """Returns when none of its threads runs any more. The signal alone does not say that: a thread
+    on another core goes on until it hears of it, and a broker answers what comes meanwhile."""
+    os.kill(pid, signal.SIGSTOP)
+    give_up_at = time.monotonic() + _PATIENCE_S
+    while any(
+        _stat(thread)[:1] not in (["T"], []) for thread in Path(f"/proc/{pid}/task").iterdir()
+    ):
+        assert time.monotonic() < give_up_at, f"process {pid} does not pause"
+        time.sleep(0.001)
 
 
 def workers(variable: str) -> Iterator[Path]:

@@ -43,6 +43,7 @@ from support import outside
 from support.copy import Job
 from support.flow import PATIENCE_S, Flow
 from support.played import At
+from support.processes import pause
 from support.proxy import ANY, Do, Proxy, Rule
 from support.scenes import Scene, Scenes
 
@@ -166,7 +167,7 @@ class Three:
 
     def pause(self, number: int) -> None:
         """As a machine whose network is gone: connections stay, nothing is ever answered."""
-        self.kafka.nodes[number - 1].signal("broker_pid", signal.SIGSTOP)
+        pause(self.kafka.nodes[number - 1].pids()["broker_pid"])
 
     def wake(self, number: int) -> None:
         """Returns at once: for a moment the node leads what it led, in its own eyes, and tells
