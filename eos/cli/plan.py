@@ -68,9 +68,13 @@ def _checks(pipeline: PipelineFile, profile: Profile, planned: Plan) -> Iterator
     from eos.doctor.audit import audit
     from eos.recover.cluster import addresses
 
-    with addresses(profile) as bootstrap:
-        yield from _cluster(replace(planned, bootstrap=bootstrap))
-    yield from audit(profile)
+    if planned.is_transactional:
+        with addresses(profile) as bootstrap:
+            yield from _cluster(replace(planned, bootstrap=bootstrap))
+        yield from audit(profile)
+    else:
+        told = "not asked: all that is looked at there is about transactions and their ledger"
+        yield note("cluster", told, "a start finds out whether topics and rights are there")
     yield from _registry(planned, profile)
     yield from asked("spark", lambda: _spark(pipeline, profile, planned))
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from contextlib import closing
 
-from eos.cli.named import find_pipeline, parser_of
+from eos.cli.named import find_with_ledger, parser_of
 from eos.config.load import load_profile
 from eos.doctor.machine import silent
 from eos.errors import UnavailableError
@@ -33,7 +33,7 @@ not answer.
 
 def status(words: Sequence[str]) -> int:
     options = parser_of("status", _ABOUT, _CODES).parse_args(words)
-    pipeline = find_pipeline(options.pipeline)
+    pipeline = find_with_ledger(options.pipeline, "status")
     profile = load_profile(options.profile, pipeline.project_root)
     # As the next command needs it, too.
     named = shlex.join([options.pipeline, *_repeated(options.profile)])

@@ -28,6 +28,7 @@ from eos.config.base import COLUMNS, PRODUCER, DurationMs, SettingText, Strict
 from eos.config.cases import Case
 from eos.config.dedup import Dedup
 from eos.config.distinct import ByColumns
+from eos.config.guarantee import Guarantee, require_possible
 from eos.config.lookup import StaticTables
 from eos.config.refused import Rules
 from eos.config.registry import Registry
@@ -145,6 +146,7 @@ class PipelineFile(Strict):
     output_mode: OutputMode = "append"
     transaction: Transaction = Field(default_factory=Transaction)
     tests: tuple[Case, ...] = ()
+    guarantee: Guarantee = "exactly_once"  # the last: it is compared with all the others
 
     _path: Path = PrivateAttr(default=Path("pipeline.yaml"))
     _project_root: Path = PrivateAttr(default=Path())
@@ -159,6 +161,14 @@ class PipelineFile(Strict):
         if isinstance(dedup, ByColumns) and "source" in info.data:  # else that is wrong by itself
             dedup.require_fits(info.data["source"])
         return dedup
+
+    @field_validator("guarantee")
+    @classmethod
+    def _can_be_given(cls, guarantee: Guarantee, info: ValidationInfo) -> Guarantee:
+        """Here, so that what can't is told with the line of `guarantee`."""
+        if guarantee == "at_least_once":
+            require_possible(info.data)
+        return guarantee
 
     @model_validator(mode="after")
     def _has_no_loop(self) -> PipelineFile:

@@ -24,14 +24,17 @@ class Names:
     producers: str = ""  # the same
 
     @classmethod
-    def of(cls, prefix: str, pipeline: str, state_root: str) -> Names:
+    def of(cls, prefix: str, pipeline: str, state_root: str, *, has_ledger: bool = True) -> Names:
+        """Without a ledger the checkpoint is all there is: a folder that no run with one takes for
+        its own, or removes."""
         root = local_path(state_root)
+        folder = "checkpoints" if has_ledger else "at_least_once"
         return cls(
             pipeline=pipeline,
             transactional_id=f"{prefix}.{pipeline}",
             group=f"{prefix}.{pipeline}",
             ledger=f"{prefix}.ledger.{pipeline}",
-            checkpoints=f"{state_root}/checkpoints/{prefix}.{pipeline}",
+            checkpoints=f"{state_root}/{folder}/{prefix}.{pipeline}",
             lock=f"{root}/locks/{prefix}.{pipeline}" if root else "",
             producers=f"{root}/dedup/{prefix}.{pipeline}" if root else "",
         )

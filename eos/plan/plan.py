@@ -75,6 +75,7 @@ class Plan:
     dedup: Dedup | None = None
     tables: tuple[Table, ...] = ()
     lookups: tuple[Lookup, ...] = ()
+    is_transactional: bool = True  # else Spark's own Kafka sink writes: at least once
 
     @property
     def kafka(self) -> KafkaSettings:
@@ -125,9 +126,11 @@ def plan(
     creating = [(sink.topic_names, sink.create) for sink in pipeline.sink.kafka]
     if dead is not None:
         creating.append(((dead.topic,), dead.create))
-    by = pipeline.producers
+    by, prefix = pipeline.producers, profile.names.prefix
+    is_transactional = pipeline.guarantee == "exactly_once"
     planned = Plan(
-        names=Names.of(profile.names.prefix, pipeline.name, profile.state.root),
+        names=Names.of(prefix, pipeline.name, profile.state.root, has_ledger=is_transactional),
+        is_transactional=is_transactional,
         bootstrap=bootstrap,
         tables=tables(pipeline.sink.delta, pipeline.project_root),
         lookups=lookups(pipeline.tables, pipeline.project_root),

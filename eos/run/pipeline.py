@@ -24,10 +24,10 @@ from eos.observe import events
 from eos.observe.bus import Bus
 from eos.observe.live import Live, shown
 from eos.plan.plan import Plan, plan
-from eos.plan.security import source_options, told_who
+from eos.plan.security import told_who
 from eos.read.files import Files, files_for
-from eos.read.kafka_source import KafkaSource
 from eos.read.offset_log import Checkpoint
+from eos.run import at_least_once
 from eos.run.audit import Audit, audit_of, close
 from eos.run.dedup import Deduplicating, deduplicating
 from eos.run.folders import choose_checkpoint, remove_old
@@ -40,7 +40,7 @@ from eos.run.query import PipelineQuery, check, projected, transformed
 from eos.run.refusal import source_refusal
 from eos.run.registered import with_registry
 from eos.run.session import open_session, write_checkpoints
-from eos.run.source import LiveSource
+from eos.run.source import LiveSource, source_of
 from eos.run.start import (
     require_new_whole,
     require_store,
@@ -87,6 +87,8 @@ def run(
         )
     functions = load(pipeline.transform, pipeline.project_root, pipeline.folder)
     planned = plan(pipeline, profile, addresses or (), functions)
+    if take_over or accepts_state_loss:
+        at_least_once.require_ledger(planned)
     if once:
         planned = replace(planned, trigger_every_ms=None)
     crash = CrashPlan.from_environment()
@@ -95,12 +97,15 @@ def run(
     with closing(lock), closing(Bus()) as bus, told_who(planned.security):
         lock.take(is_forced=take_over)
         planned = with_registry(planned, profile.registry)
-        spark = open_session(planned.names.pipeline)
+        spark = open_session(planned.names.pipeline, is_transactional=planned.is_transactional)
         stopping.listen()
         if bootstrap_from is not None:
             found = await_address(bootstrap_from, lambda: stopping.is_asked)
             planned = replace(planned, bootstrap=tuple(found.split(",")))
         if stopping.is_asked:
+            return
+        if not planned.is_transactional:
+            at_least_once.run(planned, spark, bus, stopping)
             return
         with closing(Wire(planned.kafka)) as wire, shown(bus, pipeline.name) as live:
             audit = audit_of(profile, planned, wire, bus)
@@ -210,7 +215,7 @@ class _Run:
         ids = self.wire.topics([topic], Deadline.after_ms(START_TIMEOUT_MS))
 
         def rows(starts: Ends, ends: Ends, wanted: Mapping[str, int]) -> DataFrame:
-            read = self._source(planned, starts).records(self.spark, ends)
+            read = source_of(planned, starts).records(self.spark, ends)
             planned.decode.learned(read)  # else what that attempt knew would be refused here
             return transformed(at_versions(planned, wanted), read)
 
@@ -234,19 +239,7 @@ class _Run:
         return location, {"accepted": "state loss", **lost}
 
     def _stream(self, planned: Plan, starts: Ends) -> DataFrame:
-        return self._source(planned, starts).stream(self.spark)
-
-    @staticmethod
-    def _source(planned: Plan, starts: Ends) -> KafkaSource:
-        return KafkaSource(
-            bootstrap=",".join(planned.bootstrap),
-            topics=planned.source_topics,
-            records_max=planned.source.max_records,
-            partitions_min=planned.source.min_partitions,
-            starts=starts,
-            pattern=planned.source.pattern,
-            security=source_options(planned.security),
-        )
+        return source_of(planned, starts).stream(self.spark)
 
     def _owned(
         self, planned: Plan, source: LiveSource, take_over: bool, deadline: Deadline

@@ -58,7 +58,8 @@ def write_checkpoints(spark: SparkSession, *, is_local: bool) -> None:
         spark.conf.unset(_MANAGER)
 
 
-def open_session(name: str) -> SparkSession:
+def open_session(name: str, *, is_transactional: bool = True) -> SparkSession:
+    """Without a transaction Spark may repeat a task as it likes: all that it writes stays."""
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
@@ -66,7 +67,7 @@ def open_session(name: str) -> SparkSession:
     SparkContext._ensure_initialized()  # noqa: SLF001 - PySpark has no public way
     given = SparkConf()
     builder = SparkSession.builder.appName(name)
-    for key, wanted in _REQUIRED.items():
+    for key, wanted in _REQUIRED.items() if is_transactional else ():
         value = given.get(key) or wanted
         if value != wanted:
             raise UsageError(

@@ -8,12 +8,27 @@ from dataclasses import dataclass
 from eos.deadline import Deadline
 from eos.errors import PromiseBrokenError
 from eos.plan.plan import Plan
+from eos.plan.security import source_options
+from eos.read.kafka_source import KafkaSource
 from eos.run.topics import existing_topics
 from eos.transaction.ledger_record import Ends
 from eos.transaction.port import TopicPartition
 from eos.transaction.wire import Wire
 
 _TIMEOUT_MS = 60_000
+
+
+def source_of(planned: Plan, starts: Ends) -> KafkaSource:
+    """Spark's, beginning at these numbers where a checkpoint does not say."""
+    return KafkaSource(
+        bootstrap=",".join(planned.bootstrap),
+        topics=planned.source_topics,
+        records_max=planned.source.max_records,
+        partitions_min=planned.source.min_partitions,
+        starts=starts,
+        pattern=planned.source.pattern,
+        security=source_options(planned.security),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class Stopping:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._handle)
 
-    def attach(self, running: StreamingQuery, batches: MicroBatches) -> None:
+    def attach(self, running: StreamingQuery, batches: MicroBatches | None = None) -> None:
         """From here on a signal stops the query; one that came before does so now."""
         self._running, self._batches = running, batches
         if self.is_asked:
@@ -51,8 +51,8 @@ class Stopping:
 
     def _stop(self) -> None:
         assert self._running is not None
-        assert self._batches is not None
-        self._batches.is_stopping = True
+        if self._batches is not None:
+            self._batches.is_stopping = True
         running = self._running
 
         def stop() -> None:

@@ -158,7 +158,7 @@ def test_an_unknown_key_close_to_none_lists_all_that_are_known(tmp_path):
     found = problems(tmp_path, SMALLEST + "zzz: 1\n")
     known = (
         "version, name, source, dedup, tables, expect, transform, sink, trigger, output_mode, "
-        "transaction, tests"
+        "transaction, tests, guarantee"
     )
     assert found == [(7, 1, f"unknown key `zzz`; known here: {known}")]
 
