@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 from eos.config import avro
 from eos.config.base import KAFKA_COLUMNS
 from eos.config.refused import MALFORMED, Answer
+from eos.deadline import Deadline
 from eos.errors import AttemptFailedError, RecordRefusedError, TransformError
 from eos.read.distinct import NO_NULL, Distinct
 from eos.read.formats import Format, columns_of, kept, literal, parsed, quoted, wrong_with
-from eos.read.registered import NEW_MAX, id_in, is_unknown
+from eos.read.registered import LEARN_MS_MAX, NEW_MAX, id_in, is_unknown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -232,15 +233,14 @@ class Decode:
     def learned(self, frame: DataFrame) -> list[str]:
         """The schemas of these records that the registry has and nobody knew: from now on the
         plan does."""
-        told = []
+        told, deadline = [], Deadline.after_ms(LEARN_MS_MAX)
         for name, each in self._registered():
             is_more = True
             while is_more:
                 asked = frame.where(each.writers.unknown_of(name))
                 rows = asked.selectExpr(f"{id_in(name)} AS id").distinct().limit(NEW_MAX).collect()
-                told += [
-                    f"id {new} of the {name}" for new in each.writers.learn(r.id for r in rows)
-                ]
+                learned = each.writers.learn((row.id for row in rows), deadline)
+                told += [f"id {new} of the {name}" for new in learned]
                 is_more = len(rows) == NEW_MAX and not each.writers.is_full
         return told
 

@@ -12,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from eos.deadline import Deadline
+
 FRAME_BYTES = 5
+LEARN_MS_MAX = 60_000  # for all ids of a micro-batch that nobody knew
 NEW_MAX = 100  # ids that are asked for at a time
 _STRANGERS_MAX = 10_000  # ids that mean nothing: what is no Avro at all may look like one
 
@@ -22,16 +25,16 @@ class Writers:
     """The schemas that records were written by, by id. Grows while the pipeline runs."""
 
     known: dict[int, str]
-    ask: Callable[[int], str | None] = lambda _id: None
+    ask: Callable[[int, Deadline], str | None] = lambda _id, _deadline: None
     _strangers: set[int] = field(default_factory=set)
 
-    def learn(self, ids: Iterable[int]) -> list[int]:
+    def learn(self, ids: Iterable[int], deadline: Deadline) -> list[int]:
         """Those of them that were new, and mean something."""
         found = []
         for each in ids:
             if each in self.known or each in self._strangers:
                 continue
-            schema = self.ask(each)
+            schema = self.ask(each, deadline)
             if schema is None:
                 if not self.is_full:
                     self._strangers.add(each)

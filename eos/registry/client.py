@@ -1,7 +1,9 @@
 """What a schema registry answers: the only place that asks one.
 
-Each request is bounded and repeated within its deadline. What it says of an id is for ever: an id
-means one schema. So who asks may keep the answer (`read/registered.py`).
+Each question is bounded by a time of its own, and all that are asked together by the deadline that
+their asker has: a registry that is slow, and not dead, must not hold a start for an hour. What it
+says of an id is for ever: an id means one schema. So who asks may keep the answer
+(`read/registered.py`).
 """
 
 from __future__ import annotations
@@ -24,8 +26,9 @@ if TYPE_CHECKING:
     from eos.config.registry import Registry
 
 ANSWER_MS_MAX = 20_000
-_REQUEST_S_MAX = 10
+_REQUEST_MS_MAX = 10_000
 _BYTES_MAX = 16 << 20
+_PIECE_BYTES = 64 << 10
 _VERSIONS_MAX = 200  # of a subject, the newest: an older one is asked for when it is met
 _TYPE = "application/vnd.schemaregistry.v1+json"
 _NOT_THERE = 404
@@ -42,15 +45,15 @@ class _StaysHere(urllib.request.HTTPRedirectHandler):
 class Client:
     registry: Registry
 
-    def schema(self, schema_id: int) -> str | None:
+    def schema(self, schema_id: int, deadline: Deadline) -> str | None:
         """The Avro schema that an id means; None if there is no such id."""
-        found = self._ask("GET", f"/schemas/ids/{schema_id}")
+        found = self._ask("GET", f"/schemas/ids/{schema_id}", deadline)
         return None if found is None else _avro(found, f"the schema with id {schema_id}")
 
-    def versions(self, subject: str) -> dict[int, str]:
+    def versions(self, subject: str, deadline: Deadline) -> dict[int, str]:
         """The subject's schemas by id, the newest version last."""
         path = f"/subjects/{quote(subject, safe='')}/versions"
-        numbers = self._ask("GET", path)
+        numbers = self._ask("GET", path, deadline)
         if not numbers:
             raise UsageError(
                 f"the schema registry {self.registry.url} has no subject {subject!r}",
@@ -59,15 +62,15 @@ class Client:
             )
         found: dict[int, str] = {}
         for number in numbers[-_VERSIONS_MAX:]:
-            version = self._ask("GET", f"{path}/{number}")
+            version = self._ask("GET", f"{path}/{number}", deadline)
             if version is not None:  # it may be deleted meanwhile
                 found[int(version["id"])] = _avro(version, f"{subject!r} version {number}")
         return found
 
-    def id_of(self, subject: str, schema: str, *, registers: bool) -> int:
+    def id_of(self, subject: str, schema: str, deadline: Deadline, *, registers: bool) -> int:
         """The id of a schema under a subject; with `registers` it is made if it is not there."""
         path, body = f"/subjects/{quote(subject, safe='')}", {"schema": schema}
-        found = self._ask("POST", f"{path}/versions" if registers else path, body)
+        found = self._ask("POST", f"{path}/versions" if registers else path, deadline, body)
         if found is None:
             raise UsageError(
                 f"the schema registry {self.registry.url} does not have the sink's schema under "
@@ -76,16 +79,17 @@ class Client:
             )
         return int(found["id"])
 
-    def require_there(self) -> None:
+    def require_there(self, deadline: Deadline) -> None:
         """It answers, and lets us in."""
-        self._ask("GET", "/config")
+        self._ask("GET", "/config", deadline)
 
-    def _ask(self, method: str, path: str, body: Any = None) -> Any:
+    def _ask(self, method: str, path: str, deadline: Deadline, body: Any = None) -> Any:
         """The answer; None where it says that there is no such thing."""
-        deadline, backoff = Deadline.after_ms(ANSWER_MS_MAX), Backoff(100)
-        while True:
+        patience, backoff = Deadline.after_ms(deadline.at_most_ms(ANSWER_MS_MAX)), Backoff(100)
+        words = "what was asked before it took all the time there was"
+        while not deadline.has_passed:
             try:
-                return self._once(method, path, body)
+                return self._once(method, path, body, patience)
             except urllib.error.HTTPError as error:
                 told = _told(error)
                 if error.code == _NOT_THERE:
@@ -97,14 +101,15 @@ class Client:
                 words = str(getattr(error, "reason", error))
                 if "CERTIFICATE_VERIFY_FAILED" in words:
                     raise self._unknown(words) from error
-            if deadline.has_passed:
-                raise UnavailableError(
-                    f"the schema registry {self.registry.url} does not answer {path}: {words}",
-                    hint="is it running, and is `registry.url` in the profile right?",
-                )
-            backoff.sleep(deadline)
+            if patience.has_passed:
+                break
+            backoff.sleep(patience)
+        raise UnavailableError(
+            f"the schema registry {self.registry.url} does not answer {path}: {words}",
+            hint="is it running, and is `registry.url` in the profile right?",
+        )
 
-    def _once(self, method: str, path: str, body: Any) -> Any:
+    def _once(self, method: str, path: str, body: Any, patience: Deadline) -> Any:
         given = self.registry
         headers = {"Accept": _TYPE, "Content-Type": _TYPE}
         if given.user is not None and given.password is not None:
@@ -115,11 +120,16 @@ class Client:
         request = urllib.request.Request(given.url + path, data, headers, method=method)  # noqa: S310 - see above
         secure = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=given.ca))
         opener = urllib.request.build_opener(_StaysHere, secure)
-        with opener.open(request, timeout=_REQUEST_S_MAX) as answer:
-            raw = answer.read(_BYTES_MAX + 1)
-        if len(raw) > _BYTES_MAX:
-            raise ValueError(f"an answer of more than {_BYTES_MAX} bytes")
-        return json.loads(raw)
+        limit_s = max(1, patience.at_most_ms(_REQUEST_MS_MAX)) / 1000
+        raw = bytearray()
+        with opener.open(request, timeout=limit_s) as answer:
+            while piece := answer.read1(_PIECE_BYTES):
+                raw += piece
+                if len(raw) > _BYTES_MAX:
+                    raise ValueError(f"an answer of more than {_BYTES_MAX} bytes")
+                if patience.has_passed:  # the limit is that of each wait for a piece
+                    raise TimeoutError(f"{len(raw)} bytes of an answer in all the time there was")
+        return json.loads(bytes(raw))
 
     def _refused(self, what: str, code: int, told: str) -> UsageError:
         hints = {

@@ -19,6 +19,7 @@ from support.local_spark import local_spark
 from support.project import Project
 
 from eos.config.load import load_pipeline, load_profile
+from eos.deadline import Deadline
 from eos.errors import TransformError
 from eos.plan.plan import Plan, plan
 from eos.read.decode import Decode, Refused
@@ -198,7 +199,7 @@ def test_a_files_tests_write_avro_as_mappings(spark, project, subject):
 def test_ids_that_nobody_knew_are_asked_for_behind_any_number_of_strangers(spark) -> None:
     asked: list[int] = []
 
-    def ask(number: int) -> str | None:
+    def ask(number: int, _deadline: Deadline) -> str | None:
         asked.append(number)
         return json.dumps(ORDER) if number == 7 else None
 

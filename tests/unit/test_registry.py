@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from support.registry import FakeRegistry, registry
 
 from eos.config.registry import Registry
+from eos.deadline import Deadline
 from eos.errors import UnavailableError, UsageError
 from eos.read.registered import Writers
 from eos.registry import client as client_module
 from eos.registry.client import Client
 
+TODAY = Deadline.after_ms(86_400_000)  # made when this is imported: later than any test
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
 
 
@@ -30,55 +35,55 @@ def client(of: FakeRegistry, **more: str) -> Client:
 
 def test_schemas_are_found_by_subject_and_by_id(asked: FakeRegistry) -> None:
     number = asked.add("orders/value", ORDER)
-    assert client(asked).schema(number) == json.dumps(ORDER)
-    assert client(asked).schema(7) is None
+    assert client(asked).schema(number, TODAY) == json.dumps(ORDER)
+    assert client(asked).schema(7, TODAY) is None
 
 
 def test_a_subjects_name_is_quoted(asked: FakeRegistry) -> None:
     with pytest.raises(UsageError, match="has no subject 'orders/value'"):
-        client(asked).versions("orders/value")
+        client(asked).versions("orders/value", TODAY)
     assert asked.asked == ["GET /subjects/orders%2Fvalue/versions"]
 
 
 def test_all_versions_of_a_subject_by_id(asked: FakeRegistry) -> None:
     first = asked.add("orders-value", ORDER)
     second = asked.add("orders-value", {**ORDER, "doc": "newer"})
-    found = client(asked).versions("orders-value")
+    found = client(asked).versions("orders-value", TODAY)
     assert list(found) == [first, second]
     assert json.loads(found[second])["doc"] == "newer"
 
 
 def test_a_schema_is_looked_up_and_made_only_if_that_is_said(asked: FakeRegistry) -> None:
     with pytest.raises(UsageError, match="under the subject 'orders-value'") as caught:
-        client(asked).id_of("orders-value", json.dumps(ORDER), registers=False)
+        client(asked).id_of("orders-value", json.dumps(ORDER), TODAY, registers=False)
     assert "register: true" in caught.value.hint
-    made = client(asked).id_of("orders-value", json.dumps(ORDER), registers=True)
-    assert client(asked).id_of("orders-value", json.dumps(ORDER), registers=False) == made
+    made = client(asked).id_of("orders-value", json.dumps(ORDER), TODAY, registers=True)
+    assert client(asked).id_of("orders-value", json.dumps(ORDER), TODAY, registers=False) == made
 
 
 def test_a_user_shows_who_it_is(asked: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGISTRY_PASSWORD", "s3cret")
-    client(asked, user="eos", password="${REGISTRY_PASSWORD}").require_there()
+    client(asked, user="eos", password="${REGISTRY_PASSWORD}").require_there(TODAY)
     assert asked.login == "Basic ZW9zOnMzY3JldA=="
-    client(asked).require_there()
+    client(asked).require_there(TODAY)
     assert asked.login == ""
 
 
 def test_what_passes_is_asked_again_and_what_does_not_is_told(asked: FakeRegistry) -> None:
     number = asked.add("orders-value", ORDER)
     asked.refusing[:] = [503, 429]
-    assert client(asked).schema(number) == json.dumps(ORDER)
+    assert client(asked).schema(number, TODAY) == json.dumps(ORDER)
     for code, hint in ((401, "`user` and `password`"), (409, "not compatible"), (418, "Confluent")):
         asked.refusing[:] = [code]
         with pytest.raises(UsageError, match=f"refuses GET /schemas/ids/7: {code} not now") as told:
-            client(asked).schema(7)
+            client(asked).schema(7, TODAY)
         assert hint in told.value.hint
 
 
 def test_no_redirect_takes_the_password_along(asked: FakeRegistry) -> None:
     asked.refusing[:] = [302]
     with pytest.raises(UsageError, match="refuses GET /schemas/ids/7: 302"):
-        client(asked).schema(7)
+        client(asked).schema(7, TODAY)
     assert asked.asked == ["GET /schemas/ids/7"]
 
 
@@ -88,7 +93,49 @@ def test_a_registry_that_is_not_there_is_told_in_time(monkeypatch: pytest.Monkey
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         monkeypatch.setattr(client_module, "ANSWER_MS_MAX", 200)
         with pytest.raises(UnavailableError, match="Connection refused"):
-            Client(Registry(url=url)).schema(7)
+            Client(Registry(url=url)).schema(7, TODAY)
+
+
+def test_one_deadline_bounds_all_that_is_asked_together(
+    asked: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(100):
+        asked.add("orders-value", {**ORDER, "doc": f"{number}"})
+    plain = asked.answer
+
+    def slow(*request: object) -> object:
+        time.sleep(0.05)
+        return plain(*request)
+
+    monkeypatch.setattr(asked, "answer", slow)
+    with pytest.raises(UnavailableError, match="does not answer /subjects/orders-value/versions"):
+        client(asked).versions("orders-value", Deadline.after_ms(500))
+    assert len(asked.asked) < 50
+
+
+def test_an_answer_that_drips_in_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each piece comes within the limit of a wait, and the whole of it never would."""
+    monkeypatch.setattr(client_module, "ANSWER_MS_MAX", 1000)
+    sent: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            with suppress(OSError), server.accept()[0] as connection:
+                connection.recv(65_536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+                while len(sent) < 10_000:
+                    connection.sendall(b" ")
+                    sent.append(1)
+                    time.sleep(0.01)
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(UnavailableError, match="does not answer /schemas/ids/7"):
+            Client(Registry(url=url)).schema(7, TODAY)
+        server.shutdown(socket.SHUT_RDWR)  # where nobody came
+        thread.join()
+    assert len(sent) < 10_000
 
 
 @pytest.mark.parametrize(
@@ -103,7 +150,7 @@ def test_what_is_not_understood_is_refused(
 ) -> None:
     monkeypatch.setattr(asked, "answer", lambda *_: odd)
     with pytest.raises(UsageError, match=words):
-        client(asked).schema(7)
+        client(asked).schema(7, TODAY)
 
 
 @pytest.mark.parametrize(
@@ -124,13 +171,13 @@ def test_what_a_profile_may_not_say(odd: dict[str, str]) -> None:
 def test_an_id_is_asked_for_once_whatever_it_means() -> None:
     asked: list[int] = []
 
-    def ask(number: int) -> str | None:
+    def ask(number: int, _deadline: Deadline) -> str | None:
         asked.append(number)
         return "schema" if number == 2 else None
 
     writers = Writers({1: "first"}, ask)
-    assert writers.learn([1, 2, 3]) == [2]
-    assert writers.learn([1, 2, 3]) == []
+    assert writers.learn([1, 2, 3], TODAY) == [2]
+    assert writers.learn([1, 2, 3], TODAY) == []
     assert asked == [2, 3]
     assert writers.known == {1: "first", 2: "schema"}
     assert "NOT IN (1, 2, 3)" in writers.unknown_of("value")
