@@ -14,6 +14,7 @@ from eos.observe.bus import Bus
 from eos.plan.plan import BROKERS_CHOICE, Plan
 from eos.run.ownership import owner, require_free
 from eos.run.source import LiveSource
+from eos.transaction.claim import own_timeout_ms
 from eos.transaction.coordinator import Coordinator
 from eos.transaction.ledger import Ledger
 from eos.transaction.ledger_record import Position, Record, stamped
@@ -69,7 +70,7 @@ def take(planned: Plan, wire: Wire, crash: Dies, deadline: Deadline, *, is_force
         wire,
         names.transactional_id,
         names.group,
-        planned.transaction_timeout_ms,
+        own_timeout_ms(planned.transaction_timeout_ms),
         reached=points.reached,
     )
     left_open = _left_open(wire, names.transactional_id)

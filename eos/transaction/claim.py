@@ -1,16 +1,19 @@
 """Whether this process still owns its transactional id, and what became of its last attempt.
 
-The coordinator can't tell alone. On a TV1 cluster the broker ends what is open under a new epoch
-and forgets whose it was; the owner's init with (id, epoch) is then refused, as if somebody had
-taken over. It happens to an owner
-- whose transaction outlived its timeout;
-- whose EndTxn never arrived: the init that is to close the doubt ends the transaction itself;
-- whose AddPartitionsToTxn arrived twice, once of them after the end: it opened another one;
-- whose transaction was ended by the init of one that it had replaced.
-Two things tell that from a takeover. The coordinator of the id remembers what happened to it last:
-a takeover ends in an init that was granted, or in a higher epoch. And a newer owner's first record
-in the ledger is its start. If both say that nobody was there, the start procedure is gone through
-once more: a blank init, then the ledger to its true end (rule R7).
+An owner's init with (id, epoch) may be refused as if somebody had taken over, although nobody has:
+- it was granted, its answer was lost, and a coordinator that read its log since (a broker died)
+  does not know that the repetition is one: the log holds the new epoch only;
+- it was granted under another producer id, because our epochs had run out, and its answer was lost;
+- our own blank init arrived twice, the second time long after the first.
+And on a TV1 cluster, where the broker ends what is open under a new epoch and forgets whose it was:
+- our transaction outlived its timeout;
+- our EndTxn never arrived: the init that is to close the doubt ends the transaction itself;
+- our AddPartitionsToTxn arrived twice, once of them after the end: it opened another one;
+- our transaction was ended by the init of one that we had replaced.
+Two things tell that from a takeover. The coordinator keeps, in its log too, the timeout that the
+last granted init asked for, and no two owners ask for the same (`own_timeout_ms`). And a newer
+owner's first record in the ledger is its start. If both say that nobody was there, the start
+procedure is gone through once more: a blank init, then the ledger to its true end (rule R7).
 
 And on any cluster an init with (id, epoch) is granted under another producer id if our epochs have
 run out, but also if the broker has forgotten the id, whoever owned it since. The ledger tells.
@@ -18,6 +21,7 @@ run out, but also if the broker has forgotten the id, whoever owned it since. Th
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -28,9 +32,15 @@ from eos.transaction.ledger import Ledger
 from eos.transaction.ledger_record import Record
 from eos.transaction.port import NO_IDENTITY, Identity
 
-# What the coordinator is at, or has done, when it ends a transaction without being asked to by
-# the transaction's owner.
-_ENDED_BY_BROKER = frozenset({"PrepareEpochFence", "PrepareAbort", "CompleteAbort"})
+_SIXTEENTH = 16
+
+
+def own_timeout_ms(asked_ms: int) -> int:
+    """The transaction timeout of one process: up to a sixteenth less than asked for, so that the
+    coordinator can say whose init it granted last. If two copies draw the same of the thousands
+    that usual timeouts have, the older may take the id back until the newer has written its start
+    record: the newer then stops, and nothing is lost."""
+    return max(1, asked_ms - 1 - secrets.randbelow(max(1, asked_ms // _SIXTEENTH)))
 
 
 @dataclass(slots=True)
@@ -109,9 +119,8 @@ class Claim:
     def _fence_again(self, in_doubt: Identity, deadline: Deadline) -> None:
         """The start procedure once more, as far as the fence."""
         self._require_alone(self.ledger.look(deadline), in_doubt)
-        ours, seen = self.coordinator.identity, self.coordinator.look(deadline)
-        is_own_doing = seen.identity == (ours.producer_id, ours.epoch + 1)
-        if not (is_own_doing and seen.phase in _ENDED_BY_BROKER):
+        seen = self.coordinator.look(deadline)
+        if seen.timeout_ms != self.coordinator.timeout_ms:
             raise self._fenced(f"it is at epoch {seen.identity.epoch} ({seen.phase})")
         self.coordinator.fence_again(deadline)
 

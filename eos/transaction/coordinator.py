@@ -62,15 +62,13 @@ class Coordinator:
         port: TransactionPort,
         transactional_id: str,
         group: str,
-        transaction_timeout_ms: int,
+        timeout_ms: int,
         reached: Callable[[str], None] | None = None,
         *,
         backoff: Callable[[], Backoff] = Backoff,
     ) -> None:
         self._port = port
-        self._requests = Requests(
-            port, transactional_id, group, transaction_timeout_ms, reached or _nowhere
-        )
+        self._requests = Requests(port, transactional_id, group, timeout_ms, reached or _nowhere)
         self._backoff = backoff
         self._state: State = Unfenced()
         self._error: EosError = UnavailableError("no request was sent yet")
@@ -86,9 +84,14 @@ class Coordinator:
 
     @property
     def is_disputed(self) -> bool:
-        """TV1: a FencedError that may stand for our own timed-out transaction. If nobody else
-        was there since (`claim`), `fence_again`; else it is final."""
+        """A FencedError that may be our own doing. If nobody else was there since (`claim`),
+        `fence_again`; else it is final."""
         return isinstance(self._state, Disputed)
+
+    @property
+    def timeout_ms(self) -> int:
+        """Of its transactions; no other owner's is the same (`claim`)."""
+        return self._requests.timeout_ms
 
     def look(self, deadline: Deadline) -> TransactionState:
         """What the broker knows of the id. Changes nothing."""

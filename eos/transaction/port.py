@@ -81,6 +81,7 @@ class TransactionState(NamedTuple):
 
     phase: str  # as Kafka's tools print it: "CompleteAbort"
     identity: Identity
+    timeout_ms: int  # what the last init that was granted asked for
 
 
 @dataclass(frozen=True, slots=True)

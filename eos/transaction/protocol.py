@@ -120,11 +120,10 @@ def _end(state: type[State], request: Effect, ok: Row, otherwise: Row, late: Row
 def _table(profile: Profile) -> Table:
     init, blank, again = (Effect.INIT,), (Effect.INIT_BLANK,), (Effect.RAISE,)
     is_tv1 = profile is Profile.TV1
-    fenced = Disputed if is_tv1 else Fenced
     add = (Effect.ADD_PARTITIONS,) if is_tv1 else ()
     join = (Effect.ADD_OFFSETS,) if is_tv1 else ()
     abort, renew = Row(Aborting, (Effect.END_ABORT,)), Row(Renewing, init)
-    final = (Fenced, Stopped, *((Disputed,) if is_tv1 else ()))
+    final = (Fenced, Stopped, Disputed)
     rows: _Rows = {(state, event): Row(state, again) for state, event in product(final, COMMANDS)}
     rows |= {
         (Unfenced, Event.FENCE): Row(Unfenced, blank),
@@ -152,14 +151,14 @@ def _table(profile: Profile) -> Table:
         (Renewing, Event.ABORT): renew,
         (Renewing, Event.BEGIN): renew,
         (Renewing, Event.ROTATED): Row(Judging),
+        (Disputed, Event.FENCE_AGAIN): Row(Disputed, blank),
     }
     if is_tv1:
         rows |= {(Spent, event): renew for event in (Event.BEGIN, Event.ABORT)}
-        rows[Disputed, Event.FENCE_AGAIN] = Row(Disputed, blank)
-        rows |= _init(Disputed, Effect.INIT_BLANK, Judging, Fenced, Stopped)
     rows |= _init(Unfenced, Effect.INIT_BLANK, Ready, Fenced, Stopped)
-    rows |= _init(Renewing, Effect.INIT, Ready, fenced, Stopped)
-    rows |= _init(InDoubt, Effect.INIT, Judging, fenced, InDoubt)
+    rows |= _init(Disputed, Effect.INIT_BLANK, Judging, Fenced, Stopped)
+    rows |= _init(Renewing, Effect.INIT, Ready, Disputed, Stopped)
+    rows |= _init(InDoubt, Effect.INIT, Judging, Disputed, InDoubt)
     rows |= _inside(Open, Effect.PRODUCE, Recorded)
     for state in (Open, Recorded):
         for request in (*(add if state is Open else ()), *join, Effect.COMMIT_OFFSETS):

@@ -46,13 +46,13 @@ class Requests:
         port: TransactionPort,
         transactional_id: str,
         group: str,
-        transaction_timeout_ms: int,
+        timeout_ms: int,
         reached: Callable[[str], None],
     ) -> None:
         self._port = port
         self._transactional_id = transactional_id
         self._group = group
-        self._transaction_timeout_ms = transaction_timeout_ms
+        self.timeout_ms = timeout_ms
         self._reached = reached
 
     def send(
@@ -86,7 +86,7 @@ class Requests:
 
     def _init(self, identity: Identity, deadline: Deadline) -> tuple[Answered, EosError]:
         answer = self._port.init_producer_id(
-            self._transactional_id, self._transaction_timeout_ms, identity, deadline
+            self._transactional_id, self.timeout_ms, identity, deadline
         )
         return self._judge(Api.INIT_PRODUCER_ID, [("", answer)], answer.identity)
 

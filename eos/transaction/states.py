@@ -100,7 +100,7 @@ class Committing(State):
 
 
 class InDoubt(State):
-    """Committed or not. After an init with (id, epoch): -> Judging, -> Fenced, TV1: -> Disputed."""
+    """Committed or not. After an init with (id, epoch): -> Judging, -> Disputed."""
 
 
 class Judging(State):
@@ -118,15 +118,15 @@ class Spent(State):
 
 class Renewing(State):
     """An init with (id, epoch) asks for a new epoch, which also tells our own time-out (it is
-    granted) from a newer owner (it is not). -> Ready, -> Fenced, TV1: -> Disputed, -> Stopped.
+    granted) from a newer owner (it is not). -> Ready, -> Disputed, -> Stopped.
 
     With another producer id: -> Judging. Our epochs ran out, or the broker has forgotten the
     transactional id, and with it who owned it since: the answer is the same."""
 
 
 class Disputed(State):
-    """TV1: refused as fenced, but our own timed-out transaction looks the same. If there is no
-    newer owner, the start procedure once more. -> Judging, -> Fenced, -> Stopped."""
+    """Refused as fenced, which may be our own doing (`claim`). If there is no newer owner, the
+    start procedure once more. -> Judging, -> Fenced, -> Stopped."""
 
 
 class Fenced(State):

@@ -156,16 +156,16 @@ def test_markers_that_are_late_are_waited_for(
     proxied.check(small)
 
 
-def test_a_takeover_by_our_own_ghost_costs_a_start_and_no_more(
+def test_a_takeover_by_our_own_ghost_costs_an_attempt_and_no_more(
     proxied: ProxiedKafka, small: Job
 ) -> None:
-    """A blank init that comes again between two transactions can't be told from another copy's."""
+    """A blank init that comes again between two transactions. The timeout that it asks for is
+    ours, which tells it from another copy's."""
     rule = proxied.proxy.rule("InitProducerId", Do.NOTHING, client=small.name)
     ended = run(small, At("begin:before", rule.repeat, nth=2))
-    assert ended.error is not None
-    assert ended.error.recovery is Recovery.FENCED
-    assert ended.committed == [0]
-    assert run(small).committed == [1]
+    assert ended.error is None
+    assert ended.committed == [0, 1]
+    assert len(ended.failed) == 1
     proxied.check(small)
 
 

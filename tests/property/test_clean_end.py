@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.micro_batch_world import LEDGER, TRIES, FewTries, NoWait, World
+from support.micro_batch_world import LEDGER, TRIES, FewTries, World
 
 from eos.errors import FencedError, PromiseBrokenError
 from eos.observe import events
 from eos.run.pipeline import note_clean_end
-from eos.testing.broker import Fault, SimulatedPort, Strike
-from eos.testing.broker.kit import Tries
+from eos.testing.broker import Fault, Strike
 from eos.testing.broker.log import PartitionLog
 from eos.transaction import micro_batch as module
-from eos.transaction.coordinator import Coordinator
 from eos.transaction.ledger_record import nested
-from eos.transaction.port import Api, Profile
+from eos.transaction.port import Api
 
 
 @pytest.fixture(autouse=True)
@@ -60,8 +58,7 @@ def test_an_end_that_can_not_be_noted_is_a_warning(world):
 
 def test_who_was_replaced_says_so_at_its_end(world):
     """With exit 0 a supervisor might start it again, and it would fence whoever replaced it."""
-    port = SimulatedPort(world.broker, Profile.TV2)
-    Coordinator(port, "id", "group", 60_000, backoff=NoWait).fence(Tries(9))
+    world.another()
     with pytest.raises(FencedError):
         note_clean_end(world.batches, world.emitted, is_at_rest=True)
     assert not world.of_kind(events.Warned)

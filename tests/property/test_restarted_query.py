@@ -11,18 +11,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import pytest
-from support.micro_batch_world import LEDGER, SOURCE, TARGET, FewTries, Interrupt, NoWait, World
+from support.micro_batch_world import LEDGER, SOURCE, TARGET, FewTries, Interrupt, World
 
 from eos.deadline import Deadline
 from eos.errors import AttemptFailedError, FencedError, PromiseBrokenError, UnavailableError
 from eos.faults import MOMENTS, POINTS
 from eos.observe import events
-from eos.testing.broker import Fault, SimulatedPort, Strike
+from eos.testing.broker import Fault, Strike
 from eos.testing.broker.kit import Tries, record_batch
 from eos.transaction import micro_batch as module
-from eos.transaction.coordinator import Coordinator
 from eos.transaction.ledger_record import Ends
-from eos.transaction.port import NO_IDENTITY, Api, Identity, Profile
+from eos.transaction.port import NO_IDENTITY, Api, Identity
 from eos.transaction.ranges import Step
 from eos.transaction.receipt import Receipt
 
@@ -150,10 +149,7 @@ def test_who_was_replaced_meanwhile_does_not_come_back(point, plan):
     query, number = PLANS[plan]
     world = Copied()
     world.ended_at(point, KeyboardInterrupt)
-    newer = Coordinator(
-        SimulatedPort(world.broker, Profile.TV2), "id", "group", 60_000, backoff=NoWait
-    )
-    newer.fence(Tries(9))
+    newer = world.another()
     owned = newer.identity
     before = world.visible()
     for _ in range(3):

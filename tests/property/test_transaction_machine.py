@@ -11,6 +11,7 @@ the ledger has come, and commits micro-batch after micro-batch. At the end:
 """
 
 from dataclasses import dataclass, field
+from itertools import count
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -98,6 +99,7 @@ class Owners(RuleBasedStateMachine):
         self.profile = profile
         self.broker = SimulatedBroker({"ledger": 1, "source": 1, "target": 2}, server)
         self.port = SimulatedPort(self.broker, profile)
+        self.timeouts = count(TIMEOUT_MS, -1)  # no two owners ask for the same
         self.owners = {name: Owner(self.new_coordinator()) for name in ("A", "B")}
         self.attempts: list[Attempt] = []
         self.generation = 0
@@ -108,7 +110,7 @@ class Owners(RuleBasedStateMachine):
             found.identity = Identity(found.identity.producer_id, EPOCH_LAST - 3)
 
     def new_coordinator(self):
-        return Coordinator(self.port, "id", "group", TIMEOUT_MS, backoff=NoWait)
+        return Coordinator(self.port, "id", "group", next(self.timeouts), backoff=NoWait)
 
     def committed_attempts(self, at=LEDGER):
         """From the log: an attempt is in once the marker after its record batch says COMMIT."""

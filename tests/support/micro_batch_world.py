@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import count
 
 import pytest
 
@@ -104,6 +105,7 @@ class World:
         self.broker = SimulatedBroker({"ledger": 1, "source": 1, "target": 1}, server)
         self.identities: list[Identity] = []
         self.crash = Interrupt()
+        self.timeouts = count(TIMEOUT_MS, -1)  # no two owners ask for the same
         self.start()
 
     def start(self) -> None:
@@ -114,7 +116,7 @@ class World:
             self.port,
             "id",
             "group",
-            TIMEOUT_MS,
+            next(self.timeouts),
             self.points.reached,
             backoff=NoWait,
         )
@@ -178,7 +180,8 @@ class World:
 
     def another(self) -> Coordinator:
         """A second copy of the pipeline, as far as it has come when it has fenced this one."""
-        other = Coordinator(self.port, "id", "group", TIMEOUT_MS, backoff=NoWait)
+        port = SimulatedPort(self.broker, self.profile)
+        other = Coordinator(port, "id", "group", next(self.timeouts), backoff=NoWait)
         other.fence(Tries(9))
         return other
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.micro_batch_world import LEDGER, FewTries, Interrupt, NoWait, World
+from support.micro_batch_world import LEDGER, FewTries, Interrupt, World
 from support.plans import plan
 from support.simulated_ledger import stored
 
@@ -21,9 +21,7 @@ from eos.errors import FencedError, KafkaRefusedError, UnavailableError
 from eos.observe import events
 from eos.run.idle import IdleWatch, interval_ms
 from eos.run.ownership import RunLock
-from eos.testing.broker.kit import Tries
 from eos.transaction import micro_batch as module
-from eos.transaction.coordinator import Coordinator
 from eos.transaction.ledger import Ledger
 
 WAIT_S_MAX = 300  # a bound, not a measure
@@ -136,8 +134,7 @@ def test_a_watch_that_never_started_or_stopped_before_is_stopped_at_once(idle, l
 
 def test_it_ends_by_itself_when_another_copy_took_over_and_says_so_once(idle):
     with idle.world.batches.lock:
-        newer = Coordinator(idle.world.port, "id", "group", 60_000, backoff=NoWait)
-        newer.fence(Tries(9))
+        idle.world.another()
     idle.until(lambda: not is_running())
     assert len(idle.fenced) == 1
     assert not idle.warnings()

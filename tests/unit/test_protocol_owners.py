@@ -15,6 +15,7 @@ from support.coordination import (
 
 from eos.errors import AttemptFailedError, FencedError, KafkaRefusedError, UnavailableError
 from eos.testing.broker import Fault, Phase, SimulatedPort, Strike
+from eos.transaction.claim import own_timeout_ms
 from eos.transaction.coordinator import Conclusion, Coordinator
 from eos.transaction.port import Api, Identity, Profile
 from eos.transaction.protocol import EPOCH_LAST, TransitionError
@@ -46,7 +47,7 @@ def test_an_owner_that_was_replaced_is_fenced_for_good(profile):
     assert former.commit(some()) is Conclusion.IN_DOUBT
     with pytest.raises(FencedError):
         former.settle(some())
-    assert former.is_disputed == (profile is Profile.TV1)
+    assert former.is_disputed
     with pytest.raises(FencedError):
         former.begin(some())
     attempt(newer)
@@ -185,3 +186,11 @@ def test_a_forgotten_id_at_the_last_epoch_looks_like_its_rotation_until_the_ledg
     assert coordinator.is_judging
     with pytest.raises(TransitionError):
         coordinator.produce({LEDGER: b""}, some())
+
+
+@pytest.mark.parametrize("asked", [2, 15, 1_000, 60_000])
+def test_a_timeout_of_ones_own_is_never_that_which_was_asked_for(asked):
+    """An owner of an older release asks for that."""
+    drawn = {own_timeout_ms(asked) for _ in range(50)}
+    assert all(max(1, asked - 1 - asked // 16) <= each <= max(1, asked - 1) for each in drawn)
+    assert len(drawn) > 1 or asked < 32

@@ -119,7 +119,7 @@ class SimulatedPort:
 
     def transaction_state(self, transactional_id: str, _deadline: Deadline) -> TransactionState:
         found = self._broker.transactions.by_name[transactional_id]
-        return TransactionState(found.phase.value, found.identity)
+        return TransactionState(found.phase.value, found.identity, found.timeout_ms)
 
     def forget_coordinators(self) -> None:
         """There is one broker, and it does not move."""

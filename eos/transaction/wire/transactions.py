@@ -44,7 +44,8 @@ def transaction_state(
         error = found.error_code
         if error == 0:
             identity = Identity(found.producer_id, found.producer_epoch)
-            return TransactionState(str(found.transaction_state), identity)
+            phase = str(found.transaction_state)
+            return TransactionState(phase, identity, found.transaction_timeout_ms)
         if error not in _RETRIED:
             raise refused("DescribeTransactions", error, transactional_id)
         cluster.forget_coordinators()
