@@ -34,6 +34,8 @@ _DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _PYTHON_PATH = "spark.executorEnv.PYTHONPATH"
 _PYTHON, _DRIVER_PYTHON = "spark.pyspark.python", "spark.pyspark.driver.python"
+# Who forks Python workers on this machine. One that has Spark alone could not import ours so early.
+DAEMON = ("spark.python.daemon.module", "eos.run.daemon")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,8 @@ def command(
     is_remote = not chosen.startswith("local")
     if spark.is_installed or is_remote:
         joined["--py-files"].insert(0, str(shipping.eos_zip(ship_folder, project)))
+    if not is_remote:
+        given.setdefault(*DAEMON)
     if is_remote and not _brings_its_own(given):
         joined["--archives"].insert(0, f"{shipping.packages_zip()}#{PACKAGES}")
         given[_PYTHON_PATH] = os.pathsep.join(filter(None, [PACKAGES, given.get(_PYTHON_PATH)]))

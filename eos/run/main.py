@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from eos.errors import EosError, Recovery, UnavailableError
+from eos.launch.installed import prefer_installed
 from eos.launch.process import announce, die_with_parent
 
 
@@ -16,6 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one pipeline until it is drained, stopped or broken."""
     announce()
     die_with_parent()
+    prefer_installed()
     options = _options(argv)
     try:
         # Late: a wrong command line is answered before Spark is loaded.

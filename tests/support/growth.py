@@ -83,7 +83,7 @@ def _held(driver: int) -> Counter[tuple[str, str]]:
             mb = int(status["VmRSS"].split()[0]) // 1024
         except (OSError, KeyError, ValueError):  # it has just ended
             continue
-        who = "driver" if pid == driver else "workers" if b"pyspark.daemon" in words else "jvm"
+        who = "driver" if pid == driver else "workers" if b"pyspark.worker" in words else "jvm"
         if who == "jvm" and status["Name"] != "java":
             continue  # one of the processes in which Spark changes a file's rights
         held[who, "threads"] += int(status["Threads"])

@@ -60,7 +60,7 @@ def pause(pid: int) -> None:
 def workers(variable: str) -> Iterator[Path]:
     """Spark's Python workers that were started with this `NAME=value` in their environment."""
     for process in _processes():
-        if b"pyspark.daemon" in _read(process / "cmdline") and (
+        if b"pyspark.worker" in _read(process / "cmdline") and (
             variable.encode() in _read(process / "environ").split(b"\0")
         ):
             yield process
