@@ -23,8 +23,8 @@ from eos.launch.locks import FileLock, acquire_shared, exclusive
 from eos.launch.node import HOST, Node, Ports, free_ports, is_free, java_command
 from eos.launch.probe import live_brokers
 
-START_MS_MAX = 60_000
-STOP_MS_MAX = 30_000
+START_MS_MAX = 120_000
+STOP_MS_MAX = 60_000
 _POLL_S = 0.05
 _TRIES = 3  # ports that were free may be taken before the broker binds them
 

@@ -28,7 +28,7 @@ BUSY = {3, 6, 14, 15, 16, 19, 51}
 
 @pytest.fixture
 def within() -> Callable[[int], Deadline]:
-    return lambda timeout_ms=20_000: Deadline.after_ms(timeout_ms)
+    return lambda timeout_ms=120_000: Deadline.after_ms(timeout_ms)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def name() -> str:
 @pytest.fixture
 def topic(wire: Wire, name: str) -> str:
     """Three partitions."""
-    wire.create_topic(name, 3, 1, {}, Deadline.after_ms(30_000))
+    wire.create_topic(name, 3, 1, {}, Deadline.after_ms(120_000))
     return name
 
 
@@ -68,7 +68,7 @@ def settled() -> Callable[[Callable[[], Any]], Any]:
     """The first answer of a request that is not "ask again": coordinators load on first use."""
 
     def ask(request: Callable[[], Any]) -> Any:
-        deadline, backoff = Deadline.after_ms(30_000), Backoff()
+        deadline, backoff = Deadline.after_ms(120_000), Backoff()
         answer = request()
         while codes(answer) & BUSY and not deadline.has_passed:
             backoff.sleep(deadline)

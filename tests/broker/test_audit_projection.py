@@ -299,7 +299,7 @@ def test_a_pipeline_goes_on_without_its_table_for_so_many_attempts(scenes, wire,
 
 
 def until(asks) -> None:
-    deadline, backoff = Deadline.after_ms(20_000), Backoff()
+    deadline, backoff = Deadline.after_ms(120_000), Backoff()
     while not deadline.has_passed:
         try:
             return asks()

@@ -77,6 +77,6 @@ def test_a_timeout_ends_a_transaction_as_it_does_for_real(
 ) -> None:
     readers: Readers = request.getfixturevalue(where)
     compare(a_timed_out_transaction, on, wires, readers)
-    looking, deadline = wires(None, readers.bootstrap), Deadline.after_ms(20_000)
+    looking, deadline = wires(None, readers.bootstrap), Deadline.after_ms(120_000)
     assert looking.transaction_version(deadline) == version
     assert looking.agree_on_profile(deadline) is looking.profile is on.server

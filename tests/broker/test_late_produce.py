@@ -99,7 +99,7 @@ def test_a_straggler_never_joins_the_redo(proxied, small, make_batch, point, do,
         if sequence:
             (markers.wait_struck if error == 0 else markers.wait_answered)()
         batch = {TopicPartition(small.target, 0): straggler[0]}
-        (answer,) = copy.writers.produce(small.name, batch, Deadline.after_ms(20_000)).values()
+        (answer,) = copy.writers.produce(small.name, batch, Deadline.after_ms(120_000)).values()
         straggler.append(answer.error)
         markers.release()
 

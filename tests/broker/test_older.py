@@ -22,7 +22,7 @@ RECORDS = 40  # two micro-batches
 
 
 def soon() -> Deadline:
-    return Deadline.after_ms(20_000)
+    return Deadline.after_ms(120_000)
 
 
 @pytest.fixture(scope="module")

@@ -55,11 +55,11 @@ def admin(own_broker: EmbeddedKafka) -> AdminClient:
 @pytest.fixture
 def agrees(wires: Callable[..., Wire], own_broker: EmbeddedKafka) -> AGREES:
     """Every start's first question."""
-    return lambda: wires(None, own_broker.bootstrap).agree_on_profile(Deadline.after_ms(20_000))
+    return lambda: wires(None, own_broker.bootstrap).agree_on_profile(Deadline.after_ms(120_000))
 
 
 def until(is_so: Callable[[], bool], what: str) -> None:
-    deadline, backoff = Deadline.after_ms(20_000), Backoff()
+    deadline, backoff = Deadline.after_ms(120_000), Backoff()
     while not is_so():
         assert not deadline.has_passed, what
         backoff.sleep(deadline)
@@ -151,7 +151,7 @@ def test_a_cluster_that_was_lowered_meanwhile_costs_another_start(
 ) -> None:
     before = wires(Profile.TV2, own_broker.bootstrap)
     with pytest.raises(UnavailableError, match="was lowered"):
-        before.agree_on_profile(Deadline.after_ms(20_000))
+        before.agree_on_profile(Deadline.after_ms(120_000))
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def play(job: Job, meanwhile: Callable[[Copy], None] = lambda _: None) -> None:
     with told_who(WHO):
         with Copy(job) as copy:
             copy.start()
-            deadline = Deadline.after_ms(20_000)
+            deadline = Deadline.after_ms(120_000)
             assert copy.wire.topic_config(job.target, "max.message.bytes", deadline)
             copy.step()
             meanwhile(copy)
@@ -167,7 +167,7 @@ def test_a_ledger_that_is_there_need_not_be_created(secured: SecuredKafka, job: 
     config = {"retention.ms": "-1", "retention.bytes": "-1"}
     wire = Wire(KafkaSettings((secured.broker.bootstrap,)))
     try:
-        wire.create_topic(job.ledger, 1, 1, config, Deadline.after_ms(20_000))
+        wire.create_topic(job.ledger, 1, 1, config, Deadline.after_ms(120_000))
     finally:
         wire.close()
     secured.grant(right.of(names(job)) for right in RIGHTS if right.operation != "Create")
@@ -201,7 +201,7 @@ def test_an_older_clusters_verification_may_be_read_with_one_more_right(job: Sec
     wire = job.wire()
     try:
         with pytest.raises(UnsupportedBrokerError) as caught, told_who(WHO):
-            _require_verification(wire._cluster, Deadline.after_ms(20_000))
+            _require_verification(wire._cluster, Deadline.after_ms(120_000))
     finally:
         wire.close()
     assert f"User:{USER} lacks DESCRIBE_CONFIGS on Cluster." in caught.value.message

@@ -93,7 +93,7 @@ from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire, shared
 
 def ask(wire):
-    return wire.broker_config("transaction.max.timeout.ms", Deadline.after_ms(20_000))
+    return wire.broker_config("transaction.max.timeout.ms", Deadline.after_ms(120_000))
 
 settings = KafkaSettings((sys.argv[1],))
 parents = Wire.shared(settings, Profile.TV2)

@@ -30,7 +30,7 @@ def test_on_sent_comes_when_the_bytes_have_left_and_before_the_answer_is_known(
     seen: list[tuple[int, int]] = []
 
     def look() -> None:
-        deadline, backoff = within(5_000), Backoff()
+        deadline, backoff = within(), Backoff()
         while not deadline.has_passed:
             found = other.list_offsets([tp], "latest", committed=True, deadline=within())
             if found[tp] == 2:  # the record and the marker

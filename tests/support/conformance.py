@@ -108,7 +108,7 @@ class Script:
 
     def state(self, name="id"):
         """What the coordinator knows, once it has finished what it is at."""
-        deadline, backoff = Deadline.after_ms(20_000), Backoff()
+        deadline, backoff = Deadline.after_ms(120_000), Backoff()
         name = self.world.name(name)
         found = self.world.port.transaction_state(name, deadline)
         while found.phase.startswith("Prepare") and not deadline.has_passed:
@@ -147,7 +147,7 @@ class Script:
         return self._ids.setdefault(identity.producer_id, len(self._ids)), identity.epoch
 
     def _ask(self, request: Callable[[Deadline], object]):
-        deadline, backoff = Deadline.after_ms(20_000), Backoff()
+        deadline, backoff = Deadline.after_ms(120_000), Backoff()
         answer = request(deadline)
         while _codes(answer) & AGAIN and not deadline.has_passed:
             backoff.sleep(deadline)

@@ -112,7 +112,7 @@ class SecuredKafka:
         self._until(binding, is_there=False)
 
     def _until(self, binding: AclBinding, *, is_there: bool) -> None:
-        deadline, backoff = Deadline.after_ms(20_000), Backoff(first_ms=10)
+        deadline, backoff = Deadline.after_ms(120_000), Backoff(first_ms=10)
         while bool(self.admin.describe_acls(_only(binding)).result(30)) is not is_there:
             assert not deadline.has_passed, binding
             backoff.sleep(deadline)

@@ -112,7 +112,7 @@ class Readers:
         consumer = self._consumers[committed]
         seen: Records = {at: [] for at in partitions}
         ends = set(partitions)
-        deadline = Deadline.after_ms(20_000)
+        deadline = Deadline.after_ms(120_000)
         consumer.assign([Position(at.topic, at.partition, 0) for at in partitions])
         while ends:
             assert not deadline.has_passed, f"{ends} have no end"

@@ -60,7 +60,7 @@ def test_a_promise_that_is_broken_stops_at_once_and_any_other_error_after_so_man
     follower.close()
     assert len(told.of(events.Warned)) == 2, "once that it fails, and once at the end"
 
-    told, deadline, backoff = Told(), Deadline.after_ms(20_000), Backoff()
+    told, deadline, backoff = Told(), Deadline.after_ms(120_000), Backoff()
     broken = Follower(Fails(PromiseBrokenError("the ledger is gone")), told, 99, every_s=0.001)
     broken.start()
     while not told.of(events.Warned):
