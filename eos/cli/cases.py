@@ -74,9 +74,10 @@ def lines(pipeline: str, outcome: Outcome, *, has_colour: bool) -> Iterator[str]
 
 def _outcomes(spark: SparkSession, pipeline: PipelineFile, profile: ProfileFile) -> list[Outcome]:
     from eos.run.cases import check, run_case
+    from eos.run.registered import with_latest
 
     functions = load(pipeline.transform, pipeline.project_root, pipeline.folder)
-    planned = plan(pipeline, profile, (), functions)
+    planned = with_latest(plan(pipeline, profile, (), functions), profile.registry)
     changing = check(spark, planned)
     if changing:
         told = f"{', '.join(changing)}: a micro-batch that is redone gets other values"

@@ -76,7 +76,7 @@ def _checks(pipeline: PipelineFile, profile: Profile, planned: Plan) -> Iterator
         told = "not asked: all that is looked at there is about transactions and their ledger"
         yield note("cluster", told, "a start finds out whether topics and rights are there")
     yield from _registry(planned, profile)
-    yield from asked("spark", lambda: _spark(pipeline, profile, planned))
+    yield from asked("spark", lambda: _spark(pipeline, profile, _latest(planned, profile)))
 
 
 def _spark(pipeline: PipelineFile, profile: Profile, planned: Plan) -> Iterator[Check]:
@@ -108,6 +108,12 @@ def _registry(planned: Plan, profile: Profile) -> Iterator[Check]:
 
     if subjects(planned):
         yield from asked("registry", look)
+
+
+def _latest(planned: Plan, profile: Profile) -> Plan:
+    from eos.run.registered import with_latest
+
+    return with_latest(planned, profile.registry)
 
 
 def _cluster(planned: Plan) -> Iterator[Check]:

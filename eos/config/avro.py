@@ -1,4 +1,4 @@
-"""Avro schemas: in the pipeline file as JSON, or in a file beside it."""
+"""Avro schemas: in the pipeline file as JSON, in a file beside it, or in a registry alone."""
 
 from __future__ import annotations
 
@@ -58,14 +58,17 @@ def words_of(error: Exception) -> str:
 class AvroFile(Strict):
     """A path relative to the pipeline's folder. With `subject`, records carry the id that their
     writer's schema has in the schema registry, as Confluent's clients write it; `register`: a sink
-    registers its schema there if it is new."""
+    registers its schema there if it is new. A source that names no `file` takes the subject's
+    latest schema, at each start."""
 
-    file: str = Field(min_length=1)
+    file: Annotated[str, Field(min_length=1)] | None = None
     subject: Annotated[str, Field(min_length=1, max_length=500)] | None = None
     register_it: bool = Field(default=False, alias="register")
 
     @model_validator(mode="after")
-    def _registers_somewhere(self) -> AvroFile:
+    def _says_enough(self) -> AvroFile:
+        if self.file is None and self.subject is None:
+            raise ValueError("expected `file`, or the `subject` of a schema registry, or both")
         if self.register_it and self.subject is None:
             raise ValueError("expected `subject` beside `register`")
         return self
@@ -73,9 +76,7 @@ class AvroFile(Strict):
 
 Avro = Annotated[
     Annotated[str, AfterValidator(_record), Tag(WORD)] | Annotated[AvroFile, Tag(MAPPING)],
-    word_or_mapping(
-        "expected a schema as JSON text, or a mapping with the key file and maybe subject"
-    ),
+    word_or_mapping("expected a schema as JSON text, or a mapping with the keys file and subject"),
 ]
 
 
@@ -84,14 +85,21 @@ def subject_of(schema: str | AvroFile) -> str:
     return "" if isinstance(schema, str) else schema.subject or ""
 
 
+def is_elsewhere(schema: str | AvroFile) -> bool:
+    """Only the registry has it."""
+    return not isinstance(schema, str) and schema.file is None
+
+
 def is_registered(schema: str | AvroFile) -> bool:
     return not isinstance(schema, str) and schema.register_it
 
 
 def text_of(schema: str | AvroFile, folder: Path) -> str:
-    """The schema itself, read from its file if it has one."""
+    """The schema itself, read from its file if it has one; empty: only the registry has it."""
     if isinstance(schema, str):
         return schema
+    if schema.file is None:
+        return ""
     path = folder / schema.file
     try:
         with path.open("rb") as opened:

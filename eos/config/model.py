@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from eos.config.audit import AuditProfile
+from eos.config.avro import is_elsewhere
 from eos.config.base import COLUMNS, PRODUCER, DurationMs, SettingText, Strict
 from eos.config.cases import Case
 from eos.config.dedup import Dedup
@@ -231,7 +232,19 @@ class PipelineFile(Strict):
                 "needs what was known before that micro-batch, and what is known is as of after "
                 "it. Let a pipeline of its own fill the table from the topic"
             )
+        if self.reads_latest and self.sink.delta:
+            raise ValueError(
+                "expected `file` beside the source's `subject`, since there is a Delta table: one "
+                "that is caught up after a crash is read by the schema of that micro-batch, and "
+                "the registry may have a newer one by then"
+            )
         return self
+
+    @property
+    def reads_latest(self) -> bool:
+        """Whether only the schema registry has the source's schema."""
+        given = [getattr(each, "avro", None) for each in (self.source.key, self.source.value)]
+        return any(each is not None and is_elsewhere(each) for each in given)
 
     @property
     def has_avro(self) -> bool:

@@ -186,7 +186,8 @@ def _format(read: Read, folder: Path) -> Format:
     if read.avro is not None:
         text = avro.text_of(read.avro, folder)
         subject = avro.subject_of(read.avro)
-        return Format("avro", text, avro.field_names(text), column=column, subject=subject)
+        names = avro.field_names(text) if text else ()
+        return Format("avro", text, names, column=column, subject=subject)
     assert read.json_schema is not None, "a format has one of the two"
     columns = ddl.columns(read.json_schema)
     required = tuple(each.name for each in columns if each.is_required)

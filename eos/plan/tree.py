@@ -112,6 +112,8 @@ def _start(start: object) -> str:
 
 def _read(each: Format) -> str:
     columns = f": {_short(', '.join(each.columns))}" if each.columns else ""
+    if each.is_elsewhere:
+        columns = f": the latest schema of {each.subject}, when a run starts"
     return f"{each.kind}{columns}{f' (column {each.column})' if each.column else ''}"
 
 

@@ -37,6 +37,11 @@ class Format:
         return self.writers.known or {0: self.schema}
 
     @property
+    def is_elsewhere(self) -> bool:
+        """Only the registry has its schema, and was not asked for it yet."""
+        return self.kind == "avro" and not self.schema
+
+    @property
     def has_schema(self) -> bool:
         return self.kind in ("json", "avro")
 

@@ -15,7 +15,7 @@ import ssl
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote
 
 from eos.deadline import Backoff, Deadline
@@ -55,17 +55,15 @@ class Client:
         path = f"/subjects/{quote(subject, safe='')}/versions"
         numbers = self._ask("GET", path, deadline)
         if not numbers:
-            raise UsageError(
-                f"the schema registry {self.registry.url} has no subject {subject!r}",
-                hint="is its name right? Registries commonly name it after the topic, such as "
-                "`orders-value`",
-            )
+            self._no_subject(subject)
         found: dict[int, str] = {}
-        for number in numbers[-_VERSIONS_MAX:]:
+        for number in sorted(numbers)[-_VERSIONS_MAX:]:
             version = self._ask("GET", f"{path}/{number}", deadline)
             if version is not None:  # it may be deleted meanwhile
-                found[int(version["id"])] = _avro(version, f"{subject!r} version {number}")
-        return found
+                schema_id = int(version["id"])
+                found.pop(schema_id, None)  # one that was deleted and came back is the newest
+                found[schema_id] = _avro(version, f"{subject!r} version {number}")
+        return found or self._no_subject(subject)
 
     def id_of(self, subject: str, schema: str, deadline: Deadline, *, registers: bool) -> int:
         """The id of a schema under a subject; with `registers` it is made if it is not there."""
@@ -130,6 +128,13 @@ class Client:
                 if patience.has_passed:  # the limit is that of each wait for a piece
                     raise TimeoutError(f"{len(raw)} bytes of an answer in all the time there was")
         return json.loads(bytes(raw))
+
+    def _no_subject(self, subject: str) -> NoReturn:
+        raise UsageError(
+            f"the schema registry {self.registry.url} has no subject {subject!r}",
+            hint="is its name right? Registries commonly name it after the topic, such as "
+            "`orders-value`",
+        )
 
     def _refused(self, what: str, code: int, told: str) -> UsageError:
         hints = {

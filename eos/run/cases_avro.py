@@ -31,7 +31,7 @@ def encoded(
         if read.kind == "avro" and meant:
             made = _from_json(frame, name, read.schema)
             if read.subject:
-                made = f"concat({framed(next(iter(read.written_by)))}, {made})"
+                made = f"concat({framed(list(read.written_by)[-1])}, {made})"
             is_meant = f"(topic, partition, offset) IN ({', '.join(meant)})"
             chosen = f"IF({is_meant}, {made}, {name}) AS {name}"
             frame = frame.selectExpr(*(chosen if n == name else n for n in frame.columns))

@@ -17,8 +17,10 @@ from support import letters, outside
 from support.letters import Record
 from support.local_spark import local_spark
 from support.project import Project
+from support.registry import registry
 
 from eos.config.load import load_pipeline, load_profile
+from eos.config.registry import Registry
 from eos.deadline import Deadline
 from eos.errors import TransformError
 from eos.plan.plan import Plan, plan
@@ -28,6 +30,7 @@ from eos.read.registered import NEW_MAX, Writers
 from eos.run.cases import run_case
 from eos.run.columns import sink_columns
 from eos.run.refusal import avro_refusal
+from eos.run.registered import with_latest
 from eos.transform.functions import load
 
 pytestmark = pytest.mark.spark
@@ -193,6 +196,22 @@ def test_a_files_tests_write_avro_as_mappings(spark, project, subject):
     functions = load(pipeline.transform, pipeline.project_root, pipeline.folder)
     profile = load_profile(str(project.profile), project.folder)
     outcome = run_case(spark, plan(pipeline, profile, (), functions), pipeline.tests[0])
+    assert outcome.is_passed, outcome
+
+
+def test_a_files_tests_ask_the_registry_for_a_schema_that_is_there_alone(spark, project):
+    declare(project)
+    path = project.folder / "pipelines" / project.name / "pipeline.yaml"
+    schema = json.loads((path.parent / "order.avsc").read_text())
+    path.write_text(path.read_text().replace("file: order.avsc", "subject: orders-value"))
+    pipeline = load_pipeline(path)
+    functions = load(pipeline.transform, pipeline.project_root, pipeline.folder)
+    planned = plan(pipeline, load_profile(str(project.profile), project.folder), (), functions)
+    with registry() as asked:
+        asked.add("orders-value", {**schema, "fields": schema["fields"][:1]})
+        asked.add("orders-value", schema)
+        found = with_latest(planned, Registry(url=asked.url))
+    outcome = run_case(spark, found, pipeline.tests[0])
     assert outcome.is_passed, outcome
 
 

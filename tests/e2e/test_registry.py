@@ -29,6 +29,7 @@ READER: dict[str, Any] = {
         {"name": "kind", "type": "string", "default": "old"},
     ],
 }
+AT_MS = 1_795_255_200_000  # not long ago, or retention would take the records
 ELSEWHERE: dict[str, Any] = {**READER, "doc": "of another subject"}
 WRITTEN: dict[str, Any] = {
     "type": "record",
@@ -95,7 +96,7 @@ def test_each_record_is_read_by_the_schema_that_it_was_written_by(
         None,
     ]
     outside.create_topics(project.broker.bootstrap, 1, project.source)
-    records = [Record(0, b"k", value, (), 1_795_255_200_000) for value in values]
+    records = [Record(0, b"k", value, (), AT_MS) for value in values]
     letters.write(project.broker.bootstrap, project.source, records)
     done = project.run_warm()
     assert done.returncode == 0, done.stderr
@@ -117,6 +118,27 @@ def test_each_record_is_read_by_the_schema_that_it_was_written_by(
         "the value has no schema id before it: five bytes, of which the first is 0",
         "the value is no Avro record of its schema",
     ]
+
+
+def test_a_source_without_a_file_is_read_by_the_latest_schema_of_each_start(
+    project: Project, asked: FakeRegistry
+) -> None:
+    text = PIPELINE.replace("file: order.avsc, ", "")
+    sink = "value: {{avro: {{file: written.avsc, subject: written-value, register: true}}}}"
+    project.declare(1000, 1, text.replace(sink, "value: json"))
+    project.profile.write_text(project.profile.read_text() + f'registry: {{url: "{asked.url}"}}\n')
+    outside.create_topics(project.broker.bootstrap, 1, project.source)
+    first = asked.add("orders-value", FIRST)
+    value = framed(first, FIRST, {"id": 1, "was": "x"})
+    wanted = []
+    for latest, read in ((FIRST, {"id": 1, "was": "x"}), (READER, {"id": 1, "kind": "old"})):
+        asked.add("orders-value", latest)
+        letters.write(project.broker.bootstrap, project.source, [Record(0, b"k", value, (), AT_MS)])
+        done = project.run_warm()
+        assert done.returncode == 0, done.stderr
+        wanted.append(read)
+        rows = outside.read(project.broker.bootstrap, project.target)
+        assert [json.loads(row.value or b"") for row in rows] == wanted
 
 
 def test_without_a_registry_in_the_profile_nothing_is_begun(project: Project) -> None:

@@ -1,0 +1,117 @@
+"""A source whose schema is in the registry alone: what its file may say, and what a start reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.registry import FakeRegistry, registry
+
+from eos.cli.lint import find
+from eos.config.load import load_pipeline, load_profile
+from eos.config.registry import Registry
+from eos.deadline import Deadline
+from eos.errors import UsageError
+from eos.plan.plan import Plan, plan
+from eos.plan.tree import stages
+from eos.registry.client import Client
+from eos.run.registered import with_latest, with_registry
+
+ORDER: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "long"}],
+}
+NEWER = {**ORDER, "fields": [*ORDER["fields"], {"name": "later", "type": "int", "default": 0}]}
+
+
+@pytest.fixture
+def asked() -> Iterator[FakeRegistry]:
+    with registry() as made:
+        yield made
+
+
+def written(folder: Path, *, sink: str = "kafka: {topic: out}", more: str = "") -> Path:
+    path = folder / "pipelines" / "one" / "pipeline.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(
+        f"""\
+version: 1
+name: one
+source: {{kafka: {{topic: orders}}, value: {{avro: {{subject: s}}}}{more}}}
+expect: [{{name: known, rule: keys > 0}}]
+sink: {{{sink}}}
+"""
+    )
+    return path
+
+
+def planned(folder: Path, **more: str) -> Plan:
+    pipeline = load_pipeline(written(folder, **more), {})
+    return plan(pipeline, load_profile(None, folder, {}), ("a:1",), ())
+
+
+def test_the_columns_are_those_of_the_latest_schema(asked: FakeRegistry, tmp_path: Path) -> None:
+    before = planned(tmp_path)
+    (source, *_) = stages(before)
+    assert "value as avro: the latest schema of s, when a run starts" in source.facts
+    old, new = asked.add("s", ORDER), asked.add("s", NEWER)
+    for ask in (with_registry, with_latest):
+        value = ask(before, Registry(url=asked.url)).decode.value
+        assert value.columns == ("id", "later")
+        assert json.loads(value.schema) == NEWER
+        assert list(value.written_by) == [old, new]
+
+
+def test_what_was_deleted_and_came_back_is_the_newest(asked: FakeRegistry) -> None:
+    first, second = asked.add("s", ORDER), asked.add("s", NEWER)
+    asked.subjects["s"].append(first)
+    found = Client(Registry(url=asked.url)).versions("s", Deadline.after_ms(86_400_000))
+    assert list(found) == [second, first]
+
+
+def test_nobody_is_asked_where_the_file_has_the_schema(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    path.write_text(path.read_text().replace("subject: s", "subject: s, file: order.avsc"))
+    (path.parent / "order.avsc").write_text(json.dumps(ORDER))
+    pipeline = load_pipeline(path, {})
+    made = plan(pipeline, load_profile(None, tmp_path, {}), ("a:1",), ())
+    assert with_latest(made, None) is made
+
+
+@pytest.mark.parametrize(
+    ("schema", "more", "told"),
+    [
+        ('"string"', "", "latest schema of 's' in the schema registry, id 1000: expected the Avro"),
+        (json.dumps(ORDER).replace('"id"', '"Offset"'), "", "than `Offset` (Kafka's own column)"),
+        (json.dumps(ORDER), ', key: {json: "id INT"}', "than `id` (a column of the key)"),
+    ],
+)
+def test_a_latest_schema_that_can_not_serve_ends_the_start(
+    asked: FakeRegistry, tmp_path: Path, schema: str, more: str, told: str
+) -> None:
+    asked.add("s", schema)
+    with pytest.raises(UsageError) as refused:
+        with_registry(planned(tmp_path, more=more), Registry(url=asked.url))
+    assert told in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("sink", "told"),
+    [
+        ("kafka: {topic: out}", ""),
+        ("kafka: {topic: out, value: {avro: {subject: t}}}", "expected `file` beside `subject` in"),
+        ("kafka: {topic: out, value: {avro: {register: true}}}", "expected `file`, or the `subj"),
+        ("kafka: {topic: out}, delta: {path: lake/x}", "expected `file` beside the source's"),
+    ],
+)
+def test_what_changes_with_the_registry_is_refused_where_it_must_not(
+    tmp_path: Path, sink: str, told: str
+) -> None:
+    """And a rule's words may be columns that nobody knows yet: `keys` is no `key` misspelt."""
+    found = [problem.message for problem in find(written(tmp_path, sink=sink))]
+    assert len(found) == bool(told)
+    assert all(message.startswith(told) for message in found)
