@@ -90,17 +90,18 @@ class Leaving:
         states = judged.states.combine_chunks()
         bucket = bucket_of(whole(states.column("producer")), buckets)
         order = np.argsort(bucket, kind="stable")
-        found, starts = np.unique(bucket[order], return_index=True)
-        ends = np.append(starts[1:], len(order))
+        starts = np.searchsorted(bucket[order], np.arange(buckets + 1)).tolist()
         inner, run = folder_of(judged.home), uuid.uuid4().hex
         Path(self.folder, inner).mkdir(parents=True, exist_ok=True)
         files = []
-        for each, start, end in zip(found.tolist(), starts, ends, strict=True):
-            if each in changed:
-                path = f"{inner}/{run}-{each}.parquet"
-                place = str(Path(self.folder, path))
-                write_states(place, states.take(pa.array(order[start:end])))
-                files.append([each, path, int(end - start), Path(place).stat().st_size])
+        for each in sorted(changed):
+            start, end = starts[each], starts[each + 1]
+            if start == end:
+                continue
+            path = f"{inner}/{run}-{each}.parquet"
+            place = str(Path(self.folder, path))
+            write_states(place, states.take(pa.array(order[start:end])))
+            files.append([each, path, end - start, Path(place).stat().st_size])
         return files
 
     def _noted(self, account: Account) -> str:

@@ -29,6 +29,7 @@ from eos.audit.producer_state import UNWRAPPED, Verdict
 from eos.dedup.runs import Runs
 
 EPOCHS_KEPT = 4  # of a producer, the newest: what comes of an older one is late
+_SMALL = 1 << 16  # epochs below are their own ranks
 _APPENDED, _DUPLICATE, _LATE, _GAP, _FENCED, _UNKNOWN = (
     VERDICTS.index(each)
     for each in (
@@ -114,7 +115,7 @@ class _Groups:
         """And the group of each known epoch, and of each record. `counts`: the records that do."""
         producer = np.concatenate((known.producer, stamps.producer))
         epoch = np.concatenate((known.epoch, stamps.epoch))
-        ranks = np.unique(epoch, return_inverse=True)[1].astype(np.int64)
+        _, ranks = _ranked(epoch)
         keys = producer * (int(ranks.max(initial=0)) + 1) + ranks
         _, at, group = np.unique(keys, return_index=True, return_inverse=True)
         producer, epoch, group = producer[at], epoch[at], group.astype(np.int64)
@@ -124,7 +125,9 @@ class _Groups:
         forgotten, newest, lowest = np.full((3, int(producer.max(initial=-1)) + 1), -1, np.int64)
         forgotten[known.producer] = known.forgotten
         newest[known.producer] = known.epoch  # in order: the last one of each stays
-        came = np.unique(of_row[counts])[::-1]
+        has_come = np.zeros(len(at), np.bool_)
+        has_come[of_row[counts]] = True
+        came = np.flatnonzero(has_come)[::-1]
         lowest[producer[came]] = epoch[came]
         bound = np.where(newest >= 0, newest, lowest)[producer]
         is_over = (place < 0) & (epoch <= forgotten[producer])
@@ -154,8 +157,20 @@ def decide(stamps: Stamps, known: Epochs, rules: Spread) -> Found:
     codes = np.full(len(order) + int(fences.is_fenced.sum()), _FENCED, np.int8)
     codes[order] = judged.codes
     epochs = judged.epochs(groups, fences)
-    moved = np.unique(np.concatenate((groups.producer[judged.has_moved], fences.raised)))
-    return Found(codes, judged.base[group], epochs, moved)
+    has_moved = np.zeros(int(groups.producer.max(initial=-1)) + 1, np.bool_)
+    has_moved[groups.producer[judged.has_moved]] = True
+    has_moved[fences.raised] = True
+    return Found(codes, judged.base[group], epochs, np.flatnonzero(has_moved))
+
+
+def _ranked(epochs: Ints) -> tuple[Ints, Ints]:
+    """What ranks stand for, in order, and the rank of each epoch: one of 62 bits leaves no room for
+    a producer's number beside it."""
+    top = int(epochs.max(initial=0))
+    if top < _SMALL and int(epochs.min(initial=0)) >= 0:  # nearly always: nothing to sort
+        return np.arange(top + 1), epochs
+    values, ranks = np.unique(epochs, return_inverse=True)
+    return values, ranks.astype(np.int64)
 
 
 def _unwrapped(stamps: Stamps, known: Epochs, rules: Spread) -> Ints:
@@ -203,7 +218,7 @@ class _Fences:
         producer = np.concatenate((known.producer[owner], stamps.producer))
         place = np.concatenate((known.fence_place, stamps.place))
         epochs = np.concatenate((known.epoch[owner], stamps.epoch))
-        values, ranks = np.unique(epochs, return_inverse=True)
+        values, ranks = _ranked(epochs)
         counts = np.concatenate((np.ones(len(owner), np.bool_), believed[group]))
         says = np.where(counts, ranks + 1, 0)  # 0: nothing
         offset = np.concatenate((np.full(len(owner), -1, np.int64), stamps.offset))

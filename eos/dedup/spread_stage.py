@@ -119,14 +119,21 @@ class _Judge:
             if file is None:
                 continue
             found = read_states(str(self.folder / file.path), file, SPREAD_STATES)
-            is_young = self.now_ms - newest_ms(found) < self.policy.forget_ms
-            if not is_young.all():
-                gone = found.filter(pa.array(~is_young)).column("producer")
-                self.expired += len(pc.unique(gone))
-                self.changed.add(bucket)
-                found = found.filter(pa.array(is_young))
+            oldest = pc.min(found.column("at_ms")).as_py()
+            if self.now_ms - oldest >= self.policy.forget_ms:
+                found = self._without_idle(bucket, found)
             parts.append(found)
         self.states = pa.concat_tables(parts)
+
+    def _without_idle(self, bucket: int, states: pa.Table) -> pa.Table:
+        """A producer stays with all its epochs, or goes with all of them."""
+        is_young = self.now_ms - newest_ms(states) < self.policy.forget_ms
+        if is_young.all():
+            return states
+        gone = states.filter(pa.array(~is_young)).column("producer")
+        self.expired += len(pc.unique(gone))
+        self.changed.add(bucket)
+        return states.filter(pa.array(is_young))
 
     def judge(self, table: pa.Table) -> None:
         """All its records, whatever their order."""
@@ -163,23 +170,27 @@ class _Judge:
     def _decided(
         self, producer: pa.Array, numbers: Sequence[Ints], place: Ints, names: pa.Array
     ) -> Found:
-        buckets = bucket_of(producer, self.kept.buckets)
-        self.load(set(np.unique(buckets).tolist()))
-        known, numbered = Numbered.of(producer, names).known(self.states)
-        who = _ints(pc.index_in(producer, value_set=numbered.producers))
+        # An id is looked for once: all else goes by numbers.
+        rows, who = Numbered.of(producer, names)
+        buckets = bucket_of(rows.producers, self.kept.buckets)
+        self.load(_distinct(buckets))
+        of_states = rows.who(self.states)
+        is_asked = of_states >= 0
+        own = self.states.filter(pa.array(is_asked))
+        known, numbered = rows.known(own, of_states[is_asked])
         epoch, sequence, offset = numbers
         stamps = Stamps(who, epoch, sequence, place, offset)
         rules = self.policy.rules
         accepts_gap = rules.writes(Verdict.GAP)
         found = decide(stamps, known, Spread(self.policy.window, accepts_gap, rules.sequences))
-        moved = numbered.producers.take(pa.array(found.moved))
-        is_moved = pc.is_in(self.states.column("producer"), value_set=moved)
+        has_moved = np.zeros(len(buckets) + 1, np.bool_)  # the last: of no producer
+        has_moved[found.moved] = True
         # Who did not move on stays as it is, also in time.
-        now = np.full(len(numbered.producers), self.now_ms)
-        after = numbered.states(found.epochs, now)
-        after = after.filter(pc.is_in(after.column("producer"), value_set=moved))
-        self.states = pa.concat_tables([self.states.filter(pc.invert(is_moved)), after])
-        self.changed |= set(bucket_of(moved, self.kept.buckets).tolist())
+        others = self.states.filter(pa.array(~has_moved[of_states]))
+        after = numbered.states(found.epochs, np.full(len(buckets), self.now_ms))
+        after = after.filter(pa.array(has_moved[found.epochs.producer]))
+        self.states = pa.concat_tables([others, after])
+        self.changed |= _distinct(buckets[found.moved])
         return found
 
     def _expected(self, rows: Rows, at: int, missing: Ints) -> str:
@@ -189,6 +200,10 @@ class _Judge:
         return (
             f", where {number} is still missing, a window of {self.policy.window:,} or more below"
         )
+
+
+def _distinct(buckets: Ints) -> set[int]:
+    return set(np.flatnonzero(np.bincount(buckets)).tolist())
 
 
 def _ints(values: object) -> Ints:

@@ -26,17 +26,21 @@ class Numbered:
     places: pa.Array
 
     @classmethod
-    def of(cls, producers: pa.Array, places: pa.Array) -> Numbered:
-        """`places`: those of the rows, in the order that counts. States may have others."""
-        return cls(pc.unique(producers), places)
+    def of(cls, producers: pa.Array, places: pa.Array) -> tuple[Numbered, Ints]:
+        """And the number of each row's producer. `places`: those of the rows, in the order that
+        counts. States may have others."""
+        found = producers.dictionary_encode()
+        return cls(found.dictionary, places), _ints(found.indices)
 
-    def known(self, states: pa.Table) -> tuple[Epochs, Numbered]:
-        """The states of these producers. And with partitions that only states have."""
-        own = states.filter(pc.is_in(states.column("producer"), value_set=self.producers))
+    def who(self, states: pa.Table) -> Ints:
+        """The number of each state's producer; -1: it is none of these."""
+        return _ints(pc.index_in(states.column("producer"), value_set=self.producers).fill_null(-1))
+
+    def known(self, own: pa.Table, who: Ints) -> tuple[Epochs, Numbered]:
+        """States of these producers. And with partitions that only states have."""
         lists = whole(own.column("partitions"))
         fences = lists.flatten()
         every = pa.concat_arrays([self.places, fences]).unique()
-        who = _ints(pc.index_in(own.column("producer"), value_set=self.producers))
         epoch = _ints(own.column("epoch"))
         order = np.lexsort((epoch, who))
         back = np.empty(len(order), np.int64)

@@ -45,12 +45,13 @@ def test_a_duplicate_is_told_in_whichever_partition_it_comes(tmp_path):
     assert second.told["producers"] == [["t", 3, "a", "duplicate", 1, 4, 4]]
 
 
-def test_an_older_epoch_is_fenced_behind_a_newer_one_in_its_partition_only(tmp_path):
+@pytest.mark.parametrize("newer", [1, 2**62 - 1])
+def test_an_older_epoch_is_fenced_behind_a_newer_one_in_its_partition_only(tmp_path, newer):
     made = generations(tmp_path, spread())
-    first, _ = committed(made, "", *numbers(0, 1), (0, A, 1, 0))
+    first, _ = committed(made, "", *numbers(0, 1), (0, A, newer, 0))
     _, found = committed(made, first.generation, (0, A, 0, 2), (1, A, 0, 2), (0, A, 0, 1), start=3)
     assert found == ["fenced", "appended", "fenced"]
-    second, found = committed(made, first.generation, (1, A, 0, 1), (1, A, 1, 1), start=3)
+    second, found = committed(made, first.generation, (1, A, 0, 1), (1, A, newer, 1), start=3)
     assert found == ["duplicate", "appended"]
     _, found = committed(made, second.generation, (1, A, 0, 2), start=5)
     assert found == ["fenced"]
