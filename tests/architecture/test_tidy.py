@@ -86,6 +86,12 @@ def test_no_function_is_longer_than_a_screen() -> None:
     )
 
 
+def test_what_a_checkout_offers_as_a_job_an_installation_has_too() -> None:
+    jobs = sorted((ROOT / "jobs").iterdir())
+    assert [job.name for job in jobs] == ["maintain.py", "run.py"]
+    assert [job.resolve() for job in jobs] == [ROOT / "eos" / "job" / job.name for job in jobs]
+
+
 @pytest.mark.parametrize("pattern", BANNED)
 def test_banned_words_are_not_there(pattern: str) -> None:
     told(
