@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetJsonSchemaHandler,
+    WithJsonSchema,
+)
+from pydantic_core import CoreSchema
 
 from eos.config.words import DURATION_PATTERN, duration_ms
 
@@ -65,6 +74,22 @@ def word_or_mapping(expected: str, *, any_text: bool = True) -> Discriminator:
     Where any text may be meant, a number without quotes may be one."""
     kind = "text_or_mapping" if any_text else "form"
     return Discriminator(_form, custom_error_type=kind, custom_error_message=expected)
+
+
+def one_as_list(value: object) -> object:
+    """Before a list of mappings, of which one may stand alone."""
+    return [value] if isinstance(value, dict) else value
+
+
+class OneOrMany:
+    """The same in the JSON Schema."""
+
+    @staticmethod
+    def __get_pydantic_json_schema__(
+        core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        many = handler(core)
+        return {"anyOf": [many["items"], many]}
 
 
 DurationMs = Annotated[

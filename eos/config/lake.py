@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    GetJsonSchemaHandler,
-    model_validator,
-)
-from pydantic_core import CoreSchema
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from eos.config.base import Strict
+from eos.config.base import OneOrMany, Strict, one_as_list
 from eos.sql_text import not_a_condition
 
 # It stands in the table's log and in the ledger: by it the two are compared.
@@ -67,21 +60,6 @@ class DeltaSink(Strict):
         return self.name or self._last_part
 
 
-def _one_as_list(value: object) -> object:
-    return [value] if isinstance(value, dict) else value
-
-
-class _OneOrMany:
-    """In the JSON Schema: what the list holds may stand alone."""
-
-    @staticmethod
-    def __get_pydantic_json_schema__(
-        core: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        many = handler(core)
-        return {"anyOf": [many["items"], many]}
-
-
 def tables_named_once(sinks: tuple[DeltaSink, ...]) -> tuple[DeltaSink, ...]:
     for what, told in (
         ("name", [sink.table.lower() for sink in sinks]),
@@ -96,6 +74,6 @@ def tables_named_once(sinks: tuple[DeltaSink, ...]) -> tuple[DeltaSink, ...]:
 DeltaSinks = Annotated[
     tuple[DeltaSink, ...],
     AfterValidator(tables_named_once),
-    BeforeValidator(_one_as_list),
-    _OneOrMany,
+    BeforeValidator(one_as_list),
+    OneOrMany,
 ]

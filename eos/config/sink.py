@@ -21,16 +21,14 @@ from eos.config.base import (
     TOPIC_PATTERN,
     WORD,
     Identifier,
+    OneOrMany,
     SettingText,
     Strict,
     Topic,
+    one_as_list,
     word_or_mapping,
 )
 from eos.config.lake import DeltaSinks
-
-
-def _one_as_list(value: object) -> object:
-    return [value] if isinstance(value, dict) else value
 
 
 class CreateTopic(Strict):
@@ -148,21 +146,10 @@ class _TopicOrMapping:
 DeadLetter = Annotated[DeadLetters, BeforeValidator(_topic_as_mapping), _TopicOrMapping]
 
 
-class _OneOrMany:
-    """In the JSON Schema: what the list holds may stand alone."""
-
-    @staticmethod
-    def __get_pydantic_json_schema__(
-        core: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        many = handler(core)
-        return {"anyOf": [many["items"], many]}
-
-
 KafkaSinks = Annotated[
     Annotated[tuple[KafkaSink, ...], Field(min_length=1)],
-    BeforeValidator(_one_as_list),
-    _OneOrMany,
+    BeforeValidator(one_as_list),
+    OneOrMany,
 ]
 
 
