@@ -132,7 +132,7 @@ class Cluster:
             OUT: [ProducerState(Identity(9, 3), 9, -1)],
         }
         self.listed = [ListedTransaction("eos.p", 9, "CompleteCommit")]
-        self.state = TransactionState("CompleteCommit", Identity(9, 4))
+        self.state = TransactionState("CompleteCommit", Identity(9, 4), 60_000)
 
     def topics(self, names, _deadline):
         return {name: TopicInfo(topic_id="id", partitions=1, error=0) for name in names}
@@ -177,7 +177,7 @@ def foreign(cluster):
 def ours_is_open(cluster):
     cluster.producers[OUT] = [ProducerState(Identity(9, 4), 3, 77)]
     cluster.listed = [ListedTransaction("eos.p", 9, "Ongoing")]
-    cluster.state = TransactionState("Ongoing", Identity(9, 4))
+    cluster.state = TransactionState("Ongoing", Identity(9, 4), 60_000)
 
 
 def writes_the_ledger(cluster):
@@ -202,7 +202,7 @@ def is_newer(cluster):
 
 
 def has_another_id(cluster):
-    cluster.state = TransactionState("CompleteCommit", Identity(8, 4))
+    cluster.state = TransactionState("CompleteCommit", Identity(8, 4), 60_000)
 
 
 def expired(cluster):
