@@ -12,6 +12,8 @@ from eos.audit.table import TransactionsTable
 # So many records of the ledger are looked at if nothing else is asked for; each has a marker
 # behind it. In files that hold older ones only nothing is read.
 RECORDS_MAX = 1000
+# So many offsets of a ledger are put into order at a time: the library sorts in memory.
+_SORTED_MAX = 20_000
 _OLDEST = datetime.min.replace(tzinfo=timezone.utc)
 
 
@@ -29,40 +31,40 @@ def walk(
     since: datetime | None = None,
     records_max: int | None = None,
 ) -> Iterator[Transaction]:
-    """Oldest first, and one at a time: all of them need not fit into memory. Without `since` the
-    ledger's newest records, so many; without both, everything."""
+    """Oldest first, and one at a time: neither they nor their rows need fit into memory. Without
+    `since` the ledger's newest records, so many; without both, everything."""
     where = f"pipeline = '{_quoted(pipeline)}' AND ledger = '{_quoted(ledger)}'"
     newest = table.query(
-        "SELECT ledger_id, max(ledger_offset) AS newest, "  # noqa: S608 - no parameters; quoted
-        "max(ended_at) AS at "
+        "SELECT ledger_id, min(ledger_offset) AS oldest, "  # noqa: S608 - no parameters; quoted
+        "max(ledger_offset) AS newest, max(ended_at) AS at "
         f"FROM transactions WHERE {where} GROUP BY ledger_id"
     )
-    if not newest:
-        return
+    ledgers = [
+        (each["ledger_id"], each["oldest"], each["newest"]) for each in sorted(newest, key=_at)
+    ]
     if since is not None:
         where += f" AND ended_at >= to_timestamp_micros({int(since.timestamp() * 1_000_000)})"
-    elif records_max is not None:
-        last = max(newest, key=_at)
-        where += f" AND ledger_id = '{_quoted(last['ledger_id'])}'"
-        where += f" AND ledger_offset > {last['newest'] - 2 * records_max}"
-    yield from each_of(
-        table.stream(
-            "SELECT * FROM transactions "  # noqa: S608 - the library has no parameters; quoted
-            f"WHERE {where} ORDER BY {_order(newest)}"
-        )
-    )
+    elif records_max is not None and ledgers:
+        ledger_id, oldest, last = ledgers[-1]
+        ledgers = [(ledger_id, max(oldest, last - 2 * records_max + 1), last)]
+    yield from each_of(_rows(table, where, ledgers))
 
 
-def _order(newest: Sequence[Mapping[str, Any]]) -> str:
-    """What is aborted comes before the record that tells of it; what ended a run behind it all."""
-    ledgers = " ".join(
-        f"WHEN '{_quoted(each['ledger_id'])}' THEN {place}"
-        for place, each in enumerate(sorted(newest, key=_at))
-    )
-    return (
-        f"CASE ledger_id {ledgers} END, ledger_offset, outcome = '{COMMITTED}', epoch, "
-        "producer_id, target_topic NULLS FIRST, target_partition NULLS FIRST"
-    )
+def _rows(
+    table: TransactionsTable, where: str, ledgers: Sequence[tuple[str, int, int]]
+) -> Iterator[Mapping[str, Any]]:
+    """Of each ledger, from one offset to another, a stretch after the other. What is aborted comes
+    before the record that tells of it; what ended a run behind it all."""
+    for ledger_id, oldest, newest in ledgers:
+        for start in range(oldest, newest + 1, _SORTED_MAX):
+            end = min(start + _SORTED_MAX, newest + 1)
+            yield from table.stream(
+                "SELECT * FROM transactions "  # noqa: S608 - the library has no parameters; quoted
+                f"WHERE {where} AND ledger_id = '{_quoted(ledger_id)}' "
+                f"AND ledger_offset >= {start} AND ledger_offset < {end} "
+                f"ORDER BY ledger_offset, outcome = '{COMMITTED}', epoch, "
+                "producer_id, target_topic NULLS FIRST, target_partition NULLS FIRST"
+            )
 
 
 def _at(found: Mapping[str, Any]) -> datetime:

@@ -28,7 +28,8 @@ from eos.transaction.wire import Wire
 from eos.transaction.wire.records import StoredRecord
 
 READ_TIMEOUT_MS = 60_000
-_RECORDS_MAX = 1_000  # that are held at a time
+# What is held at a time, but for the record that reaches it.
+_RECORDS_MAX, _BYTES_MAX = 1_000, 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,7 @@ class Letter:
 
     @property
     def bytes(self) -> int:
-        headers = sum(len(name) + len(value or b"") for name, value in self.stored.headers)
-        return len(self.stored.key or b"") + len(self.stored.value or b"") + headers
+        return self.stored.bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +105,15 @@ class DeadLetterTopic:
                 committed=True,
                 deadline=Deadline.after_ms(READ_TIMEOUT_MS),
                 records_max=_RECORDS_MAX,
+                bytes_max=_BYTES_MAX,
             )
+            if not records:
+                return
             for stored in records:
                 found = origin(stored.headers)
                 is_ours = found is not None and found.pipeline == self.planned.names.pipeline
                 if found is not None and is_ours and re.fullmatch(RULE_PATTERN, found.rule):
                     yield Letter(tp, stored, found)
-            if len(records) < _RECORDS_MAX:
-                return
             start = records[-1].offset + 1
 
     def waiting(self, since_ms: int) -> Mapping[str, int]:

@@ -22,7 +22,7 @@ from eos.cli.replay import replay
 from eos.errors import PromiseBrokenError, UsageError
 from eos.faults import CrashPlan
 from eos.launch.embedded import EmbeddedKafka
-from eos.replay import put_back
+from eos.replay import put_back, waiting
 from eos.run import topics
 from eos.testing.outside import delete_topics
 
@@ -103,7 +103,7 @@ def in_order(numbers: Any) -> list[Record]:
     return sorted(map(original, numbers), key=lambda record: record.partition)
 
 
-def test_every_record_goes_back_as_it_was_once_and_a_rule_at_a_time(project, capsys):
+def test_every_record_goes_back_as_it_was_once_and_a_rule_at_a_time(project, capsys, monkeypatch):
     told = run(project, capsys, "--rule", "malformed", "--limit", "4")
     assert told == {"malformed": {"waiting": 10, "put_back": 4, "passed_over": 0}}
     assert len(back(project)) == 4
@@ -129,6 +129,7 @@ def test_every_record_goes_back_as_it_was_once_and_a_rule_at_a_time(project, cap
     assert {numbers["waiting"] for numbers in told.values()} == {0}
     assert back(project) == every
     letters.write(project.broker.bootstrap, dlq(project), [made_dead(project)(33)])
+    monkeypatch.setattr(waiting, "_BYTES_MAX", 1)  # a record at a time
     assert run(project, capsys, "--dry-run")["paid"]["waiting"] == 1
     assert len(back(project)) == 30
     run(project, capsys)

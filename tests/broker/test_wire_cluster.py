@@ -50,6 +50,9 @@ def test_reads_exactly_the_asked_offsets(wire, story, within):
     assert read(wire, tp, 1, 4, within(), committed=False) == [b"c1", b"a0"]
     assert read(wire, tp, 4, 8, within(), committed=True) == [b"c2"]
     assert read(wire, tp, 0, 8, within(), committed=True, records_max=2) == [b"c0", b"c1"]
+    # Up to the record that reaches it: each is `key`, two bytes, and the header `h` of one byte.
+    assert read(wire, tp, 0, 8, within(), committed=True, bytes_max=7) == [b"c0"]
+    assert read(wire, tp, 0, 8, within(), committed=True, bytes_max=8) == [b"c0", b"c1"]
     assert read(wire, tp, 3, 3, within(), committed=True) == []
     (record,) = wire.read_records(tp, 6, 7, committed=True, deadline=within())
     assert (record.offset, record.timestamp_ms, record.key) == (6, 1000, b"key")

@@ -6,12 +6,14 @@ import os
 import shutil
 import threading
 from collections.abc import Sequence
+from datetime import datetime, timezone
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from kafka.record import MemoryRecords
 
+from eos.audit import look as looking
 from eos.audit import projection as projections
 from eos.audit import rows as made
 from eos.audit.projection import Projection
@@ -108,6 +110,31 @@ def test_rows_and_what_is_known_are_one_commit(tmp_path):
     assert TransactionsTable(tmp_path / "t").known("a") == 4
     assert table.known("b") == -1
     assert offsets(table) == [4, 4]
+
+
+def test_it_is_read_in_order_a_stretch_of_a_ledger_at_a_time(tmp_path, monkeypatch):
+    table = TransactionsTable(tmp_path / "t")
+    # Another ledger first, whose numbers are higher; then one that was written in two parts.
+    for day, name, numbers in ((1, "old", (8, 2)), (2, "new", (6, 4)), (3, "new", (9, 0))):
+        given = made.rows("p", "l", name, [record(number) for number in numbers])
+        at = {"ended_at": datetime(2026, 11, day, tzinfo=timezone.utc)}
+        table.known("p")
+        table.append(made.table([{**row, **at} for row in given]), "p", day)
+    wanted = [("old", 2), ("old", 8), ("new", 0), ("new", 4), ("new", 6), ("new", 9)]
+    asked: list[str] = []
+    plain = table.stream
+    monkeypatch.setattr(table, "stream", lambda sql: [asked.append(sql), *plain(sql)][1:])
+    for stretch in (20_000, 3, 1):
+        monkeypatch.setattr(looking, "_SORTED_MAX", stretch)
+        asked.clear()
+        found = list(looking.walk(table, "p", "l"))
+        assert [(each.ledger_id, each.ledger_offset) for each in found] == wanted
+        assert [len(each.targets) for each in found] == [2] * len(wanted)
+        # Of offsets 2 to 8 and 0 to 9, and one that asks for the ends.
+        assert len(asked) == 1 + -(-7 // stretch) + -(-10 // stretch)
+    found = list(looking.walk(table, "p", "l", records_max=2))
+    assert [(each.ledger_id, each.ledger_offset) for each in found] == wanted[-2:]
+    assert list(looking.walk(table, "p", "another")) == []
 
 
 def test_of_two_that_looked_at_the_same_time_one_writes(tmp_path):

@@ -27,6 +27,12 @@ class StoredRecord(NamedTuple):
     producer_id: int
     epoch: int
 
+    @property
+    def bytes(self) -> int:
+        """What it holds, names of headers included."""
+        headers = sum(len(name) + len(value or b"") for name, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + headers
+
 
 def read_records(
     cluster: Cluster,
@@ -36,8 +42,10 @@ def read_records(
     committed: bool,
     deadline: Deadline,
     records_max: int,
+    bytes_max: int,
 ) -> list[StoredRecord]:
     found: list[StoredRecord] = []
+    size = 0
     position = offset_start
     error: int | None = None  # no answer
     while position < offset_end:
@@ -62,9 +70,10 @@ def read_records(
                 for record in _records(batch):
                     if not offset_start <= record.offset < offset_end:
                         continue
-                    if len(found) == records_max:
+                    if len(found) == records_max or size >= bytes_max:
                         return found
                     found.append(record)
+                    size += record.bytes
             # Also past what was compacted away, control batches and hidden ones.
             position = max(position, batch.last_offset + 1)
     return found

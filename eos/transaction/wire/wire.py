@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
@@ -370,13 +371,16 @@ class Wire:
         committed: bool,
         deadline: Deadline,
         records_max: int = 100_000,
+        bytes_max: int = sys.maxsize,
     ) -> Sequence[StoredRecord]:
-        """The records with offset_start <= offset < offset_end, `records_max` of them at most.
+        """The records with offset_start <= offset < offset_end, `records_max` of them at most, and
+        none behind the one with which they hold `bytes_max`.
 
         With `committed`, without those of aborted transactions, and it waits for open ones.
         """
+        bounds = records_max, bytes_max
         return records.read_records(
-            self._cluster, partition, offset_start, offset_end, committed, deadline, records_max
+            self._cluster, partition, offset_start, offset_end, committed, deadline, *bounds
         )
 
     def fetch(
