@@ -198,6 +198,20 @@ class PipelineFile(Strict):
             raise ValueError(f"expected `dead_letter: TOPIC` in the sink: {says[0]}")
         return self
 
+    @model_validator(mode="after")
+    def _can_count_what_it_leaves_out(self) -> PipelineFile:
+        """Beside a state of any kind. Of steps only Spark knows whether they keep one, at the
+        start; of this one the file says it."""
+        answers = [self.source.on_error, *(rule.on_error for rule in self.expect)]
+        other = next((answer for answer in answers if answer != "fail"), None)
+        if self.distinct is not None and other is not None:
+            raise ValueError(
+                f"expected no `on_error: {other}` beside `dedup: {{by: ...}}`, whose keys Spark "
+                "keeps as a state: what is left out could not be counted before the commit. Let a "
+                "pipeline of its own sort such records out before"
+            )
+        return self
+
     @property
     def producers(self) -> Dedup | None:
         """Dedup by what upstream numbers its records with."""

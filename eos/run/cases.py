@@ -19,6 +19,7 @@ from eos.run.dedup import judged_anew
 from eos.run.dedup_rows import as_stream
 from eos.run.lookup import opened
 from eos.run.rules import require_lasting
+from eos.run.state import require_allowed
 from eos.transform.check import check_stream
 from eos.transform.functions import apply
 from eos.transform.order import first_shuffle
@@ -72,7 +73,7 @@ def check(spark: SparkSession, plan: Plan) -> tuple[str, ...]:
     stream = as_stream(stream, plan.dedup)
     plan = with_rows(plan, {})
     rows = apply(plan.decode.apply(stream), plan.transforms, opened(plan, spark))
-    check_stream(rows, plan.output_mode)
+    require_allowed(plan, check_stream(rows, plan.output_mode))
     out = sink_columns(rows, plan)
     check_stream(out, plan.output_mode)
     require_lasting(plan, stream)

@@ -44,6 +44,21 @@ _IN_USE = "CANNOT_LOAD_STATE_STORE.UNRELEASED_THREAD_ERROR"  # by a task before,
 
 def with_state(plan: Plan, state: State, bus: Bus) -> Plan:
     """The plan, once it is known that it keeps state, and may."""
+    require_allowed(plan, state)
+    if not state.operators:
+        return plan
+    if not state.is_bounded:
+        bus.emit(
+            events.Warned(
+                f"the transforms keep state ({state}) without a watermark: it grows with every "
+                "new key, for ever; withWatermark() lets Spark forget what is over"
+            )
+        )
+    return replace(plan, is_stateful=True, decode=replace(plan.decode, is_strict=True))
+
+
+def require_allowed(plan: Plan, state: State) -> None:
+    """Raises for what does not go with the state that the plan keeps, or keeps none for."""
     if not state.operators:
         if plan.output_mode != "append":
             raise TransformError(
@@ -51,7 +66,7 @@ def with_state(plan: Plan, state: State, bus: Bus) -> Plan:
                 "transforms treat each record by itself",
                 hint="leave it out",
             )
-        return plan
+        return
     answers = {each.on_error for each in plan.decode.causes} - {"fail"}
     if answers:
         raise TransformError(
@@ -79,14 +94,6 @@ def with_state(plan: Plan, state: State, bus: Bus) -> Plan:
             hint="elsewhere each unclean end takes a fresh checkpoint (docs/checkpoints.md), and "
             "the state would be lost with it",
         )
-    if not state.is_bounded:
-        bus.emit(
-            events.Warned(
-                f"the transforms keep state ({state}) without a watermark: it grows with every "
-                "new key, for ever; withWatermark() lets Spark forget what is over"
-            )
-        )
-    return replace(plan, is_stateful=True, decode=replace(plan.decode, is_strict=True))
 
 
 def advance(frame: DataFrame) -> None:

@@ -11,10 +11,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from support.local_spark import local_spark
 
+from eos.config.load import load_pipeline
+from eos.config.model import ProfileFile
 from eos.errors import TransformError
+from eos.plan.plan import plan
 from eos.read.decode import Decode
+from eos.run.cases import check
 from eos.transform.check import check_stream
-from eos.transform.functions import Function, Transform, apply
+from eos.transform.functions import Function, Transform, apply, load
 from eos.transform.order import first_shuffle
 from eos.transform.sql import Query, read
 from eos.transform.unstable import unstable
@@ -176,3 +180,28 @@ def test_a_query_in_a_file_is_read_as_it_is(tmp_path: Path, table):
 def test_the_shuffle_up_to_which_the_sources_order_is_kept(spark, text: str, how: str) -> None:
     several = spark.range(0, 4, 1, 2).selectExpr("id % 3 AS value")
     assert first_shuffle(apply(several, [query(text)])) == how
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("on_error: drop", "says `on_error: drop`, and the transforms keep state"),
+        ("on_error: fail", ""),
+    ],
+)
+def test_a_files_tests_refuse_what_a_start_would_beside_a_state(
+    spark: SparkSession, tmp_path: Path, more: str, told: str
+) -> None:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(
+        "version: 1\nname: counted\nsource: {kafka: {topic: a}, value: string, " + more + "}\n"
+        "transform: [{sql: 'SELECT value, count(1) AS n FROM input GROUP BY value'}]\n"
+        "sink: {kafka: {topic: b}}\noutput_mode: update\n"
+    )
+    pipeline = load_pipeline(path, {})
+    made = plan(pipeline, ProfileFile(), (), load(pipeline.transform, tmp_path, tmp_path))
+    if not told:
+        check(spark, made)
+        return
+    with pytest.raises(TransformError, match=told):
+        check(spark, made)

@@ -56,6 +56,18 @@ def test_it_is_a_plan_of_its_own(tmp_path):
         ("1 day", "30 days", 8, "24 days"),
         ("watermark: at", "watermark: n", 7, "of type TIMESTAMP as `dedup.watermark`: `n` is INT"),
         ("watermark: at", "watermark: key", 7, "`key` is BINARY; Kafka's own"),
+        (
+            'TIMESTAMP"}',
+            'TIMESTAMP"}\n  on_error: drop',
+            1,
+            "no `on_error: drop` beside `dedup: {by: ...}`, whose keys Spark keeps as a state",
+        ),
+        (
+            "dedup:",
+            "expect: [{name: e, rule: n > 0, on_error: drop}]\ndedup:",
+            1,
+            "no `on_error: drop` beside",
+        ),
         ("watermark: at", "watermarks: at", 9, "did you mean `watermark`?"),
         ("  within: 1 day\n", "", 7, "expected key `within`, which is missing"),
         ("within: 1 day", "producer: {id: id, epoch: id, sequence: id}", 7, "not both"),
