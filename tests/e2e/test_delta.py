@@ -149,21 +149,11 @@ def constrained(project: Project, rule: str | None) -> None:
         table.alter.add_constraint({"small": rule})
 
 
-NAMED = """
-version: 1
-name: {name}
-source:
-  kafka: {{topic: {source}, max_records: {records}}}
-  value: {{json: "k INT, n BIGINT"}}
-tables:
-  names: {{delta: FOLDER/lake/names, columns: "k INT, name STRING"}}
-transform:
-  - sql: SELECT i.*, m.name FROM input i JOIN names m ON i.k = m.k
-sink:
-  kafka: {{topic: {target}, key: k, value: json, create: {{partitions: {partitions}}}}}
-  delta: {{path: FOLDER/lake/all}}
-trigger: {{available_now: true}}
-"""
+NAMED = lake.pipeline(
+    "'SELECT i.*, m.name FROM input i JOIN names m ON i.k = m.k'",
+    lake.ALL,
+    tables='{{names: {{delta: FOLDER/lake/names, columns: "k INT, name STRING"}}}}',
+)
 
 
 def filled(project: Project, name: str) -> None:
@@ -221,19 +211,7 @@ def test_a_table_that_refuses_rows_gets_them_once_it_takes_them(made: Project) -
     assert sorted(named(made)) == [*range(30), *range(40, 50)]
 
 
-ONE = """
-version: 1
-name: {name}
-source:
-  kafka: {{topic: {source}, max_records: {records}}}
-  value: {{json: "k INT, n BIGINT"}}
-transform:
-  - {{arrow: "pipelines.{module}.transform:removing", with: {{folder: FOLDER}}, returns: "*"}}
-sink:
-  kafka: {{topic: {target}, key: k, value: json, create: {{partitions: {partitions}}}}}
-  delta: {{path: FOLDER/lake/last, mode: merge, keys: [k], name: newest}}
-trigger: {{available_now: true}}
-"""
+ONE = lake.pipeline("removing", lake.LAST)
 
 
 def test_a_table_that_is_not_the_one_it_was_stops_the_start(made: Project) -> None:

@@ -15,21 +15,35 @@ from support import outside
 from support.project import Project
 
 PARTITIONS, KEYS = 2, 7
-PIPELINE = """
+_PIPELINE = """
 version: 1
 name: {name}
 source:
   kafka: {{topic: {source}, max_records: {records}}}
   value: {{json: "k INT, n BIGINT"}}
+TABLES
 transform:
-  - {{arrow: "pipelines.{module}.transform:passed_on", with: {{folder: FOLDER}}, returns: "*"}}
+  - STEP
 sink:
   kafka: {{topic: {target}, key: k, value: json, create: {{partitions: {partitions}}}}}
-  delta:
-    - {{path: FOLDER/lake/all}}
-    - {{path: FOLDER/lake/last, mode: merge, keys: [k], name: newest}}
+  delta: [SINKS]
 trigger: {{available_now: true}}
 """
+ALL = "{{path: FOLDER/lake/all}}"
+LAST = "{{path: FOLDER/lake/last, mode: merge, keys: [k], name: newest}}"
+
+
+def pipeline(step: str, *sinks: str, tables: str = "") -> str:
+    """For `declare`. `step`: a query, or the name of a function in TRANSFORM."""
+    function = f"pipelines.{{module}}.transform:{step}"
+    call = f'{{{{arrow: "{function}", with: {{{{folder: FOLDER}}}}, returns: "*"}}}}'
+    query = f"{{{{sql: {step}}}}}"
+    text = _PIPELINE.replace("STEP", call if step.isidentifier() else query)
+    named = f"tables: {tables}" if tables else ""
+    return text.replace("TABLES", named).replace("SINKS", ", ".join(sinks))
+
+
+PIPELINE = pipeline("passed_on", ALL, LAST)
 # Dies while a table is written: the second evaluation of rows from `first` on.
 TRANSFORM = """
 import os
