@@ -19,18 +19,21 @@ from eos.faults import MOMENTS, POINTS
 
 STEPS = [f"{point}:{moment}" for point in (*POINTS, "producers") for moment in MOMENTS]
 RESENT, NEW = 5, 12
+WINDOW = 60
 
 
 class Upstream:
-    """A producer in each partition, which begins each time with its last records of before. Every
-    third time it is another instance, and the one before wakes up once more."""
+    """A producer in each partition, or one that writes to all of them, each time to others: it
+    begins with its last records of before. Every third time it is another instance, and the one
+    before wakes up once more."""
 
     def __init__(self, job: Job) -> None:
+        self._is_spread = job.dedup_window > 0
         self._producer = Producer(
             {**outside.IN_ORDER, "bootstrap.servers": job.bootstrap, "log_level": 2}
         )
         self._topic = job.source
-        self.sent: list[str] = []  # of each partition, those that are to come out
+        self.sent: list[str] = []  # of each producer, those that are to come out
         self._epoch = self._next = 0
 
     def send(self, turn: int) -> None:
@@ -42,26 +45,39 @@ class Upstream:
         if self._epoch:
             found += [(self._epoch - 1, 0), (self._epoch - 1, 999)]
         for epoch, number in found:
-            for partition in range(PARTITIONS):
-                value = f"app{partition}:{epoch}:{number}"
+            for who, partition in self._places(turn, number):
+                value = f"{who}:{epoch}:{number}"
                 self._producer.produce(self._topic, value=value, partition=partition)
         self._next = new.stop
         self.sent += [f"{self._epoch}:{number}" for number in new]
         assert self._producer.flush(60) == 0
 
+    def _places(self, turn: int, number: int) -> list[tuple[str, int]]:
+        if self._is_spread:
+            return [("app", (turn + number) % PARTITIONS)]
+        return [(f"app{partition}", partition) for partition in range(PARTITIONS)]
 
-@pytest.fixture
-def deduped(scenes: Scenes, tmp_path: Path) -> Job:
-    return replace(scenes.new(0).job, dedup=str(tmp_path / "states"))
+    def should_come_out(self, numbers: list[str]) -> dict[str, list[str]]:
+        if self._is_spread:
+            return {"app": sorted(numbers)}
+        return {f"app{partition}": numbers for partition in range(PARTITIONS)}
 
 
-def came_out(job: Job) -> list[list[str]]:
-    found: list[list[str]] = [[] for _ in range(PARTITIONS)]
+@pytest.fixture(params=[0, WINDOW], ids=["partition", "producer"])
+def deduped(scenes: Scenes, tmp_path: Path, request: pytest.FixtureRequest) -> Job:
+    """Of each scope."""
+    states = str(tmp_path / "states")
+    return replace(scenes.new(0).job, dedup=states, dedup_window=request.param)
+
+
+def came_out(job: Job) -> dict[str, list[str]]:
+    """Of each producer: in its order, where it writes to one partition."""
+    found: dict[str, list[str]] = {}
     for row in outside.read(job.bootstrap, job.target):
         who, _, rest = (row.value or b"").decode().partition(":")
-        assert who == f"app{row.partition}"
-        found[row.partition].append(rest)
-    return found
+        assert who in {"app", f"app{row.partition}"}
+        found.setdefault(who, []).append(rest)
+    return {who: sorted(each) if job.dedup_window else each for who, each in found.items()}
 
 
 def drained(job: Job) -> Copy:
@@ -81,7 +97,7 @@ def test_each_record_comes_out_once_whenever_it_dies(deduped: Job) -> None:
         with Forked(deduped, EOS_CRASH_AT=f"{step}:python") as process:
             assert process.wait() == -signal.SIGKILL, f"{step}: {process.said()}"
     drained(deduped)
-    assert came_out(deduped) == [upstream.sent] * PARTITIONS
+    assert came_out(deduped) == upstream.should_come_out(upstream.sent)
 
 
 def test_behind_a_rewind_the_same_comes_out_again_and_nothing_else(deduped: Job) -> None:
@@ -101,4 +117,4 @@ def test_behind_a_rewind_the_same_comes_out_again_and_nothing_else(deduped: Job)
         copy.batches.note("recovery", replace(ends[1], is_reset=True), {"why": "a test"})
     drained(deduped)
     expected = upstream.sent + upstream.sent[counts[1] :]
-    assert came_out(deduped) == [expected] * PARTITIONS
+    assert came_out(deduped) == upstream.should_come_out(expected)

@@ -85,6 +85,7 @@ class Job:
     idle_ms: int = 0  # how often the process refreshes while it waits for more; 0: never
     profile: str = "TV2"  # TV1: as on older brokers, and on any
     dedup: str = ""  # a folder for producers' states: see `support.deduped.Deduped`
+    dedup_window: int = 0  # of producers whose numbers are spread over partitions; 0: they are not
 
     @property
     def ledger(self) -> str:
@@ -151,8 +152,9 @@ class Copy:
             position = where_to_go_on(planned, source, taken.last, self.told, deadline)
         self.batches = taken.batches(position, source, self.told)
         self.folder = Folder(self.job.folder, position)
-        self.dedup = Deduped(Path(self.job.dedup), self.crash) if self.job.dedup else None
-        if self.dedup is not None:
+        self.dedup = None
+        if self.job.dedup:
+            self.dedup = Deduped(Path(self.job.dedup), self.crash, self.job.dedup_window)
             self.dedup.require(position)
             self.batches.producers = self.dedup.producers
         self.batches.note("start")
@@ -188,13 +190,15 @@ class Copy:
         writing = Deadline.after_ms(self.job.transaction_timeout_ms * 0.8)  # as `run.query` does
         writer = Writer(self.writers, self.job.name, identity, targets, writing, self.crash)
         planned: dict[int, int] = {}
+        read = (
+            (tp, self.reader.read_records(tp, start, end, committed=True, deadline=deadline))
+            for tp, end in sorted(step.ends.items())
+            for start in [floors.get(tp, step.starts[tp])]
+        )
         if self.dedup is not None:
             self.dedup.begin(self.batches.position)
-        for tp, end in sorted(step.ends.items()):
-            start = floors.get(tp, step.starts[tp])
-            records = self.reader.read_records(tp, start, end, committed=True, deadline=deadline)
-            if self.dedup is not None:
-                records = self.dedup.kept(tp, records)
+            read = self.dedup.kept(read)
+        for tp, records in read:
             for at in range(0, len(records), RECORD_BATCH):
                 part = records[at : at + RECORD_BATCH]
                 columns = Columns(

@@ -105,8 +105,8 @@ class Deduped:
     """In a pipeline without Spark: a record's stamp is its value, `producer:epoch:sequence`. What
     is not proven to have been there before and is not next ends the run."""
 
-    def __init__(self, folder: Path, crash: Dies) -> None:
-        self._generations = generations(folder, policy(OPTIONS))
+    def __init__(self, folder: Path, crash: Dies, window: int = 0) -> None:
+        self._generations = generations(folder, policy(OPTIONS, window=window))
         self._crash = crash
         self.opened: Opened | None = None
 
@@ -116,11 +116,18 @@ class Deduped:
     def begin(self, position: Position) -> None:
         self.opened = self._generations.begun(position.producers, accepts_gap=position.accepts_gap)
 
-    def kept(self, tp: TopicPartition, records: Sequence[StoredRecord]) -> list[StoredRecord]:
-        rows = [Row(each.offset, stamp_of(tp.partition, each.value or b"")) for each in records]
+    def kept(self, read: Iterable[tuple[TopicPartition, Sequence[StoredRecord]]]) -> Iterator[Any]:
+        """Each partition's records of a micro-batch: those that stay."""
+        found = list(read)
+        rows = [
+            Row(each.offset, stamp_of(tp.partition, each.value or b""))
+            for tp, records in found
+            for each in records
+        ]
         verdicts = judged(self.opened, rows, batch=7)
         dropped = {"duplicate", "fenced"}
-        return [each for each in records if verdicts[tp.partition, each.offset] not in dropped]
+        for tp, records in found:
+            yield tp, [r for r in records if verdicts[tp.partition, r.offset] not in dropped]
 
     def producers(self) -> tuple[str, Mapping[str, Any]]:
         return self.opened.commit(self._crash.reached)
