@@ -96,8 +96,10 @@ class Dedup(Strict):
         """Raises ValueError with what was expected. `rules`: the names of those of `expect`."""
         if source.kafka.min_partitions is not None:
             raise ValueError(
-                "expected no `min_partitions` beside `dedup`: it splits a partition between tasks, "
-                "and one task has to see all of its records, in their order"
+                "expected no `min_partitions` beside `dedup` by a producer's numbers: it splits a "
+                "partition between tasks, and one task has to see all of its records, to judge "
+                "them in their order, or to count whether all that were judged are still there. "
+                "Leave it out; what makes more tasks is more partitions of the topic"
             )
         taken = sorted({name.lower() for name in rules} & set(_RULES))
         if taken:
