@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from eos.launch.java import find_java
 CHECKOUT = Path(__file__).parents[2]
 MASTER = "local[2]"
 NO_SHARES: Mapping[str, float] = {}
+NOTHING: Mapping[str, str] = {}
 CONF = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
@@ -23,6 +25,7 @@ CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.stage.maxConsecutiveAttempts": "1",
+    **dict([spark.DAEMON]),
 }
 
 
@@ -40,12 +43,15 @@ def run_arms(
     partitions: int = 4,
     warm: str = "",
     script: str = "arms_job.py",
+    conf: Mapping[str, str] = NOTHING,
+    without: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
-    """What each arm took in each round, without round 0, which only warms up.
+    """What each arm took in each round; without round 0, which only warms up, if there are more.
 
     `records` are in the source, for arms that have to be told; `shares` what part of them an arm
     gets that would take too long; `partitions` are the target's; `warm` is a smaller source for
-    round 0; `script` is what spark-submit is given.
+    round 0; `script` is what spark-submit is given, `conf` beside the usual settings, and `without`
+    is for that script.
     """
     results = folder / "results"
     settings = {
@@ -61,18 +67,23 @@ def run_arms(
         "arms": list(arms),
         "root": str(folder),
         "results": str(results),
+        "without": list(without),
+        "submitted_at": time.time(),
     }
     (folder / "settings.json").write_text(json.dumps(settings))
     found = spark.find_spark()
     words = [str(found.submit), "--master", MASTER]
     words += ["--jars", ",".join(map(str, ensure(SPARK)[SPARK]))]
-    for key, value in CONF.items():
+    for key, value in {**CONF, **conf}.items():
         words += ["--conf", f"{key}={value}"]
     words += [str(CHECKOUT / "tests" / "bench" / script), str(folder / "settings.json")]
+    java = find_java()
+    around = spark.environment(found, java.home, MASTER, folder, CHECKOUT)
+    archive = spark.archive(found, java, MASTER)
     with (folder / "job.log").open("wb") as log:
         done = subprocess.run(
             words,
-            env=spark.environment(found, find_java().home, MASTER, folder, CHECKOUT),
+            env=spark.with_java_options(around, *(archive.options() if archive else ())),
             stdout=log,
             stderr=log,
             start_new_session=True,  # its CPU time is that of its session
@@ -81,4 +92,4 @@ def run_arms(
         )
     assert done.returncode == 0, (folder / "job.log").read_text()[-3000:]
     runs = [json.loads(line) for line in results.read_text().splitlines()]
-    return [run for run in runs if run["round"]]
+    return [run for run in runs if run["round"] or not rounds]
