@@ -150,7 +150,7 @@ def test_a_checkpoint_of_another_query():
     ],
 )
 def test_whose_the_newest_record_is(mine, newest, cases):
-    state = mine and Coordinated("CompleteCommit", mine)
+    state = mine and Coordinated("CompleteCommit", mine, 60_000)
     last = replace(LOW.told, identity=newest)
     assert [each.case for each in of_coordinator(state, LEDGER, last, last)] == cases
 
