@@ -3,21 +3,22 @@ with a million producers, beside one without dedup."""
 
 from __future__ import annotations
 
-import re
+import os
 import resource
 import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from bench.arms import run_arms
 from bench.conftest import Figures
 from confluent_kafka import Producer
 from support import outside
 from support.deduped import generations, policy
-from support.project import Project
 
 from eos.dedup.generations import Generations
 from eos.dedup.homes import STATES, BucketFile, Home, bucket_of, grown, write_states
@@ -29,16 +30,13 @@ KNOWN = (10_000, 100_000, 1_000_000, 10_000_000)
 ACTIVE = (100, 1_000)
 ROUNDS = 5
 MILLION, PARTITIONS = 1_000_000, 4
-PLAIN = """
-version: 1
-name: {name}
-source: {{kafka: {{topic: {source}, max_records: {records}}}}}
-sink: {{kafka: {{topic: {target}, create: {{partitions: {partitions}}}}}}}
-trigger: {{available_now: true}}
-"""
-STAMP = "producer: {{id: header(p), epoch: header(e), sequence: header(s)}}"
-DEDUP = f"dedup: {{{{{STAMP}}}}}\n"
-SPREAD = f"dedup: {{{{{STAMP}, scope: producer}}}}\n"
+BATCH = 500_000
+REPEATED = int(os.environ.get("EOS_BENCH_ROUNDS", "3"))
+ARMS = {
+    "without": "without dedup",
+    "partition": "with `scope: partition`",
+    "producer": "with `scope: producer`",
+}
 PARTITIONS_SPREAD = 8
 
 
@@ -82,28 +80,39 @@ def test_a_million_active_producers(
                 except BufferError:
                     producer.poll(0.1)
         assert producer.flush(120) == 0
-    rates = {}
-    arms = {"without": PLAIN, "with": PLAIN + DEDUP, "spread": PLAIN + SPREAD}
-    for what, text in (*arms.items(), *list(arms.items())[1:]):
-        folder = tmp_path / f"{what}{len(rates)}{text.count('dedup')}{time.monotonic_ns()}"
-        folder.mkdir()
-        project = Project.made(folder, broker)
-        project.profile.write_text(project.profile.read_text().replace("local[2]", "local[4]"))
-        project.declare(500_000, PARTITIONS, text=text.replace("{source}", topic))
-        done = project.run()
-        assert done.returncode == 0, done.stderr
-        found = re.findall(r"committed: ([\d,]+) records in, .* in ([\d,]+) ms", done.stderr)
-        runs = [tuple(int(each.replace(",", "")) for each in pair) for pair in found]
-        second = runs[len(runs) // 2 :]
-        rate = 1000 * sum(count for count, _ in second) / sum(ms for _, ms in second)
-        figures.keep(f"dedup_{what}", runs)
-        rates[what] = max(rate, rates.get(what, 0))
-    told = {"without": "without dedup", "with": "with dedup", "spread": "with `scope: producer`"}
-    for what, rate in rates.items():
-        figures.add(f"1,000,000 active producers, {told[what]}", f"{rate:,.0f} records/s")
-    for what, target in (("with", "30%"), ("spread", "")):
-        part = 1 - rates[what] / rates["without"]
-        figures.add(f"the part of the throughput that goes, {told[what]}", f"{part:.0%}", target)
+    runs = run_arms(
+        broker,
+        tmp_path,
+        topic,
+        list(ARMS),
+        BATCH,
+        REPEATED,
+        1700,
+        partitions=PARTITIONS,
+        script="dedup_job.py",
+    )
+    assert {run["known_records"] for run in runs} == {MILLION}
+    figures.keep("dedup_million", runs)
+    for arm, told in ARMS.items():
+        mine = [run for run in runs if run["arm"] == arm]
+        seconds, cpu = (
+            statistics.median(run[name] for run in mine)
+            for name in ("known_seconds", "known_cpu_seconds")
+        )
+        figures.add(
+            f"1,000,000 active producers, {told}",
+            f"{MILLION / seconds:,.0f} records/s, {cpu:.1f} CPU s",
+        )
+    for arm, told in list(ARMS.items())[1:]:
+        for name, what in {"known_seconds": "throughput", "known_cpu_seconds": "CPU time"}.items():
+            figures.add(f"the part of the {what} that goes, {told}", _part(runs, arm, name), "30%")
+
+
+def _part(runs: list[dict[str, Any]], arm: str, name: str) -> str:
+    """Of neighbours: what the machine did to one arm of a round it did to the other."""
+    found = {(run["arm"], run["round"]): run[name] for run in runs}
+    parts = [1 - found["without", at] / found[arm, at] for of, at in found if of == arm]
+    return f"{statistics.median(parts):.0%} ({min(parts):.0%} to {max(parts):.0%})"
 
 
 @pytest.mark.timeout(1800)
