@@ -3,9 +3,11 @@ verdict as a column."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 
+import pytest
 from confluent_kafka import Producer
 from e2e import test_dedup
 from e2e.test_dedup import PARTITIONS, attempts, ran, recovered, verb
@@ -143,4 +145,44 @@ def test_what_is_refused_waits_in_the_dead_letters_and_comes_back(project: Proje
     assert "accepted 1 gap" in ran(project)
     found = values(project, project.target)
     assert found["0:200 gap"] == found["0:201 gap"] + 1 == 1
+    verb(project, "verify")
+
+
+@pytest.mark.parametrize("scope", ["partition", "producer"])
+def test_what_was_late_or_unstamped_comes_back_once_that_is_accepted(
+    project: Project, scope: str
+) -> None:
+    refusing = SPREAD.replace(", {source}.more", "")
+    refusing = refusing.replace("on_gap: dead_letter", "on_gap: accept\n  on_late: dead_letter")
+    refusing = refusing.replace("expect:\n  - {{name: known, rule: how <> 'late'}}\n", "")
+    if scope == "partition":
+        refusing = refusing.replace("  scope: producer\n  window: 60\n", "")
+    project.declare(1000, PARTITIONS, text=refusing)
+    outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
+    upstream = test_dedup.Upstream(project)
+    upstream.send(0, [*range(5), 100])  # what lies between is given up
+    ran(project)
+    upstream.send(0, [50])
+    nobody = Producer({**outside.IN_ORDER, "bootstrap.servers": project.broker.bootstrap})
+    nobody.produce(project.source, b"7", partition=0)
+    assert nobody.flush(60) == 0
+    ran(project)
+    known = Counter({f"{number} appended": PARTITIONS for number in range(5)})
+    known += Counter({"100 gap": PARTITIONS})
+    assert values(project, project.target) == known
+    dead = Counter({"50": PARTITIONS, "7": 1})
+    assert values(project, f"{project.target}.dead") == dead
+    # Put back before that is said, they would only be dead letters again.
+    accepting = refusing.replace("on_late: dead_letter", "on_late: accept")
+    accepting = accepting.replace("on_unstamped: dead_letter", "on_unstamped: accept")
+    project.declare(1000, PARTITIONS, text=accepting)
+    upstream.send(0, [101])
+    told = verb(project, "replay")
+    for rule, count in {"dedup_late": PARTITIONS, "dedup_unstamped": 1}.items():
+        words = rf"{rule} +{count} waited, +{count} put back"
+        assert re.search(words, told), told
+    ran(project)
+    known += Counter({"101 appended": PARTITIONS, "50 late": PARTITIONS, "7 unstamped": 1})
+    assert values(project, project.target) == known
+    assert values(project, f"{project.target}.dead") == dead
     verb(project, "verify")
