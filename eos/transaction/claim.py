@@ -12,8 +12,10 @@ And on a TV1 cluster, where the broker ends what is open under a new epoch and f
 - our transaction was ended by the init of one that we had replaced.
 Two things tell that from a takeover. The coordinator keeps, in its log too, the timeout that the
 last granted init asked for, and no two owners ask for the same (`own_timeout_ms`). And a newer
-owner's first record in the ledger is its start. If both say that nobody was there, the start
-procedure is gone through once more: a blank init, then the ledger to its true end (rule R7).
+owner's first record in the ledger is its start. If both say that nobody was there, the id is taken
+by an init with what the coordinator was seen at, and the ledger is read to its true end (rule R7).
+No blank init: repeated over a lost answer it could fence a copy that took over since we looked, and
+then both would stop.
 
 And on any cluster an init with (id, epoch) is granted under another producer id if our epochs have
 run out, but also if the broker has forgotten the id, whoever owned it since. The ledger tells.
@@ -66,11 +68,22 @@ class Claim:
             self.coordinator.begin(deadline)
         return self.coordinator.identity
 
-    def abort(self, deadline: Deadline) -> None:
-        """Ends the attempt with a new identity in hand: EndTxn(commit) was not sent."""
-        self._ask(self.coordinator.abort, deadline)
+    def abort(self, deadline: Deadline, unknown: Identity = NO_IDENTITY) -> None:
+        """Ends the attempt with a new identity in hand: EndTxn(commit) was not sent, or `unknown`
+        is what it was sent for."""
+        self._ask(self.coordinator.abort, deadline, unknown)
         if self.coordinator.is_judging:
-            self._judge(NO_IDENTITY, deadline)
+            self._judge(unknown, deadline)
+
+    def conclude(self, identity: Identity, deadline: Deadline) -> Record | None:
+        """Ends an attempt of which nothing is known: it may be open, in doubt, or committed, and we
+        were interrupted before we noted it. Returns the ledger's last record."""
+        if self.is_undecided:
+            return self.settle(identity, deadline)
+        self.abort(deadline, identity)  # sends nothing if the attempt has ended
+        found = self.ledger.read_last(deadline)
+        self._require_alone(found, identity)
+        return self._noted(found)
 
     def settle(self, identity: Identity, deadline: Deadline) -> Record | None:
         """EndTxn was sent and its outcome is unknown: the ledger knows (rules R4, R7). Returns its
@@ -117,12 +130,22 @@ class Claim:
             self._fence_again(in_doubt, deadline)
 
     def _fence_again(self, in_doubt: Identity, deadline: Deadline) -> None:
-        """The start procedure once more, as far as the fence."""
-        self._require_alone(self.ledger.look(deadline), in_doubt)
-        seen = self.coordinator.look(deadline)
-        if seen.timeout_ms != self.coordinator.timeout_ms:
-            raise self._fenced(f"it is at epoch {seen.identity.epoch} ({seen.phase})")
-        self.coordinator.fence_again(deadline)
+        """The start procedure once more, as far as the fence. Refused, somebody was there between
+        our look and our init, perhaps only the broker, or ourselves: so we look again."""
+        backoff = self.coordinator.backoff()
+        while True:
+            self._require_alone(self.ledger.look(deadline), in_doubt)
+            seen = self.coordinator.look(deadline)
+            if seen.timeout_ms != self.coordinator.timeout_ms:
+                raise self._fenced(f"it is at epoch {seen.identity.epoch} ({seen.phase})")
+            try:
+                self.coordinator.fence_again(seen.identity, deadline)
+            except FencedError:
+                backoff.sleep(deadline)
+                if deadline.has_passed:
+                    raise
+            else:
+                return
 
     def _judge(self, in_doubt: Identity, deadline: Deadline) -> Record | None:
         """We are fenced off from everybody before: what the ledger ends with is final."""

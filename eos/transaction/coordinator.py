@@ -69,7 +69,7 @@ class Coordinator:
     ) -> None:
         self._port = port
         self._requests = Requests(port, transactional_id, group, timeout_ms, reached or _nowhere)
-        self._backoff = backoff
+        self.backoff = backoff
         self._state: State = Unfenced()
         self._error: EosError = UnavailableError("no request was sent yet")
 
@@ -107,9 +107,11 @@ class Coordinator:
         self._run(Event.FENCE, deadline)
         return self.identity
 
-    def fence_again(self, deadline: Deadline) -> Identity:
-        """The start procedure's second chance while `is_disputed`. Then read the ledger, and
-        call `settled`."""
+    def fence_again(self, seen: Identity, deadline: Deadline) -> Identity:
+        """The second chance while `is_disputed`: granted if the id is still at what `look` saw.
+        Then read the ledger, and call `settled`."""
+        if self.is_disputed:
+            self._state = Disputed(seen)
         self._run(Event.FENCE_AGAIN, deadline)
         return self.identity
 
@@ -191,7 +193,7 @@ class Coordinator:
 
     def _carry_out(self, event: Event, deadline: Deadline, work: Work) -> None:
         """Ends: each repetition waits first, and a wait past the deadline gives up."""
-        backoff = self._backoff()
+        backoff = self.backoff()
         todo = deque(self._take(event))
         while todo:
             effect = todo.popleft()

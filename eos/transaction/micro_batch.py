@@ -229,14 +229,11 @@ class MicroBatches:
         """
         if self._open == NO_IDENTITY:
             return
-        deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
-        if self.claim.is_undecided:
-            found = self.claim.settle(self._open, deadline)
-        else:
-            self.claim.abort(deadline)
-            found = self.claim.read_last(deadline)
-        if found is not None:
-            self.position = found.position
+        known = self.claim.last
+        found = self.claim.conclude(self._open, Deadline.after_ms(STEP_TIMEOUT_MS))
+        if found is not None and found.identity != known:
+            # Of the tables we know more: they are written behind the record that we know.
+            self.position = replace(found.position, tables=self.position.tables)
         self._open = NO_IDENTITY
 
     def _attempt(self, number: int, step: Step, decision: Decision, execute: Execute) -> None:

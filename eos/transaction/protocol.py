@@ -151,12 +151,12 @@ def _table(profile: Profile) -> Table:
         (Renewing, Event.ABORT): renew,
         (Renewing, Event.BEGIN): renew,
         (Renewing, Event.ROTATED): Row(Judging),
-        (Disputed, Event.FENCE_AGAIN): Row(Disputed, blank),
+        (Disputed, Event.FENCE_AGAIN): Row(Disputed, init),
     }
     if is_tv1:
         rows |= {(Spent, event): renew for event in (Event.BEGIN, Event.ABORT)}
     rows |= _init(Unfenced, Effect.INIT_BLANK, Ready, Fenced, Stopped)
-    rows |= _init(Disputed, Effect.INIT_BLANK, Judging, Fenced, Stopped)
+    rows |= _init(Disputed, Effect.INIT, Judging, Disputed, Stopped)
     rows |= _init(Renewing, Effect.INIT, Ready, Disputed, Stopped)
     rows |= _init(InDoubt, Effect.INIT, Judging, Disputed, InDoubt)
     rows |= _inside(Open, Effect.PRODUCE, Recorded)
@@ -188,7 +188,7 @@ def step(
         return row.state(state.identity), row.effects
     outcome, identity = event.outcome, state.identity
     if outcome is Outcome.OK and _gives_identity(profile, event.api):
-        before = NO_IDENTITY if isinstance(state, Unfenced | Disputed) else identity
+        before = NO_IDENTITY if isinstance(state, Unfenced) else identity
         is_next = _follows(before, event.identity)
         outcome, identity = (outcome, event.identity) if is_next else (Outcome.UNKNOWN, identity)
     is_rotated = isinstance(state, Renewing) and identity.producer_id != state.identity.producer_id

@@ -125,8 +125,8 @@ class Renewing(State):
 
 
 class Disputed(State):
-    """Refused as fenced, which may be our own doing (`claim`). If there is no newer owner, the
-    start procedure once more. -> Judging, -> Fenced, -> Stopped."""
+    """Refused as fenced, which may be our own doing (`claim`). If there is no newer owner, an init
+    with what the coordinator is at. -> Judging, -> Stopped."""
 
 
 class Fenced(State):

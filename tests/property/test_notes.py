@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from support.micro_batch_world import (
+    ALL,
     LEDGER,
     SIZE,
     SOURCE,
@@ -14,17 +16,18 @@ from support.micro_batch_world import (
     FewTries,
     Interrupt,
     World,
+    step,
 )
 from support.simulated_ledger import stored
 
-from eos.errors import (
-    FencedError,
-)
+from eos.errors import FencedError, UnavailableError
 from eos.faults import MOMENTS, POINTS
 from eos.observe import events
 from eos.testing.broker import Fault, Strike
+from eos.testing.broker.kit import Tries
 from eos.transaction import micro_batch as module
-from eos.transaction.port import Api
+from eos.transaction.ledger_record import Followed
+from eos.transaction.port import NO_IDENTITY, Api
 
 POINTS_OF_A_NOTE = [
     f"{point}:{moment}" for point in POINTS[3:7] for moment in MOMENTS
@@ -105,3 +108,64 @@ def test_group_offsets_that_others_moved_are_told_and_put_right(moved):
     value = "nothing" if moved is None else moved
     assert f"source-0 is at {value}, the ledger at {SIZE}" in told.message
     world.check(2)
+
+
+def failed_refresh(world):
+    """Nobody answers its Produce until the deadline; its abort comes through."""
+    world.broker.arm(Fault(Api.PRODUCE, Strike.LOSE_REQUEST, times=TRIES))
+    with pytest.raises(UnavailableError):
+        world.batches.refresh(0)
+
+
+@ALL
+def test_what_follows_a_failed_refresh_knows_how_far_the_tables_are(where):
+    """They are written behind a record, which tells how far they were before it."""
+    world = World(*where)
+
+    def follow(at):
+        tables = {"t": Followed("id", at)}
+        world.batches.position = replace(world.batches.position, tables=tables)
+
+    world.batches.run(step(0), world.writes(0), follow=follow)
+    known = world.batches.position.tables["t"].at
+    failed_refresh(world)
+    world.batches.run(step(1), world.writes(1), follow=follow)
+    assert world.ledger_body()["tables"]["t"]["at"] == known
+    world.check(2)
+
+
+@ALL
+def test_who_was_replaced_behind_a_failed_refresh_is_fenced_and_takes_up_nothing(where):
+    older = World(*where)
+    older.run(0)
+    failed_refresh(older)
+    before = older.batches.position
+    newer = older.beside()
+    newer.run(1)
+    with pytest.raises(FencedError, match="its record is at offset"):
+        older.run(1)
+    assert older.batches.position is before
+    assert not older.of_kind(events.MicroBatchSkipped)
+    newer.run(2)
+    newer.check(3)
+
+
+@ALL
+def test_a_commit_that_was_not_noted_is_ours_although_the_next_init_is_refused(where):
+    """An interrupt right behind EndTxn's answer; then our own blank init comes once more."""
+    world = World(*where)
+    world.run(0)
+    commit = world.coordinator.commit
+
+    def interrupted(deadline):
+        world.coordinator.commit = commit
+        commit(deadline)
+        raise KeyboardInterrupt
+
+    world.coordinator.commit = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        world.run(1)
+    world.port.init_producer_id("id", world.coordinator.timeout_ms, NO_IDENTITY, Tries(1))
+    world.run(1)
+    world.run(2)
+    world.check(3)

@@ -144,11 +144,14 @@ class Owners(RuleBasedStateMachine):
             owner.position = attempt.micro_batch + 1
 
     def dispute(self, owner):
-        """TV1: the start procedure once more, or the end of this process."""
+        """If nobody else was granted an init since: the fence once more. Else its end."""
         if not owner.coordinator.is_disputed:
             return
+        seen = owner.coordinator.look(Tries(2))
+        if seen.timeout_ms != owner.coordinator.timeout_ms:
+            return
         try:
-            owner.coordinator.fence_again(Tries(2))
+            owner.coordinator.fence_again(seen.identity, Tries(2))
         except EosError:
             return
         self.takes_over(owner)

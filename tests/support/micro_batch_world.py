@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from copy import copy
 from itertools import count
 
 import pytest
@@ -183,6 +184,14 @@ class World:
         port = SimulatedPort(self.broker, self.profile)
         other = Coordinator(port, "id", "group", next(self.timeouts), backoff=NoWait)
         other.fence(Tries(9))
+        return other
+
+    def beside(self) -> World:
+        """A second process of the pipeline, on the same broker, that has started."""
+        other = copy(self)
+        other.identities, other.crash = [], Interrupt()
+        other.start()
+        other.batches.note("start")
         return other
 
     def visible(self) -> list[int]:

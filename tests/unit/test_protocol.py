@@ -121,7 +121,7 @@ def test_only_success_of_end_txn_leads_from_committing_to_the_next_attempt(profi
 @BOTH
 def test_the_blank_init_belongs_to_the_start(profile):
     blank = {at for (at, _), row in rows(profile).items() if Effect.INIT_BLANK in row.effects}
-    assert blank == {Unfenced, Disputed}
+    assert blank == {Unfenced}
     with pytest.raises(TransitionError):
         step(profile, Ready(OLD), Event.FENCE)
 

@@ -226,7 +226,7 @@ CALLS = {
     Event.ABORT: lambda c: c.abort(Tries(3)),
     Event.SETTLE: lambda c: c.settle(Tries(3)),
     Event.SETTLED: lambda c: c.settled(True),
-    Event.FENCE_AGAIN: lambda c: c.fence_again(Tries(3)),
+    Event.FENCE_AGAIN: lambda c: c.fence_again(c.identity, Tries(3)),
 }
 # which call makes a state ask which API
 ASKS = {

@@ -19,7 +19,7 @@ from eos.transaction.claim import own_timeout_ms
 from eos.transaction.coordinator import Conclusion, Coordinator
 from eos.transaction.port import Api, Identity, Profile
 from eos.transaction.protocol import EPOCH_LAST, TransitionError
-from eos.transaction.states import Disputed, Failed, Fenced, Judging, Ready, Stopped
+from eos.transaction.states import Disputed, Failed, Judging, Ready, Stopped
 
 
 @BOTH
@@ -95,14 +95,14 @@ def test_on_a_tv1_cluster_a_timeout_looks_like_a_fence_until_the_ledger_is_read(
     with pytest.raises(FencedError):
         coordinator.settle(some())
     assert coordinator.is_disputed
-    coordinator.fence_again(some())
+    coordinator.fence_again(coordinator.look(some()).identity, some())
     assert isinstance(coordinator.state, Judging)
     coordinator.settled(committed=False)
     attempt(coordinator)
     assert coordinator.commit(some()) is Conclusion.COMMITTED
 
 
-def test_the_second_chance_on_tv1_can_still_be_refused():
+def test_a_second_chance_that_is_refused_leaves_it_disputed():
     broker = cluster(server=Profile.TV1)
     coordinator = owner(broker, Profile.TV1)
     coordinator.fence(some())
@@ -111,10 +111,31 @@ def test_the_second_chance_on_tv1_can_still_be_refused():
     with pytest.raises(FencedError):
         coordinator.abort(some())
     assert isinstance(coordinator.state, Disputed)
+    seen = coordinator.look(some()).identity
     broker.arm(Fault(Api.INIT_PRODUCER_ID, Strike.ANSWER, code=90))
     with pytest.raises(FencedError):
-        coordinator.fence_again(some())
-    assert isinstance(coordinator.state, Fenced)
+        coordinator.fence_again(seen, some())
+    assert isinstance(coordinator.state, Disputed)
+    coordinator.fence_again(seen, some())
+    assert isinstance(coordinator.state, Judging)
+
+
+@BOTH
+def test_a_second_chance_takes_nothing_from_who_was_granted_the_id_since(profile):
+    broker = cluster()
+    former, newer = owner(broker, profile), owner(broker, profile)
+    former.fence(some())
+    attempt(former)
+    seen = former.look(some()).identity
+    newer.fence(some())
+    assert former.commit(some()) is Conclusion.IN_DOUBT
+    with pytest.raises(FencedError):
+        former.settle(some())
+    for _ in range(3):
+        with pytest.raises(FencedError):
+            former.fence_again(seen, some())
+    attempt(newer)
+    assert newer.commit(some()) is Conclusion.COMMITTED
 
 
 @BOTH
