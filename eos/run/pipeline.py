@@ -52,7 +52,6 @@ from eos.run.state import forgotten, require_state, state_refusal
 from eos.run.stopping import Stopping
 from eos.run.take import still_ours, take
 from eos.run.task_error import data_loss
-from eos.run.warming import Warming
 from eos.transaction.ledger_record import Ends, Record
 from eos.transaction.micro_batch import MicroBatches
 from eos.transaction.wire import Wire
@@ -112,8 +111,7 @@ def run(
             audit = audit_of(profile, planned, wire, bus)
             accepts = accepts_state_loss
             made = _Run(spark, wire, planned, bus, crash, stopping, lock, audit, accepts, live)
-            with closing(Warming(spark)):
-                made.through(take_over)
+            made.through(take_over)
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,16 +139,3 @@ class EncodeAndWriteTask:
             yield self.write.write(self.encode.encode(batches, task), attempt)
         except EosError as error:
             raise crossing(error) from error
-
-
-@dataclass(frozen=True, slots=True)
-class WarmTask:
-    """Rows in, no receipts out. What it is for is done when it is unpickled: this module is there.
-
-    It does not settle: what the first task of a micro-batch imports beside it is no garbage either.
-    """
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _ in batches:
-            pass
-        yield receipt.rows({}, {})

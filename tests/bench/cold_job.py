@@ -25,7 +25,6 @@ import small_job  # noqa: E402
 from support.processes import cpu_seconds_of_session  # noqa: E402
 
 from eos.observe import events  # noqa: E402
-from eos.run import pipeline  # noqa: E402
 
 FIRST: dict[str, float] = {}
 
@@ -43,15 +42,7 @@ class Job(small_job.Job):
         return {**super().run(arm, number), **FIRST}
 
 
-class Nothing:
-    def __init__(self, spark: object) -> None: ...
-
-    def close(self) -> None: ...
-
-
 if __name__ == "__main__":
-    if "warming" in SETTINGS["without"]:
-        pipeline.Warming = Nothing
     arms_job.Collected = Collected
     arms_job.Job = Job
     arms_job.main()

@@ -25,9 +25,8 @@ WARM = TRIGGERS // 2  # from here on micro-batches count as warm
 STARTS = int(os.environ.get("EOS_BENCH_ROUNDS", "3"))
 ARMS: dict[str, dict[str, Any]] = {
     "as it is": {},
-    "without warming": {"without": ["warming"]},
-    "without warming, and Spark's code from its archive": {
-        "without": ["warming", "installed"],
+    "Spark's code from its archive": {
+        "without": ["installed"],
         "conf": {"spark.python.daemon.module": "pyspark.daemon"},
     },
 }
