@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -24,9 +24,9 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-READ_S_MAX = 60
-_ASK_S = 30
-_FLUSH_S = 60
+READ_S_MAX = 300  # bounds, not measures: a slow machine is no fault
+_ASK_S = 60
+_FLUSH_S = 300
 _QUEUE_RECORDS = 50_000  # librdkafka's queue holds 100,000
 _POLL_S = 0.05
 # One request at a time. A broker may not know a topic yet that was just made: it refuses the first
@@ -34,6 +34,9 @@ _POLL_S = 0.05
 # the first is a duplicate in its eyes, which librdkafka takes for a success: it is lost.
 IN_ORDER = {"max.in.flight": 1}
 _QUIET = {"log_level": 3}  # librdkafka tells each retry otherwise
+# It drops what it knows of a broker when others are told to it, with whatever was just asked there.
+_LOST = {KafkaError._DESTROY_BROKER, KafkaError._TRANSPORT}  # noqa: SLF001 - their public names
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -54,15 +57,40 @@ class Record:
         return None if self.value is None else json.loads(self.value)
 
 
+def answered(ask: Callable[[], _T]) -> _T:
+    """What a client answers; asked again where it has lost the broker that it had asked."""
+    give_up_at = time.monotonic() + _ASK_S
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if error.args[0].code() not in _LOST or time.monotonic() > give_up_at:
+                raise
+            time.sleep(_POLL_S)
+
+
 def topics(bootstrap: str) -> set[str]:
-    return set(_admin(bootstrap).list_topics(timeout=_ASK_S).topics)
+    return set(answered(lambda: _admin(bootstrap).list_topics(timeout=_ASK_S).topics))
 
 
 def create_topics(bootstrap: str, partitions: int, *names: str, replication: int = 1) -> None:
-    asked = [NewTopic(name, partitions, replication) for name in names]
-    admin = _admin(bootstrap)  # by name: its answers end with it
-    for future in admin.create_topics(asked).values():
-        future.result(_ASK_S)
+    left = {name: NewTopic(name, partitions, replication) for name in names}
+    tried = set[str]()
+
+    def create() -> None:
+        admin = _admin(bootstrap)  # by name: its answers end with it
+        again = set(tried)
+        tried.update(left)
+        for name, future in admin.create_topics(list(left.values())).items():
+            try:
+                future.result(_ASK_S)
+            except KafkaException as error:
+                is_there = error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+                if not (is_there and name in again):  # else made before, and the answer was lost
+                    raise
+            del left[name]
+
+    answered(create)
 
 
 def delete_topics(bootstrap: str, *names: str) -> None:
@@ -117,7 +145,8 @@ def fill(bootstrap: str, topic: str, records: Iterable[Mapping[str, Any]]) -> in
 def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[Record]:
     """Everything up to the end of each partition as it is now, in partition and offset order."""
     with _consumer(bootstrap, isolation) as consumer:
-        known = consumer.list_topics(topic, timeout=_ASK_S).topics[topic].partitions
+        found = answered(lambda: consumer.list_topics(topic, timeout=_ASK_S))
+        known = found.topics[topic].partitions
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in known])
         records, open_partitions = list[Record](), set(known)
         give_up_at = time.monotonic() + READ_S_MAX

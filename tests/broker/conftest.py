@@ -12,6 +12,7 @@ import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from support.copy import Job
 from support.proxied import ProxiedKafka, proxied_kafka
+from support.recent import NOW_MS
 from support.recovered import Pipeline
 from support.scenes import Scenes, SideBySide
 from support.worlds import Readers, reading
@@ -166,7 +167,7 @@ def make_batch() -> Callable[..., bytes]:
             batch_size=1 << 24,
         )
         for number, value in enumerate(values):
-            builder.append(number, 1000 + number, b"key", value + b"." * padding, [("h", b"1")])
+            builder.append(number, NOW_MS + number, b"key", value + b"." * padding, [("h", b"1")])
         return bytes(builder.build())
 
     return make

@@ -8,6 +8,7 @@ import google_crc32c
 import pyarrow as pa
 import pytest
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
+from support.recent import NOW_MS
 
 from eos.deadline import Deadline
 from eos.encode.codec import Codec
@@ -90,7 +91,7 @@ def test_a_throttled_writer_loses_and_repeats_nothing(wire, throttled, name, mak
         for target in range(PARTITIONS):
             array = pa.array(values(target, number), pa.binary())
             columns = Columns(key=pa.nulls(RECORDS, pa.binary()), value=array)
-            batch = encode(columns, Codec.NONE, 1_700_000_000_000)
+            batch = encode(columns, Codec.NONE, NOW_MS)
             digests[target] = google_crc32c.extend(digests[target], batch.digest.to_bytes(4, "big"))
             writer.add(target, batch.blob, batch.records, batch.digest)
         writer.advance()

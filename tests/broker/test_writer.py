@@ -7,6 +7,7 @@ from collections.abc import Callable
 import google_crc32c
 import pyarrow as pa
 import pytest
+from support.recent import NOW_MS
 
 from eos.deadline import Deadline
 from eos.encode.codec import Codec
@@ -74,7 +75,7 @@ def values(target: int, number: int) -> list[bytes]:
 
 def encoded(target: int, number: int):
     array = pa.array(values(target, number), pa.binary())
-    return encode(Columns(key=array, value=array), Codec.LZ4, 1_700_000_000_000)
+    return encode(Columns(key=array, value=array), Codec.LZ4, NOW_MS)
 
 
 def record(wire: Wire, name: str, owner: Coordinator, make_batch) -> None:

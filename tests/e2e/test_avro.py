@@ -17,6 +17,7 @@ from support import letters, outside
 from support.letters import Record
 from support.local_spark import local_spark
 from support.project import Project
+from support.recent import NOW_MS
 from support.registry import registry
 
 from eos.config.load import load_pipeline, load_profile
@@ -243,7 +244,7 @@ def test_avro_comes_and_goes_through_kafka(project: Project) -> None:
     values = [encoded(order(n)) for n in range(100)]
     values[10] = b"no order"
     values[20] = None
-    records = [Record(0, b"k", value, (), 1_795_255_200_000) for value in values]
+    records = [Record(0, b"k", value, (), NOW_MS) for value in values]
     letters.write(project.broker.bootstrap, project.source, records)
     done = project.run_warm()
     assert done.returncode == 0, done.stderr

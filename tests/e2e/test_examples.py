@@ -12,6 +12,7 @@ from pathlib import Path
 
 from support import outside, stateful
 from support.project import Project
+from support.recent import DAY, DAY_MS
 
 from eos.testing import require_each_once
 from eos.testing.outside import fill, read
@@ -49,7 +50,7 @@ def test_what_fans_out_is_where_it_belongs_once_although_an_attempt_failed(
         f"o{n}": {
             "market": markets[n % 4],
             "amount": n * 100,
-            "placed": f"2026-11-21T10:{n:02}:00Z",
+            "placed": f"{DAY}T10:{n:02}:00Z",
         }
         for n in range(40)
     }
@@ -72,14 +73,14 @@ def test_what_fans_out_is_where_it_belongs_once_although_an_attempt_failed(
             assert record.key.decode() in deleted
         else:
             minute = orders[record.key.decode()]["placed"][14:16]
-            assert record.timestamp_ms == 1_795_255_200_000 + int(minute) * 60_000
+            assert record.timestamp_ms == DAY_MS + (600 + int(minute)) * 60_000
     for market, of in (("eu", ("DE", "FR")), ("asia", ("JP",))):
         there = [record.key.decode() for record in read(at, f"{names}.{market}")]
         require_each_once([key for key, each in orders.items() if each["market"] in of], there)
     large = read(at, f"{names}.large")
     wanted = [key for key, each in orders.items() if each["amount"] > 1000]
     require_each_once(wanted, [record.key.decode() for record in large])
-    assert {record.headers for record in large} == {(("placed", b"2026-11-21"),)}
+    assert {record.headers for record in large} == {(("placed", DAY.encode()),)}
 
 
 def test_a_session_is_told_once_when_it_is_over_whichever_run_saw_its_clicks(

@@ -12,6 +12,7 @@ import pytest
 from support import letters, outside
 from support.letters import Record
 from support.project import Project
+from support.recent import NOW_MS
 from support.registry import FakeRegistry, registry
 
 pytestmark = pytest.mark.spark
@@ -29,7 +30,6 @@ READER: dict[str, Any] = {
         {"name": "kind", "type": "string", "default": "old"},
     ],
 }
-AT_MS = 1_795_255_200_000  # not long ago, or retention would take the records
 ELSEWHERE: dict[str, Any] = {**READER, "doc": "of another subject"}
 WRITTEN: dict[str, Any] = {
     "type": "record",
@@ -96,7 +96,7 @@ def test_each_record_is_read_by_the_schema_that_it_was_written_by(
         None,
     ]
     outside.create_topics(project.broker.bootstrap, 1, project.source)
-    records = [Record(0, b"k", value, (), AT_MS) for value in values]
+    records = [Record(0, b"k", value, (), NOW_MS) for value in values]
     letters.write(project.broker.bootstrap, project.source, records)
     done = project.run_warm()
     assert done.returncode == 0, done.stderr
@@ -133,7 +133,9 @@ def test_a_source_without_a_file_is_read_by_the_latest_schema_of_each_start(
     wanted = []
     for latest, read in ((FIRST, {"id": 1, "was": "x"}), (READER, {"id": 1, "kind": "old"})):
         asked.add("orders-value", latest)
-        letters.write(project.broker.bootstrap, project.source, [Record(0, b"k", value, (), AT_MS)])
+        letters.write(
+            project.broker.bootstrap, project.source, [Record(0, b"k", value, (), NOW_MS)]
+        )
         done = project.run_warm()
         assert done.returncode == 0, done.stderr
         wanted.append(read)

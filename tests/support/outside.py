@@ -17,10 +17,12 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartiti
 from confluent_kafka.admin import AdminClient
 
 from eos.testing import outside
-from eos.testing.outside import IN_ORDER, READ_S_MAX, create_topics, read, topics
+from eos.testing.outside import IN_ORDER, READ_S_MAX, answered, create_topics, read, topics
 from support.brokers import Kafka
 
-__all__ = ["IN_ORDER", "create_topics", "read", "topics"]
+__all__ = ["IN_ORDER", "answered", "create_topics", "read", "topics"]
+
+_ASK_S = 60
 
 
 def fill(bootstrap: str, topic: str, numbers: Iterable[int], keys: int = 97) -> int:
@@ -143,21 +145,23 @@ def committed_attempts(bootstrap: str, ledger: str) -> int:
 def group_offsets(bootstrap: str, group: str, topic: str) -> dict[int, int]:
     """What any lag tool would show for the group."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-    found = asked[group].result(30).topic_partitions
-    return {tp.partition: tp.offset for tp in found if tp.topic == topic}
+    wanted = [ConsumerGroupTopicPartitions(group)]
+    found = answered(lambda: admin.list_consumer_group_offsets(wanted)[group].result(_ASK_S))
+    return {tp.partition: tp.offset for tp in found.topic_partitions if tp.topic == topic}
 
 
 def ends(bootstrap: str, topic: str) -> dict[int, int]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "outside"})
     try:
-        known = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        return {
-            number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)[1]
-            for number in known
-        }
+        found = answered(lambda: consumer.list_topics(topic, timeout=_ASK_S))
+        known = found.topics[topic].partitions
+        return {number: answered(lambda at=number: _end(consumer, topic, at)) for number in known}
     finally:
         consumer.close()
+
+
+def _end(consumer: Consumer, topic: str, number: int) -> int:
+    return int(consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=_ASK_S)[1])
 
 
 @contextmanager

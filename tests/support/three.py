@@ -232,8 +232,9 @@ class Three:
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap})
-        for future in admin.incremental_alter_configs([resource]).values():
-            future.result(PATIENCE_S)
+        outside.answered(
+            lambda: admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
+        )
 
     def restart(self, *numbers: int) -> None:
         """A clean stop of each that runs, then a start of all of them, which is waited for."""

@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from eos import faults
 from eos.cli.init import files
 from eos.errors import UsageError
 from eos.testing import CRASH_POINTS, crash, crash_at, difference, require_each_once
+from eos.testing.outside import answered
 from eos.testing.runs import _record
 
 ROOT = Path(__file__).parents[2]
@@ -80,3 +82,23 @@ def test_the_plugin_costs_a_session_that_does_not_use_it_nothing() -> None:
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("code", "is_asked_again"),
+    [(KafkaError._DESTROY_BROKER, True), (KafkaError.TOPIC_ALREADY_EXISTS, False)],
+)
+def test_a_client_that_lost_its_broker_is_asked_again(code: int, is_asked_again: bool) -> None:
+    answers = iter([KafkaException(KafkaError(code)), "here"])
+
+    def ask() -> object:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    if is_asked_again:
+        assert answered(ask) == "here"
+    else:
+        with pytest.raises(KafkaException):
+            answered(ask)
