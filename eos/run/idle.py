@@ -71,9 +71,9 @@ class IdleWatch:
     def _run(self) -> None:
         tick_s = min(_TICK_S_MAX, self._every_ms / 1000 / _TIMES)
         while not self._end.wait(tick_s):
-            # A copy that was taken over by force held the lock until it noticed.
-            self._lock.try_take()
             try:
+                # A copy that was taken over by force held the lock until it noticed.
+                self._lock.try_take()
                 self._batches.refresh(self._every_ms)
                 self._trim()
             except FencedError as fenced:

@@ -5,7 +5,9 @@ The pipeline is a real one on the simulated broker; only the broker's settings a
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -157,6 +159,25 @@ def test_a_ledger_that_can_not_be_trimmed_does_not_end_it(monkeypatch, lock, kin
     monkeypatch.setattr(Ledger, "trim", fails)
     idle = Watched(lock)
     idle.until(lambda: any("ListOffsets had no answer" in message for message in idle.warnings()))
+    idle.goes_on()
+    idle.watch.stop()
+
+
+def test_a_disk_that_is_full_does_not_end_it(monkeypatch, lock):
+    """The lock's file gets the number of who holds it."""
+    left, take = [1], lock.try_take
+
+    def full():
+        if left:
+            left.pop()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return take()
+
+    monkeypatch.setattr(lock, "try_take", full)
+    idle = Watched(lock)
+    idle.until(lambda: bool(idle.warnings()) or not is_running())
+    assert is_running()
+    assert all("No space left" in message for message in idle.warnings())
     idle.goes_on()
     idle.watch.stop()
 
