@@ -42,7 +42,7 @@ from eos.dedup.policy import Policy
 from eos.dedup.spread_stage import SpreadStage
 from eos.dedup.stage import DedupStage
 from eos.dedup.table import KEPT_HOURS, Files, Generation, ProducersTable
-from eos.errors import PromiseBrokenError, UnavailableError
+from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, UnavailableError
 from eos.transaction.port import TopicPartition
 
 _WORK = "_attempts"  # beginning with _: no Delta reader takes it for data
@@ -175,14 +175,32 @@ class Opened:
             tp = TopicPartition(report["topic"], report["partition"])
             first = found.setdefault(tp, report)
             if _compared(first) != _compared(report):
-                raise PromiseBrokenError(
-                    f"{self.owner.pipeline}: two tasks judged {tp.topic}-{tp.partition} and do not "
-                    f"agree: {_span(first)}, and {_span(report)}",
-                    hint="a producer's records in a partition must come to one task, in order: is "
-                    "the partition split, or does a step evaluate different rows twice?",
-                    case="dedup_order",
-                )
+                raise self._disagree(tp, first, report)
         return found
+
+    def _disagree(
+        self, tp: TopicPartition, first: Mapping[str, Any], report: Mapping[str, Any]
+    ) -> EosError:
+        """An attempt evaluates its rows more than once, and compaction or retention may take some
+        between: then both reports are about the same offsets, and the next attempt may do. Offsets
+        that have nothing in common are parts of a partition that is split, and stay so."""
+        message = (
+            f"{self.owner.pipeline}: two tasks judged {tp.topic}-{tp.partition} and do not agree: "
+            f"{_span(first)}, and {_span(report)}"
+        )
+        if _overlap(first, report):
+            return AttemptFailedError(
+                message,
+                hint="did the source lose records meanwhile, by retention or compaction? They are "
+                "read again by the next attempt. If it comes each time: does a step evaluate "
+                "different rows twice?",
+            )
+        return PromiseBrokenError(
+            message,
+            hint="a producer's records in a partition must come to one task, in order: is the "
+            "partition split, or does a step evaluate different rows twice?",
+            case="dedup_order",
+        )
 
     def lookup(self) -> Lookup:
         """The verdicts of a job of their own, for whoever reads the records after it."""
@@ -266,6 +284,16 @@ def _after(kept: Kept, report: Mapping[str, Any]) -> Kept:
 def _compared(report: Mapping[str, Any]) -> Any:
     files = [(bucket, rows) for bucket, _path, rows, _size in report["files"]]
     return {**report, "files": files, "notes": bool(report["notes"])}
+
+
+def _overlap(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Are some offsets of one report within the other's? One without offsets tells nothing."""
+    if "offset_first" not in one or "offset_first" not in other:
+        return False
+    return bool(
+        max(one["offset_first"], other["offset_first"])
+        <= min(one["offset_last"], other["offset_last"])
+    )
 
 
 def _span(report: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from support.deduped import Row, Sent, generations, judged, policy
 from eos.dedup import generations as generations_file
 from eos.dedup import homes, stage, table
 from eos.dedup.homes import bucket_of
-from eos.errors import PromiseBrokenError, RecordRefusedError, UnavailableError
+from eos.errors import AttemptFailedError, PromiseBrokenError, RecordRefusedError, UnavailableError
 
 A, B = b"a", b"b"
 
@@ -174,6 +174,18 @@ def test_a_task_that_ran_twice_counts_once_and_a_partition_in_two_parts_stops(tm
     judged(opened, rows((A, 0, 1), start=1))
     with pytest.raises(PromiseBrokenError, match="two tasks judged t-0"):
         opened.commit()
+
+
+def test_a_partition_that_lost_records_between_two_looks_is_read_again(tmp_path):
+    """Compaction took one of them: the next attempt finds what is left, and may do."""
+    made = generations(tmp_path)
+    opened = made.begun("")
+    judged(opened, rows((A, 0, 0), (A, 0, 1), (A, 0, 2)))
+    judged(opened, rows((A, 0, 1), (A, 0, 2), start=1))
+    with pytest.raises(AttemptFailedError, match=r"two tasks judged t-0 .* from 1 to 2"):
+        opened.commit()
+    _, found = committed(made, "", (A, 0, 1), (A, 0, 2), start=1)
+    assert len(found) == 2
 
 
 def test_rows_out_of_order_stop(tmp_path):
