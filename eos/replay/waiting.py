@@ -15,7 +15,7 @@ from eos.config.model import REPLAYS
 from eos.config.refused import RULE_PATTERN
 from eos.config.source import KafkaSource
 from eos.deadline import Deadline
-from eos.errors import PromiseBrokenError, UsageError
+from eos.errors import KafkaRefusedError, PromiseBrokenError, UsageError
 from eos.plan.names import Names
 from eos.plan.outputs import Outputs
 from eos.plan.plan import Plan
@@ -30,6 +30,7 @@ from eos.transaction.wire.records import StoredRecord
 READ_TIMEOUT_MS = 60_000
 # What is held at a time, but for the record that reaches it.
 _RECORDS_MAX, _BYTES_MAX = 1_000, 8 << 20
+_OFFSET_OUT_OF_RANGE = 1  # Kafka's number for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +99,20 @@ class DeadLetterTopic:
         topic, and a rule becomes part of names in Kafka and on disk: so it has to be a rule's name.
         """
         while start < end:  # each turn reads further, up to an end that was fixed before
-            records = self.wire.read_records(
-                tp,
-                start,
-                end,
-                committed=True,
-                deadline=Deadline.after_ms(READ_TIMEOUT_MS),
-                records_max=_RECORDS_MAX,
-                bytes_max=_BYTES_MAX,
-            )
+            deadline = Deadline.after_ms(READ_TIMEOUT_MS)
+            try:
+                records = self.wire.read_records(
+                    tp,
+                    start,
+                    end,
+                    committed=True,
+                    deadline=deadline,
+                    records_max=_RECORDS_MAX,
+                    bytes_max=_BYTES_MAX,
+                )
+            except KafkaRefusedError as refused:
+                start = self._kept_from(tp, start, refused, deadline)
+                continue
             if not records:
                 return
             for stored in records:
@@ -115,6 +121,18 @@ class DeadLetterTopic:
                 if found is not None and is_ours and re.fullmatch(RULE_PATTERN, found.rule):
                     yield Letter(tp, stored, found)
             start = records[-1].offset + 1
+
+    def _kept_from(
+        self, tp: TopicPartition, start: int, refused: KafkaRefusedError, deadline: Deadline
+    ) -> int:
+        """Where to read on if the topic's retention took what lay at `start` since we asked for the
+        first offset. Always further on: a log that ends before `start` has lost records."""
+        if refused.fields.get("error") != _OFFSET_OUT_OF_RANGE:
+            raise refused
+        first = self.wire.list_offsets([tp], "earliest", committed=False, deadline=deadline)[tp]
+        if first <= start:
+            raise refused
+        return first
 
     def waiting(self, since_ms: int) -> Mapping[str, int]:
         """How many of each rule were not put back yet. Asks nobody to stop, and changes nothing."""

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 from support import letters, outside
 from support.letters import Record
 from support.played import At
@@ -286,6 +288,23 @@ def test_its_ledger_is_bounded_and_refusals_end_it_cleanly(project, capsys, monk
     with pytest.raises(UsageError, match="does not read"):
         run(project, capsys, "--rule", "odd")
     assert kinds(project, "odd") == ["start", "stop"]
+
+
+def test_what_retention_takes_while_it_reads_is_no_reason_to_stop(project, capsys, monkeypatch):
+    """Their head goes between two micro-batches, and with it where the second would begin."""
+    monkeypatch.setattr(put_back, "LETTERS_MAX", 2)
+    kept_from = 10  # of 15 in each partition
+    admin = AdminClient({"bootstrap.servers": project.broker.bootstrap, "log_level": 3})
+
+    def retention() -> None:
+        gone = [TopicPartition(dlq(project), number, kept_from) for number in range(PARTITIONS)]
+        for done in admin.delete_records(gone).values():
+            done.result(timeout=60)
+
+    at(monkeypatch, "all_acked:before", retention)
+    run(project, capsys, "--rule", "paid")
+    left = [n for n in range(30) if rule(n) == "paid" and n // PARTITIONS >= kept_from]
+    assert back(project) == in_order([0, 6, *left])
 
 
 @pytest.mark.parametrize("is_anew", [False, True], ids=["gone", "anew"])
