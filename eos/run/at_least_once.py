@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eos.deadline import Deadline
-from eos.errors import EosError, RecordRefusedError, UsageError
+from eos.errors import AttemptFailedError, EosError, RecordRefusedError, UsageError
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.observe.console import Console
@@ -25,6 +25,7 @@ from eos.run.beginning import resolve
 from eos.run.columns import quoted_text, sink_columns
 from eos.run.lookup import pinned, require
 from eos.run.query import check, transformed
+from eos.run.refusal import record_refusal
 from eos.run.session import write_checkpoints
 from eos.run.source import source_of
 from eos.run.start import require_store, with_targets
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from eos.encode.spec import SinkSpec
 
 _START_TIMEOUT_MS = 120_000
+_CLIENTS_REQUEST_BYTES = 1 << 20  # if nobody says another max.request.size
 # What was raised, and not the expression that raises it: Spark's words hold the plan, too.
 _UNLISTED = re.compile(r"\[eos-unlisted <([^>,]*)>\]")
 _NO_HEADERS = "CAST(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>)"
@@ -131,12 +133,19 @@ def _writer(planned: Plan, rows: DataFrame) -> DataStreamWriter:
         .option("kafka.bootstrap.servers", ",".join(planned.bootstrap))
         .option("kafka.compression.type", planned.sinks[0].codec.name.lower())
         .option("kafka.acks", "all")
+        .option("kafka.max.request.size", _request_bytes_max(planned))
     )
     for name, value in source_options(planned.security).items():
         writer = writer.option(f"kafka.{name}", value)
     if every_ms is None:
         return writer.trigger(availableNow=True)
     return writer.trigger(processingTime=f"{every_ms} milliseconds")
+
+
+def _request_bytes_max(planned: Plan) -> int:
+    """What the topics take, Kafka's client shall not refuse. It measures records before it has
+    compressed them, and the topics after: so never below its own bound."""
+    return max(_CLIENTS_REQUEST_BYTES, *planned.message_bytes_max.values())
 
 
 def _wait(planned: Plan, writer: DataStreamWriter, stopping: Stopping, bus: Bus) -> None:
@@ -178,4 +187,8 @@ def _told(planned: Plan, error: Exception) -> EosError:
         hint = "put the transforms, or the checkpoint's files, back as they were; or remove "
         hint += f"{planned.names.checkpoints}: then it begins anew, at `start`"
         return type(state)(state.message, hint=hint, **state.fields)
-    return task_error(error)
+    told = task_error(error, planned.sink_topics)
+    unfit = record_refusal(error) if isinstance(told, AttemptFailedError) else None
+    if unfit is not None:
+        return RecordRefusedError(f"{name}: {unfit.message}; {again}", hint=unfit.hint)
+    return told

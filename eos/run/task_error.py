@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, crossed
 from eos.run.refusal import avro_refusal, source_refusal
@@ -18,12 +19,13 @@ _SETUP = {
 }
 
 
-def task_error(error: Exception) -> EosError:
-    """What a task raised, if it was one of ours; anything else is worth another attempt."""
+def task_error(error: Exception, sinks: Collection[str] = ()) -> EosError:
+    """What a task raised, if it was one of ours; anything else is worth another attempt. `sinks`
+    are the topics that Spark writes itself."""
     found = crossed(str(error))
     if found is not None:
         return found
-    final = data_loss(error) or source_refusal(error) or avro_refusal(error)
+    final = data_loss(error) or source_refusal(error, sinks) or avro_refusal(error)
     if final is not None:
         return final
     words = _last_words(str(error))

@@ -109,3 +109,41 @@ def test_a_micro_batch_that_spark_has_not_noted_is_written_again(project: Projec
     refused = project.run_warm("--take-over")
     assert refused.returncode == 2
     assert "are for a pipeline that has a ledger" in refused.stderr
+
+
+LARGE = """
+version: 1
+name: {name}
+guarantee: at_least_once
+source: {{kafka: {{topic: {source}, max_records: {records}}}}}
+sink:
+  kafka: {{topic: {target}, create: {{partitions: 1, config: {{max.message.bytes: "3000000"}}}}}}
+trigger: {{available_now: true}}
+"""
+
+
+def test_a_record_that_no_start_can_write_ends_it_for_good(project: Project) -> None:
+    """Each start would write its micro-batch again. What the topic takes, the client takes, too."""
+    project.declare(10, text=LARGE)
+    outside.create_topics(project.broker.bootstrap, 1, project.source)
+    producer = Producer(
+        {
+            **outside.IN_ORDER,
+            "bootstrap.servers": project.broker.bootstrap,
+            "log_level": 3,
+            "message.max.bytes": 8_000_000,
+            "compression.type": "lz4",  # so that the source takes it, whatever its limit
+        }
+    )
+    producer.produce(project.source, b"x" * 2_000_000, partition=0)
+    assert producer.flush(60) == 0
+    done = project.run_warm()
+    assert done.returncode == 0, done.stderr
+    (row,) = outside.read(project.broker.bootstrap, project.target)
+    assert len(row.value or b"") == 2_000_000
+
+    producer.produce(project.source, b"x" * 4_000_000, partition=0)
+    assert producer.flush(60) == 0
+    large = project.run_warm()
+    assert large.returncode == 4, large.stderr
+    assert "or raise max.message.bytes of the topic" in large.stderr
