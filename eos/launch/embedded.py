@@ -9,8 +9,9 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -133,16 +134,11 @@ class EmbeddedKafka:
         use, self._use = self._use, None
         if use is None:
             return
-        use.close()
         deadline = deadline or Deadline.after_ms(STOP_MS_MAX)
-        last = FileLock(self.root / "users")
-        try:
-            # Exclusive: nobody else uses it, and nobody can begin to while we stop it.
-            if self._is_last(last, deadline) and not (self.root / "keep").exists():
+        with self._let_go(use, deadline) as is_unused:
+            if is_unused and not (self.root / "keep").exists():
                 self._stop_nodes(deadline)
                 self._nodes[0].make_archive()
-        finally:
-            last.close()
         for minder in self._minders.values():
             if minder.poll() is None:
                 minder.returncode = 0  # it works on for others: not our child to wait for any more
@@ -165,15 +161,11 @@ class EmbeddedKafka:
         deadline = deadline or Deadline.after_ms(STOP_MS_MAX)
         with exclusive(self.root / "start.lock", deadline):
             self._nodes = _nodes(self.root, _known(self.root))
-            last = FileLock(self.root / "users")
-            try:
-                is_unused = self._is_last(last, deadline)  # before `forget`, or a minder is quicker
-                self.forget()
+            with self._let_go(None, deadline) as is_unused:
+                self.forget()  # behind the look, or a minder is quicker
                 if is_unused and any(node.is_running for node in self._nodes):
                     self._stop_nodes(deadline)
                     self._nodes[0].make_archive()
-            finally:
-                last.close()
 
     def kill(self, number: int, deadline: Deadline | None = None) -> None:
         """SIGKILL one node's JVM, and wait until it is gone."""
@@ -327,8 +319,21 @@ class EmbeddedKafka:
 
     # --- stopping ------------------------------------------------------------------------------
 
+    @contextmanager
+    def _let_go(self, use: FileLock | None, deadline: Deadline) -> Iterator[bool]:
+        """Does nobody use it (any more)? If so, nobody can begin to within the context.
+
+        One at a time: of two last users, each would take the other's look for a user, and both
+        leave the cluster to its minders. `start.lock` comes before `stop.lock`, never behind it.
+        """
+        users = self.root / "users"
+        with closing(use or FileLock(users)) as mine, exclusive(self.root / "stop.lock", deadline):
+            mine.close()
+            with closing(FileLock(users)) as last:
+                yield self._is_last(last, deadline)
+
     def _is_last(self, users: FileLock, deadline: Deadline) -> bool:
-        """Does nobody use it (any more)? True with the exclusive lock in hand.
+        """True with the exclusive lock in hand.
 
         A minder may have been quicker: it takes the exclusive lock in the moment after we let go,
         and stops its node. Then the cluster is not gone yet, and nobody uses it: a shared lock

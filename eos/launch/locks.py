@@ -80,7 +80,7 @@ def _pause(lock: FileLock, deadline: Deadline) -> None:
         lock.close()
         raise UnavailableError(
             f"another process holds `{lock.path}` for too long",
-            hint="look for a start that hangs, end it, and try again",
+            hint="look for a start or a stop that hangs, end it, and try again",
             path=str(lock.path),
         )
     time.sleep(_PAUSE_S)  # flock has no wait with a deadline

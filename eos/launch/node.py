@@ -2,6 +2,7 @@
 
     ROOT/cluster.json   the cluster's id, its version, and every node's ports
     ROOT/start.lock     held while somebody starts the cluster
+    ROOT/stop.lock      held while somebody looks whether anybody still uses it, and stops it
     ROOT/users          shared lock of everybody who uses it
     ROOT/keep           it was started to stay
     ROOT/node-1/        lock, state.json, server.properties, data/, broker.log, console.log

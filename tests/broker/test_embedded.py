@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -121,6 +122,43 @@ def test_the_last_user_waits_also_where_a_minder_is_quicker(
 
     monkeypatch.setattr(FileLock, "close", overtaken)
     kafka.stop()
+    assert len(running) == 2
+    assert not any(map(runs, running))
+
+
+def test_of_two_last_users_that_stop_together_one_waits_until_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one lets go and looks, if it may, before the first one's look is over."""
+    first, second = EmbeddedKafka(tmp_path), EmbeddedKafka(tmp_path)
+    first.start()
+    second.start()
+    running = [pid for pid in pids(first) if runs(pid)]
+    came, look, take = threading.Event(), FileLock.try_shared, FileLock.try_exclusive
+
+    def stop_second() -> None:
+        second.stop()
+        came.set()
+
+    other = threading.Thread(target=stop_second)
+
+    def slow(lock: FileLock) -> bool:
+        monkeypatch.setattr(FileLock, "try_shared", look)
+        found = look(lock)
+        other.start()
+        assert came.wait(300)
+        return found
+
+    def told(lock: FileLock) -> bool:
+        is_mine = take(lock)
+        if not is_mine and lock.path.name == "stop.lock":
+            came.set()
+        return is_mine
+
+    monkeypatch.setattr(FileLock, "try_shared", slow)
+    monkeypatch.setattr(FileLock, "try_exclusive", told)
+    first.stop()
+    other.join(300)
     assert len(running) == 2
     assert not any(map(runs, running))
 
