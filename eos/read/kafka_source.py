@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ADMINS = 6
+# What a task waits for a record. Spark's default follows spark.network.timeout, which is lowered to
+# notice a lost executor sooner: that says nothing about a broker, or a busy machine.
+_PATIENCE = ("kafkaConsumer.pollTimeoutMs", "120000")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class KafkaSource:
             .option("kafka.request.timeout.ms", "10000")
             .option("kafka.default.api.timeout.ms", "15000")
             .option("fetchOffset.numRetries", _ADMINS)
+            .option(*_PATIENCE)
             # Deleted before it was read: stop, never skip.
             .option("failOnDataLoss", "true")
         )
@@ -77,6 +81,7 @@ class KafkaSource:
             .option("includeHeaders", "true")
             .option("kafka.isolation.level", "read_committed")
             .option("kafka.fetch.max.wait.ms", "1")
+            .option(*_PATIENCE)
             .option("failOnDataLoss", "true")
         )
         for name, value in self.security.items():

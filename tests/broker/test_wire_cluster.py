@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from support.recent import NOW_MS
 
 from eos.errors import KafkaRefusedError, UnavailableError
 from eos.transaction.port import (
@@ -55,7 +56,7 @@ def test_reads_exactly_the_asked_offsets(wire, story, within):
     assert read(wire, tp, 0, 8, within(), committed=True, bytes_max=8) == [b"c0", b"c1"]
     assert read(wire, tp, 3, 3, within(), committed=True) == []
     (record,) = wire.read_records(tp, 6, 7, committed=True, deadline=within())
-    assert (record.offset, record.timestamp_ms, record.key) == (6, 1000, b"key")
+    assert (record.offset, record.timestamp_ms, record.key) == (6, NOW_MS, b"key")
     assert record.headers == (("h", b"1"),)
     assert (record.producer_id, record.epoch) == (identity.producer_id, identity.epoch - 1)
 
@@ -83,7 +84,7 @@ def test_describes_the_producers_of_a_partition(wire, story, within):
 def test_lists_offsets_by_time(wire, story, within):
     tp, _ = story
     at = lambda when: wire.list_offsets([tp], when, committed=False, deadline=within())[tp]  # noqa: E731
-    assert (at("earliest"), at(1001)) == (0, 1)
+    assert (at("earliest"), at(NOW_MS + 1)) == (0, 1)
     # Above every record's own time, yet the markers carry the broker's clock: no record, -1.
     assert at(10**14) == -1
 

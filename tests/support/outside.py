@@ -150,6 +150,14 @@ def group_offsets(bootstrap: str, group: str, topic: str) -> dict[int, int]:
     return {tp.partition: tp.offset for tp in found.topic_partitions if tp.topic == topic}
 
 
+def groups(bootstrap: str) -> set[str]:
+    """Asked for, and not for the offsets of one that may not be there: on a cluster that never had
+    a group librdkafka 2.16 dies of the answer (SIGSEGV)."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    found = answered(lambda: admin.list_consumer_groups().result(_ASK_S))
+    return {each.group_id for each in found.valid}
+
+
 def ends(bootstrap: str, topic: str) -> dict[int, int]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "outside"})
     try:
