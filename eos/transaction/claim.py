@@ -96,9 +96,6 @@ class Claim:
         self._ask(self.coordinator.settle, deadline, identity)
         return self._judge(identity, deadline)
 
-    def read_last(self, deadline: Deadline) -> Record | None:
-        return self._noted(self.ledger.read_last(deadline))
-
     def _noted(self, found: Record | None) -> Record | None:
         if found is None and self.last != NO_IDENTITY:
             raise PromiseBrokenError(
