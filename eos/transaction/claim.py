@@ -41,7 +41,8 @@ def own_timeout_ms(asked_ms: int) -> int:
     """The transaction timeout of one process: up to a sixteenth less than asked for, so that the
     coordinator can say whose init it granted last. If two copies draw the same of the thousands
     that usual timeouts have, the older may take the id back until the newer has written its start
-    record: the newer then stops, and nothing is lost."""
+    record: the newer then stops, and nothing is lost. What is configured above the brokers' limit
+    may pass in one start and not in the next: `eos doctor` finds it."""
     return max(1, asked_ms - 1 - secrets.randbelow(max(1, asked_ms // _SIXTEENTH)))
 
 
@@ -127,8 +128,8 @@ class Claim:
             self._fence_again(in_doubt, deadline)
 
     def _fence_again(self, in_doubt: Identity, deadline: Deadline) -> None:
-        """The start procedure once more, as far as the fence. Refused, somebody was there between
-        our look and our init, perhaps only the broker, or ourselves: so we look again."""
+        """Takes the id if nobody else was granted it since. Refused, somebody was there between our
+        look and our init, perhaps only the broker, or ourselves: so we look again."""
         backoff = self.coordinator.backoff()
         while True:
             self._require_alone(self.ledger.look(deadline), in_doubt)

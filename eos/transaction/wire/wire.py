@@ -374,7 +374,8 @@ class Wire:
         bytes_max: int = sys.maxsize,
     ) -> Sequence[StoredRecord]:
         """The records with offset_start <= offset < offset_end, `records_max` of them at most, and
-        none behind the one with which they hold `bytes_max`.
+        none behind the one with which they hold `bytes_max`: no bound for who needs the newest, as
+        the ledger does.
 
         With `committed`, without those of aborted transactions, and it waits for open ones.
         """
