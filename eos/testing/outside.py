@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import (
@@ -21,7 +22,14 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ClusterMetadata,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+)
 from confluent_kafka.cimpl import NewTopic
 
 READ_S_MAX = 300  # bounds, not measures: a slow machine is no fault
@@ -36,6 +44,11 @@ IN_ORDER = {"max.in.flight": 1}
 _QUIET = {"log_level": 3}  # librdkafka tells each retry otherwise
 # It drops what it knows of a broker when others are told to it, with whatever was just asked there.
 _LOST = {KafkaError._DESTROY_BROKER, KafkaError._TRANSPORT}  # noqa: SLF001 - their public names
+_NOT_LED = _LOST | {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+}
 _T = TypeVar("_T")
 
 
@@ -57,20 +70,20 @@ class Record:
         return None if self.value is None else json.loads(self.value)
 
 
-def answered(ask: Callable[[], _T]) -> _T:
+def answered(ask: Callable[[], _T], again: Container[int] = frozenset(_LOST)) -> _T:
     """What a client answers; asked again where it has lost the broker that it had asked."""
     give_up_at = time.monotonic() + _ASK_S
     while True:
         try:
             return ask()
         except KafkaException as error:
-            if error.args[0].code() not in _LOST or time.monotonic() > give_up_at:
+            if error.args[0].code() not in again or time.monotonic() > give_up_at:
                 raise
             time.sleep(_POLL_S)
 
 
 def topics(bootstrap: str) -> set[str]:
-    return set(answered(lambda: _admin(bootstrap).list_topics(timeout=_ASK_S).topics))
+    return set(answered(lambda: _told(bootstrap)).topics)
 
 
 def create_topics(bootstrap: str, partitions: int, *names: str, replication: int = 1) -> None:
@@ -91,6 +104,19 @@ def create_topics(bootstrap: str, partitions: int, *names: str, replication: int
             del left[name]
 
     answered(create)
+    for name in names:
+        _wait_until_led(bootstrap, name, partitions)
+
+
+def add_partitions(bootstrap: str, topic: str, total: int) -> None:
+    """So that it has `total`; returns when each broker tells producers of the new ones."""
+    admin = _admin(bootstrap)  # by name: its answers end with it
+    try:
+        admin.create_partitions([NewPartitions(topic, total)])[topic].result(_ASK_S)
+    except KafkaException as error:
+        if error.args[0].code() not in _LOST:  # else what follows tells whether it was done
+            raise
+    _wait_until_led(bootstrap, topic, total)
 
 
 def delete_topics(bootstrap: str, *names: str) -> None:
@@ -101,11 +127,71 @@ def delete_topics(bootstrap: str, *names: str) -> None:
         return
     for future in admin.delete_topics(there).values():
         future.result(_ASK_S)
+    _wait_for_each_broker(
+        bootstrap,
+        lambda told: told.topics.keys().isdisjoint(there),
+        f"{', '.join(there)}: deleted, and still told of",
+    )
+
+
+def set_topic(bootstrap: str, topic: str, **config: str) -> None:
+    """Sets configs, with `_` for each `.` of a name; returns when brokers tell of them."""
+    wanted = {name.replace("_", "."): value for name, value in config.items()}
+    operation = AlterConfigOpType.SET
+    entries = [
+        ConfigEntry(name, value, incremental_operation=operation) for name, value in wanted.items()
+    ]
+    change = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+
+    def ask_to_set() -> None:
+        admin = _admin(bootstrap)
+        admin.incremental_alter_configs([change])[change].result(_ASK_S)
+
+    def told() -> dict[str, str]:
+        admin = _admin(bootstrap)
+        found = admin.describe_configs([resource])[resource].result(_ASK_S)
+        return {name: found[name].value for name in wanted}
+
+    answered(ask_to_set)
     give_up_at = time.monotonic() + _ASK_S
-    while left := topics(bootstrap).intersection(there):
+    while (found := answered(told)) != wanted:
         if time.monotonic() > give_up_at:
-            raise TimeoutError(f"{', '.join(sorted(left))}: still there {_ASK_S} s after deletion")
+            raise TimeoutError(f"{topic}: {found}, not {wanted}, after {_ASK_S} s")
         time.sleep(_POLL_S)
+
+
+def _wait_until_led(bootstrap: str, topic: str, partitions: int) -> None:
+    """An answer means that the controller has it. Each broker hears of it later, and then leads."""
+
+    def is_told(told: ClusterMetadata) -> bool:
+        found = told.topics.get(topic)
+        return found is not None and (
+            [found.partitions[number].leader >= 0 for number in sorted(found.partitions)]
+            == [True] * partitions
+        )
+
+    _wait_for_each_broker(bootstrap, is_told, f"{topic}: {partitions} partitions are not led")
+    with _consumer(bootstrap, "read_committed") as consumer:
+        for number in range(partitions):
+            at = TopicPartition(topic, number)
+            answered(partial(consumer.get_watermark_offsets, at, _ASK_S), again=_NOT_LED)
+
+
+def _wait_for_each_broker(
+    bootstrap: str, is_so: Callable[[ClusterMetadata], bool], otherwise: str
+) -> None:
+    give_up_at = time.monotonic() + _ASK_S
+    for broker in answered(lambda: _told(bootstrap)).brokers.values():
+        address = f"{broker.host}:{broker.port}"
+        while not is_so(answered(partial(_told, address))):
+            if time.monotonic() > give_up_at:
+                raise TimeoutError(f"{otherwise} by {address} after {_ASK_S} s")
+            time.sleep(_POLL_S)
+
+
+def _told(bootstrap: str) -> ClusterMetadata:
+    return _admin(bootstrap).list_topics(timeout=_ASK_S)
 
 
 def fill(bootstrap: str, topic: str, records: Iterable[Mapping[str, Any]]) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from support import outside
 from support.recovered import Pipeline
 
@@ -40,11 +39,7 @@ def test_what_fits_has_no_findings_and_the_rest_names_the_way_out(pipeline: Pipe
     assert stop.what == "start"
 
     outside.create_topics(pipeline.bootstrap, 1, target)
-    pipeline.wait_for(target, 1)
-    entry = ConfigEntry("min.insync.replicas", "2", incremental_operation=AlterConfigOpType.SET)
-    topic = ConfigResource(ConfigResource.Type.TOPIC, target, incremental_configs=[entry])
-    for future in pipeline.admin.incremental_alter_configs([topic]).values():
-        future.result(60)
+    outside.set_topic(pipeline.bootstrap, target, min_insync_replicas="2")
     (starved,) = found(pipeline)
     assert starved.says.endswith(
         "1 replicas, 1 in sync, min.insync.replicas=2: nothing can be written"

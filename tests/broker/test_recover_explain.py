@@ -164,7 +164,7 @@ def only_the_ledger_lost(pipeline: Pipeline) -> None:
 
 
 def ledger_forgets(pipeline: Pipeline) -> None:
-    pipeline.set_ledger("retention.ms", "604800000")
+    pipeline.set_ledger(retention_ms="604800000")
 
 
 def hole(pipeline: Pipeline) -> None:
@@ -267,7 +267,7 @@ def test_everything_that_is_wrong_is_told_at_once(pipeline: Pipeline) -> None:
     pipeline.move_group({1: 10})
     pipeline.checkpoint().plan(1, flat({pipeline.source: {"0": 8, "1": 7}}))
     pipeline.checkpoint().forget("commits/1")
-    pipeline.set_ledger("retention.bytes", "1000000")
+    pipeline.set_ledger(retention_bytes="1000000")
     said = pipeline.explained()
     assert said.cases == ["ledger_forgets", "truncated", "group_ahead", "beyond"]
     assert said.json["next"] == "stops with exit code 4: ledger_forgets"

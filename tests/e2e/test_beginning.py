@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
 from support import outside
 from support.project import PIPELINE, Project
 
@@ -70,8 +69,7 @@ def test_a_pipeline_takes_over_from_another_consumer_and_reads_what_comes_under_
     read_before = Counter(row.value for row in rows if row.offset < READ_BEFORE)
     assert values(project, project.target) == everything - read_before
 
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_topics([first])[first].result(30)
+    outside.delete_topics(bootstrap, first)
     stopped = project.run_warm()
     assert stopped.returncode == 4, stopped.stderr
     assert f"eos recover {project.name} --forget-topic {first}" in stopped.stderr

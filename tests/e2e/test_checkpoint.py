@@ -7,7 +7,6 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, NewPartitions
 from support import outside
 from support.project import Project
 
@@ -61,9 +60,7 @@ def test_files_are_read_as_written_and_the_ledger_knows_where_to_go_on_without_t
     # What a start leaves that died before its first micro-batch; meanwhile the topic grows.
     shutil.rmtree(folder / "offsets")
     shutil.rmtree(folder / "commits")
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    added = admin.create_partitions([NewPartitions(project.source, PARTITIONS + 1)])
-    added[project.source].result(30)
+    outside.add_partitions(bootstrap, project.source, PARTITIONS + 1)
     outside.fill(bootstrap, project.source, range(RECORDS, 2 * RECORDS))
     run_to_the_end(project)
     fresh = folder.parent / "0002"
@@ -92,8 +89,7 @@ def test_a_checkpoint_whose_first_files_spark_has_purged_is_gone_on_with(
     assert [each.name for each in checkpoints.iterdir()] == ["0001"]
 
     # Without its ledger it must stop: beginning anew would write everything again.
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_topics([project.ledger])[project.ledger].result(30)
+    outside.delete_topics(bootstrap, project.ledger)
     stopped = project.run_warm()
     assert stopped.returncode == 4, stopped.stderr
     assert f"the ledger '{project.ledger}' is empty" in stopped.stderr

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from support import outside
 from support.project import PIPELINE, Project
 from support.warm import Run
@@ -115,15 +114,9 @@ def test_a_record_too_large_stops_with_its_coordinates_and_loses_nothing(
 
 
 def limit(project: Project, message_bytes_max: int) -> None:
-    admin = AdminClient({"bootstrap.servers": project.broker.bootstrap})
-    entry = ConfigEntry(
-        "max.message.bytes",
-        str(message_bytes_max),
-        incremental_operation=AlterConfigOpType.SET,
+    outside.set_topic(
+        project.broker.bootstrap, project.target, max_message_bytes=str(message_bytes_max)
     )
-    topic = ConfigResource("topic", project.target, incremental_configs=[entry])
-    for future in admin.incremental_alter_configs([topic]).values():
-        future.result(30)
 
 
 def test_a_missing_source_topic_is_a_sentence(project: Project) -> None:

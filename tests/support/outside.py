@@ -17,10 +17,29 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartiti
 from confluent_kafka.admin import AdminClient
 
 from eos.testing import outside
-from eos.testing.outside import IN_ORDER, READ_S_MAX, answered, create_topics, read, topics
+from eos.testing.outside import (
+    IN_ORDER,
+    READ_S_MAX,
+    add_partitions,
+    answered,
+    create_topics,
+    delete_topics,
+    read,
+    set_topic,
+    topics,
+)
 from support.brokers import Kafka
 
-__all__ = ["IN_ORDER", "answered", "create_topics", "read", "topics"]
+__all__ = [
+    "IN_ORDER",
+    "add_partitions",
+    "answered",
+    "create_topics",
+    "delete_topics",
+    "read",
+    "set_topic",
+    "topics",
+]
 
 _ASK_S = 60
 

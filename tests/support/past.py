@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient
 
 from eos.cli.recover import recover
 from eos.errors import EosError
@@ -204,19 +204,10 @@ class Past:
     # --- what an operator does to Kafka -----------------------------------------------------------
 
     def delete_topic(self, name: str) -> None:
-        """Returns when the broker's own metadata lacks it: that follows the answer."""
-        self.admin.delete_topics([name])[name].result(WAIT_S)
-        self._wait_known(name, is_there=False)
+        outside.delete_topics(self.bootstrap, name)
 
     def create_topic(self, name: str, partitions: int = 0) -> None:
         outside.create_topics(self.bootstrap, partitions or self.topics[name], name)
-        self._wait_known(name, is_there=True)
-
-    def _wait_known(self, name: str, *, is_there: bool) -> None:
-        give_up_at = time.monotonic() + WAIT_S
-        while (name in outside.topics(self.bootstrap)) is not is_there:
-            assert time.monotonic() < give_up_at, f"{name}: still {is_there=}"
-            time.sleep(0.02)
 
     def truncate(self, topic: str, partition: int, before: int) -> None:
         asked = [TopicPartition(topic, partition, before)]
@@ -224,7 +215,7 @@ class Past:
             future.result(WAIT_S)
 
     def add_partitions(self, topic: str, total: int) -> None:
-        self.admin.create_partitions([NewPartitions(topic, total)])[topic].result(WAIT_S)
+        outside.add_partitions(self.bootstrap, topic, total)
         self.topics[topic] = total
 
     def move_group(self, topic: str, offsets: Mapping[int, int]) -> None:

@@ -20,10 +20,6 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka import TopicPartition as Theirs
 from confluent_kafka.admin import (
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewPartitions,
 )
 
 from eos.cli.main import report
@@ -229,7 +225,6 @@ class Pipeline:
 
     def create(self, topic: str, partitions: int) -> None:
         outside.create_topics(self.bootstrap, partitions, topic)
-        self.wait_for(topic, partitions)
 
     def fill(self, count: int, topic: str = "", *partitions: int) -> None:
         topic = topic or self.source
@@ -242,10 +237,7 @@ class Pipeline:
         assert producer.flush(WAIT_S) == 0
 
     def delete(self, topic: str) -> None:
-        self.admin.delete_topics([topic])[topic].result(WAIT_S)
-        deadline = Deadline.after_ms(WAIT_S * 1000)
-        while topic in self.admin.list_topics(timeout=WAIT_S).topics:
-            assert not deadline.has_passed
+        outside.delete_topics(self.bootstrap, topic)
 
     def truncate(self, partition: int, before: int, topic: str = "") -> None:
         asked = [Theirs(topic or self.source, partition, before)]
@@ -253,17 +245,7 @@ class Pipeline:
             future.result(WAIT_S)
 
     def add_partitions(self, total: int) -> None:
-        asked = self.admin.create_partitions([NewPartitions(self.source, total)])
-        asked[self.source].result(WAIT_S)
-        self.wait_for(self.source, total)
-
-    def wait_for(self, topic: str, partitions: int) -> None:
-        """Created means that the controller knows it; the broker hears of it, and leads, after."""
-        deadline = soon()
-        while self.asks.topics([topic], deadline)[topic].partitions < partitions:
-            assert not deadline.has_passed
-        every = [TopicPartition(topic, number) for number in range(partitions)]
-        self.asks.list_offsets(every, "latest", committed=False, deadline=deadline)
+        outside.add_partitions(self.bootstrap, self.source, total)
 
     def move_group(self, offsets: Mapping[int, int], topic: str = "") -> None:
         moved = [Theirs(topic or self.source, number, at) for number, at in offsets.items()]
@@ -271,13 +253,8 @@ class Pipeline:
         for future in self.admin.alter_consumer_group_offsets(asked).values():
             future.result(WAIT_S)
 
-    def set_ledger(self, name: str, value: str) -> None:
-        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-        topic = ConfigResource(
-            ConfigResource.Type.TOPIC, self.planned().names.ledger, incremental_configs=[entry]
-        )
-        for future in self.admin.incremental_alter_configs([topic]).values():
-            future.result(WAIT_S)
+    def set_ledger(self, **config: str) -> None:
+        outside.set_topic(self.bootstrap, self.planned().names.ledger, **config)
 
     def delete_group(self) -> None:
         for future in self.admin.delete_consumer_groups([self.planned().names.group]).values():

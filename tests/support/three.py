@@ -20,13 +20,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
 from kafka.protocol.admin import AlterPartitionReassignmentsRequest, ElectLeadersRequest
 from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 from kafka.protocol.metadata import MetadataRequest
@@ -226,15 +219,7 @@ class Three:
         )
 
     def configure(self, topic: str, **config: str) -> None:
-        entries = [
-            ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
-            for name, value in config.items()
-        ]
-        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap})
-        outside.answered(
-            lambda: admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
-        )
+        outside.set_topic(self.kafka.bootstrap, topic, **config)
 
     def restart(self, *numbers: int) -> None:
         """A clean stop of each that runs, then a start of all of them, which is waited for."""

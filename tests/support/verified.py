@@ -15,7 +15,6 @@ from typing import Any
 
 import google_crc32c
 import pyarrow as pa
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from eos.audit.projection import Projection
 from eos.audit.table import TransactionsTable
@@ -37,7 +36,7 @@ from eos.transaction.ranges import Step
 from eos.transaction.receipt import Receipt
 from eos.transaction.writer import Writer
 from support import outside
-from support.recovered import WAIT_S, Folder, Pipeline, Running, Said, soon
+from support.recovered import Folder, Pipeline, Running, Said, soon
 
 RECORD_BATCH = 5
 PARTITIONS = 2
@@ -106,13 +105,7 @@ class Finished(Pipeline):
         return said.json
 
     def set_topic(self, topic: str, **values: str) -> None:
-        entries = [
-            ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
-            for name, value in values.items()
-        ]
-        asked = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
-        for future in self.admin.incremental_alter_configs([asked]).values():
-            future.result(WAIT_S)
+        outside.set_topic(self.bootstrap, topic, **values)
 
     def attempts(self) -> list[Mapping[str, Any]]:
         """The ledger's, as a stranger reads them: with `offset`, and receipts by partition."""
