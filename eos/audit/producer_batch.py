@@ -18,6 +18,7 @@ from eos.audit import producer_table as tables
 from eos.audit.producer_chain import Chain, Flags, Ints, applied
 from eos.audit.producer_state import (
     KAFKA,
+    VERDICTS,
     Event,
     Rules,
     Verdict,
@@ -26,7 +27,6 @@ from eos.audit.producer_state import (
 )
 from eos.audit.producer_table import Events, States
 
-VERDICTS = tuple(Verdict)
 _APPENDED, _DUPLICATE, _LATE, _GAP, _FENCED, _UNKNOWN = range(6)
 # Rows at a time: what bounds the memory that is used for them.
 _ROWS_MAX = 1 << 19

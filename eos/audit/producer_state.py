@@ -42,6 +42,9 @@ class Verdict(Enum):
     UNKNOWN_PRODUCER = "unknown_producer"
 
 
+VERDICTS = tuple(Verdict)
+
+
 class Range(NamedTuple):
     """Of sequences, both ends inclusive. `last` is below `first` where it wraps."""
 

@@ -49,7 +49,7 @@ def find(path: Path) -> Iterable[Problem]:
         try:
             # A user's module may print when it is imported; stdout is for the findings.
             with contextlib.redirect_stdout(sys.stderr):
-                (loaded,) = load([step], pipeline.project_root, pipeline.folder)
+                (loaded,) = load([step], pipeline.project_root, pipeline.folder, looks=True)
         except TransformError as error:
             yield pipeline.places.problem(("transform", number, key), error.message)
             continue

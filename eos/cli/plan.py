@@ -40,7 +40,8 @@ def plan_verb(words: Sequence[str]) -> int:
     pipeline = find_pipeline(options.pipeline)
     profile = load_profile(options.profile, pipeline.project_root)
     with redirect_stdout(sys.stderr):  # users' modules may print when they are imported
-        functions = load(pipeline.transform, pipeline.project_root, pipeline.folder)
+        root, looks = pipeline.project_root, not options.check
+        functions = load(pipeline.transform, root, pipeline.folder, looks=looks)
     planned = plan(pipeline, profile, profile.kafka.bootstrap or (), functions)
     found = stages(planned)
     if options.mermaid:

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from eos.dedup.policy import NAMES, UNSTAMPED, Rows
+from eos.dedup.policy import NAMES, UNSTAMPED
 from eos.dedup.refusal import told
+from eos.dedup.rows import Rows
 
 TOLD_MAX = 1000  # producers with something to tell of, of one report
 # Where a record lies and what was decided of it, for whoever reads it once more.

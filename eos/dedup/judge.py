@@ -16,12 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.audit import producer_table as tables
-from eos.audit.producer_batch import VERDICTS, decide_all
+from eos.audit.producer_batch import decide_all
 from eos.audit.producer_chain import Ints
+from eos.audit.producer_state import VERDICTS
 from eos.dedup.account import Account
 from eos.dedup.homes import STATES, Kept, bucket_of, read_states
-from eos.dedup.policy import UNSTAMPED, Codes, Policy, Rows
+from eos.dedup.policy import UNSTAMPED, Policy
 from eos.dedup.refusal import expected, named, refusal
+from eos.dedup.rows import Codes, Rows
 from eos.errors import PromiseBrokenError
 from eos.transaction.port import TopicPartition
 

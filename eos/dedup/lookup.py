@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from eos.dedup.account import VERDICTS_SCHEMA
-from eos.dedup.policy import Codes
+from eos.dedup.rows import Codes
 from eos.errors import AttemptFailedError, EosError, UnavailableError, crossing
 from eos.transaction.port import TopicPartition
 

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+from eos.audit.producer_state import VERDICTS, Rules, Verdict
 
-from eos.audit.producer_batch import VERDICTS
-from eos.audit.producer_state import Rules, Verdict
-
-Codes = npt.NDArray[np.int8]
 # A row's code is its verdict's place in VERDICTS, or this: it lacks an id or a number, or has one
 # that can't be meant.
 UNSTAMPED = len(VERDICTS)
@@ -54,16 +48,3 @@ class Policy:
             raise ValueError(
                 f"no policy: {sorted(odd)}, forget_ms={self.forget_ms}, window={self.window}"
             )
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Records with what was decided of them: Arrow arrays, as long as `codes`."""
-
-    codes: Codes
-    topic: Any
-    partition: Any
-    offset: Any
-    producer: Any
-    epoch: Any
-    sequence: Any

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.audit.producer_state import Event, Range, State, after, decide
-from eos.dedup.policy import NAMES, OPTIONS, UNSTAMPED, Policy, Rows
+from eos.dedup.policy import NAMES, OPTIONS, UNSTAMPED, Policy
+from eos.dedup.rows import Rows
 from eos.errors import RecordRefusedError
 from eos.transaction.port import TopicPartition
 

@@ -23,9 +23,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from eos.audit.producer_batch import VERDICTS
 from eos.audit.producer_chain import Flags, Ints
-from eos.audit.producer_state import UNWRAPPED, Verdict
+from eos.audit.producer_state import UNWRAPPED, VERDICTS, Verdict
 from eos.dedup.runs import Runs
 
 EPOCHS_KEPT = 4  # of a producer, the newest: what comes of an older one is late

@@ -26,8 +26,9 @@ from eos.dedup.account import Account
 from eos.dedup.homes import SPREAD_STATES, Kept, bucket_of, read_states, shard
 from eos.dedup.judge import stamped
 from eos.dedup.leave import Leaving, whole
-from eos.dedup.policy import NAMES, UNSTAMPED, Policy, Rows
+from eos.dedup.policy import NAMES, UNSTAMPED, Policy
 from eos.dedup.refusal import refusal
+from eos.dedup.rows import Rows
 from eos.dedup.spread import Found, Spread, Stamps, decide
 from eos.dedup.spread_states import Numbered, newest_ms
 from eos.errors import EosError, crossing

@@ -10,6 +10,7 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -18,6 +19,7 @@ from eos.errors import EosError, TransformError
 from eos.transform import batches, sql
 from eos.transform.arguments import fitted
 from eos.transform.guard import guarded
+from eos.transform.outline import outline
 from eos.transform.sql import Query
 
 if TYPE_CHECKING:
@@ -77,8 +79,11 @@ class Function:
 Transform = Function | Query
 
 
-def load(steps: Iterable[Step], project_root: Path, folder: Path) -> tuple[Transform, ...]:
-    """Imports the functions and reads the queries. The two folders stay on `sys.path`.
+def load(
+    steps: Iterable[Step], project_root: Path, folder: Path, *, looks: bool = False
+) -> tuple[Transform, ...]:
+    """Imports the functions and reads the queries. The two folders stay on `sys.path`. With `looks`
+    nobody calls the functions, and libraries that take long are left out (`outline.py`).
 
     `project_root` goes first, so that `pipelines.NAME.transform` is the user's. The pipeline's own
     folder goes last: a `types.py` in it must not stand before Python's.
@@ -91,22 +96,24 @@ def load(steps: Iterable[Step], project_root: Path, folder: Path) -> tuple[Trans
     _claim_pipelines(project_root / "pipelines")
     importlib.invalidate_caches()
     within = (project_root / "pipelines", folder)
-    return tuple(_step(number, step, within) for number, step in enumerate(steps, 1))
+    find = partial(_found, within=within, looks=looks)
+    return tuple(_step(number, step, folder, find) for number, step in enumerate(steps, 1))
 
 
-def _step(number: int, step: Step, within: Sequence[Path]) -> Transform:
+def _step(
+    number: int, step: Step, folder: Path, find: Callable[[str, Step], Function]
+) -> Transform:
     name = step.name or ""
     if step.python is not None:
-        return _load(step.python, step.arguments, within, name, tuple(step.tables))
+        return find(step.python, step)
     kinds: dict[batches.Kind, str | None] = {"pandas": step.pandas, "arrow": step.arrow}
     for kind, reference in kinds.items():
         if reference is not None:
-            found = _load(reference, step.arguments, within, name)
-            return replace(found, kind=kind, returns=step.returns or "")
+            return replace(find(reference, step), kind=kind, returns=step.returns or "")
     if isinstance(step.sql, str):
         return Query(step.sql, f"SQL step `{name}`" if name else f"step {number} (SQL)", name)
     assert step.sql is not None, "a step has a function or a query"
-    file, folder = step.sql.file, within[-1]
+    file = step.sql.file
     return Query(sql.read(file, folder), f"SQL file `{file}`", name, str(folder / file))
 
 
@@ -139,15 +146,9 @@ def apply(
     return frame
 
 
-def _load(
-    reference: str,
-    arguments: Mapping[str, Any],
-    within: Sequence[Path],
-    stage: str,
-    tables: tuple[str, ...] = (),
-) -> Function:
+def _found(reference: str, step: Step, *, within: Sequence[Path], looks: bool) -> Function:
     module_name, _, name = reference.partition(":")
-    module = _module(reference, module_name)
+    module = (outline(module_name, within) if looks else None) or _module(reference, module_name)
     call = getattr(module, name, None)
     if call is None:
         known = [key for key, value in vars(module).items() if inspect.isfunction(value)]
@@ -159,8 +160,10 @@ def _load(
     if not callable(call):
         kind = type(call).__name__
         raise TransformError(f"transform `{reference}` is no function, it is of type {kind}")
-    given = fitted(reference, call, arguments, tables)
-    return Function(reference, given, call, _own_modules(within), stage, tables=tables)
+    tables = tuple(step.tables)
+    given = fitted(reference, call, step.arguments, tables)
+    own = _own_modules(within)
+    return Function(reference, given, call, own, step.name or "", tables=tables)
 
 
 def _module(reference: str, name: str) -> ModuleType:

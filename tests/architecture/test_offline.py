@@ -22,6 +22,8 @@ expect: [{name: paid, rule: amount > 0}]
 transform:
   - sql: SELECT *, amount * 2 AS twice FROM input
   - python: pipelines.light.transform:passed
+    with: {times: 2}
+  - {pandas: pipelines.light.transform:doubled, returns: "id INT"}
 sink:
   kafka:
     - {topic: {column: t, topics: [b, c]}, key: id, value: json, partition: p, timestamp: at}
@@ -44,19 +46,33 @@ for line in sys.stdin.read().splitlines():
     loaded = [name for name in {heavy!r} if name in sys.modules]
     print(f"{line}: exit {code}, loaded {loaded}")
 """
+# As people write them: what a function needs is imported at the top.
+TRANSFORM = """
+import pandas as pd
+from pyspark.sql import DataFrame, functions as f
+
+def passed(frame: DataFrame, times: int) -> DataFrame:
+    return frame.withColumn("twice", f.col("twice") * times)
+
+def doubled(rows: pd.DataFrame) -> "pd.DataFrame | None":
+    return rows
+"""
+SHIPPED = sorted(str(path.parent) for path in ROOT.glob("pipelines/*/pipeline.yaml"))
 VERBS = (
-    *("--help", "schema", "init shop", "lint pipelines/light", "plan light", "plan light --json"),
+    *("--help", "--version", "schema", "init shop", "lint pipelines/light"),
+    *("plan light", "plan light --json", "plan light --mermaid"),
     *(f"{verb} --help" for verb in ("init", "lint", "test", "plan", "doctor")),
+    *(f"{verb} {path}" for path in SHIPPED for verb in ("lint", "plan", "plan --mermaid")),
 )
 LOOKS = ("doctor", "doctor light")  # this machine decides on their exit code
 
 
 def test_verbs_that_ask_nobody_load_nothing_heavy(tmp_path: Path) -> None:
-    """In a project whose own modules are light: what a user's module imports is the user's."""
+    """The user's modules import at their top what they need when they are called."""
     place = tmp_path / "pipelines" / "light"
     place.mkdir(parents=True)
     (place / "pipeline.yaml").write_text(PIPELINE)
-    (place / "transform.py").write_text("def passed(frame):\n    return frame\n")
+    (place / "transform.py").write_text(TRANSFORM)
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.replace("{heavy!r}", repr(HEAVY))],
         input="\n".join([*VERBS, *LOOKS]),

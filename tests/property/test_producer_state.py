@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from support.examples import examples
 
 from eos.audit import producer_batch, producer_table
-from eos.audit.producer_batch import VERDICTS, decide_all
+from eos.audit.producer_batch import decide_all
 from eos.audit.producer_state import (
     UNWRAPPED,
+    VERDICTS,
     Event,
     Range,
     Rules,
