@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 from eos.deadline import Backoff, Deadline
 from eos.errors import UnavailableError, UsageError
+from eos.registry.references import Registered, Version, standing_alone
 from eos.secret import reveal
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ _PIECE_BYTES = 64 << 10
 _VERSIONS_MAX = 200  # of a subject, the newest: an older one is asked for when it is met
 _TYPE = "application/vnd.schemaregistry.v1+json"
 _NOT_THERE = 404
+
+_Known = dict[Version, Registered | None]
 
 
 class _StaysHere(urllib.request.HTTPRedirectHandler):
@@ -48,26 +51,28 @@ class Client:
     def schema(self, schema_id: int, deadline: Deadline) -> str | None:
         """The Avro schema that an id means; None if there is no such id."""
         found = self._ask("GET", f"/schemas/ids/{schema_id}", deadline)
-        return None if found is None else _avro(found, f"the schema with id {schema_id}")
+        told = f"the schema with id {schema_id}"
+        return None if found is None else self._alone(found, told, {}, deadline)
 
     def versions(self, subject: str, deadline: Deadline) -> dict[int, str]:
         """The subject's schemas by id, the newest version last."""
-        path = f"/subjects/{quote(subject, safe='')}/versions"
-        numbers = self._ask("GET", path, deadline)
+        numbers = self._ask("GET", f"{_path(subject)}/versions", deadline)
         if not numbers:
             self._no_subject(subject)
         found: dict[int, str] = {}
+        referred: _Known = {}
         for number in sorted(numbers)[-_VERSIONS_MAX:]:
-            version = self._ask("GET", f"{path}/{number}", deadline)
+            at = Version(subject, number)
+            version = self._ask("GET", _path(*at), deadline)
             if version is not None:  # it may be deleted meanwhile
                 schema_id = int(version["id"])
                 found.pop(schema_id, None)  # one that was deleted and came back is the newest
-                found[schema_id] = _avro(version, f"{subject!r} version {number}")
+                found[schema_id] = self._alone(version, str(at), referred, deadline)
         return found or self._no_subject(subject)
 
     def id_of(self, subject: str, schema: str, deadline: Deadline, *, registers: bool) -> int:
         """The id of a schema under a subject; with `registers` it is made if it is not there."""
-        path, body = f"/subjects/{quote(subject, safe='')}", {"schema": schema}
+        path, body = _path(subject), {"schema": schema}
         found = self._ask("POST", f"{path}/versions" if registers else path, deadline, body)
         if found is None:
             raise UsageError(
@@ -76,6 +81,23 @@ class Client:
                 hint="register it, or say `register: true` beside `subject`",
             )
         return int(found["id"])
+
+    def _alone(self, found: Any, what: str, known: _Known, deadline: Deadline) -> str:
+        """With all that it refers to in it. `known` are versions that were asked for before."""
+
+        def ask(at: Version) -> Registered | None:
+            if at not in known:
+                version = self._ask("GET", _path(*at), deadline)
+                known[at] = None if version is None else _avro(version, str(at))
+            return known[at]
+
+        try:
+            return standing_alone(_avro(found, what), ask)
+        except ValueError as error:
+            raise UsageError(
+                f"{what} in the schema registry can't be put together: {error}",
+                hint="a schema that is registered with those types in it refers to nothing",
+            ) from error
 
     def require_there(self, deadline: Deadline) -> None:
         """It answers, and lets us in."""
@@ -163,14 +185,22 @@ def _told(error: urllib.error.HTTPError) -> str:
         return str(error.reason)[:500]
 
 
-def _avro(found: Any, what: str) -> str:
+def _avro(found: Any, what: str) -> Registered:
     kind = found.get("schemaType") or "AVRO"
     if kind != "AVRO":
         raise UsageError(f"{what} in the schema registry is of type {kind}; expected AVRO")
-    if found.get("references"):
+    try:
+        named = [
+            Version(each["subject"], each["version"]) for each in found.get("references") or ()
+        ]
+    except (KeyError, TypeError) as error:
         raise UsageError(
-            f"{what} in the schema registry refers to schemas of other subjects, which is not "
-            "supported",
-            hint="register it with those in it",
-        )
-    return str(found["schema"])
+            f"{what} in the schema registry refers to what has no subject and version",
+            hint="is this a schema registry with the API that Confluent's has?",
+        ) from error
+    return Registered(str(found["schema"]), tuple(named))
+
+
+def _path(subject: str, version: int | None = None) -> str:
+    path = f"/subjects/{quote(subject, safe='')}"
+    return path if version is None else f"{path}/versions/{version}"

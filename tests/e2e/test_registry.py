@@ -31,6 +31,20 @@ READER: dict[str, Any] = {
     ],
 }
 ELSEWHERE: dict[str, Any] = {**READER, "doc": "of another subject"}
+PLACE: dict[str, Any] = {
+    "type": "record",
+    "name": "com.places.Place",
+    "fields": [{"name": "street", "type": "string"}],
+}
+# The first type that it names is another subject's.
+PLACED: dict[str, Any] = {
+    **READER,
+    "fields": [
+        {"name": "from", "type": "com.places.Place"},
+        {"name": "to", "type": ["null", "com.places.Place"]},
+        *READER["fields"],
+    ],
+}
 WRITTEN: dict[str, Any] = {
     "type": "record",
     "name": "Written",
@@ -67,8 +81,9 @@ def declare(project: Project) -> None:
 
 
 def framed(number: int, schema: dict[str, Any], value: dict[str, Any]) -> bytes:
-    out = io.BytesIO()
-    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    out, known = io.BytesIO(), {}
+    fastavro.parse_schema(PLACE, known)
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema, known), value)
     return b"\0" + number.to_bytes(4, "big") + out.getvalue()
 
 
@@ -86,6 +101,9 @@ def test_each_record_is_read_by_the_schema_that_it_was_written_by(
     project.profile.write_text(project.profile.read_text() + f'registry: {{url: "{asked.url}"}}\n')
     first, second = asked.add("orders-value", FIRST), asked.add("orders-value", READER)
     other = asked.add("elsewhere", ELSEWHERE)
+    asked.add("place", PLACE)
+    third = asked.add("orders-value", PLACED, ("place", 1))
+    at = {"street": "a"}
     values = [
         framed(first, FIRST, {"id": 1, "was": "x"}),
         framed(second, READER, {"id": 2, "kind": "new"}),
@@ -94,6 +112,7 @@ def test_each_record_is_read_by_the_schema_that_it_was_written_by(
         b"no order",
         framed(first, FIRST, {"id": 1, "was": "x"})[:6],
         None,
+        framed(third, PLACED, {"from": at, "to": at, "id": 5, "kind": "placed"}),
     ]
     outside.create_topics(project.broker.bootstrap, 1, project.source)
     records = [Record(0, b"k", value, (), NOW_MS) for value in values]
@@ -107,6 +126,7 @@ def test_each_record_is_read_by_the_schema_that_it_was_written_by(
         {"id": 1, "kind": "old"},
         {"id": 2, "kind": "new"},
         {"id": 3, "kind": "strange"},
+        {"id": 5, "kind": "placed"},
     ]
     assert sum(row.value is None for row in rows) == 1
     assert asked.subjects["written-value"]

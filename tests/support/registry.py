@@ -13,21 +13,27 @@ from typing import Any
 
 @dataclass
 class FakeRegistry:
-    """`refusing`: codes that the next requests are answered with. `asked`: all that was."""
+    """`refusing`: codes that the next requests are answered with. `asked`: all that was.
+    `references`: what a schema says of the subjects and versions whose types it uses."""
 
     url: str = ""
     schemas: dict[int, str] = field(default_factory=dict)
     subjects: dict[str, list[int]] = field(default_factory=dict)
+    references: dict[int, list[Any]] = field(default_factory=dict)
     refusing: list[int] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     login: str = ""
 
-    def add(self, subject: str, schema: Any) -> int:
+    def add(self, subject: str, schema: Any, *references: tuple[str, int]) -> int:
         text = schema if isinstance(schema, str) else json.dumps(schema)
         number = next((n for n, each in self.schemas.items() if each == text), 0)
         if not number:
             number = 1000 + len(self.schemas)
             self.schemas[number] = text
+            self.references[number] = [
+                {"name": f"{name}.of.it", "subject": name, "version": version}
+                for name, version in references
+            ]
         versions = self.subjects.setdefault(subject, [])
         if number not in versions:
             versions.append(number)
@@ -39,19 +45,26 @@ class FakeRegistry:
             case "GET", "config":
                 return {"compatibilityLevel": "BACKWARD"}
             case "GET", "schemas", "ids", number:
-                found = self.schemas.get(int(number))
-                return found and {"schema": found}
+                return self._told(int(number)) if int(number) in self.schemas else None
             case "GET", "subjects", subject, "versions":
                 return list(range(1, len(self.subjects.get(subject, [])) + 1)) or None
             case "GET", "subjects", subject, "versions", version:
-                number = self.subjects[subject][int(version) - 1]
-                return {"id": number, "version": int(version), "schema": self.schemas[number]}
+                numbers = self.subjects.get(subject, [])
+                at = len(numbers) if version == "latest" else int(version)
+                if not 0 < at <= len(numbers):
+                    return None
+                return {"id": numbers[at - 1], "version": at, **self._told(numbers[at - 1])}
             case "POST", "subjects", subject:
                 numbers = self.subjects.get(subject, [])
                 return next(({"id": n} for n in numbers if self.schemas[n] == body["schema"]), None)
             case "POST", "subjects", subject, "versions":
                 return {"id": self.add(subject, body["schema"])}
         raise AssertionError(f"{method} {path}")
+
+    def _told(self, number: int) -> dict[str, Any]:
+        """Without the key where there are none, as registries answer."""
+        named = self.references.get(number)
+        return {"schema": self.schemas[number], **({"references": named} if named else {})}
 
 
 @contextmanager

@@ -142,7 +142,7 @@ def test_an_answer_that_drips_in_is_no_answer(monkeypatch: pytest.MonkeyPatch) -
     ("odd", "words"),
     [
         ({"schema": "{}", "schemaType": "PROTOBUF"}, "is of type PROTOBUF; expected AVRO"),
-        ({"schema": "{}", "references": [{"name": "a"}]}, "refers to schemas of other subjects"),
+        ({"schema": "{}", "references": [{"name": "a"}]}, "what has no subject and version"),
     ],
 )
 def test_what_is_not_understood_is_refused(

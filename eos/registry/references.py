@@ -1,0 +1,163 @@
+"""Avro schemas that use types which other subjects define, as one schema that stands alone.
+
+A registry names the subjects and versions that a schema refers to, and the schema itself says
+their types by name. Spark takes one text. So a type's definition is put where its name comes first,
+in the order in which Avro's parser reads, and later places keep the name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+REFERRED_MAX = 200  # schemas that one refers to, by all of its ways
+DEPTH_MAX = 20
+_PRIMITIVE = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+_NAMED = ("record", "error", "enum", "fixed")
+
+
+class Version(NamedTuple):
+    """Of a subject."""
+
+    subject: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.subject!r} version {self.number}"
+
+
+class Registered(NamedTuple):
+    """A schema, and what it refers to."""
+
+    schema: str
+    references: tuple[Version, ...] = ()
+
+
+Ask = Callable[[Version], Registered | None]  # None: it is not there
+
+
+def standing_alone(registered: Registered, ask: Ask) -> str:
+    """The same types, without references. Raises ValueError with what is wrong with those. A name
+    that nobody defines stays one: whoever parses the schema says so."""
+    if not registered.references:
+        return registered.schema
+    referred: dict[Version, str] = {}
+    _follow(registered.references, (), referred, ask)
+    types: dict[str, _Type] = {}
+    try:
+        for text in referred.values():
+            _collect(json.loads(text), "", types)
+        return json.dumps(_Expansion(types).of(json.loads(registered.schema), ""))
+    except RecursionError as error:
+        raise ValueError("its types are nested too deep") from error
+
+
+def _follow(
+    named: Iterable[Version], above: tuple[Version, ...], referred: dict[Version, str], ask: Ask
+) -> None:
+    """Puts all that is named, and what that names, into `referred`, each once. `above` led here."""
+    for each in named:
+        if each in above:
+            way = " -> ".join(map(str, (*above[above.index(each) :], each)))
+            raise ValueError(f"it refers to schemas that refer to each other: {way}")
+        if each in referred:
+            continue
+        if len(above) == DEPTH_MAX or len(referred) == REFERRED_MAX:
+            raise ValueError(
+                f"it refers to more than {REFERRED_MAX} schemas, or to one behind more than "
+                f"{DEPTH_MAX} others"
+            )
+        found = ask(each)
+        if found is None:
+            raise ValueError(f"it refers to {each}, which is not there")
+        referred[each] = found.schema
+        _follow(found.references, (*above, each), referred, ask)
+
+
+@dataclass(frozen=True, slots=True)
+class _Type:
+    """A definition, and the namespace that stands around it."""
+
+    node: dict[str, Any]
+    around: str
+
+
+def _collect(node: Any, around: str, types: dict[str, _Type]) -> None:
+    """All named types that are defined in it, those within others, too."""
+    if isinstance(node, list):
+        for each in node:
+            _collect(each, around, types)
+    elif isinstance(node, dict):
+        if node.get("type") in _NAMED and isinstance(node.get("name"), str):
+            full = _full_name(node, around)
+            types.setdefault(full, _Type(node, around))
+            around = _namespace(full)
+        for inner in _inner(node):
+            _collect(inner, around, types)
+
+
+def _inner(node: dict[str, Any]) -> list[Any]:
+    fields = node.get("fields")
+    below = fields if isinstance(fields, list) else []
+    types = [each.get("type") for each in below if isinstance(each, dict)]
+    return [*types, *(node[key] for key in ("type", "items", "values") if key in node)]
+
+
+def _full_name(node: dict[str, Any], around: str) -> str:
+    name = str(node["name"])
+    space = node.get("namespace", around)
+    return f"{space}.{name}" if space and "." not in name else name
+
+
+def _namespace(full: str) -> str:
+    return full.rpartition(".")[0]
+
+
+@dataclass(slots=True)
+class _Expansion:
+    types: dict[str, _Type]
+    defined: set[str] = field(default_factory=set)
+
+    def of(self, node: Any, around: str) -> Any:
+        if isinstance(node, str):
+            return self._named(node, around)
+        if isinstance(node, list):
+            return [self.of(each, around) for each in node]
+        if not isinstance(node, dict):
+            return node
+        if node.get("type") in _NAMED and isinstance(node.get("name"), str):
+            return self._definition(node, around)
+        found = dict(node)
+        for key in ("type", "items", "values"):
+            if key in node:
+                found[key] = self.of(node[key], around)
+        return found
+
+    def _named(self, name: str, around: str) -> Any:
+        if name in _PRIMITIVE:
+            return name
+        within = f"{around}.{name}" if around and "." not in name else name
+        for full in (within, name):  # as Avro's parser looks for it
+            if full in self.defined:
+                return full
+            if full in self.types:
+                return self._definition(self.types[full].node, self.types[full].around)
+        return name
+
+    def _definition(self, node: dict[str, Any], around: str) -> Any:
+        full = _full_name(node, around)
+        if full in self.defined:
+            return full
+        self.defined.add(full)  # before its fields: it may be one of their types
+        space = _namespace(full)
+        found = {**node, "name": full.rpartition(".")[2], "namespace": space}
+        if isinstance(node.get("fields"), list):
+            found["fields"] = [
+                {**each, "type": self.of(each["type"], space)}
+                if isinstance(each, dict) and "type" in each
+                else each
+                for each in node["fields"]
+            ]
+        return found
