@@ -29,6 +29,7 @@ from eos.transaction.wire import Wire
 # receipts, so a window's records must fit into memory.
 _LOOK_BACK_FIRST, _LOOK_BACK_MAX = 256, 4096
 _LAST_MOMENTS_MS = 200
+_SURE_AFTER_MS = 10_000  # a marker on its way takes less, where brokers answer at all
 _ASK_MS = 2_000
 _RECORD_AND_MARKER = 2  # what each of our transactions leaves on the ledger
 _TRIM_SHARE = 0.1  # of what is kept: less is not worth a request
@@ -157,7 +158,7 @@ class Ledger:
             end, look_back = start, min(_LOOK_BACK_MAX, look_back * 4)
 
     def _settled_range(self, deadline: Deadline) -> tuple[int, int]:
-        backoff = Backoff()
+        backoff, had_ms = Backoff(), deadline.left_ms
         while True:
             committed = self._offset("latest", committed=True, deadline=deadline)
             written = self._offset("latest", committed=False, deadline=deadline)
@@ -171,6 +172,14 @@ class Ledger:
             # Not in its last moments: a question that has no time to be answered would put "no
             # answer" in the place of what is known.
             if deadline.left_ms <= _LAST_MOMENTS_MS:
+                if had_ms < _SURE_AFTER_MS:
+                    raise UnavailableError(
+                        f"{self._pipeline}: the ledger {self.partition.topic!r} was looked at for "
+                        f"{had_ms} ms only, and did not come to rest: {committed} of {written} "
+                        f"offsets are decided, {known} were acknowledged",
+                        hint="start again: it is looked at for longer then",
+                        case="ledger_unsettled",
+                    )
                 if written < known:
                     raise self._lost(written, known)
                 raise PromiseBrokenError(

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from eos.deadline import Deadline
-from eos.errors import PromiseBrokenError
+from eos.errors import PromiseBrokenError, UnavailableError
+from eos.transaction import ledger as module
 from eos.transaction.coordinator import Conclusion, Coordinator
 from eos.transaction.ledger import Ledger
 from eos.transaction.ledger_record import Attempt, Position, advanced, stamped
@@ -116,13 +117,18 @@ def test_a_ledger_of_aborted_attempts_only_is_empty(ledger, owner):
     assert ledger.read_last(soon()) is None
 
 
-def test_an_open_transaction_of_somebody_else_is_waited_for_and_then_named(ledger, owner, wires):
+def test_an_open_transaction_of_somebody_else_is_waited_for_and_then_named(
+    ledger, owner, wires, monkeypatch
+):
     commit(owner, ledger, lambda _: ledger.record("start", START))
     stranger = f"stranger-{uuid.uuid4().hex}"
     other = Coordinator(wires(), stranger, stranger, 60_000)
     identity = other.fence(soon())
     assert identity == other.begin(soon())
     other.produce({ledger.partition: stamped(ledger.record("start", START), identity)}, soon())
+    with pytest.raises(UnavailableError, match="2 of 3 offsets are decided"):
+        ledger.read_last(Deadline.after_ms(1_500))
+    monkeypatch.setattr(module, "_SURE_AFTER_MS", 1_000)
     with pytest.raises(PromiseBrokenError, match=r"open on the ledger '.*' from offset 2 on"):
         ledger.read_last(Deadline.after_ms(1_500))
     other.abort(soon())

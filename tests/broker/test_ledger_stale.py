@@ -17,6 +17,7 @@ from support.scenes import Scene, Scenes, ended
 
 from eos.deadline import Deadline
 from eos.errors import EosError, PromiseBrokenError, Recovery
+from eos.transaction import ledger as ledger_module
 from eos.transaction.port import CommittedOffset, TopicPartition
 from eos.transaction.wire import Wire
 
@@ -123,8 +124,11 @@ def test_an_end_below_what_was_acknowledged_is_asked_for_again(scenes: Scenes) -
     scene.check()
 
 
-def test_a_ledger_that_lost_what_it_acknowledged_stops_the_pipeline(scenes: Scenes) -> None:
+def test_a_ledger_that_lost_what_it_acknowledged_stops_the_pipeline(
+    scenes: Scenes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As after an unclean leader election: the next write lands where another one had."""
+    monkeypatch.setattr(ledger_module, "_SURE_AFTER_MS", 500)
     scene, stale = stood_still(scenes, has_group=False)
     stale.wire.close()
     with Copy(scene.job) as copy:
