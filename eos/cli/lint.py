@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from eos import sql_text
+from eos.config.avro import is_elsewhere, subject_of
 from eos.config.base import KAFKA_COLUMNS
 from eos.config.load import load_pipeline
 from eos.config.model import PipelineFile
@@ -29,7 +30,7 @@ def lint(paths: Sequence[Path], *, as_json: bool) -> int:
     else:
         for problem in problems:
             print(problem)
-        if not problems:
+        if all(problem.severity == "note" for problem in problems):
             print(f"{_counted(len(paths), 'pipeline')} without problems", file=sys.stderr)
     return 1 if any(problem.severity == "error" for problem in problems) else 0
 
@@ -44,6 +45,7 @@ def find(path: Path) -> Iterable[Problem]:
         yield from error.fields["problems"]
         return
     yield from _rules(pipeline)
+    yield from _unread(pipeline)
     for number, step in enumerate(pipeline.transform):
         key = next(key for key in ("sql", "python", "pandas", "arrow") if getattr(step, key))
         try:
@@ -86,6 +88,19 @@ def _rules(pipeline: PipelineFile) -> Iterable[Problem]:
         for word, close in sql_text.misspelt(rule.rule, columns) if is_known else ():
             told = f"`{word}` is no column of the source; did you mean `{close}`?"
             yield pipeline.places.problem(place, told)
+
+
+def _unread(pipeline: PipelineFile) -> Iterable[Problem]:
+    """Schemas that are neither in the file nor beside it."""
+    sides: dict[tuple[str | int, ...], object] = {("source",): pipeline.source}
+    sides |= {("sink", "kafka", number): each for number, each in enumerate(pipeline.sink.kafka)}
+    for place, side in sides.items():
+        for name in ("key", "value"):
+            schema = getattr(getattr(side, name), "avro", None)
+            if schema is not None and is_elsewhere(schema):
+                told = f"the schema of `{subject_of(schema)}` is in the schema registry alone, "
+                told += "which is not asked here; `eos plan --check` asks it"
+                yield pipeline.places.problem((*place, name), told)._replace(severity="note")
 
 
 def _unstable(query: Query, place: Problem) -> Iterable[Problem]:

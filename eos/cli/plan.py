@@ -104,8 +104,14 @@ def _registry(planned: Plan, profile: Profile) -> Iterator[Check]:
     from eos.run.registered import subjects, with_registry
 
     def look() -> Check:
-        with_registry(planned, profile.registry, looks=True)
-        return ok("registry", f"has {', '.join(subjects(planned))}")
+        asked_for = with_registry(planned, profile.registry, looks=True)
+        written = [
+            f"{each.subject} by the schema with id {each.schema_id}"
+            for each in asked_for.outputs.columns.values()
+            if each.schema_id
+        ]
+        told = f"; a run would write {', '.join(written)}" if written else ""
+        return ok("registry", f"has {', '.join(subjects(planned))}{told}")
 
     if subjects(planned):
         yield from asked("registry", look)

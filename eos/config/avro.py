@@ -58,8 +58,8 @@ def words_of(error: Exception) -> str:
 class AvroFile(Strict):
     """A path relative to the pipeline's folder. With `subject`, records carry the id that their
     writer's schema has in the schema registry, as Confluent's clients write it; `register`: a sink
-    registers its schema there if it is new. A source that names no `file` takes the subject's
-    latest schema, at each start."""
+    registers its schema there if it is new. Without a `file` the subject's latest schema is taken,
+    at each start."""
 
     file: Annotated[str, Field(min_length=1)] | None = None
     subject: Annotated[str, Field(min_length=1, max_length=500)] | None = None
@@ -71,6 +71,10 @@ class AvroFile(Strict):
             raise ValueError("expected `file`, or the `subject` of a schema registry, or both")
         if self.register_it and self.subject is None:
             raise ValueError("expected `subject` beside `register`")
+        if self.register_it and self.file is None:
+            raise ValueError(
+                "expected `file` beside `register`: what is registered is the file's schema"
+            )
         return self
 
 

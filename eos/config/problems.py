@@ -48,16 +48,17 @@ _KEY = "[key]"
 
 
 class Problem(NamedTuple):
-    """Lines and columns count from 1. A warning may be meant; anything else can't be."""
+    """Lines and columns count from 1. A warning may be meant, a note says what was not looked at;
+    an error can't be meant."""
 
     path: str
     line: int
     column: int
     message: str
-    severity: Literal["error", "warning"] = "error"
+    severity: Literal["error", "warning", "note"] = "error"
 
     def __str__(self) -> str:
-        what = "warning: " if self.severity == "warning" else ""
+        what = "" if self.severity == "error" else f"{self.severity}: "
         return f"{self.path}:{self.line}:{self.column}: {what}{self.message}"
 
 

@@ -15,7 +15,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from eos.config.avro import Avro, is_elsewhere
+from eos.config.avro import Avro
 from eos.config.base import (
     MAPPING,
     TOPIC_PATTERN,
@@ -59,11 +59,6 @@ class Encoded(Strict):
     def _is_one_of_two(self) -> Encoded:
         if (self.json_columns is None) == (self.avro is None):
             raise ValueError("expected either `json` or `avro`")
-        if self.avro is not None and is_elsewhere(self.avro):
-            raise ValueError(
-                "expected `file` beside `subject` in a sink: what is written must not change with "
-                "what somebody registers"
-            )
         return self
 
 

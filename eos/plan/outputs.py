@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -35,6 +35,16 @@ class Output:
     @property
     def registers(self) -> bool:
         return bool(self.subject) and len(self.texts) > 2
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Only the registry has its schema, and was not asked for it yet."""
+        return self.kind == "avro" and not self.texts[0]
+
+    def written_by(self, schema_id: int, schema: str = "") -> Output:
+        """As the registry has it; a schema where there was none."""
+        texts = (schema or self.texts[0], *self.texts[1:])
+        return replace(self, schema_id=schema_id, texts=texts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,6 +215,8 @@ def _output(planned: Plan, column: str) -> str:
     made = planned.outputs.columns.get(column)
     if made is None:
         return f"`{column}` as it comes" if column in {"key", "value"} else f"`{column}`"
+    if made.is_elsewhere:
+        return f"avro: the latest schema of {made.subject} when a run starts, and until it ends"
     if made.kind in {"json", "avro"}:
         of = _short(", ".join(made.texts)) if made.kind == "json" and made.texts else "its columns"
         return f"{made.kind} of {of}"

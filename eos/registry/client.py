@@ -70,6 +70,14 @@ class Client:
                 found[schema_id] = self._alone(version, str(at), referred, deadline)
         return found or self._no_subject(subject)
 
+    def latest(self, subject: str, deadline: Deadline) -> tuple[int, str]:
+        """The id and the schema of the subject's newest version."""
+        version = self._ask("GET", f"{_path(subject)}/versions/latest", deadline)
+        if version is None:
+            self._no_subject(subject)
+        what = f"{subject!r}, latest version,"
+        return int(version["id"]), self._alone(version, what, {}, deadline)
+
     def id_of(self, subject: str, schema: str, deadline: Deadline, *, registers: bool) -> int:
         """The id of a schema under a subject; with `registers` it is made if it is not there."""
         path, body = _path(subject), {"schema": schema}

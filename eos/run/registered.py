@@ -30,20 +30,24 @@ def with_registry(planned: Plan, registry: Registry | None, *, looks: bool = Fal
     if not named:
         return planned
     client, deadline = _client(registry, named), Deadline.after_ms(START_MS_MAX)
-    outputs = planned.outputs
+    planned = _writing(_reading(planned, client, deadline), client, deadline)
     columns = {
-        name: _numbered(each, client, looks, deadline) for name, each in outputs.columns.items()
+        name: _numbered(each, client, looks, deadline)
+        for name, each in planned.outputs.columns.items()
     }
-    return replace(_reading(planned, client, deadline), outputs=replace(outputs, columns=columns))
+    return replace(planned, outputs=replace(planned.outputs, columns=columns))
 
 
 def with_latest(planned: Plan, registry: Registry | None) -> Plan:
-    """For who wants to know the columns, without a run: the plan with what the registry says of the
-    source. As it is, and nobody is asked, where the file says it."""
-    if not any(each.is_elsewhere for each in (planned.decode.key, planned.decode.value)):
+    """For who wants to know the columns, without a run: the plan with the schemas that only the
+    registry has. As it is, and nobody is asked, where files say them all."""
+    is_read = any(each.is_elsewhere for each in (planned.decode.key, planned.decode.value))
+    if not is_read and not any(each.is_elsewhere for each in planned.outputs.columns.values()):
         return planned
-    client = _client(registry, subjects(planned))
-    return _reading(planned, client, Deadline.after_ms(START_MS_MAX))
+    client, deadline = _client(registry, subjects(planned)), Deadline.after_ms(START_MS_MAX)
+    if is_read:
+        planned = _reading(planned, client, deadline)
+    return _writing(planned, client, deadline)
 
 
 def _client(registry: Registry | None, named: list[str]) -> Client:
@@ -86,17 +90,40 @@ def _known(read: Format, client: Client, deadline: Deadline) -> Format:
     try:
         return replace(known, schema=found[newest], columns=avro.field_names(found[newest]))
     except ValueError as error:
-        raise UsageError(
-            f"the latest schema of {read.subject!r} in the schema registry, id {newest}: {error}",
-            hint="`file` beside `subject` names a schema of your own to read by",
-        ) from error
+        raise _unusable(read.subject, newest, error) from error
+
+
+def _writing(planned: Plan, client: Client, deadline: Deadline) -> Plan:
+    """Sinks without a file write by the latest schema and its id. Each subject is asked for once: a
+    key and a value of one are of one version. Nothing that comes later is taken until the end."""
+    found: dict[str, tuple[int, str]] = {}
+    columns = dict(planned.outputs.columns)
+    for name, each in columns.items():
+        if not each.is_elsewhere:
+            continue
+        if each.subject not in found:
+            found[each.subject] = client.latest(each.subject, deadline)
+        schema_id, schema = found[each.subject]
+        try:
+            avro.field_names(schema)
+        except ValueError as error:
+            raise _unusable(each.subject, schema_id, error) from error
+        columns[name] = each.written_by(schema_id, schema)
+    return replace(planned, outputs=replace(planned.outputs, columns=columns))
+
+
+def _unusable(subject: str, schema_id: int, error: ValueError) -> UsageError:
+    return UsageError(
+        f"the latest schema of {subject!r} in the schema registry, id {schema_id}: {error}",
+        hint="`file` beside `subject` names a schema of your own",
+    )
 
 
 def _numbered(each: Output, client: Client, looks: bool, deadline: Deadline) -> Output:
-    if not each.subject:
+    if not each.subject or each.schema_id:
         return each
     if looks and each.registers:
         client.require_there(deadline)
         return each
     number = client.id_of(each.subject, each.texts[0], deadline, registers=each.registers)
-    return replace(each, schema_id=number)
+    return each.written_by(number)

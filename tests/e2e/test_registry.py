@@ -45,6 +45,11 @@ PLACED: dict[str, Any] = {
         *READER["fields"],
     ],
 }
+KEY: dict[str, Any] = {
+    "type": "record",
+    "name": "Key",
+    "fields": [{"name": "id", "type": "long"}],
+}
 WRITTEN: dict[str, Any] = {
     "type": "record",
     "name": "Written",
@@ -140,19 +145,21 @@ def test_each_record_is_read_by_the_schema_that_it_was_written_by(
     ]
 
 
-def test_a_source_without_a_file_is_read_by_the_latest_schema_of_each_start(
+def test_without_files_the_latest_schemas_of_each_start_read_and_write(
     project: Project, asked: FakeRegistry
 ) -> None:
     text = PIPELINE.replace("file: order.avsc, ", "")
     sink = "value: {{avro: {{file: written.avsc, subject: written-value, register: true}}}}"
-    project.declare(1000, 1, text.replace(sink, "value: json"))
+    latest = "key: {{avro: {{subject: out-key}}}}\n    value: {{avro: {{subject: out-value}}}}"
+    project.declare(1000, 1, text.replace(sink, latest))
     project.profile.write_text(project.profile.read_text() + f'registry: {{url: "{asked.url}"}}\n')
     outside.create_topics(project.broker.bootstrap, 1, project.source)
-    first = asked.add("orders-value", FIRST)
+    first, key = asked.add("orders-value", FIRST), asked.add("out-key", KEY)
     value = framed(first, FIRST, {"id": 1, "was": "x"})
     wanted = []
-    for latest, read in ((FIRST, {"id": 1, "was": "x"}), (READER, {"id": 1, "kind": "old"})):
-        asked.add("orders-value", latest)
+    for schema, read in ((FIRST, {"id": 1, "was": "x"}), (READER, {"id": 1, "kind": "old"})):
+        asked.add("orders-value", schema)
+        asked.add("out-value", {**schema, "name": "Out"})
         letters.write(
             project.broker.bootstrap, project.source, [Record(0, b"k", value, (), NOW_MS)]
         )
@@ -160,7 +167,10 @@ def test_a_source_without_a_file_is_read_by_the_latest_schema_of_each_start(
         assert done.returncode == 0, done.stderr
         wanted.append(read)
         rows = outside.read(project.broker.bootstrap, project.target)
-        assert [json.loads(row.value or b"") for row in rows] == wanted
+        assert [written(row.value, asked) for row in rows] == wanted
+        assert [row.key for row in rows] == [framed(key, KEY, {"id": 1})] * len(wanted)
+        newest = asked.subjects["out-value"][-1]
+        assert (rows[-1].value or b"")[1:5] == newest.to_bytes(4, "big")
 
 
 def test_without_a_registry_in_the_profile_nothing_is_begun(project: Project) -> None:
