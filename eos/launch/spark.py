@@ -28,6 +28,8 @@ _JOINED = {
     "--py-files": "spark.submit.pyFiles",
     "--archives": "spark.archives",
 }
+_CLASS_PATH = "spark.driver.extraClassPath"
+_OWN_FIRST = ("spark.driver.userClassPathFirst", "spark.executor.userClassPathFirst")
 # Delta is no part of Spark: its classes are found by these settings, where a pipeline has tables.
 _EXTENSIONS, _CATALOG = "spark.sql.extensions", "spark.sql.catalog.spark_catalog"
 _DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
@@ -96,14 +98,19 @@ def command(
     given, rest = _settings(conf, options)
     _refuse_cluster_mode(given, rest)
     joined = {option: given.pop(key, "").split(",") for option, key in _JOINED.items()}
+    chosen = master_of(options) or master
     sets = (SPARK, DELTA) if with_delta else (SPARK,)
     jars = [str(jar) for paths in ensure(*sets).values() for jar in paths]
-    joined["--jars"] = [*jars, *joined["--jars"]]
+    if _has_one_jvm(spark, chosen) and not _asks_own_first(given):
+        # Not both: the archive of classes has those of the class path only, and Spark would copy
+        # the jars of the list for tasks that run in this JVM.
+        given[_CLASS_PATH] = os.pathsep.join(filter(None, [given.get(_CLASS_PATH), *jars]))
+    else:
+        joined["--jars"] = [*jars, *joined["--jars"]]
     if with_delta:
         others = [each for each in given.get(_EXTENSIONS, "").split(",") if each]
         given[_EXTENSIONS] = ",".join(dict.fromkeys([*others, _DELTA_EXTENSION]))
         given.setdefault(_CATALOG, _DELTA_CATALOG)
-    chosen = master_of(options) or master
     is_remote = not chosen.startswith("local")
     if spark.is_installed or is_remote:
         joined["--py-files"].insert(0, str(shipping.eos_zip(ship_folder, project)))
@@ -140,6 +147,8 @@ def _settings(conf: Mapping[str, str], options: Sequence[str]) -> tuple[dict[str
         option, equals, value = word.partition("=")
         if option in _JOINED:
             take(_JOINED[option], value if equals else next(words, ""))
+        elif option == "--driver-class-path":
+            take(_CLASS_PATH, value if equals else next(words, ""))
         elif option in {"--conf", "-c"}:
             setting = value if equals else next(words, "")
             key, equals, value = setting.partition("=")
@@ -163,6 +172,11 @@ def _refuse_cluster_mode(given: Mapping[str, str], rest: Sequence[str]) -> None:
             "pipeline's file nor its state",
             hint="leave it out: the driver runs here (client mode), the executors in the cluster",
         )
+
+
+def _asks_own_first(given: Mapping[str, str]) -> bool:
+    """Then the user's jars and ours stay in one loader, or a class that both have would be two."""
+    return any(given.get(key, "").lower() == "true" for key in _OWN_FIRST)
 
 
 def _brings_its_own(given: Mapping[str, str]) -> bool:
@@ -198,19 +212,33 @@ def with_java_options(environment: Mapping[str, str], *options: str) -> dict[str
     return {**environment, "SPARK_SUBMIT_OPTS": " ".join([*quoted, given]).strip()}
 
 
-def archive(spark: Spark, java: Java, master: str) -> Archive | None:
-    """Only where the driver's JVM is ours to choose options for: the Spark of this environment.
+def archive(spark: Spark, java: Java, master: str, words: Sequence[str]) -> Archive | None:
+    """Only where the driver's JVM is ours to choose options for: the Spark of this environment. A
+    pipeline with tables has another class path, and so another archive.
 
     Spark's class path names one jar twice. A Java 21 makes an archive of that, but refuses it.
     """
     if spark.is_installed or not master.startswith("local") or java.version > 17:
         return None
-    return archive_of("spark", java, sorted((spark.home / "jars").glob("*.jar")))
+    program = "delta" if f"{_CATALOG}={_DELTA_CATALOG}" in words else "spark"
+    first = [Path(each) for each in _class_path(words).split(os.pathsep) if each]
+    return archive_of(program, java, [*first, *sorted((spark.home / "jars").glob("*.jar"))])
 
 
 def dump_command(words: Sequence[str]) -> list[str]:
     """Any command that has the JVM of spark-submit with its class path; it never runs."""
-    return [words[0], "--version"]
+    return [words[0], "--conf", f"{_CLASS_PATH}={_class_path(words)}", "--version"]
+
+
+def _class_path(words: Sequence[str]) -> str:
+    """What stands before Spark's own."""
+    found = (word.partition("=") for word in words)
+    return next((value for key, _, value in found if key == _CLASS_PATH), "")
+
+
+def _has_one_jvm(spark: Spark, master: str) -> bool:
+    """Driver and tasks in one, and of the Spark of this environment."""
+    return not spark.is_installed and (master == "local" or master.startswith("local["))
 
 
 def master_of(options: Sequence[str]) -> str | None:

@@ -140,7 +140,8 @@ def _application(
     master = spark.master_of(options.spark) or profile.spark.master
     environment = spark.environment(found, java.home, master, logs, project)
     environment |= terminal()
-    return Application(tuple(words), environment, logs, spark.archive(found, java, master), local)
+    archive = spark.archive(found, java, master, words)
+    return Application(tuple(words), environment, logs, archive, local)
 
 
 def _has_delta(pipeline: Path) -> bool:

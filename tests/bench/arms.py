@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from eos.launch import spark
+from eos.launch.archive import Archive
 from eos.launch.embedded import EmbeddedKafka
-from eos.launch.jars import SPARK, ensure
 from eos.launch.java import find_java
 
 CHECKOUT = Path(__file__).parents[2]
@@ -71,19 +71,13 @@ def run_arms(
         "submitted_at": time.time(),
     }
     (folder / "settings.json").write_text(json.dumps(settings))
-    found = spark.find_spark()
-    words = [str(found.submit), "--master", MASTER]
-    words += ["--jars", ",".join(map(str, ensure(SPARK)[SPARK]))]
-    for key, value in {**CONF, **conf}.items():
-        words += ["--conf", f"{key}={value}"]
-    words += [str(CHECKOUT / "tests" / "bench" / script), str(folder / "settings.json")]
-    java = find_java()
-    around = spark.environment(found, java.home, MASTER, folder, CHECKOUT)
-    archive = spark.archive(found, java, MASTER)
+    words = [*command(conf), str(CHECKOUT / "tests" / "bench" / script)]
+    java, archive, classes = find_java(), archive_of(words), folder / "classes"
+    around = spark.environment(spark.find_spark(), java.home, MASTER, folder, CHECKOUT)
     with (folder / "job.log").open("wb") as log:
         done = subprocess.run(
-            words,
-            env=spark.with_java_options(around, *(archive.options() if archive else ())),
+            [*words, str(folder / "settings.json")],
+            env=spark.with_java_options(around, *(archive.options(classes) if archive else ())),
             stdout=log,
             stderr=log,
             start_new_session=True,  # its CPU time is that of its session
@@ -91,5 +85,18 @@ def run_arms(
             check=False,
         )
     assert done.returncode == 0, (folder / "job.log").read_text()[-3000:]
+    if archive:
+        made = spark.with_java_options(around, *archive.dump_options)
+        archive.make_later(classes, spark.dump_command(words), made)
     runs = [json.loads(line) for line in results.read_text().splitlines()]
     return [run for run in runs if run["round"] or not rounds]
+
+
+def command(conf: Mapping[str, str] = NOTHING) -> list[str]:
+    """What a pipeline is submitted with, but for the job."""
+    given, here = {**CONF, **conf}, CHECKOUT
+    return spark.command(spark.find_spark(), [], MASTER, given, [], here, here)[:-1]
+
+
+def archive_of(words: Sequence[str]) -> Archive | None:
+    return spark.archive(spark.find_spark(), find_java(), MASTER, words)

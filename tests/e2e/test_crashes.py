@@ -56,7 +56,9 @@ def crashed(
 def archive_spark(project: Project) -> None:
     """Fifty starts of Spark follow. Only a run that ends well leaves them its class-data archive,
     which saves each a third of its time; they do without where it is not made soon."""
-    archive = spark.archive(spark.find_spark(), find_java(), "local")
+    found = spark.find_spark()
+    words = spark.command(found, [], "local", {}, [], project.folder, project.folder)
+    archive = spark.archive(found, find_java(), "local", words)
     if archive is None or archive.options():
         return
     filled(project, "python")

@@ -17,58 +17,83 @@ MAKE_S_MAX = 300  # a bound, not a measure
 
 pytestmark = pytest.mark.spark
 
-# Says what its JVM maps, and ends as it is told.
-JOB = """\
+KAFKAS = "org.apache.kafka.clients.consumer.ConsumerConfig"
+# Says what its JVM maps and which loader has a class of Kafka's, and ends as it is told.
+JOB = f"""\
 import os, sys
 from pathlib import Path
 from eos.launch.process import announce
+from pyspark import SparkContext
 announce()
-maps = Path(f"/proc/{os.getppid()}/maps").read_text()
-mapped = {line.split()[-1] for line in maps.splitlines() if line.endswith(".jsa")}
-Path(sys.argv[1]).write_text(os.linesep.join(mapped))
+SparkContext._ensure_initialized()
+loader = SparkContext._jvm.java.lang.Class.forName("{KAFKAS}").getClassLoader().toString()
+maps = Path(f"/proc/{{os.getppid()}}/maps").read_text()
+mapped = {{line.split()[-1] for line in maps.splitlines() if line.endswith(".jsa")}}
+Path(sys.argv[1]).write_text(os.linesep.join([loader, *mapped]))
 sys.exit(int(sys.argv[2]))
 """
 
 
-def run(folder: Path, archive: Archive, code: int) -> str:
+def command(folder: Path) -> list[str]:
+    """As a pipeline has it, but for the job."""
+    words = spark.command(spark.find_spark(), [], "local[1]", {}, [], folder, folder)
+    (folder / "job.py").write_text(JOB)
+    return [*words[:-1], str(folder / "job.py")]
+
+
+def run(words: list[str], folder: Path, archive: Archive, code: int) -> str:
     """The archives that the JVM of a run mapped, beside Java's own."""
     found, java, said = spark.find_spark(), find_java(), folder / "said"
-    (folder / "job.py").write_text(JOB)
-    words = [str(found.submit), "--master", "local[1]", str(folder / "job.py"), str(said)]
     environment = spark.environment(found, java.home, "local[1]", folder, folder)
-    assert Application((*words, str(code)), environment, folder, archive).run() == code
-    return "".join(path for path in said.read_text().splitlines() if "spark-" in path)
+    job = (*words, str(said), str(code))
+    assert Application(job, environment, folder, archive).run() == code
+    loader, *mapped = said.read_text().splitlines()
+    assert "AppClassLoader" in loader  # an archive has the classes of no other
+    return "".join(path for path in mapped if "spark-" in path)
 
 
 def test_the_next_run_maps_what_a_good_one_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "with a space"
     folder.mkdir()
+    words = command(folder)  # with the jars of the cache that is there
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     archives = tmp_path / "cache" / "spark-eos" / "archives"
-    archive = spark.archive(spark.find_spark(), find_java(), "local[1]")
+    archive = spark.archive(spark.find_spark(), find_java(), "local[1]", words)
     if archive is None:
         assert find_java().version > 17
         return
-    run(folder, archive, 3)
+    run(words, folder, archive, 3)
     assert not list(archives.iterdir()), "a run that failed is no measure"
-    run(folder, archive, 0)
+    run(words, folder, archive, 0)
     end = time.monotonic() + MAKE_S_MAX
     while list(archives.glob("*.making")):
         assert time.monotonic() < end, [path.read_text() for path in archives.glob("*.making/log")]
         time.sleep(0.1)
     (made,) = archives.iterdir()
-    assert run(folder, archive, 0) == str(made)
+    assert KAFKAS.replace(".", "/").encode() in made.read_bytes()
+    assert run(words, folder, archive, 0) == str(made)
     made.chmod(0o644)
     made.write_bytes(made.read_bytes()[:-4096])
-    assert run(folder, archive, 3) == ""
+    assert run(words, folder, archive, 3) == ""
     assert not made.exists()
 
 
 def test_a_spark_that_the_user_installed_gets_none() -> None:
     found, java = spark.find_spark(), replace(find_java(), version=17)
-    assert spark.archive(found, java, "local[1]") is not None
-    assert spark.archive(replace(found, is_installed=True), java, "local[1]") is None
-    assert spark.archive(found, java, "yarn") is None
-    assert spark.archive(found, replace(java, version=21), "local[1]") is None
+    assert spark.archive(found, java, "local[1]", []) is not None
+    assert spark.archive(replace(found, is_installed=True), java, "local[1]", []) is None
+    assert spark.archive(found, java, "yarn", []) is None
+    assert spark.archive(found, replace(java, version=21), "local[1]", []) is None
+
+
+def test_another_class_path_has_another_archive() -> None:
+    found, java = spark.find_spark(), replace(find_java(), version=17)
+
+    def of(first: str) -> Archive | None:
+        words = ["--conf", f"spark.driver.extraClassPath={first}"]
+        return spark.archive(found, java, "local", words)
+
+    assert of("/a.jar:/b.jar") == of("/a.jar:/b.jar")
+    assert of("/a.jar:/b.jar") != of("/b.jar:/a.jar")

@@ -84,10 +84,12 @@ def built(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     conf: Mapping[str, str] = MappingProxyType({"spark.ui.enabled": "false"}),
+    *,
+    is_installed: bool = False,
 ) -> list[str]:
     monkeypatch.setattr(spark, "ensure", lambda *_: {"spark": [Path("/j/a.jar")]})
     monkeypatch.setattr(shipping, "packages_zip", lambda: Path("/c/packages.zip"))
-    here = Spark(Path("/s"), is_installed=False)
+    here = Spark(Path("/s"), is_installed=is_installed)
     return spark.command(here, ["p.yaml"], "local[*]", conf, options, tmp_path, tmp_path)
 
 
@@ -95,8 +97,9 @@ def test_a_local_run_ships_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     words = built([], tmp_path, monkeypatch)
     assert words == [
         *("/s/bin/spark-submit", "--master", "local[*]", "--conf", "spark.ui.enabled=false"),
+        *("--conf", "spark.driver.extraClassPath=/j/a.jar"),
         *("--conf", "spark.python.daemon.module=eos.run.daemon"),
-        *("--jars", "/j/a.jar", str(spark.CHECKOUT / "eos" / "job" / "run.py"), "p.yaml"),
+        *(str(spark.CHECKOUT / "eos" / "job" / "run.py"), "p.yaml"),
     ]
 
 
@@ -122,9 +125,44 @@ def test_another_master_gets_eos_and_the_pipelines_as_a_zip(
 
 
 def test_the_users_jars_are_added_to_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = built(["--jars", "/u/b.jar,/u/c.jar"], tmp_path, monkeypatch)
-    assert words[words.index("--jars") + 1] == "/j/a.jar,/u/b.jar,/u/c.jar"
-    assert words.count("--jars") == 1
+    remote = ["--master", "spark://x:7077"]
+    words = built([*remote, "--jars", "/u/b.jar,/u/c.jar"], tmp_path, monkeypatch)
+    assert after("--jars", words) == ["/j/a.jar,/u/b.jar,/u/c.jar"]
+
+
+CLASS_PATH = "spark.driver.extraClassPath"
+
+
+def test_one_jvm_has_our_jars_on_its_class_path_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user's stay in Spark's list. A class path of the user's goes before ours."""
+    conf = {CLASS_PATH: "/profile.jar"}
+    options = ["--jars", "/u.jar", "--driver-class-path", "/o.jar:/p/*"]
+    words = built(options, tmp_path, monkeypatch, conf)
+    assert after("--jars", words) == ["/u.jar"]
+    assert f"{CLASS_PATH}=/o.jar:/p/*:/j/a.jar" in after("--conf", words)
+    assert "--driver-class-path" not in words
+
+
+@pytest.mark.parametrize("home", [False, True], ids=["ours", "SPARK_HOME"])
+@pytest.mark.parametrize("master", ["local", "local[2,3]", "local-cluster[2,1,1024]", "yarn"])
+def test_executors_of_their_own_and_an_installed_spark_get_a_list_of_jars(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: str, home: bool
+) -> None:
+    words = built(["--master", master], tmp_path, monkeypatch, {}, is_installed=home)
+    has_one_jvm = not home and master in {"local", "local[2,3]"}
+    assert (after("--jars", words) == ["/j/a.jar"]) is not has_one_jvm
+    assert (f"{CLASS_PATH}=/j/a.jar" in after("--conf", words)) is has_one_jvm
+
+
+def test_who_wants_jars_before_the_class_path_has_all_of_them_in_one_loader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["--conf", "spark.driver.userClassPathFirst=True", "--jars", "/u.jar"]
+    words = built(options, tmp_path, monkeypatch)
+    assert after("--jars", words) == ["/j/a.jar,/u.jar"]
+    assert CLASS_PATH not in " ".join(words)
 
 
 def after(option: str, words: list[str]) -> list[str]:
