@@ -89,8 +89,10 @@ class Leaving:
             return []
         states = judged.states.combine_chunks()
         bucket = bucket_of(whole(states.column("producer")), buckets)
-        order = np.argsort(bucket, kind="stable")
+        # Numbers of 16 bits, which all buckets fit into, numpy sorts several times faster.
+        order = np.argsort(bucket.astype(np.uint16), kind="stable")
         starts = np.searchsorted(bucket[order], np.arange(buckets + 1)).tolist()
+        states = states.take(pa.array(order))
         inner, run = folder_of(judged.home), uuid.uuid4().hex
         Path(self.folder, inner).mkdir(parents=True, exist_ok=True)
         files = []
@@ -100,7 +102,7 @@ class Leaving:
                 continue
             path = f"{inner}/{run}-{each}.parquet"
             place = str(Path(self.folder, path))
-            write_states(place, states.take(pa.array(order[start:end])))
+            write_states(place, states.slice(start, end - start))
             files.append([each, path, end - start, Path(place).stat().st_size])
         return files
 
