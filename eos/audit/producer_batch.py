@@ -196,33 +196,38 @@ class _Links:
         )
 
     def codes(self, rules: Rules) -> npt.NDArray[np.int8]:
-        """Of all links but the heads of their segments, which others decide."""
+        """Of the rows among the links but the heads of their segments, which others decide."""
         taken = np.flatnonzero(self.is_applied)
         before = np.maximum(np.cumsum(self.is_applied) - self.is_applied - 1, 0)
         expected = self._ends(taken)[before]
         back = expected - self.chain.first
-        size = self.chain.last - self.chain.first + 1
-        span = 4 * min(rules.sequences, _FAR)
-        kept = self.chain.segment[taken] * span + self.chain.first[taken]
-        own = self.chain.segment * span + self.chain.first
-        near = np.maximum(np.searchsorted(kept, own, side="right") - 1, 0)
-        is_inside = (
-            (
-                (near > before - rules.ranges_max)
-                & (near <= before)
-                & (self.chain.segment[taken][near] == self.chain.segment)
-                & (self.chain.first[taken][near] <= self.chain.first)
-                & (self.chain.last[taken][near] >= self.chain.last)
-            )
-            if len(taken)
-            else np.zeros(len(self.row), np.bool_)
-        )
-        is_seen = is_inside | (rules.is_ordered & (back <= self._runs(taken, rules)[before]))
-        below = np.where((size <= back) & is_seen, _DUPLICATE, _LATE)
-        codes: npt.NDArray[np.int8] = np.where(
-            back == 0, _APPENDED, np.where(back < 0, _GAP, below)
-        ).astype(np.int8)
+        codes: npt.NDArray[np.int8] = np.where(back < 0, _GAP, _LATE).astype(np.int8)
+        codes[back == 0] = _APPENDED
+        below = np.flatnonzero((back > 0) & (self.row >= 0))  # most rows simply follow
+        if len(below):
+            size = self.chain.last[below] - self.chain.first[below] + 1
+            is_seen = self._inside(below, taken, before[below], rules)
+            if rules.is_ordered:
+                is_seen |= back[below] <= self._runs(taken, rules)[before[below]]
+            codes[below[(size <= back[below]) & is_seen]] = _DUPLICATE
         return codes
+
+    def _inside(self, links: Ints, taken: Ints, before: Ints, rules: Rules) -> Flags:
+        """Which of these links lie in a range that is still known where they come, of those that
+        were taken; `before` is the last one there."""
+        chain, span = self.chain, 4 * min(rules.sequences, _FAR)
+        kept = chain.segment[taken] * span + chain.first[taken]
+        own = chain.segment[links] * span + chain.first[links]
+        near = np.maximum(np.searchsorted(kept, own, side="right") - 1, 0)
+        place = taken[near]
+        is_inside: Flags = (
+            (near > before - rules.ranges_max)
+            & (near <= before)
+            & (chain.segment[place] == chain.segment[links])
+            & (chain.first[place] <= chain.first[links])
+            & (chain.last[place] >= chain.last[links])
+        )
+        return is_inside
 
     def _ends(self, taken: Ints) -> Ints:
         return self.chain.last[taken] + 1

@@ -104,18 +104,18 @@ def opened(events: pa.Table, states: pa.Table) -> tuple[Events, States, pa.Table
     """The rows by group, the states of just these groups, the groups' keys; and all others'."""
     codes = _codes(events, states)
     of_state, of_row = codes[: states.num_rows], codes[states.num_rows :]
-    found, at, group, sizes = np.unique(
-        of_row, return_index=True, return_inverse=True, return_counts=True
-    )
-    place = np.empty(len(group), np.int64)
-    order = np.argsort(group, kind="stable")
-    place[order] = np.arange(len(group))
+    order = np.argsort(of_row, kind="stable")
+    is_first = np.diff(of_row[order], prepend=-1) != 0
+    starts = np.flatnonzero(is_first)
+    found, sizes = of_row[order[starts]], np.diff(starts, append=len(order))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
     epoch, first, last, at_ms = (
         _numbers(events, name)[order] for name in ("epoch", "first", "last", "at_ms")
     )
-    ends = np.cumsum(sizes)
-    rows = Events(group[order], epoch, first, last, at_ms, place, sizes, ends)
-    keys = events.select(_KEYS).take(pa.array(at))
+    group, ends = np.cumsum(is_first) - 1, np.cumsum(sizes)
+    rows = Events(group, epoch, first, last, at_ms, place, sizes, ends)
+    keys = events.select(_KEYS).take(pa.array(order[starts]))
     spot = np.minimum(np.searchsorted(found, of_state), len(found) - 1)
     is_asked = found[spot] == of_state
     others = states.filter(pa.array(~is_asked))

@@ -101,8 +101,10 @@ class Judge:
 
     def _decided(self, buckets: Ints, producer: Any, epoch: Any, sequence: Any) -> Codes:
         count = len(producer)
+        # An id is looked for once: all else goes by numbers.
+        ids = producer.cast(pa.binary()).dictionary_encode()
         columns = {
-            "producer": producer,
+            "producer": ids.indices,
             "partition": pa.array(np.zeros(count, np.int32), pa.int32()),
             "epoch": epoch,
             "first": sequence,
@@ -110,10 +112,13 @@ class Judge:
             "at_ms": pa.array(np.full(count, self.now_ms, np.int64), pa.int64()),
         }
         # Most of a bucket's states are of producers that sent nothing now.
-        is_asked = pc.is_in(self._states.column("producer"), value_set=pc.unique(producer))
-        asked, others = self._states.filter(is_asked), self._states.filter(pc.invert(is_asked))
+        who = pc.index_in(self._states.column("producer"), value_set=ids.dictionary)
+        others = self._states.filter(pc.is_null(who))
+        asked = self._states.set_column(0, "producer", who).filter(pc.is_valid(who))
         decided = decide_all(pa.table(columns), asked, self.policy.rules)
-        self._states = pa.concat_tables([others, decided.states])
+        after = decided.states
+        named = ids.dictionary.take(after.column("producer").combine_chunks())
+        self._states = pa.concat_tables([others, after.set_column(0, "producer", named)])
         moves = [at for at, each in enumerate(VERDICTS) if self.policy.rules.writes(each)]
         self.changed |= set(np.unique(buckets[np.isin(decided.codes, moves)]).tolist())
         return decided.codes
