@@ -67,6 +67,10 @@ class Lookup:
             found[tp] = offset[rows], code[rows]
         return found
 
+    def require_all(self, there: Mapping[TopicPartition, int]) -> None:
+        """`there`: how many records of each partition; one that it does not name has none."""
+        self._require_all({**dict.fromkeys(self.counts, 0), **there})
+
     def _require_all(self, seen: Mapping[TopicPartition, int]) -> None:
         for tp, count in sorted(seen.items()):
             judged = self.counts.get(tp, count)

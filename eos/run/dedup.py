@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from eos.dedup.fields import Dedup
+from eos.dedup.lookup import Lookup
 from eos.dedup.policy import OPTIONS
 from eos.dedup.spread_stage import SpreadStage
 from eos.errors import UnavailableError, UsageError
@@ -17,7 +18,7 @@ from eos.observe.bus import Bus
 from eos.plan.plan import Plan
 from eos.read.decode import Refused
 from eos.read.offset_log import Ranges
-from eos.run.dedup_rows import judging, refused, rule_of, taken
+from eos.run.dedup_rows import counted, judging, refused, require_counted, rule_of, taken
 from eos.transaction.ledger_record import Ends, Position
 from eos.transaction.port import TopicPartition
 
@@ -84,15 +85,21 @@ class Deduplicating:
         # What a person lets pass this once is no dead letter.
         self._asked = replace(self._dedup, policy=opened.stage.policy)
         self._stage = _stage(frame, self._asked, opened, collect, self._tasks(in_one_task))
+        if _is_whole(self._stage):
+            return counted(frame, self._asked)
         return taken(frame, self._asked, self._stage)
 
     def _tasks(self, in_one_task: bool) -> int:
         return 1 if in_one_task else self._parallelism
 
-    def judge_all(self, frame: DataFrame, ranges: Ranges, floors: Ends) -> Sequence[Refused]:
+    def judge_all(
+        self, job: DataFrame, frame: DataFrame, ranges: Ranges, floors: Ends
+    ) -> Sequence[Refused]:
         """Looks at what the job did not: Spark leaves out what it sees that nothing comes of, such
         as the rows before a filter that none passes. What they are must be known all the same.
         Returns what goes to the dead letters."""
+        if _is_whole(self._stage):
+            require_counted(job, frame, self._stage)
         starts = {**ranges.starts, **floors}
         read = [tp for tp, end in ranges.ends.items() if end > starts.get(tp, 0)]
         opened = self._begun()
@@ -127,6 +134,11 @@ class Deduplicating:
             self._generations.maintain()
         except UnavailableError as error:  # nothing is lost by it, and it is tried again
             bus.emit(events.Warned(error.message))
+
+
+def _is_whole(stage: object) -> TypeGuard[Lookup]:
+    """All records were judged before, and none is left out."""
+    return isinstance(stage, Lookup) and not stage.files
 
 
 def judged_anew(frame: DataFrame, planned: Plan, folder: Path) -> tuple[DataFrame, DataFrame, int]:

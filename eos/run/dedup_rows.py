@@ -10,15 +10,19 @@ from eos.dedup.fields import Dedup
 from eos.dedup.homes import SHARDS
 from eos.dedup.policy import DROPPED, NAMES
 from eos.read.decode import ERROR, RULE
+from eos.transaction.port import TopicPartition
+from eos.transform.check import walked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame
 
+    from eos.dedup.lookup import Lookup
     from eos.dedup.spread_stage import SpreadStage
 
 _CODE = "__eos_verdict"
+_PASSED = "eos.judged"  # how many rows, as Spark counts them
 _PLACE = ("topic", "partition", "offset")
 # What a dead letter's header says beside `eos.rule`.
 _REASONS = {
@@ -45,6 +49,38 @@ def taken(frame: DataFrame, dedup: Dedup, stage: Callable[[Iterator[Any]], Any])
     if dedup.verdict:
         kept = kept.withColumn(dedup.verdict, _named(NAMES))
     return kept.drop(_CODE)
+
+
+def counted(frame: DataFrame, dedup: Dedup) -> DataFrame:
+    """As `taken` where all rows were judged before and stay: none has to go to Python to be told.
+    Spark counts them as they pass, for `require_counted`."""
+    from pyspark.sql import functions as f
+
+    kept = frame.observe(_PASSED, f.expr("count(1) AS records"))
+    return kept.withColumn(dedup.verdict, f.lit(NAMES[0])) if dedup.verdict else kept
+
+
+def require_counted(job: DataFrame, frame: DataFrame, lookup: Lookup) -> None:
+    """Raises if the source lost some of the rows of `frame` that were judged, before `job` read
+    them: then their numbers count as accepted, and they are not there.
+
+    Equal numbers prove that none was lost if the job read them once and to the end. Otherwise (a
+    step joins the rows with themselves, Spark saw that nothing comes of some) they are counted
+    anew: what the job did not see is not there now either.
+    """
+    execution: Any = job._jdf.queryExecution()  # noqa: SLF001 - PySpark has no public way
+    metrics = execution.observedMetrics()
+    seen = metrics.apply(_PASSED).get(0) if metrics.contains(_PASSED) else None
+    if seen == sum(lookup.counts.values()) and _reads(execution.analyzed()) == 1:
+        return
+    found = frame.groupBy("topic", "partition").count().collect()
+    lookup.require_all({TopicPartition(row[0], row[1]): row[2] for row in found})
+
+
+def _reads(plan: Any) -> int:
+    """How often it counts: Spark tells one of the numbers."""
+    nodes = (each for each in walked(plan) if each.nodeName() == "CollectMetrics")
+    return sum(each.name() == _PASSED for each in nodes)
 
 
 def refused(frame: DataFrame, dedup: Dedup, stage: Callable[[Iterator[Any]], Any]) -> DataFrame:
@@ -85,11 +121,13 @@ def judging(frame: DataFrame, dedup: Dedup, stage: SpreadStage, tasks: int) -> D
         f"{epoch} AS epoch",
         f"{sequence} AS sequence",
     )
-    tasks = min(SHARDS, tasks)
-    # By id, since a hash would give one task several shards and another none.
-    task = f.expr(f"shard % {tasks}")
-    moved = rows.coalesce(1) if tasks == 1 else rows.repartitionById(tasks, task)
-    return moved.sortWithinPartitions("shard").mapInArrow(stage, "shard INT")
+    if tasks == 1:
+        ordered = rows.coalesce(1).sortWithinPartitions("shard")
+    else:
+        # A task reads some of the shuffle's partitions, one after the other: nothing to sort. By
+        # id, since a hash would give one several shards and another none.
+        ordered = rows.repartitionById(SHARDS, f.col("shard")).coalesce(tasks)
+    return ordered.mapInArrow(stage, "shard INT")
 
 
 def _judged(frame: DataFrame, dedup: Dedup, stage: Callable[[Iterator[Any]], Any]) -> DataFrame:

@@ -216,7 +216,7 @@ class PipelineQuery:
                 self._plan.decode.require_none(self._refused, self._plan.names.pipeline)
                 again = rows
                 if self._dedup is not None:
-                    dead = self._dedup.judge_all(above, ranges, floors)
+                    dead = self._dedup.judge_all(job, above, ranges, floors)
                     self._refused = (*self._refused, *dead)
                     again = self._dedup.refused(above) if dead else rows
                 return (*receipts, *self._dead_letters(again, part))

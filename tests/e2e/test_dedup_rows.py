@@ -1,0 +1,65 @@
+"""Rows that all stay are counted as they pass: what was judged may be gone when it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from support.deduped import policy
+from support.local_spark import local_spark
+
+from eos.dedup.fields import Dedup, Place
+from eos.dedup.lookup import Lookup
+from eos.errors import AttemptFailedError
+from eos.run.dedup_rows import counted, require_counted
+from eos.transaction.port import TopicPartition
+
+pytestmark = pytest.mark.spark
+
+DEDUP = Dedup(Place("header", "p"), Place("header", "e"), Place("header", "s"), policy(window=9))
+LOOKUP = Lookup("orders", (), {TopicPartition("t", 0): 2, TopicPartition("t", 1): 1})
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with local_spark("dedup_rows") as session:
+        yield session
+
+
+def rows(spark: SparkSession, *partitions: int) -> DataFrame:
+    made = [("t", partition, offset) for offset, partition in enumerate(partitions)]
+    return spark.createDataFrame(made, "topic STRING, partition INT, offset BIGINT")
+
+
+def test_what_was_judged_and_is_gone_ends_the_attempt(spark):
+    told = {
+        r"2 records of t-0 were judged .* 1 are there": (0, 1),
+        r"1 records of t-1 were judged .* 0 are there": (0, 0),
+    }
+    for words, partitions in told.items():
+        there = rows(spark, *partitions)
+        job = counted(there, DEDUP)
+        job.collect()
+        with pytest.raises(AttemptFailedError, match=words):
+            require_counted(job, there, LOOKUP)
+
+
+def test_what_is_all_there_is_not_read_again(spark):
+    there, gone = rows(spark, 0, 1, 0), rows(spark, 0)
+    job = counted(there, replace(DEDUP, verdict="how"))
+    assert {row["how"] for row in job.collect()} == {"appended"}
+    require_counted(job, gone, LOOKUP)
+
+
+def test_steps_that_see_the_rows_twice_or_not_at_all_have_them_counted_anew(spark):
+    there, gone = rows(spark, 0, 1, 0), rows(spark, 0, 1)
+    once = counted(there, DEDUP)
+    for job in (once.union(once), once.where("false"), once.where("offset < 0")):
+        job.collect()
+        require_counted(job, there, LOOKUP)
+    twice = once.union(once)
+    assert len(twice.collect()) == 6
+    with pytest.raises(AttemptFailedError, match="1 are there now"):
+        require_counted(twice, gone, LOOKUP)
