@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from eos import sql_text
+from eos.cli import markdown
 from eos.config.avro import is_elsewhere, subject_of
 from eos.config.base import KAFKA_COLUMNS
-from eos.config.load import load_pipeline
+from eos.config.load import load_pipeline, text_of
 from eos.config.model import PipelineFile
 from eos.config.problems import Problem
 from eos.errors import TransformError, UsageError
@@ -24,21 +25,34 @@ from eos.transform.sql import Query
 def lint(paths: Sequence[Path], *, as_json: bool) -> int:
     """Prints all problems of all files. 1 if there is an error among them; what is only a warning
     may be meant. A file that is no file is an error of usage."""
-    problems = [problem for path in paths for problem in find(path)]
+    texts = [(path, text) for path in paths for text in _pipelines(path)]
+    problems = [problem for path, text in texts for problem in _find(path, text)]
     if as_json:
         print(json.dumps({"problems": [problem._asdict() for problem in problems]}))
     else:
         for problem in problems:
             print(problem)
         if all(problem.severity == "note" for problem in problems):
-            print(f"{_counted(len(paths), 'pipeline')} without problems", file=sys.stderr)
+            print(f"{_counted(len(texts), 'pipeline')} without problems", file=sys.stderr)
     return 1 if any(problem.severity == "error" for problem in problems) else 0
 
 
 def find(path: Path) -> Iterable[Problem]:
-    """All problems of one file: first of its words, and if there is none of its transforms."""
+    """All problems of one file."""
+    for text in _pipelines(path):
+        yield from _find(path, text)
+
+
+def _pipelines(path: Path) -> list[str | None]:
+    """Their texts, of Markdown; None: the file is one."""
+    is_markdown = path.suffix.lower() in (".md", ".markdown")
+    return [*markdown.pipelines(text_of(path, "the document"))] if is_markdown else [None]
+
+
+def _find(path: Path, text: str | None) -> Iterable[Problem]:
+    """First of a pipeline's words, and if there is none of its transforms."""
     try:
-        pipeline = load_pipeline(path)
+        pipeline = load_pipeline(path, text=text)
     except UsageError as error:
         if "problems" not in error.fields:
             raise
@@ -59,9 +73,9 @@ def find(path: Path) -> Iterable[Problem]:
             yield from _unstable(loaded, pipeline.places.problem(("transform", number, key), ""))
 
     for number, sink in enumerate(pipeline.sink.kafka):
-        for at, text in sink.expressions:
+        for at, expression in sink.expressions:
             place = pipeline.places.problem(("sink", "kafka", number, *at), "")
-            yield from _unstable(Query(text, ""), place)
+            yield from _unstable(Query(expression, ""), place)
     for number, table in enumerate(pipeline.sink.delta):
         place = pipeline.places.problem(("sink", "delta", number, "where"), "")
         yield from _unstable(Query(table.where or "true", ""), place)

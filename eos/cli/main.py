@@ -72,7 +72,10 @@ def init(context: typer.Context) -> None:
 
 @app.command(epilog="Example: eos lint pipelines/*/pipeline.yaml")
 def lint(
-    pipelines: Annotated[list[Path], typer.Argument(help="Pipeline files, or their folders.")],
+    pipelines: Annotated[
+        list[Path],
+        typer.Argument(help="Pipeline files, their folders, or Markdown with pipelines in it."),
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Check pipeline files offline; tells line and column."""

@@ -28,12 +28,17 @@ _TAG = "tag:yaml.org,2002:"
 Parsed = TypeVar("Parsed", bound=BaseModel)
 
 
-def load_pipeline(path: Path | str, environ: Mapping[str, str] | None = None) -> PipelineFile:
-    """Reads a pipeline file. Asks neither Kafka nor Spark, and imports no transform."""
+def load_pipeline(
+    path: Path | str, environ: Mapping[str, str] | None = None, *, text: str | None = None
+) -> PipelineFile:
+    """Reads a pipeline file. Asks neither Kafka nor Spark, and imports no transform. `text`: what
+    it says, if the file at this path is another one, with the pipeline in it."""
     given = Path(path)
-    if given.is_dir() and (given / "pipeline.yaml").is_file():
+    if text is None and given.is_dir() and (given / "pipeline.yaml").is_file():
         given = given / "pipeline.yaml"
-    pipeline, places = _load(PipelineFile, given, "the pipeline file", environ)
+    what = "the pipeline file"
+    said = text_of(given, what) if text is None else text
+    pipeline, places = _load(PipelineFile, given, what, said, environ)
     resolved = given.resolve()
     return pipeline.found_at(resolved, _project_root(resolved.parent), places)
 
@@ -54,7 +59,8 @@ def load_profile(
         return ProfileFile().rooted(project_root).named(name)
     if not is_path and not path.is_file():
         raise _no_profile(name, path)
-    profile, _ = _load(ProfileFile, path, f"profile {name!r}", env)
+    what = f"profile {name!r}"
+    profile, _ = _load(ProfileFile, path, what, text_of(path, what), env)
     folder = path.resolve().parent
     return profile.rooted(folder.parent if folder.name == "conf" else folder).named(name)
 
@@ -76,9 +82,8 @@ def _project_root(folder: Path) -> Path:
 
 
 def _load(
-    kind: type[Parsed], path: Path, what: str, environ: Mapping[str, str] | None
+    kind: type[Parsed], path: Path, what: str, text: str, environ: Mapping[str, str] | None
 ) -> tuple[Parsed, Places]:
-    text = _text(path, what)
     reader = _Reader(str(path), os.environ if environ is None else environ)
     value = reader.read(text)
     if value is None and not reader.problems:
@@ -98,7 +103,8 @@ def _load(
     return found, places
 
 
-def _text(path: Path, what: str) -> str:
+def text_of(path: Path, what: str) -> str:
+    """Raises UsageError, with what the file is to be."""
     try:
         with path.open("rb") as file:
             raw = file.read(_FILE_BYTES_MAX + 1)
