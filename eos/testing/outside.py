@@ -33,7 +33,7 @@ from confluent_kafka.admin import (
 from confluent_kafka.cimpl import NewTopic
 
 READ_S_MAX = 300  # bounds, not measures: a slow machine is no fault
-_ASK_S = 60
+_ASK_S = 180
 _FLUSH_S = 300
 _QUEUE_RECORDS = 50_000  # librdkafka's queue holds 100,000
 _POLL_S = 0.05
@@ -43,11 +43,16 @@ _POLL_S = 0.05
 IN_ORDER = {"max.in.flight": 1}
 _QUIET = {"log_level": 3}  # librdkafka tells each retry otherwise
 # It drops what it knows of a broker when others are told to it, with whatever was just asked there.
-_LOST = {KafkaError._DESTROY_BROKER, KafkaError._TRANSPORT}  # noqa: SLF001 - their public names
-_NOT_LED = _LOST | {
+_LOST = {KafkaError._DESTROY_BROKER, KafkaError._TRANSPORT, KafkaError._TIMED_OUT}  # noqa: SLF001 - their public names
+NOT_LED = _LOST | {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
+}
+NOT_COORDINATED = _LOST | {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
 }
 _T = TypeVar("_T")
 
@@ -175,7 +180,7 @@ def _wait_until_led(bootstrap: str, topic: str, partitions: int) -> None:
     with _consumer(bootstrap, "read_committed") as consumer:
         for number in range(partitions):
             at = TopicPartition(topic, number)
-            answered(partial(consumer.get_watermark_offsets, at, _ASK_S), again=_NOT_LED)
+            answered(partial(consumer.get_watermark_offsets, at, _ASK_S), again=NOT_LED)
 
 
 def _wait_for_each_broker(

@@ -43,7 +43,7 @@ def produce(project: Project, *values: bytes) -> None:
     )
     for at, value in enumerate(values):
         producer.produce(project.source, value, b"k", headers={"h": b"1"}, partition=at % 2)
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
 
 
 def written(project: Project) -> Counter[int]:
@@ -136,14 +136,14 @@ def test_a_record_that_no_start_can_write_ends_it_for_good(project: Project) -> 
         }
     )
     producer.produce(project.source, b"x" * 2_000_000, partition=0)
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
     done = project.run_warm()
     assert done.returncode == 0, done.stderr
     (row,) = outside.read(project.broker.bootstrap, project.target)
     assert len(row.value or b"") == 2_000_000
 
     producer.produce(project.source, b"x" * 4_000_000, partition=0)
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
     large = project.run_warm()
     assert large.returncode == 4, large.stderr
     assert "or raise max.message.bytes of the topic" in large.stderr

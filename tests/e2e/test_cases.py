@@ -63,7 +63,7 @@ def test_what_passes_and_what_fails_is_told_with_the_difference(tmp_path: Path) 
         [sys.executable, "-m", "eos", "test", str(path), *map(str, examples)],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=900,
         check=False,
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},

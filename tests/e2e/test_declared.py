@@ -64,7 +64,7 @@ def produce(project: Project, *values: bytes | None, partition: int = 1) -> None
     )
     for value in values:
         producer.produce(project.source, value, b"k", partition=partition)
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
 
 
 def read(project: Project, topic: str) -> dict[int, dict[str, Any]]:

@@ -51,7 +51,7 @@ class Upstream:
                     # Of several headers with a name the last counts, as for Kafka's clients.
                     headers=[("sequence", "7"), *((k, str(v)) for k, v in stamp.items())],
                 )
-        assert self._producer.flush(60) == 0
+        assert self._producer.flush(300) == 0
 
 
 def made(project: Project, records: int = 1000) -> Upstream:
@@ -191,10 +191,10 @@ def test_the_story_of_the_example(project: Project) -> None:
             value = json.dumps(payment)
             producer.produce(project.source, value, partition=0, headers=stamp.headers(0))
             if (number + 1) % batch == 0:
-                assert producer.flush(60) == 0
+                assert producer.flush(300) == 0
                 if number // batch < acknowledges:
                     stamp.acknowledged()
-        assert producer.flush(60) == 0
+        assert producer.flush(300) == 0
 
     crashed = Stamp(file, "till-a", resumes=True)
     sends(crashed, outbox, 100, acknowledges=5)

@@ -49,7 +49,7 @@ def send(project: Project, ids: Iterable[int], after_s: int = 0, **more: object)
             moment = datetime.fromtimestamp(_MIDNIGHT + after_s + number, timezone.utc)
             value = {"id": number, "part": part, "made": moment.isoformat(), **more}
             producer.produce(project.source, json.dumps(value), "k", partition=at % PARTITIONS)
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
 
 
 def ran(project: Project) -> str:

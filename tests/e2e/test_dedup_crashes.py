@@ -54,7 +54,7 @@ def send(project: Project, epoch: int, first: int, last: int) -> None:
                 partition=partition,
                 headers=[("epoch", str(epoch)), ("sequence", str(number))],
             )
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
 
 
 def states(project: Project) -> dict[str, tuple[int, int]]:

@@ -59,7 +59,7 @@ class Upstream:
                 partition=(number + by) % PARTITIONS,
                 headers=headers,
             )
-        assert self._producer.flush(60) == 0
+        assert self._producer.flush(300) == 0
 
 
 def made(project: Project, records: int) -> Upstream:
@@ -165,7 +165,7 @@ def test_what_was_late_or_unstamped_comes_back_once_that_is_accepted(
     upstream.send(0, [50])
     nobody = Producer({**outside.IN_ORDER, "bootstrap.servers": project.broker.bootstrap})
     nobody.produce(project.source, b"7", partition=0)
-    assert nobody.flush(60) == 0
+    assert nobody.flush(300) == 0
     ran(project)
     known = Counter({f"{number} appended": PARTITIONS for number in range(5)})
     known += Counter({"100 gap": PARTITIONS})

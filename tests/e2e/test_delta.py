@@ -112,8 +112,9 @@ def test_every_row_once_whatever_dies_when(made: Project) -> None:
     assert lake.version(lake.table(made, "all"), "all") < first
 
     # The next start catches up, and dies in the middle of a write: a task is evaluating rows.
+    (made.folder / "armed").write_text(f"{RECORDS}\n")
     run = made.start_warm()
-    (made.folder / "armed").write_text(f"{RECORDS} {run.pid}")
+    (made.folder / "driver").write_text(f"{run.pid}\n")
     assert run.wait() == KILLED, run.said()
     assert not (made.folder / "armed").exists(), run.said()
     for name in ("all", "newest"):
@@ -199,7 +200,7 @@ def test_a_table_that_refuses_rows_gets_them_once_it_takes_them(made: Project) -
     admin = AdminClient({"bootstrap.servers": made.broker.bootstrap})
     gone = TopicPartition(made.source, 0, outside.ends(*source(made))[0] - 1)
     for future in admin.delete_records([gone]).values():
-        future.result(60)
+        future.result(300)
     told = stopped(made)
     assert f"the ledger's record {owed} (micro-batch 3) is committed, and the table all has" in told
     assert f"{made.source}-0 begins at offset {gone.offset}, and" in told
@@ -298,7 +299,7 @@ def test_the_lakehouse_example_from_end_to_end(made: Project) -> None:
         partition = change["order_id"] % lake.PARTITIONS
         producer.produce(made.source, json.dumps(change), partition=partition)
     producer.produce(made.source, b"no order", partition=0)
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
     ran(made, LAKE=str(made.folder / "lake"))
     place = made.folder / "lake"
     history = lake.rows(place / "orders_history")

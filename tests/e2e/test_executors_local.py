@@ -32,7 +32,7 @@ def test_no_two_attempts_are_mixed_in_micro_batches_of_one_task(
     broker: EmbeddedKafka, tmp_path: Path
 ) -> None:
     project = Project.made(tmp_path, broker)
-    declared(project, "local-cluster[2,1,1024]", RECORDS, timeout="10 seconds")
+    declared(project, "local-cluster[2,1,1024]", RECORDS, timeout="40 seconds")
     outside.fill(broker.bootstrap, project.source, range(COUNT))
     with FaultyRun(project, FAULTS, SPARK_HOME=str(installed(tmp_path / "spark"))) as run:
         run.wake_after(FROZEN)

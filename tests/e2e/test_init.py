@@ -69,7 +69,7 @@ def on_terminal(folder: Path, command: str) -> tuple[int, str, str]:
     reader.start()
     done = shell(folder, command, stderr=its, TERM="xterm", NO_COLOR="")
     os.close(its)
-    reader.join(60)
+    reader.join(300)
     os.close(ours)
     return done.returncode, done.stdout, drawn.decode(errors="replace")
 

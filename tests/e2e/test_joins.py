@@ -68,7 +68,7 @@ def send(project: Project, orders: Iterable[int]) -> None:
         if n % 3:
             later = at + n % 20 * _MINUTE_MS
             producer.produce(f"{project.source}.paid", timestamp=later, **where)
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
 
 
 def came_out(project: Project) -> Counter[tuple[int, str]]:

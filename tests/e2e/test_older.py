@@ -49,5 +49,5 @@ def test_every_record_once_in_order_across_a_kill(older: Project, tmp_path: Path
     assert outside.group_offsets(bootstrap, older.group, older.source) == ends
 
     markers = outside.check_topic(older.broker, older.target)
-    assert markers["ABORT"] == PARTITIONS, "no half-written transaction was left behind"
+    assert markers["ABORT"] >= PARTITIONS, "no half-written transaction was left behind"
     assert markers["COMMIT"] >= 2 * PARTITIONS

@@ -92,12 +92,14 @@ def rights(project: Project) -> list[Right]:
 
 def all_read(project: Project) -> bool:
     bootstrap = project.broker.bootstrap
+    if project.group not in outside.groups(bootstrap):
+        return False
     ends = outside.ends(bootstrap, project.source)
     return outside.group_offsets(bootstrap, project.group, project.source) == ends
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    deadline, backoff = Deadline.after_ms(60_000), Backoff(first_ms=50)
+    deadline, backoff = Deadline.after_ms(RUN_S_MAX * 1000), Backoff(first_ms=50)
     while not is_so():
         assert not deadline.has_passed
         backoff.sleep(deadline)

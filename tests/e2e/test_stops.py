@@ -98,7 +98,7 @@ def test_a_record_too_large_stops_with_its_coordinates_and_loses_nothing(
         {**outside.IN_ORDER, "bootstrap.servers": bootstrap, "message.max.bytes": 900_000}
     )
     producer.produce(project.source, key=b"large", value=os.urandom(50_000), partition=2)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     outside.create_topics(bootstrap, 4, project.target)
     limit(project, 10_000)
     stopped = project.run_warm()
@@ -164,6 +164,12 @@ def test_sigterm_ends_the_run_cleanly_and_the_next_goes_on(project: Project) -> 
     assert same(project)
 
 
+def noticed(log: Path) -> list[str]:
+    """Warnings, but for the one that a busy machine causes."""
+    lines = log.read_text().splitlines()
+    return [line for line in lines if "warning" in line and "can't be compared" not in line]
+
+
 MISTAKEN = {
     "state": (5, "already runs on this machine as process"),
     "elsewhere": (4, "belongs to deployment"),
@@ -196,7 +202,7 @@ def test_a_second_copy_leaves_the_first_alone_or_fences_it_by_force(
     assert "--take-over" in mistaken.stderr
     outside.fill(project.broker.bootstrap, project.source, range(1_000))
     until_committed(project, first, 3)
-    assert "warning" not in first_log.read_text(), "the first copy noticed"
+    assert not noticed(first_log), "the first copy noticed"
     second = project.start_warm("--take-over")
     try:
         outside.fill(project.broker.bootstrap, project.source, range(1_000, 3_000))

@@ -279,7 +279,7 @@ def test_another_thread_may_act_while_a_transform_runs(table):
     def asks_elsewhere(frame: DataFrame) -> DataFrame:
         thread = threading.Thread(target=lambda: seen.append(table.count()))
         thread.start()
-        thread.join(60)
+        thread.join(600)
         return frame
 
     apply(table, [function(asks_elsewhere)])

@@ -39,7 +39,7 @@ def test_a_pipeline_is_proven_and_a_copied_record_is_found(project):
     end = outside.ends(past.bootstrap, project.target)[row.partition]
     producer = Producer({**outside.IN_ORDER, "bootstrap.servers": past.bootstrap, "log_level": 3})
     producer.produce(project.target, row.value, row.key, row.partition)
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
     done = verify(past)
     assert done.returncode == 1, done
     witness = f"smallest witness: foreign, topic {project.target}, partition {row.partition}, "

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 import pytest
 from support import outside
-from support.processes import of_session, state
+from support.processes import of_session, stands_still
 from support.project import Project
 
 RECORDS, COUNT = 500, 2_000  # of a micro-batch; of all at first
@@ -69,7 +69,7 @@ class Older:
             return False
         reached_by = int(self._log.read_text().split()[-1])
         self._session = os.getsid(reached_by)  # its leader is the JVM
-        return state(self._session) == state(reached_by) == "T"
+        return stands_still(self._session) and stands_still(reached_by)
 
     def _send(self, number: int) -> None:
         for pid in of_session(self._session) if self._session else []:
@@ -87,6 +87,7 @@ def test_who_was_replaced_while_it_stood_still_ends_with_3(project: Project, poi
         older.wait_paused()
         newer = project.run_warm("--take-over")
         assert newer.returncode == 0, newer.stderr
+        outside.wait_closed(bootstrap, project.ledger)  # the newer one's clean end is there
         committed = outside.read(bootstrap, project.ledger)
         older.wake()
         assert older.wait() == 3, older.said()

@@ -26,7 +26,7 @@ from eos.transaction.wire import Wire
 from support.recovered import Pipeline
 from support.scenes import Scene
 
-_TIMEOUT_MS = 60_000
+_TIMEOUT_MS = 300_000
 _ORDER = "ledger_offset, epoch, target_partition"
 
 

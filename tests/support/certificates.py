@@ -47,6 +47,6 @@ class Authority:
 def _openssl(*words: str | Path) -> None:
     assert shutil.which("openssl"), "the tests of TLS need the command openssl"
     done = subprocess.run(
-        ["openssl", *map(str, words)], capture_output=True, text=True, check=False, timeout=60
+        ["openssl", *map(str, words)], capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, done.stderr

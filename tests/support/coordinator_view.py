@@ -35,6 +35,15 @@ def transaction(wire: Wire, transactional_id: str) -> Transaction:
     return Transaction(found.transaction_state, found.producer_id, found.producer_epoch)
 
 
+def wait_ended(wire: Wire, transactional_id: str) -> Transaction:
+    """Until what was decided is carried out, with all of its markers. What is open stays open."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while (found := transaction(wire, transactional_id)).state.startswith("Prepare"):
+        assert time.monotonic() < give_up_at, f"still {found}"
+        time.sleep(0.02)
+    return found
+
+
 def wait_for(wire: Wire, transactional_id: str, *states: str) -> Transaction:
     """Until the coordinator says one of these. "": it has forgotten the id."""
     give_up_at = time.monotonic() + PATIENCE_S

@@ -31,7 +31,7 @@ CONF = """\
     spark.executor.extraJavaOptions: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     # Whoever is silent for so long is given up; two busy cores keep a JVM from talking for a while.
     spark.executor.heartbeatInterval: 1s
-    spark.network.timeout: 8s
+    spark.network.timeout: 20s
     spark.network.timeoutInterval: 1s
     spark.rpc.askTimeout: 60s
     spark.shuffle.io.maxRetries: 1
@@ -166,15 +166,19 @@ class FaultyRun:
         path = self.wait_for(fault)
         chain = _pids(path)
         failed = self._failure_of(fault)
+
+        woken = path.with_name(f"{path.name}.woken")
+
+        def has_ended() -> bool:  # also where the cluster was quicker than this test
+            return state(chain[0]) in {"", "Z"}
+
         self._until(lambda: failed in self.said(), "its attempt is given up")
-        assert state(chain[0]) == "T"
         for pid in chain:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
             if pid == chain[0]:
-                woken = path.with_name(f"{path.name}.woken")
-                self._until(woken.exists, "the worker goes on")
-                self._until(lambda: state(chain[0]) in {"", "Z"}, "the worker ends")
+                self._until(lambda: woken.exists() or has_ended(), "the worker goes on")
+                self._until(has_ended, "the worker ends")
 
     def check_each_struck(self, faults: Sequence[str]) -> None:
         """Each ended one attempt of its micro-batch, and it was redone."""

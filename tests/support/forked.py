@@ -25,7 +25,7 @@ from typing import Any
 
 from eos.launch.process import end_with_parent
 from support import copy
-from support.processes import state
+from support.processes import stands_still
 
 WAIT_S_MAX = 600  # a bound, not a measure
 _POLL_S = 0.005
@@ -61,20 +61,21 @@ class Forked:
 
     def said(self) -> list[Mapping[str, Any]]:
         """Its lines so far."""
-        lines = self._log.read_text().splitlines() if self._log.exists() else []
+        whole, _, _ = (self._log.read_text() if self._log.exists() else "").rpartition("\n")
+        lines = whole.splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
     def told(self, event: str) -> list[Mapping[str, Any]]:
         return [line for line in self.said() if line["event"] == event]
 
     def wait_paused(self) -> None:
-        self.wait_until(lambda: self.pause.exists() and state(self.pid) == "T", "did not pause")
+        self.wait_until(lambda: self.pause.exists() and stands_still(self.pid), "did not pause")
 
     def wait_told(self, event: str, times: int = 1) -> None:
         self.wait_until(lambda: len(self.told(event)) >= times, f"did not say {event!r}")
 
     def wake(self) -> None:
-        assert state(self.pid) == "T", f"it is not paused:\n{self._words()}"
+        assert stands_still(self.pid), f"it is not paused:\n{self._words()}"
         os.kill(self.pid, signal.SIGCONT)
 
     def wait(self) -> int:
@@ -91,8 +92,11 @@ class Forked:
     def wait_until(self, what: Callable[[], bool], otherwise: str) -> None:
         """While it runs."""
         give_up_at = time.monotonic() + WAIT_S_MAX
-        while not what():
-            assert self._process.is_alive(), f"{otherwise}, but ended:\n{self._words()}"
+        while True:
+            is_alive = self._process.is_alive()  # asked first: it may do so and end
+            if what():
+                return
+            assert is_alive, f"{otherwise}, but ended:\n{self._words()}"
             assert time.monotonic() < give_up_at, f"{otherwise}:\n{self._words()}"
             time.sleep(_POLL_S)
 

@@ -49,6 +49,7 @@ TRANSFORM = """
 import os
 import shutil
 import signal
+import time
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -65,11 +66,14 @@ def removing(rows, folder: str):
 def passed_on(rows, folder: str):
     armed = Path(folder) / "armed"
     if armed.exists() and rows.num_rows:
-        first, driver = map(int, armed.read_text().split())
-        if pc.min(rows["n"]).as_py() >= first:
+        if pc.min(rows["n"]).as_py() >= int(armed.read_text()):
             again = Path(folder) / "again"
             if again.exists():
                 armed.unlink()
+                told = Path(folder) / "driver"
+                while not (told.exists() and told.read_text().endswith("\\n")):
+                    time.sleep(0.05)
+                driver = int(told.read_text())
                 jvm = os.getpid()
                 while Path(f"/proc/{jvm}/comm").read_text().strip() != "java":
                     stat = Path(f"/proc/{jvm}/stat").read_text()
@@ -99,7 +103,7 @@ def feed(project: Project, numbers: Iterable[int], **more: Any) -> None:
         key = number % KEYS
         value = json.dumps({"k": key, "n": number, **more})
         producer.produce(project.source, value, b"%d" % key, partition=key % PARTITIONS)
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
 
 
 def table(project: Project, name: str) -> Path:

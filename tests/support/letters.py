@@ -37,7 +37,7 @@ def write(bootstrap: str, topic: str, records: Iterable[Record]) -> None:
             timestamp=each.timestamp_ms,
             headers=list(each.headers) or None,
         )
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
 
 
 def read(bootstrap: str, topic: str) -> list[Record]:
@@ -51,7 +51,7 @@ def read(bootstrap: str, topic: str) -> list[Record]:
             count = sum(row.partition == partition for row in rows)
             consumer.assign([TopicPartition(topic, partition, 0)])
             while count:
-                messages = consumer.consume(count, timeout=60)
+                messages = consumer.consume(count, timeout=300)
                 assert messages, f"{topic}-{partition}: {count} records did not come"
                 for message in messages:
                     assert message.error() is None, message.error()

@@ -30,7 +30,7 @@ def end_jvm() -> None:
     assert SparkContext._active_spark_context is None, "somebody's session was not stopped"
     gateway.shutdown()
     gateway.proc.stdin.close()  # it ends with its standard input
-    gateway.proc.wait(60)
+    gateway.proc.wait(300)
     SparkContext._gateway = SparkContext._jvm = None
 
 

@@ -11,14 +11,24 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from eos.testing import outside
 from eos.testing.outside import (
     IN_ORDER,
+    NOT_COORDINATED,
+    NOT_LED,
     READ_S_MAX,
     add_partitions,
     answered,
@@ -41,7 +51,10 @@ __all__ = [
     "topics",
 ]
 
-_ASK_S = 60
+_ASK_S = 180
+_POLL_S = 0.02
+# Of what is committed, or aborted: its markers are on their way. Whatever else is open stays so.
+MARKERS_S_MAX = 120
 
 
 def fill(bootstrap: str, topic: str, numbers: Iterable[int], keys: int = 97) -> int:
@@ -149,9 +162,48 @@ def check_log(batches: Sequence[LoggedBatch], *, is_tv1: bool = False) -> dict[s
 
 
 def check_topic(broker: Kafka, topic: str) -> dict[str, int]:
-    """`check_log` of what lies on the first node's disk."""
+    """`check_log` of what lies on the first node's disk, once the last markers are there."""
+    wait_closed(broker.bootstrap, topic)
     batches = dump(broker, topic)
     return check_log(batches, is_tv1=getattr(broker.nodes[0], "version", "") == "3.9")
+
+
+def wait_closed(bootstrap: str, *names: str) -> None:
+    """Until no transaction is open on the topics of these names, which may be patterns.
+
+    A commit is answered before its markers are written: what it wrote is hidden for a moment, or
+    for as long as the broker is held up.
+    """
+    give_up_at = time.monotonic() + MARKERS_S_MAX
+    while found := _open(bootstrap, names):
+        assert time.monotonic() < give_up_at, f"a transaction stays open on {found[:5]}"
+        time.sleep(_POLL_S)
+
+
+def _open(bootstrap: str, names: Sequence[str]) -> list[str]:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+    told = answered(lambda: admin.list_topics(timeout=_ASK_S)).topics
+    latest = {
+        TopicPartition(topic, number): OffsetSpec.latest()
+        for topic, known in told.items()
+        if any(fnmatchcase(topic, name) for name in names)
+        for number in known.partitions
+    }
+
+    def ends(isolation: IsolationLevel) -> dict[tuple[str, int], int]:
+        asked = admin.list_offsets(latest, isolation_level=isolation)
+        return {(tp.topic, tp.partition): done.result(_ASK_S).offset for tp, done in asked.items()}
+
+    if not latest:
+        return []
+    # In this order: what is written in between does not pass for open.
+    written = answered(lambda: ends(IsolationLevel.READ_UNCOMMITTED), NOT_LED)
+    stable = answered(lambda: ends(IsolationLevel.READ_COMMITTED), NOT_LED)
+    return [
+        f"{topic}-{number}"
+        for (topic, number), end in written.items()
+        if stable[topic, number] < end
+    ]
 
 
 def committed_attempts(bootstrap: str, ledger: str) -> int:
@@ -162,11 +214,26 @@ def committed_attempts(bootstrap: str, ledger: str) -> int:
 
 
 def group_offsets(bootstrap: str, group: str, topic: str) -> dict[int, int]:
-    """What any lag tool would show for the group."""
+    """What any lag tool would show for the group, once what is committed is there: a transaction's
+    offsets wait for its marker, and are left out until then if nobody asks for them by name."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    wanted = [ConsumerGroupTopicPartitions(group)]
-    found = answered(lambda: admin.list_consumer_group_offsets(wanted)[group].result(_ASK_S))
-    return {tp.partition: tp.offset for tp in found.topic_partitions if tp.topic == topic}
+    told = answered(lambda: admin.list_topics(topic, timeout=_ASK_S)).topics[topic]
+    named = [TopicPartition(topic, number) for number in told.partitions]
+    wanted = [ConsumerGroupTopicPartitions(group, named or None)]
+
+    def ask() -> list[TopicPartition]:
+        asked = admin.list_consumer_group_offsets(wanted, require_stable=True)
+        return asked[group].result(_ASK_S).topic_partitions
+
+    give_up_at = time.monotonic() + MARKERS_S_MAX
+    while any(map(_is_pending, found := answered(ask, NOT_COORDINATED))):
+        assert time.monotonic() < give_up_at, f"a transaction with {group}'s offsets stays open"
+        time.sleep(_POLL_S)
+    return {tp.partition: tp.offset for tp in found if tp.topic == topic and tp.offset >= 0}
+
+
+def _is_pending(of: TopicPartition) -> bool:
+    return of.error is not None and of.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT
 
 
 def groups(bootstrap: str) -> set[str]:
@@ -192,16 +259,27 @@ def _end(consumer: Consumer, topic: str, number: int) -> int:
 
 
 @contextmanager
-def consuming(bootstrap: str, group: str, topic: str, **settings: str) -> Iterator[None]:
-    """A member that the group has given partitions to."""
+def consuming(bootstrap: str, group: str, topic: str, **settings: str) -> Iterator[Consumer]:
+    """A member that the group has given partitions to, and that has told so. At the end the group
+    knows that it left."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, **settings})
     assigned: list[TopicPartition] = []
     consumer.subscribe([topic], on_assign=lambda _, given: assigned.extend(given))
     give_up_at = time.monotonic() + READ_S_MAX
     try:
-        while not assigned:
+        while not (assigned and _is_stable(bootstrap, group)):
             assert time.monotonic() < give_up_at, "nothing was assigned"
             consumer.poll(0.1)
-        yield
+        yield consumer
     finally:
         consumer.close()
+    while _is_stable(bootstrap, group):
+        assert time.monotonic() < give_up_at + READ_S_MAX, "it did not leave"
+        time.sleep(_POLL_S)
+
+
+def _is_stable(bootstrap: str, group: str) -> bool:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    found = answered(lambda: admin.list_consumer_groups().result(_ASK_S), NOT_COORDINATED).valid
+    states = {each.group_id: each.state for each in found}
+    return states.get(group) is ConsumerGroupState.STABLE

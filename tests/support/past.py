@@ -26,7 +26,7 @@ from confluent_kafka.admin import AdminClient
 from eos.cli.recover import recover
 from eos.errors import EosError
 from support import outside
-from support.processes import state
+from support.processes import stands_still
 from support.project import PIPELINE, Project
 from support.warm import Run
 
@@ -167,7 +167,7 @@ class Past:
             EOS_CRASH_AT=f"{point}:python", EOS_CRASH_SIGNAL="STOP", EOS_CRASH_LOG=str(log)
         )
         give_up_at = time.monotonic() + WAIT_S
-        while not (log.exists() and state(run.pid) == "T"):  # it is written before
+        while not (log.exists() and stands_still(run.pid)):  # it is written before
             assert run.poll() is None, run.said()
             assert time.monotonic() < give_up_at, f"{point} was not reached:\n{run.said()}"
             time.sleep(0.05)
@@ -225,6 +225,9 @@ class Past:
             future.result(WAIT_S)
 
     def delete_group(self) -> None:
+        """Behind the last commit's marker, which would bring its offsets back."""
+        for topic in self.topics:
+            outside.group_offsets(self.bootstrap, self.project.group, topic)
         for future in self.admin.delete_consumer_groups([self.project.group]).values():
             future.result(WAIT_S)
 

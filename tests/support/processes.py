@@ -45,14 +45,21 @@ def state(pid: int) -> str:
     return next(iter(_stat(Path(f"/proc/{pid}"))), "")
 
 
+def stands_still(pid: int) -> bool:
+    """Paused, each of its threads: the one that was signalled stands first."""
+    try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+    except FileNotFoundError:
+        return False
+    return state(pid) == "T" and all(_stat(each)[:1] in (["T"], []) for each in threads)
+
+
 def pause(pid: int) -> None:
     """Returns when none of its threads runs any more. The signal alone does not say that: a thread
     on another core goes on until it hears of it, and a broker answers what comes meanwhile."""
     os.kill(pid, signal.SIGSTOP)
     give_up_at = time.monotonic() + _PATIENCE_S
-    while any(
-        _stat(thread)[:1] not in (["T"], []) for thread in Path(f"/proc/{pid}/task").iterdir()
-    ):
+    while not stands_still(pid):
         assert time.monotonic() < give_up_at, f"process {pid} does not pause"
         time.sleep(0.001)
 

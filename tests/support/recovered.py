@@ -43,6 +43,7 @@ from eos.transaction.ranges import Step
 from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire
 from support import outside
+from support.coordinator_view import wait_ended
 from support.played import Told
 
 PIPELINE = """
@@ -153,13 +154,15 @@ class Pipeline:
         return self
 
     def recover(self, *words: str, with_words: bool = True) -> Said:
-        """`eos recover`, in this process."""
+        """`eos recover`, in this process. What it committed is there for all when it returns."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
                 code = recover([*(self.words if with_words else ()), *words])
             except EosError as error:
                 code = report(error)
+        if code == 0 and "--yes" in words:
+            wait_ended(self.asks, self.planned().names.transactional_id)
         return Said(code, out.getvalue(), err.getvalue())
 
     def explained(self) -> Said:
@@ -266,7 +269,9 @@ class Running:
 
     def __init__(self, pipeline: Pipeline, planned: Plan, take_over: bool) -> None:
         self.told = Told()
-        wire, source = pipeline.wire(), LiveSource(planned, pipeline.wire())
+        self.transactional_id = planned.names.transactional_id
+        self.wire = wire = pipeline.wire()
+        source = LiveSource(planned, pipeline.wire())
         taken = take(planned, wire, Points(self), soon(), is_forced=take_over)
         position = where_to_go_on(planned, source, taken.last, self.told, soon())
         self.batches: MicroBatches = taken.batches(position, source, self.told)
@@ -275,7 +280,6 @@ class Running:
         self.settled()
         self.starts = starting_offsets(planned, wire, position, soon())
         self.spark = Folder(Path(self.location))
-        self.wire = wire
         self.read: list[Step] = []
 
     def reached(self, _point: str) -> None:
@@ -313,8 +317,9 @@ class Running:
         self.settled()
 
     def settled(self) -> None:
-        """Waits for the commit's marker: the broker answers before it writes it."""
+        """Waits for the commit's markers: the broker answers before it writes them."""
         self.batches.ledger.read_last(soon())
+        wait_ended(self.wire, self.transactional_id)
 
     def _ran(self, step: Step, floors: Ends) -> list[Any]:
         starts = {tp: floors.get(tp, step.starts.get(tp, 0)) for tp in step.ends}
@@ -363,4 +368,4 @@ def flat(offsets: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
 
 
 def soon() -> Deadline:
-    return Deadline.after_ms(60_000)
+    return Deadline.after_ms(300_000)

@@ -77,7 +77,7 @@ class Scenes:
     def feed(self, topic: str, numbers: Iterable[int]) -> None:
         for number in numbers:
             self._producer.produce(topic, value=b"%d" % number, partition=number % PARTITIONS)
-        assert self._producer.flush(60) == 0
+        assert self._producer.flush(300) == 0
 
     def check_logs(self) -> Mapping[str, int]:
         """Of all scenes, targets and ledgers: see `outside.check_log`."""
@@ -97,10 +97,11 @@ class Scene:
         self.fed += count
 
     def ledger(self) -> Sequence[Mapping[str, Any]]:
-        """Its committed records, as a stranger reads them."""
+        """Its committed records, as a stranger reads them once nothing of it is open."""
         return [body for _, body in self.ledger_with_offsets()]
 
     def ledger_with_offsets(self) -> Sequence[tuple[int, Mapping[str, Any]]]:
+        outside.wait_closed(self.job.bootstrap, self.job.ledger)
         rows = outside.read(self.job.bootstrap, self.job.ledger)
         return [(row.offset, json.loads(row.value or b"")) for row in rows]
 

@@ -31,6 +31,7 @@ from eos.deadline import Backoff, Deadline
 from eos.errors import UnavailableError
 from eos.launch.embedded import EmbeddedKafka
 from eos.launch.node import HOST, free_ports
+from support import outside
 from support.certificates import Authority
 
 DOCS = Path(__file__).parents[2] / "docs" / "security.md"
@@ -95,25 +96,41 @@ class SecuredKafka:
         scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         user = UserScramCredentialUpsertion(USER, scram, PASSWORD.encode())
         for done in self.admin.alter_user_scram_credentials([user]).values():
-            done.result(30)
+            done.result(180)
+        self._wait_let_in()
+
+    def _wait_let_in(self) -> None:
+        """The answer says that the controller knows the user; the broker hears of it later."""
+        client = AdminClient(
+            {
+                "bootstrap.servers": self.login,
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "SCRAM-SHA-512",
+                "sasl.username": USER,
+                "sasl.password": PASSWORD,
+                "ssl.ca.location": str(self.ca.certificate),
+                "log_level": 0,
+            }
+        )
+        outside.answered(lambda: client.list_topics(timeout=60))
 
     def grant(self, rights: Iterable[Right], user: str = USER) -> None:
         """Returns when the broker goes by them."""
         bindings = [right.binding(user) for right in rights]
         for done in self.admin.create_acls(bindings).values():
-            done.result(30)
+            done.result(180)
         for binding in bindings:
             self._until(binding, is_there=True)
 
     def revoke(self, right: Right, user: str = USER) -> None:
         binding = right.binding(user)
         for done in self.admin.delete_acls([_only(binding)]).values():
-            done.result(30)
+            done.result(180)
         self._until(binding, is_there=False)
 
     def _until(self, binding: AclBinding, *, is_there: bool) -> None:
         deadline, backoff = Deadline.after_ms(120_000), Backoff(first_ms=10)
-        while bool(self.admin.describe_acls(_only(binding)).result(30)) is not is_there:
+        while bool(self.admin.describe_acls(_only(binding)).result(180)) is not is_there:
             assert not deadline.has_passed, binding
             backoff.sleep(deadline)
 

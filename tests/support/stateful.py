@@ -133,7 +133,7 @@ def feed(project: Project, numbers: Iterable[int], values: str = "%d") -> None:
             partition=n % PARTITIONS,
             timestamp=_DAY_MS + n // PARTITIONS * _STEP_MS,
         )
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
 
 
 def user(n: int) -> str:

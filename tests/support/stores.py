@@ -60,7 +60,9 @@ class S3:
     client: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        once = Config(retries={"total_max_attempts": 1}, s3={"addressing_style": "path"})
+        once = Config(
+            read_timeout=300, retries={"total_max_attempts": 1}, s3={"addressing_style": "path"}
+        )
         self.client = boto3.client(
             "s3",
             endpoint_url=self.endpoint,
@@ -98,7 +100,7 @@ class S3:
     def _allow(self, requests: str) -> None:
         url = f"{self.endpoint}/moto-api/reset-auth"
         request = urllib.request.Request(url, requests.encode(), {"Content-Type": "text/plain"})
-        urllib.request.urlopen(request, timeout=30).close()
+        urllib.request.urlopen(request, timeout=300).close()
 
     def names(self, path: str) -> list[str]:
         found = self.client.list_objects_v2(Bucket=BUCKET, Prefix=f"{path}/").get("Contents", [])
@@ -151,7 +153,7 @@ class Hdfs:
         if content is not None:  # the DataNode's address, then the file
             url = json.load(self._asked(method, path, f"{what}&noredirect=true"))["Location"]
         request = urllib.request.Request(url, content, method=method)
-        return urllib.request.urlopen(request, timeout=30)
+        return urllib.request.urlopen(request, timeout=300)
 
 
 @contextmanager

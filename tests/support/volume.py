@@ -36,4 +36,4 @@ def fill_topic(
     for start in range(0, count, len(keys)):
         for key, value in zip(keys[: count - start], values, strict=False):
             producer.produce(topic, value, key)
-        assert producer.flush(60) == 0
+        assert producer.flush(300) == 0

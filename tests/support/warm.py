@@ -46,7 +46,7 @@ class Warm:
         settings: Mapping[str, str],
     ) -> Run:
         """Begins a run, one at a time: `words` are those of eos/job/run.py."""
-        if self._driver is None or not self._driver.is_free:
+        if self._driver is None or not self._driver.is_free or self._driver.has_hung_up():
             self.close()
             self._driver = _Driver(self._folder, self._profile)
         log.touch()
@@ -136,6 +136,16 @@ class _Driver:
         self.is_free = False
         with contextlib.suppress(OSError):  # it died since the last run: the answer says so
             self._connection.sendall(json.dumps(request).encode() + b"\n")
+
+    def has_hung_up(self) -> bool:
+        """It ended between two runs: a signal that was for the one before came late."""
+        self._connection.settimeout(0)
+        try:
+            return not self._connection.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def answer(self, timeout: float) -> Mapping[str, Any]:
         """Of the run, or of one that took the driver with it."""
