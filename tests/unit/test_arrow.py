@@ -64,7 +64,7 @@ def test_a_worker_never_loads_pandas() -> None:
         input=sink.getvalue().to_pybytes(),
         cwd=CHECKOUT,
         capture_output=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode() or "pandas was loaded"

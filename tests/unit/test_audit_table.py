@@ -155,7 +155,7 @@ def test_many_pipelines_make_the_table_and_write_at_once(tmp_path):
     def writes(app: str) -> None:
         try:
             table = TransactionsTable(tmp_path / "t")
-            all_are_there.wait(20)
+            all_are_there.wait(300)
             for offset in range(4):
                 assert table.known(app) == offset - 1
                 table.append(table_of(record(offset, targets=1)), app, offset)

@@ -21,7 +21,7 @@ def eos(*words: str, cwd: Path = ROOT, **environ: str) -> subprocess.CompletedPr
         [sys.executable, "-m", "eos", *words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT), **environ},

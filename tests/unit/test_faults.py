@@ -49,7 +49,7 @@ def run(tmp_path: Path, at: str, program: str) -> tuple[int, str, str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     return done.returncode, done.stdout, log.read_text() if log.exists() else ""
 

@@ -124,7 +124,7 @@ def test_a_terminal_that_takes_nothing_holds_up_nobody(
     class Stuck(io.StringIO):
         def write(self, text: str) -> int:
             entered.set()
-            was_released.append(release.wait(20))
+            was_released.append(release.wait(300))
             return len(text)
 
     bus, line = Bus(), Live("orders", Stuck(), 80, clock)

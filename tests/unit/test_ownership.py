@@ -27,7 +27,7 @@ lock = FileLock(Path(sys.argv[1]))
 assert lock.try_exclusive()
 Path(sys.argv[1]).write_text("4711\\n")
 print("held", flush=True)
-time.sleep(60)
+time.sleep(900)
 """
 
 

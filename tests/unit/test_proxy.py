@@ -45,12 +45,12 @@ class Echo:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for thread in self._threads:
-            thread.join(10)
+            thread.join(300)
 
 
 class Client:
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection((HOST, port), timeout=10)
+        self.socket = socket.create_connection((HOST, port), timeout=300)
 
     def ask(self, body: bytes, api: int = END_TXN, correlation: int = 7) -> bytes | None:
         """The answer without its size; None if the connection is closed instead."""
