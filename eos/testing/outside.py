@@ -43,8 +43,15 @@ _POLL_S = 0.05
 IN_ORDER = {"max.in.flight": 1}
 _QUIET = {"log_level": 3}  # librdkafka tells each retry otherwise
 # It drops what it knows of a broker when others are told to it, with whatever was just asked there.
-_LOST = {KafkaError._DESTROY_BROKER, KafkaError._TRANSPORT, KafkaError._TIMED_OUT}  # noqa: SLF001 - their public names
+# The names with _ are public: they are what the client finds out by itself.
+_LOST = {
+    KafkaError._DESTROY_BROKER,  # noqa: SLF001
+    KafkaError._TRANSPORT,  # noqa: SLF001
+    KafkaError._TIMED_OUT,  # noqa: SLF001
+}
 NOT_LED = _LOST | {
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,

@@ -104,7 +104,7 @@ def test_two_nodes_of_three_are_down(three: Three) -> None:
     points = ("begin:after", "ledger_record:before", "offsets:before", "end_txn_sent:before")
     gates = [Gate(point) for point in (*points, "begin:after")]
     patient = [three.scenes(PREFIX, **PATIENT).new(NUMBERS) for _ in points]
-    hurried = three.scenes(PREFIX, **HURRIED).new(NUMBERS)
+    hurried = three.scenes(PREFIX, **{**HURRIED, "start_timeout_ms": 60_000}).new(NUMBERS)
     new = three.scenes(PREFIX, **HURRIED).new(NUMBERS)
     flows = [
         three.flow(scene, gate.crash)
