@@ -186,7 +186,7 @@ class EmbeddedKafka:
             raise self._failure("it could not bind its old ports")
 
     def tool(
-        self, main_class: str, *arguments: str, timeout_s: float = 60
+        self, main_class: str, *arguments: str, timeout_s: float = 300
     ) -> subprocess.CompletedProcess[str]:
         """Run one of Kafka's own command line classes; its exit code is the caller's to read.
 

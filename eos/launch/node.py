@@ -122,7 +122,7 @@ class Node:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=120,
         )
         if done.returncode:
             raise UnavailableError(

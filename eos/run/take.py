@@ -22,7 +22,7 @@ from eos.transaction.micro_batch import STEP_TIMEOUT_MS, MicroBatches
 from eos.transaction.port import NO_IDENTITY, Identity
 from eos.transaction.wire import Wire
 
-_ASK_MS = 2_000
+_ASK_MS = 10_000  # a coordinator that has just moved reads its log first
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def take(planned: Plan, wire: Wire, crash: Dies, deadline: Deadline, *, is_force
         own_timeout_ms(planned.transaction_timeout_ms),
         reached=points.reached,
     )
-    left_open = _left_open(wire, names.transactional_id)
+    left_open = _left_open(wire, names.transactional_id, deadline)
     coordinator.fence(deadline)
     wire.agree_on_profile(deadline)
     with still_ours(coordinator, ledger):
@@ -81,10 +81,11 @@ def take(planned: Plan, wire: Wire, crash: Dies, deadline: Deadline, *, is_force
     return Taken(planned, ledger, coordinator, points, last, left_open)
 
 
-def _left_open(wire: Wire, transactional_id: str) -> Identity | None:
+def _left_open(wire: Wire, transactional_id: str, deadline: Deadline) -> Identity | None:
     """For the audit table only, so no answer is as good as any."""
+    within = Deadline.after_ms(deadline.at_most_ms(_ASK_MS))
     try:
-        found = wire.transaction_state(transactional_id, Deadline.after_ms(_ASK_MS))
+        found = wire.transaction_state(transactional_id, within)
     except EosError:
         return None
     return found.identity if found.phase == "Ongoing" else None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from support.copy import Job
+from support.played import Hurried
 from support.proxied import ProxiedKafka, proxied_kafka
 from support.recent import NOW_MS
 from support.recovered import Pipeline
@@ -19,7 +21,7 @@ from support.worlds import Readers, reading
 
 from eos.deadline import Backoff, Deadline
 from eos.launch.embedded import EmbeddedKafka
-from eos.transaction.port import Identity, Profile
+from eos.transaction.port import Identity, Profile, TopicPartition
 from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire
 
@@ -60,7 +62,10 @@ def name() -> str:
 @pytest.fixture
 def topic(wire: Wire, name: str) -> str:
     """Three partitions."""
-    wire.create_topic(name, 3, 1, {}, Deadline.after_ms(120_000))
+    deadline = Deadline.after_ms(120_000)
+    wire.create_topic(name, 3, 1, {}, deadline)
+    every = [TopicPartition(name, number) for number in range(3)]
+    wire.list_offsets(every, "latest", committed=False, deadline=deadline)  # they are led
     return name
 
 
@@ -120,6 +125,12 @@ def job(proxied: ProxiedKafka, request: pytest.FixtureRequest) -> Callable[..., 
     """Makes a copy's job; names begin with the test file's."""
     file = Path(str(request.path)).stem.removeprefix("test_").replace("_", "-")
     return lambda **options: proxied.job(file, **options)
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Hurried]:
+    """Makes the plan of a run that gives one commit up, and leaves it in doubt."""
+    return partial(Hurried, monkeypatch)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 from support.audited import projection, projection_of, settled, soon
+from support.coordinator_view import wait_ended
 from support.copy import Copy
 from support.recovered import Pipeline
 
@@ -32,6 +33,7 @@ def test_what_the_cluster_says_of_a_pipeline_that_ran(scenes, wire, tmp_path):
         copy.drain()
     kept = TransactionsTable(tmp_path / "t")
     settled(projection(scene, wire, tmp_path / "t"))
+    wait_ended(wire, job.name)
     found = look(kept, job.name, job.ledger)
     assert [each.batch_id for each in found if each.is_attempt] == [0, 1, 2]
 
@@ -49,14 +51,14 @@ def test_what_the_cluster_says_of_a_pipeline_that_ran(scenes, wire, tmp_path):
     stranger = Producer(
         {"bootstrap.servers": job.bootstrap, "transactional.id": f"{job.name}-x", "log_level": 2}
     )
-    stranger.init_transactions(30)
+    stranger.init_transactions(300)
     stranger.begin_transaction()
     stranger.produce(job.target, b"mine", partition=1)
-    assert stranger.flush(30) == 0
+    assert stranger.flush(300) == 0
     (opened,) = seen().open
     assert (opened.partition, opened.owner) == (TopicPartition(job.target, 1), f"{job.name}-x")
     assert [finding.case for finding in seen().findings] == ["foreign"]
-    stranger.abort_transaction(30)
+    stranger.abort_transaction(300)
 
     with Copy(job) as copy:  # newer than the table is no finding
         copy.start()
@@ -66,7 +68,7 @@ def test_what_the_cluster_says_of_a_pipeline_that_ran(scenes, wire, tmp_path):
     admin = AdminClient({"bootstrap.servers": job.bootstrap, "log_level": 2})
     moved = ConsumerGroupTopicPartitions(job.name, [Position(job.source, 0, 7)])
     (done,) = admin.alter_consumer_group_offsets([moved]).values()
-    done.result(30)
+    done.result(300)
     deadline, backoff = soon(), Backoff()
     while not (differing := seen().findings):
         assert not deadline.has_passed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import threading
@@ -196,7 +197,7 @@ def test_an_attempt_that_was_fenced_has_its_row(scenes, wire, location):
 def test_whoever_dies_at_a_commit_leaves_nothing_twice(scenes, wire, location, point):
     scene = ran(scenes, 20)
     process = audited.spawn(scene, location, point)
-    assert process.wait(60) == -signal.SIGKILL
+    assert process.wait(300) == -signal.SIGKILL
     process.stdout.close()
     caught_up(projection(scene, wire, location))
     assert not check(scene, location)
@@ -211,7 +212,7 @@ def test_whoever_dies_anywhere_leaves_nothing_twice(scenes, wire, location):
             processes[0].stdout.readline()
         for process in processes:
             os.kill(process.pid, signal.SIGKILL)
-            process.wait(60)
+            process.wait(300)
             process.stdout.close()
     both = [projection(scene, wire, location) for _ in range(2)]
     threads = [threading.Thread(target=caught_up, args=(each,)) for each in both]
@@ -292,8 +293,9 @@ def test_a_pipeline_goes_on_without_its_table_for_so_many_attempts(scenes, wire,
         follower.close()
     assert not check(scene, location)
     told = [event.message for event in copy.told.of(events.Warned)]
-    assert [words.split(":")[0] for words in told] == [
-        "the audit table lacks 0 attempts, the pipeline goes on and stops at 3",
+    # How many it lacked at its first try is the thread's and the machine's affair.
+    assert [re.sub(r"lacks \d attempts?", "lacks some", words.split(":")[0]) for words in told] == [
+        "the audit table lacks some, the pipeline goes on and stops at 3",
         "the audit table is reached again, and has all",
     ]
 

@@ -15,6 +15,7 @@ from support.copy import Job
 from support.played import At
 from support.proxied import Ended, ProxiedKafka, proxied_kafka, run
 from support.proxy import Do, Rule
+from support.three import patience
 
 RECORDS = 17  # of each partition: two micro-batches
 
@@ -34,7 +35,8 @@ def behind_proxy(tmp_path_factory: pytest.TempPathFactory, profile: str) -> Iter
 @pytest.fixture
 def small(proxied: ProxiedKafka, profile: str) -> Job:
     name = "coordinator-forgets"
-    return proxied.job(name, profile=profile, records=RECORDS, request_timeout_ms=500)
+    patient = {"start_timeout_ms": 300_000, "transaction_timeout_ms": 600_000}
+    return proxied.job(name, profile=profile, records=RECORDS, request_timeout_ms=500, **patient)
 
 
 def run_beside(kafka: ProxiedKafka, small: Job, init: Rule, crash: At | None = None) -> Ended:
@@ -44,7 +46,7 @@ def run_beside(kafka: ProxiedKafka, small: Job, init: Rule, crash: At | None = N
         init.wait_answered()
         kafka.broker.restart(1)
 
-    with ThreadPoolExecutor() as pool:
+    with patience(), ThreadPoolExecutor() as pool:
         restarts = pool.submit(fail_over)
         ended = run(small, crash)
         restarts.result()

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 from support import outside
 
 SCRIPT = Path(__file__).parents[2] / "pipelines" / "quickstart" / "demo.py"
@@ -16,7 +15,7 @@ SOURCE, TARGET, LEDGER = "quickstart.orders", "quickstart.orders.out", "eos.ledg
 
 def demo(verb: str, bootstrap: str, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(SCRIPT), verb, "--bootstrap", bootstrap, *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 def numbers(bootstrap: str) -> tuple[int, dict[str, float]]:
@@ -30,7 +29,7 @@ def copied(bootstrap: str) -> list[bytes]:
 
     client = Consumer({"bootstrap.servers": bootstrap, "group.id": "x"})
     client.assign([TopicPartition(SOURCE, n, OFFSET_BEGINNING) for n in range(4)])
-    found, deadline = [], time.monotonic() + 60
+    found, deadline = [], time.monotonic() + 300
     while len(found) < 100_000 and time.monotonic() < deadline:
         for message in client.consume(10_000, timeout=0.5):
             assert message.error() is None
@@ -43,10 +42,9 @@ def copied(bootstrap: str) -> list[bytes]:
 
 def test_the_demo_loads_completes_and_checks(broker):
     bootstrap = broker.bootstrap
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    outside.create_topics(bootstrap, 4, SOURCE)
+    outside.create_topics(bootstrap, 1, LEDGER)
     partial = Producer({**outside.IN_ORDER, "bootstrap.servers": bootstrap})
-    for future in admin.create_topics([NewTopic(SOURCE, 4), NewTopic(LEDGER, 1)]).values():
-        future.result(30)
     # An earlier load that ended after seven records of one partition.
     sys.path.insert(0, str(SCRIPT.parent))
     try:
@@ -56,7 +54,7 @@ def test_the_demo_loads_completes_and_checks(broker):
     of_one = (order for order in script.orders() if order.partition == 2)
     for _, order in zip(range(7), of_one, strict=False):
         partial.produce(SOURCE, order.value, order.key, partition=2)
-    assert partial.flush(30) == 0
+    assert partial.flush(300) == 0
 
     assert json.loads(demo("load", bootstrap).stdout) == {"loaded": 99_993, "present": 100_000}
     assert json.loads(demo("load", bootstrap).stdout) == {"loaded": 0, "present": 100_000}
@@ -67,7 +65,7 @@ def test_the_demo_loads_completes_and_checks(broker):
     values = copied(bootstrap)
     assert len(values) == 100_000
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "plays-eos"})
-    producer.init_transactions(30)
+    producer.init_transactions(300)
 
     def transaction(records: list[bytes], epoch: int, *, commit: bool) -> None:
         producer.begin_transaction()
@@ -77,8 +75,9 @@ def test_the_demo_loads_completes_and_checks(broker):
         entry = {"kind": "attempt", "at_ms": int(time.time() * 1000)}
         entry["attempt"] = {"producer_id": 1, "epoch": epoch}
         producer.produce(LEDGER, json.dumps(entry).encode())
-        producer.flush(30)  # an abort would forget what has not left yet
-        producer.commit_transaction(30) if commit else producer.abort_transaction(30)
+        producer.flush(300)  # an abort would forget what has not left yet
+        producer.commit_transaction(300) if commit else producer.abort_transaction(300)
+        outside.wait_closed(bootstrap, TARGET, LEDGER)
 
     transaction(values[:50_000], 1, commit=True)
     transaction(values[50_000:], 2, commit=False)

@@ -23,7 +23,7 @@ from eos.transaction.wire import Wire
 from eos.transaction.wire.cluster import Kind
 
 SHORT_CLOCKS = {
-    "transactional.id.expiration.ms": "4000",
+    "transactional.id.expiration.ms": "10000",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
     "producer.id.expiration.ms": "1000",
     "producer.id.expiration.check.interval.ms": "200",

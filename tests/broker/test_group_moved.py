@@ -20,7 +20,6 @@ from eos.errors import PromiseBrokenError
 from eos.observe import events
 
 RECORDS = 17  # of each partition: two micro-batches
-JOIN_S_MAX = 30
 BOTH = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 
 
@@ -43,38 +42,25 @@ def told(copy: Copy) -> list[str]:
 
 
 def delete(admin: AdminClient, group: str) -> None:
-    admin.delete_consumer_groups([group])[group].result(30)
+    admin.delete_consumer_groups([group])[group].result(180)
 
 
 def reset(admin: AdminClient, group: str, offset: int) -> None:
     to = ConsumerGroupTopicPartitions(group, [TopicPartition(SOURCE, 0, offset)])
-    admin.alter_consumer_group_offsets([to])[group].result(30)
+    admin.alter_consumer_group_offsets([to])[group].result(180)
 
 
 @contextmanager
 def a_member(bootstrap: str, group: str, protocol: str) -> Iterator[Consumer]:
     """Somebody else's consumer, with our group's name, once it has its partitions."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": group,
-            "group.protocol": protocol,
-            "client.id": "stranger",
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-        }
-    )
-    try:
-        joined = []
-        consumer.subscribe([SOURCE], on_assign=lambda _, partitions: joined.extend(partitions))
-        for _ in range(JOIN_S_MAX * 10):
-            consumer.poll(0.1)
-            if joined:
-                break
-        assert joined
+    settings = {
+        "group.protocol": protocol,
+        "client.id": "stranger",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": "false",
+    }
+    with outside.consuming(bootstrap, group, SOURCE, **settings) as consumer:
         yield consumer
-    finally:
-        consumer.close()
 
 
 OPEN = pytest.mark.parametrize("point", ["offsets:before", "offsets:after", "end_txn_sent:before"])

@@ -30,7 +30,7 @@ def written(proxied: ProxiedKafka, job: Job) -> int:
 
 def test_of_a_writer_that_gave_up_it_is_refused(proxied, job):
     """What it sent first is answered; what it sent then is on its way while all else is lost."""
-    small = job(records=RECORDS, request_timeout_ms=300, transaction_timeout_ms=2_500)
+    small = job(records=RECORDS, request_timeout_ms=300, transaction_timeout_ms=5_000)
     held: list[Rule] = []
     writer = f"{small.name}.writer"
 

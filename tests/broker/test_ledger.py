@@ -27,7 +27,7 @@ RECEIPT = Receipt("target", 0, records=3, offset_first=1, offset_last=3, bytes=9
 
 
 def soon() -> Deadline:
-    return Deadline.after_ms(30_000)
+    return Deadline.after_ms(300_000)
 
 
 @pytest.fixture
@@ -127,10 +127,10 @@ def test_an_open_transaction_of_somebody_else_is_waited_for_and_then_named(
     assert identity == other.begin(soon())
     other.produce({ledger.partition: stamped(ledger.record("start", START), identity)}, soon())
     with pytest.raises(UnavailableError, match="2 of 3 offsets are decided"):
-        ledger.read_last(Deadline.after_ms(1_500))
+        ledger.read_last(Deadline.after_ms(4_000))
     monkeypatch.setattr(module, "_SURE_AFTER_MS", 1_000)
     with pytest.raises(PromiseBrokenError, match=r"open on the ledger '.*' from offset 2 on"):
-        ledger.read_last(Deadline.after_ms(1_500))
+        ledger.read_last(Deadline.after_ms(4_000))
     other.abort(soon())
     assert ledger.read_last(soon()).position == START
 

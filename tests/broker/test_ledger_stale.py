@@ -45,7 +45,7 @@ class Stale:
     def _list_offsets(
         self, partitions: Iterable[TopicPartition], at: str, *, committed: bool
     ) -> Mapping[TopicPartition, int]:
-        deadline = Deadline.after_ms(60_000)
+        deadline = Deadline.after_ms(300_000)
         return self.wire.list_offsets(partitions, at, committed=committed, deadline=deadline)
 
     def list_offsets(
@@ -71,7 +71,7 @@ def stood_still(scenes: Scenes, *, has_group: bool, times: int = 10_000) -> tupl
     scene = scenes.new(RECORDS)
     with Copy(scene.job) as first:
         assert ended(first) is None
-        group = first.wire.committed_offsets(scene.job.name, Deadline.after_ms(60_000))
+        group = first.wire.committed_offsets(scene.job.name, Deadline.after_ms(300_000))
     stale = Stale(scene.job.wire(), TopicPartition(scene.job.ledger, 0), group, has_group, times)
     scene.feed(RECORDS)
     with Copy(scene.job) as second:
@@ -114,7 +114,7 @@ def test_an_end_below_what_was_acknowledged_is_asked_for_again(scenes: Scenes) -
         stale.wire, stale.times = copy.wire, 3
         ledger = copy.batches.ledger
         ledger._wire = stale
-        last = ledger.read_last(Deadline.after_ms(60_000))
+        last = ledger.read_last(Deadline.after_ms(300_000))
         assert last is not None
         assert last.kind == "start"
         assert last.offset > stale.end
@@ -140,7 +140,7 @@ def test_a_ledger_that_lost_what_it_acknowledged_stops_the_pipeline(
         ledger = copy.batches.ledger
         ledger._end = 10_000
         with pytest.raises(PromiseBrokenError, match=GONE):
-            ledger.read_last(Deadline.after_ms(1_000))
+            ledger.read_last(Deadline.after_ms(4_000))
     with Copy(scene.job) as another:
         assert ended(another) is None
     scene.check()

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 from support.copy import Copy, Job
-from support.played import At
+from support.played import At, Hurried
 from support.proxied import Ended, ProxiedKafka, run
 from support.proxy import Do, Rule
 from support.scenes import SideBySide
@@ -169,22 +169,20 @@ def test_a_takeover_by_our_own_ghost_costs_an_attempt_and_no_more(
     proxied.check(small)
 
 
-@pytest.fixture
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gives a step up sooner, so that it leaves an attempt in doubt."""
-    monkeypatch.setattr(micro_batch, "STEP_TIMEOUT_MS", 1_500)
-
-
-@pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize("first_init", [Do.NOTHING, Do.DROP_REQUEST, Do.LOSE_ANSWER])
 @pytest.mark.parametrize(("do", "is_committed"), [(Do.DROP_REQUEST, False), (Do.LOSE_ANSWER, True)])
 def test_a_commit_that_nobody_answers_is_settled_by_the_ledger(
-    proxied: ProxiedKafka, small: Job, do: Do, is_committed: bool, first_init: Do
+    proxied: ProxiedKafka,
+    small: Job,
+    hurried: Callable[..., Hurried],
+    do: Do,
+    is_committed: bool,
+    first_init: Do,
 ) -> None:
     proxy = proxied.proxy
     never = proxy.rule("EndTxn", do, client=small.name, nth=3, times=10_000)
     init = proxy.rule("InitProducerId", first_init, client=small.name, nth=2)
-    with Copy(small, At("begin:before", proxy.clear_rules, nth=3)) as copy:
+    with Copy(small, hurried(At("begin:before", proxy.clear_rules, nth=3))) as copy:
         copy.start()
         copy.drain()
         attempts = [event.attempt for event in copy.told.of(events.MicroBatchCommitted)]
@@ -196,18 +194,23 @@ def test_a_commit_that_nobody_answers_is_settled_by_the_ledger(
     proxied.check(small)
 
 
-@pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize(("do", "is_committed"), [(Do.DROP_REQUEST, False), (Do.LOSE_ANSWER, True)])
 def test_what_ends_in_doubt_is_settled_by_the_next_start(
-    proxied: ProxiedKafka, small: Job, do: Do, is_committed: bool
+    proxied: ProxiedKafka,
+    small: Job,
+    hurried: Callable[..., Hurried],
+    do: Do,
+    is_committed: bool,
 ) -> None:
+    plan = hurried(and_after=True)
     for api, kind, nth in (("EndTxn", do, 3), ("InitProducerId", Do.DROP_REQUEST, 2)):
         proxied.proxy.rule(api, kind, client=small.name, nth=nth, times=10_000)
-    ended = run(small)
+    ended = run(small, plan)
     assert ended.error is not None
     assert ended.error.recovery is Recovery.RESTART
     assert ended.committed == [0]
     proxied.proxy.clear_rules()
+    plan.over()
     with Copy(small) as copy:
         copy.start()
         copy.drain()

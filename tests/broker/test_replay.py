@@ -274,7 +274,9 @@ def test_a_replay_that_is_interrupted_holds_nobody_up(project, capsys, monkeypat
 
 
 def kinds(project: Project, of_rule: str) -> list[str]:
-    rows = outside.read(project.broker.bootstrap, f"eos.ledger.{project.name}.replay.{of_rule}")
+    ledger = f"eos.ledger.{project.name}.replay.{of_rule}"
+    outside.wait_closed(project.broker.bootstrap, ledger)
+    rows = outside.read(project.broker.bootstrap, ledger)
     return [json.loads(row.value or b"")["kind"] for row in rows]
 
 
@@ -300,7 +302,7 @@ def test_what_retention_takes_while_it_reads_is_no_reason_to_stop(project, capsy
     def retention() -> None:
         gone = [TopicPartition(dlq(project), number, kept_from) for number in range(PARTITIONS)]
         for done in admin.delete_records(gone).values():
-            done.result(timeout=60)
+            done.result(timeout=180)
 
     at(monkeypatch, "all_acked:before", retention)
     run(project, capsys, "--rule", "paid")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from support import outside
 from support.recovered import Pipeline, soon
 
 from eos.cli.status import status
@@ -86,15 +87,16 @@ def test_what_is_open_is_told_with_its_owner(pipeline: Pipeline, name: str) -> N
         other = Producer(
             {"bootstrap.servers": pipeline.bootstrap, "transactional.id": f"{name}-other"}
         )
-        other.init_transactions(60)
+        other.init_transactions(300)
         other.begin_transaction()
         other.produce(pipeline.source, b"not yet", partition=1)
-        assert other.flush(60) == 0
+        assert other.flush(300) == 0
         found = told(pipeline)
         blocked = f"1 offsets that are not committed, the first from 2 on in {pipeline.source}-1"
         assert found["waits_for"].endswith(blocked)
         assert [each["owner"] for each in found["open"]] == [f"{name}-other"]
-        other.abort_transaction(60)
+        other.abort_transaction(300)
+        outside.wait_closed(pipeline.bootstrap, pipeline.source)
 
         pipeline.fill(1, "", 0)
         seen: list[dict[str, Any]] = []

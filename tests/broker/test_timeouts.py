@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 from support.coordinator_view import wait_for
 from support.copy import Job
 from support.played import At
-from support.proxied import ProxiedKafka, run
+from support.proxied import Ended, ProxiedKafka, run
 from support.proxy import Do
+from support.scenes import SideBySide
 
 from eos.errors import AttemptFailedError, Recovery
 
 RECORDS = 17  # of each partition: two micro-batches
+TIMEOUT_MS = 6_000  # what is not held up is done within it on a busy machine, too
 INSIDE = (  # the steps at which a transaction is open
     "first_produce:after",
     "all_acked:before",
@@ -25,72 +28,84 @@ INSIDE = (  # the steps at which a transaction is open
     "offsets:after",
     "end_txn_sent:before",
 )
+# The driver's own requests, of which it awaits the answers. (A writer gives up before.)
+TOO_LATE = ("Produce", "TxnOffsetCommit", "EndTxn")
+Play = Callable[[Callable[[ProxiedKafka, str], None], str], None]  # fixture `side_by_side`
 
 
-@pytest.fixture
-def short(job: Callable[..., Job]) -> Job:
-    """Its transactions may last two seconds."""
-    return job(records=RECORDS, transaction_timeout_ms=2_000)
+@pytest.fixture(scope="module")
+def begun(behind_proxy: ProxiedKafka) -> Iterator[SideBySide]:
+    """Rules are for client ids, so that the cases don't meet one another's."""
+    made = SideBySide(behind_proxy)
+    yield made
+    made.close()
 
 
-@pytest.fixture
-def outlived(proxied: ProxiedKafka, short: Job) -> Iterator[Callable[[], None]]:
-    """Waits until the broker has aborted the second micro-batch by itself."""
-    wire = short.wire(".looks")
+@contextmanager
+def short(kafka: ProxiedKafka) -> Iterator[tuple[Job, Callable[[], None]]]:
+    """A job whose transactions may last some seconds, and what waits until the broker has aborted
+    its second micro-batch by itself."""
+    job = kafka.job("timeouts", records=RECORDS, transaction_timeout_ms=TIMEOUT_MS)
+    wire = job.wire(".looks")
 
-    def wait() -> None:
-        wait_for(wire, short.name, "Ongoing")
-        wait_for(wire, short.name, "CompleteAbort")
-        seen = proxied.visible(short.target)
+    def outlived() -> None:
+        wait_for(wire, job.name, "Ongoing")
+        wait_for(wire, job.name, "CompleteAbort")
+        seen = kafka.visible(job.target)
         assert {at: len(values) for at, values in seen.items()} == {0: RECORDS, 1: RECORDS}
 
-    yield wait
-    wire.close()
+    try:
+        yield job, outlived
+    finally:
+        wire.close()
+
+
+def check_redone(kafka: ProxiedKafka, job: Job, ended: Ended) -> None:
+    assert ended.error is None
+    assert ended.committed == [0, 1]
+    assert len(ended.failed) == 1
+    kafka.check(job)
+
+
+def inside(kafka: ProxiedKafka, point: str) -> None:
+    with short(kafka) as (job, outlived):
+        check_redone(kafka, job, run(job, At(point, outlived, nth=2)))
 
 
 @pytest.mark.parametrize("point", INSIDE)
-def test_what_is_outlived_is_redone(
-    proxied: ProxiedKafka, short: Job, outlived: Callable[[], None], point: str
-) -> None:
-    ended = run(short, At(point, outlived, nth=2))
-    assert ended.error is None
-    assert ended.committed == [0, 1]
-    assert len(ended.failed) == 1
-    proxied.check(short)
+def test_what_is_outlived_is_redone(side_by_side: Play, point: str) -> None:
+    side_by_side(inside, point)
 
 
-@pytest.mark.parametrize("api", ["Produce", "TxnOffsetCommit", "EndTxn"])
-def test_what_arrives_too_late_is_redone(
-    proxied: ProxiedKafka, short: Job, outlived: Callable[[], None], api: str
-) -> None:
-    """The driver's own requests, of which it awaits the answers. (A writer gives up before.)"""
-    rule = proxied.proxy.rule(api, Do.HOLD_REQUEST, client=short.name, nth=3)
+def too_late(kafka: ProxiedKafka, api: str) -> None:
+    with short(kafka) as (job, outlived), ThreadPoolExecutor() as pool:
+        rule = kafka.proxy.rule(api, Do.HOLD_REQUEST, client=job.name, nth=3)
 
-    def let_go() -> None:
-        rule.wait_struck()
-        outlived()
-        rule.release()
+        def let_go() -> None:
+            rule.wait_struck()
+            outlived()
+            rule.release()
 
-    with ThreadPoolExecutor() as pool:
         network = pool.submit(let_go)
-        ended = run(short)
+        ended = run(job)
         network.result()
-    assert ended.error is None
-    assert ended.committed == [0, 1]
-    assert len(ended.failed) == 1
-    proxied.check(short)
+        check_redone(kafka, job, ended)
 
 
-def test_what_never_fits_stops_with_advice_and_is_not_lost(
-    proxied: ProxiedKafka, short: Job, outlived: Callable[[], None]
-) -> None:
-    ended = run(short, At("offsets:before", outlived, nth=2, until=4))
-    assert isinstance(ended.error, AttemptFailedError)
-    assert "transaction timeout" in ended.error.hint
-    assert ended.committed == [0]
-    assert len(ended.failed) == 3
-    assert run(short).committed == [1]
-    proxied.check(short)
+@pytest.mark.parametrize("api", TOO_LATE)
+def test_what_arrives_too_late_is_redone(side_by_side: Play, api: str) -> None:
+    side_by_side(too_late, api)
+
+
+def test_what_never_fits_stops_with_advice_and_is_not_lost(proxied: ProxiedKafka) -> None:
+    with short(proxied) as (job, outlived):
+        ended = run(job, At("offsets:before", outlived, nth=2, until=4))
+        assert isinstance(ended.error, AttemptFailedError)
+        assert "transaction timeout" in ended.error.hint
+        assert ended.committed == [0]
+        assert len(ended.failed) == 3
+        assert run(job).committed == [1]
+        proxied.check(job)
 
 
 def test_a_timeout_above_the_brokers_limit_is_refused(job: Callable[..., Job]) -> None:

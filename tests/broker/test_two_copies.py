@@ -17,8 +17,8 @@ def test_one_goes_on_to_the_end(side_by_side, seed):
     side_by_side(started_together, seed)
 
 
-def test_most_of_them_met():
-    assert sum(MET) > len(MET) / 2
+def test_many_of_them_met():
+    assert sum(MET) > len(MET) / 4  # that they do is the machine's affair, too
 
 
 @pytest.mark.parametrize("number", range(8))

@@ -43,7 +43,7 @@ def finished(broker, tmp_path):
 def produce(of: Finished, topic: str, value: bytes, partition: int = 0) -> None:
     producer = Producer({**outside.IN_ORDER, "bootstrap.servers": of.bootstrap, "log_level": 3})
     producer.produce(topic, value, partition=partition)
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
 
 
 def witness(told: dict) -> tuple:
@@ -57,12 +57,13 @@ def test_a_clean_run_and_where_it_ended(finished):
     stranger = Producer(
         {"bootstrap.servers": one.bootstrap, "transactional.id": one.name, "log_level": 3}
     )
-    stranger.init_transactions(60)
+    stranger.init_transactions(300)
     for is_kept in (True, False):  # the source has markers, and records that nobody reads
         stranger.begin_transaction()
         stranger.produce(one.source, b"5", partition=0)
-        assert stranger.flush(60) == 0
-        (stranger.commit_transaction if is_kept else stranger.abort_transaction)(60)
+        assert stranger.flush(300) == 0
+        (stranger.commit_transaction if is_kept else stranger.abort_transaction)(300)
+    outside.wait_closed(one.bootstrap, one.source)
     with one.running() as run:
         for count in (3, 17, 1):
             one.fill(count)
@@ -235,11 +236,11 @@ def test_a_ledger_record_in_somebody_elses_transaction(finished):
     stranger = Producer(
         {"bootstrap.servers": one.bootstrap, "transactional.id": f"{one.name}-x", "log_level": 3}
     )
-    stranger.init_transactions(60)
+    stranger.init_transactions(300)
     stranger.begin_transaction()
     at = outside.ends(one.bootstrap, one.ledger)[0]
     stranger.produce(one.ledger, json.dumps({**body, "kind": "refresh"}).encode(), partition=0)
-    stranger.commit_transaction(60)
+    stranger.commit_transaction(300)
     one.audited()
     told = one.found()
     assert witness(told) == ("forged", one.ledger, 0, at)
@@ -357,10 +358,10 @@ def test_retention_while_it_reads(wire, topic, monkeypatch):
     producer = Producer(
         {**outside.IN_ORDER, "bootstrap.servers": ",".join(wire.settings.bootstrap), "log_level": 3}
     )
-    for number in range(60):
+    for number in range(300):
         producer.produce(topic, b"%d" % number, partition=0)
         if number % 10 == 9:
-            assert producer.flush(60) == 0
+            assert producer.flush(300) == 0
     monkeypatch.setattr(reader, "_FETCH_BYTES_MAX", 1)  # a record batch at a time
     at, findings = TopicPartition(topic, 0), Findings()
     with closing(reader.Reader(wire)) as reads:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
@@ -61,7 +62,7 @@ def test_killed_broker_leaves_an_unknown_outcome_and_the_same_bytes_settle_it(
     assert unsent.value.fields["sent"] is False
 
     own_broker.restart(1)
-    assert settled(lambda: wire.produce(name, second, within(60_000)))[tp].error == 0
+    assert settled(lambda: wire.produce(name, second, within()))[tp].error == 0
     # On the new connection a request still minds that the one before it was lost with the old.
     with pytest.raises(NoAnswerError, match="the request before it was lost") as unsent:
         wire.send_produce(leader, name, second, 20_000, after=in_doubt).wait(within())
@@ -77,12 +78,17 @@ def test_closing_leaves_neither_thread_nor_file_descriptor(broker, topic, within
     def held():
         return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
 
-    before = held()
-    wire = Wire(KafkaSettings((broker.bootstrap,)), Profile.TV2)
-    wire.list_offsets([TopicPartition(topic, 0)], "latest", committed=True, deadline=within())
-    assert held() > before
-    wire.close()
-    assert held() == before
+    def kept() -> bool:
+        before = held()
+        wire = Wire(KafkaSettings((broker.bootstrap,)), Profile.TV2)
+        wire.list_offsets([TopicPartition(topic, 0)], "latest", committed=True, deadline=within())
+        assert held() > before
+        wire.close()
+        return held() == before
+
+    gc.collect()  # clients of earlier tests, with what they held
+    # Others of this process open and close theirs when they like; a leak would be there each time.
+    assert any(kept() for _ in range(5))
 
 
 FORK = """
@@ -125,5 +131,5 @@ print("fine")
 
 def test_forked_child_gets_a_wire_of_its_own_and_leaves_the_parents_alone(broker):
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORK, broker.bootstrap]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (ran.stdout, ran.stderr) == ("fine\n", "")

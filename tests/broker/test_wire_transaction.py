@@ -55,7 +55,8 @@ def test_tv2_commits_what_another_connection_produced_and_returns_the_next_epoch
     assert ended.error == 0
     assert ended.identity == Identity(identity.producer_id, identity.epoch + 1)
     assert [values(tp) for tp in targets] == [[b"a", b"b"], [b"a", b"b"]]
-    assert wire.committed_offsets(group, within()) == offsets
+    # By name: asked for all of them, the broker leaves out what still waits for its marker.
+    assert wire.committed_offsets(group, within(), [source]) == offsets
 
 
 def test_tv2_commit_repeated_after_a_lost_answer_gives_the_same_answer(

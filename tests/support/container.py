@@ -65,7 +65,7 @@ class ContainerKafka:
         (self._folder / "server.properties").write_text(settings + advertised, encoding="utf-8")
         ulimits = [Ulimit(name=name, soft=most, hard=most) for name, most in _ULIMITS]
         container = (
-            DockerContainer(image_name())
+            DockerContainer(image_name(), docker_client_kw={"timeout": WAIT_S_MAX})
             .with_env("CLUSTER_ID", "MkU3OEVBNTcwNTJENDM2Qg")
             .with_bind_ports(9092, self._port)
             .with_volume_mapping(str(self._folder), "/kafka", "rw")
@@ -105,7 +105,7 @@ def engine() -> Iterator[Any]:
         if "DOCKER_HOST" not in os.environ and not DOCKER.exists():
             os.environ["DOCKER_HOST"] = stack.enter_context(_podman())
             stack.callback(os.environ.pop, "DOCKER_HOST")
-        client = stack.enter_context(closing(docker.from_env()))
+        client = stack.enter_context(closing(docker.from_env(timeout=WAIT_S_MAX)))
         client.ping()
         yield client
 

@@ -61,7 +61,7 @@ from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire
 from eos.transaction.writer import Writer
 from support.deduped import Deduped
-from support.played import At, Folder, Told
+from support.played import At, Folder, Hurried, Told
 
 RECORD_BATCH = 5  # records: more than one record batch a micro-batch, so that writers pipeline
 _LOOKS_EVERY_S = 0.05
@@ -79,7 +79,7 @@ class Job:
     records: int = 10
     request_timeout_ms: int = 10_000
     transaction_timeout_ms: int = 60_000
-    start_timeout_ms: int = 60_000
+    start_timeout_ms: int = 180_000
     deployment: str = "here"
     lock: str = ""  # a file: who runs on this machine; none: as with a state root elsewhere
     idle_ms: int = 0  # how often the process refreshes while it waits for more; 0: never
@@ -119,7 +119,7 @@ class Copy:
     def __init__(
         self,
         job: Job,
-        crash: CrashPlan | At | None = None,
+        crash: CrashPlan | At | Hurried | None = None,
         say: Callable[[events.Event], None] | None = None,
     ) -> None:
         self.job = job

@@ -154,7 +154,9 @@ class Past:
         return said
 
     def moved_to(self, state: str) -> None:
-        """The same pipeline with another state root: another deployment."""
+        """The same pipeline with another state root: another deployment, which may take it once
+        it sees the clean end of this one."""
+        outside.wait_closed(self.bootstrap, self.project.ledger)
         profile = self.project.profile
         profile.write_text(re.sub(r"(root: .*)/\w+", rf"\1/{state}", profile.read_text()))
         self.state = state

@@ -7,11 +7,15 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from eos.observe import events
+from eos.transaction import micro_batch
 from eos.transaction.ledger_record import Ends, Position, flat, nested
 from eos.transaction.micro_batch import Step
+
+if TYPE_CHECKING:
+    import pytest
 
 E = TypeVar("E", bound=events.Event)
 
@@ -32,6 +36,47 @@ class At:
             self.times += 1
             if self.nth <= self.times <= max(self.nth, self.until):
                 self.then()
+
+
+class Hurried:
+    """In the place of a crash plan: the commit of the nth micro-batch is given up soon, so that it
+    stays in doubt, with `and_stop` also that of the clean end, and with `and_after` all that
+    follows. Every other step has the time that a busy machine needs. `then` is a plan, too."""
+
+    point = ""
+    SOON_MS = 1_500
+
+    def __init__(
+        self,
+        patch: pytest.MonkeyPatch,
+        then: At | None = None,
+        *,
+        nth: int = 2,
+        and_stop: bool = False,
+        and_after: bool = False,
+    ) -> None:
+        self._patch, self._usual_ms = patch, micro_batch.STEP_TIMEOUT_MS
+        self._and_after = and_after
+        self._commits = [At("offsets:after", self._hurry, nth)]
+        self._commits += [At("stop.offsets:after", self._hurry)] if and_stop else []
+        self._then = then
+
+    def reached(self, point: str) -> None:
+        for commit in self._commits:
+            commit.reached(point)
+        if point.endswith("end_txn_sent:before") and not self._and_after:
+            self.over()
+        if self._then is not None:
+            self._then.reached(point)
+
+    def over(self) -> None:
+        self._may_take(self._usual_ms)
+
+    def _hurry(self) -> None:
+        self._may_take(self.SOON_MS)
+
+    def _may_take(self, timeout_ms: int) -> None:
+        self._patch.setattr(micro_batch, "STEP_TIMEOUT_MS", timeout_ms)
 
 
 @dataclass

@@ -17,7 +17,7 @@ from eos.observe import events
 from support import outside
 from support.copy import Copy, Job
 from support.frames import end_asked
-from support.played import At
+from support.played import At, Hurried
 from support.proxy import Proxy
 
 SOURCE, PARTITIONS, NUMBERS = "numbers", 2, 60
@@ -76,7 +76,7 @@ class Ended:
     error: EosError | None
 
 
-def run(job: Job, crash: At | None = None, micro_batches: int | None = None) -> Ended:
+def run(job: Job, crash: At | Hurried | None = None, micro_batches: int | None = None) -> Ended:
     """A process from start to end; not to its clean end if it is to stop after so many."""
     with Copy(job, crash) as copy:
         stopped: EosError | None = None

@@ -249,13 +249,14 @@ class Three:
             if len(partition.isr_nodes) < len(partition.replica_nodes) or partition.error_code
         ]
 
-    def move_leaders(self, *topics: str) -> None:
-        """Every partition of theirs gets another leader, and no broker stops for it."""
+    def move_leaders(self, *topics: str) -> Mapping[tuple[str, int], int]:
+        """Every partition of theirs gets another leader, and no broker stops for it. The leaders
+        as they were once all had moved."""
         turned = {}
         for at, leader in self.leaders(*topics).items():
             others = [node for node in NODES if node != leader]
             turned[at] = [*others, leader]
-        self._turn(turned)
+        return self._turn(turned)
 
     def lead(self, number: int, *topics: str) -> None:
         """Makes the node leader of all their partitions."""
@@ -268,13 +269,19 @@ class Three:
             self._coordinator(kind, "any")
         self.lead(number, *INTERNAL)
 
-    def _turn(self, turned: Mapping[tuple[str, int], Sequence[int]]) -> None:
-        """The same replicas in another order: the first is the one to lead."""
+    def _turn(
+        self, turned: Mapping[tuple[str, int], Sequence[int]]
+    ) -> Mapping[tuple[str, int], int]:
+        """The same replicas in another order: the first is the one to lead. Elected again and
+        again: who is held up for a second and a half is out of sync, and not elected then."""
         _reassign(self.wire, turned)
-        _elect(self.wire, turned)
-        deadline, backoff = _soon(), Backoff()
+        deadline, backoff = _soon(), Backoff(first_ms=50)
         topics = {topic for topic, _ in turned}
-        while any(turned[at][0] != leader for at, leader in self.leaders(*topics).items()):
+        while True:
+            _elect(self.wire, turned)
+            found = self.leaders(*topics)
+            if all(turned[at][0] == leader for at, leader in found.items()):
+                return found
             assert not deadline.has_passed, "a leader did not move"
             backoff.sleep(deadline)
 
@@ -283,9 +290,15 @@ class Three:
     def check_logs(self, prefix: str) -> None:
         """Of all pipelines' ledgers and targets, on every node: well-formed, and the same on all.
         Those of TV1 have it in their names."""
+        topics, deadline = f"{prefix}-*.[!i]*", _soon()
         self.wait_whole()
-        with ThreadPoolExecutor(len(NODES)) as pool:
-            found = list(pool.map(lambda number: self._dumped(f"{prefix}-*.[!i]*", number), NODES))
+        outside.wait_closed(self.kafka.bootstrap, topics)
+        while True:
+            with ThreadPoolExecutor(len(NODES)) as pool:
+                found = list(pool.map(lambda number: self._dumped(topics, number), NODES))
+            # Who is in sync may be behind for as long as `replica.lag.time.max.ms`.
+            if found[0] == found[1] == found[2] or deadline.has_passed:
+                break
         assert found[0] == found[1] == found[2]
         for is_tv1 in (False, True):
             of_profile = [one for one in found[0] if is_tv1 is ("-TV1-" in one.topic)]

@@ -78,9 +78,11 @@ class Readers:
 
     def __init__(self, wire: Wire, scripts: int) -> None:
         # The kit's records are of 2023: retention would delete them under a script's feet.
-        kept, deadline = {"retention.ms": "-1"}, Deadline.after_ms(60_000)
+        kept, deadline = {"retention.ms": "-1"}, Deadline.after_ms(300_000)
         for topic, partitions in ((TARGETS, 3 * scripts), (SOURCE, 2)):
             wire.create_topic(topic, partitions, 1, kept, deadline)
+            every = [TopicPartition(topic, number) for number in range(partitions)]
+            wire.list_offsets(every, "latest", committed=False, deadline=deadline)  # they are led
         self._first = iter(range(0, 3 * scripts, 3))
         self.bootstrap = wire.settings.bootstrap[0]
         self._consumers = {
@@ -128,10 +130,17 @@ class Readers:
         return seen
 
     def offset(self, group: str, at: TopicPartition) -> int:
+        """Once no transaction holds it back."""
         asked = [ConsumerGroupTopicPartitions(group, [Position(*at)])]
-        (future,) = self._admin.list_consumer_group_offsets(asked, require_stable=True).values()
-        (found,) = future.result(20).topic_partitions
-        return max(found.offset, -1)
+        deadline, backoff = Deadline.after_ms(120_000), Backoff()
+        while True:
+            (future,) = self._admin.list_consumer_group_offsets(asked, require_stable=True).values()
+            (found,) = future.result(180).topic_partitions
+            if found.error is None:
+                return max(found.offset, -1)
+            assert found.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT, found.error
+            assert not deadline.has_passed, found.error
+            backoff.sleep(deadline)
 
 
 class RealWorld(World):
@@ -143,7 +152,7 @@ class RealWorld(World):
         self.first = readers.first_unused()
 
     def closed(self, at, after_ms=0):
-        deadline, backoff = Deadline.after_ms(30_000 + after_ms), Backoff()
+        deadline, backoff = Deadline.after_ms(300_000 + after_ms), Backoff()
         while any(
             state.transaction_start_offset >= 0
             for state in self.wire.describe_producers([at], deadline)[at]
