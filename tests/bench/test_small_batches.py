@@ -6,6 +6,7 @@ spends is broken down by the driver's steps, and that of each arm by Spark's pha
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from support.volume import fill_topic
 from eos.launch.embedded import EmbeddedKafka
 
 TRIGGERS, FIRST = 55, 3  # of a turn; the first of them are the query's start
-ROUNDS = 3  # so each arm has over 150 micro-batches of each size
+ROUNDS = int(os.environ.get("EOS_BENCH_ROUNDS", "3"))  # by three, over 150 micro-batches a size
 ARMS = {
     "eos": "eos",
     "spark": "Spark's sink",
