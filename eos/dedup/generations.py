@@ -74,6 +74,7 @@ class Generations:
     table: ProducersTable
     policy: Policy
     reading: tuple[str, ...]
+    topic: str = ""  # the only one of the source; empty: rows say theirs
     _files: tuple[str, Files] = field(default=("", {}), init=False)  # of that generation
     _mine: Path | None = field(default=None, init=False)  # of our last attempt
 
@@ -99,6 +100,7 @@ class Generations:
             policy=self.policy.accepting_gaps() if accepts_gap else self.policy,
             known=by_home(known),
             now_ms=int(time.time() * 1000),
+            topic=self.topic,
         )
         return Opened(self, known, made)
 
@@ -210,7 +212,7 @@ class Opened:
             for topic, partition, count in report["places"]:
                 counts[TopicPartition(topic, partition)] += count
         files = tuple(report["notes"] for report in reports if report["notes"])
-        return Lookup(self.owner.pipeline, files, counts)
+        return Lookup(self.owner.pipeline, files, counts, self.owner.topic)
 
     def dead(self) -> list[Dead]:
         """What goes to the dead letters."""

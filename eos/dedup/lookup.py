@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from eos.dedup.account import VERDICTS_SCHEMA
+from eos.dedup.place import unpacked
 from eos.dedup.rows import Codes
 from eos.errors import AttemptFailedError, EosError, UnavailableError, crossing
 from eos.transaction.port import TopicPartition
@@ -24,16 +25,21 @@ Places = tuple[Any, Any, Any]
 @dataclass(frozen=True, slots=True)
 class Lookup:
     """`files` have the records that are not `appended`. `counts`: how many of each partition were
-    judged; one that is not named is not counted."""
+    judged; one that is not named is not counted. `topic`: the only one that rows are of; empty:
+    they say it."""
 
     pipeline: str
     files: tuple[str, ...]
     counts: Mapping[TopicPartition, int]
+    topic: str = ""
 
-    def __call__(self, batches: Iterator[Places]) -> Iterator[Any]:
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """As Spark calls an Arrow function over an iterator: an array of codes for each batch."""
+        # Of one column alone Spark makes no list.
+        split = ((each[0], each[1:]) if isinstance(each, tuple) else (each, ()) for each in batches)
+        rows = (unpacked(at, topics, self.topic) for at, topics in split)
         try:
-            yield from self.codes(batches)
+            yield from self.codes(rows)
         except EosError as error:
             raise crossing(error) from error
 

@@ -26,6 +26,7 @@ from eos.dedup.account import Account
 from eos.dedup.homes import SPREAD_STATES, Kept, bucket_of, read_states, shard
 from eos.dedup.judge import stamped
 from eos.dedup.leave import Leaving, whole
+from eos.dedup.place import unpacked
 from eos.dedup.policy import NAMES, UNSTAMPED, Policy
 from eos.dedup.refusal import refusal
 from eos.dedup.rows import Rows
@@ -41,7 +42,8 @@ COLUMNS = ("shard", "topic", "partition", "offset", "producer", "epoch", "sequen
 @dataclass(frozen=True, slots=True)
 class SpreadStage:
     """One attempt. `folder` is the table's, `work` the attempt's own; `known` are the states that
-    it begins with. Rows come ordered by shard, and all of a shard to one task."""
+    it begins with. Rows come ordered by shard, and all of a shard to one task. `topic`: the only
+    one that they are of; empty: they say it."""
 
     pipeline: str
     folder: str
@@ -49,14 +51,20 @@ class SpreadStage:
     policy: Policy
     known: Mapping[TopicPartition, Kept]
     now_ms: int
+    topic: str = ""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """As Spark calls an Arrow function over batches. Nothing comes out."""
         try:
-            self.judge(batches)
+            self.judge(map(self._unpacked, batches))
         except EosError as error:
             raise crossing(error) from error
         yield from ()
+
+    def _unpacked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        shard, at, producer, epoch, sequence, *topics = batch.columns
+        columns = (shard, *unpacked(at, topics, self.topic), producer, epoch, sequence)
+        return pa.RecordBatch.from_arrays(list(columns), list(COLUMNS))
 
     def judge(self, batches: Iterator[pa.RecordBatch]) -> None:
         leaving = Leaving(self.pipeline, self.folder, self.work)
@@ -159,14 +167,19 @@ class _Judge:
 
     def _placed(self, topic: pa.Array, partition: pa.Array) -> tuple[Ints, pa.Array]:
         """Of each row the number of its partition, in the order of topic and partition."""
-        rows = pa.table({"topic": topic, "partition": partition})
-        counts = rows.group_by(["topic", "partition"]).aggregate([([], "count_all")])
-        counts = counts.sort_by([("topic", "ascending"), ("partition", "ascending")])
-        keys = ("topic", "partition", "count_all")
-        self._places = [[each[key] for key in keys] for each in counts.to_pylist()]
+        named, numbers = topic.dictionary_encode(), _ints(partition)
+        topics = named.dictionary.to_pylist()
+        rank = np.argsort(np.argsort(np.array(topics)))  # of a topic among them
+        span = int(numbers.max(initial=0)) + 1
+        combined = rank[_ints(named.indices)] * span + numbers
+        counts = np.bincount(combined)
+        there = np.flatnonzero(counts)
+        topics.sort()
+        self._places = [[topics[n // span], n % span, int(counts[n])] for n in there.tolist()]
         names = pa.array([f"{each[0]}-{each[1]}" for each in self._places], pa.string())
-        text = pc.binary_join_element_wise(topic, partition.cast(pa.string()), "-")
-        return _ints(pc.index_in(text, value_set=names)), names
+        place = np.zeros(len(counts), np.int64)
+        place[there] = np.arange(len(there))
+        return place[combined], names
 
     def _decided(
         self, producer: pa.Array, numbers: Sequence[Ints], place: Ints, names: pa.Array

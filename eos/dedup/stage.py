@@ -11,7 +11,7 @@ Imported by every Python worker, so nothing here loads pyspark.sql, YAML or the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from eos.dedup.homes import Kept
 from eos.dedup.judge import Judge
 from eos.dedup.leave import Leaving
+from eos.dedup.place import unpacked
 from eos.dedup.policy import Policy
 from eos.errors import EosError, crossing
 from eos.transaction.port import TopicPartition
@@ -37,7 +38,7 @@ Columns = tuple[Any, Any, Any, Any, Any, Any]
 @dataclass(frozen=True, slots=True)
 class DedupStage:
     """One attempt. `folder` is the table's, `work` the attempt's own; `known` are the states that
-    it begins with."""
+    it begins with. `topic`: the only one that rows are of; empty: they say it."""
 
     pipeline: str
     folder: str
@@ -45,11 +46,16 @@ class DedupStage:
     policy: Policy
     known: Mapping[TopicPartition, Kept]
     now_ms: int
+    topic: str = ""
 
-    def __call__(self, batches: Iterator[Columns]) -> Iterator[Any]:
+    def __call__(self, batches: Iterator[Sequence[Any]]) -> Iterator[Any]:
         """As Spark calls an Arrow function over an iterator: an array of codes for each batch."""
+        rows = (
+            (*unpacked(at, topics, self.topic), producer, epoch, sequence)
+            for at, producer, epoch, sequence, *topics in batches
+        )
         try:
-            yield from self.codes(batches)
+            yield from self.codes(rows)
         except EosError as error:
             raise crossing(error) from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -18,7 +18,15 @@ from eos.observe.bus import Bus
 from eos.plan.plan import Plan
 from eos.read.decode import Refused
 from eos.read.offset_log import Ranges
-from eos.run.dedup_rows import counted, judging, refused, require_counted, rule_of, taken
+from eos.run.dedup_rows import (
+    Stage,
+    counted,
+    judging,
+    refused,
+    require_counted,
+    rule_of,
+    taken,
+)
 from eos.transaction.ledger_record import Ends, Position
 from eos.transaction.port import TopicPartition
 
@@ -52,7 +60,9 @@ def generations_of(planned: Plan, dedup: Dedup) -> Generations:
     from eos.dedup.table import ProducersTable
 
     table = ProducersTable(Path(names.producers), names.pipeline)
-    return Generations(names.pipeline, table, dedup.policy, dedup.reading)
+    topics = planned.source_topics
+    topic = topics[0] if len(topics) == 1 else ""
+    return Generations(names.pipeline, table, dedup.policy, dedup.reading, topic)
 
 
 class Deduplicating:
@@ -66,7 +76,7 @@ class Deduplicating:
         self._crash = crash
         self._parallelism = parallelism
         self._asked = dedup  # and as the attempt that was begun last asks
-        self._stage: Callable[[Iterator[Any]], Any]
+        self._stage: Stage
         self._opened: Opened | None = None  # by the attempt that was executed last
         self._done: Done | None = None
 
@@ -169,9 +179,7 @@ def _judge(frame: DataFrame, dedup: Dedup, opened: Opened) -> None:
     taken(frame, dedup, opened.stage).selectExpr("count(offset)").collect()
 
 
-def _stage(
-    frame: DataFrame, dedup: Dedup, opened: Opened, collect: Collect, tasks: int
-) -> Callable[[Iterator[Any]], Any]:
+def _stage(frame: DataFrame, dedup: Dedup, opened: Opened, collect: Collect, tasks: int) -> Stage:
     """What tells the rows' codes: it judges them as they pass, or they were judged before."""
     if not isinstance(opened.stage, SpreadStage):
         return opened.stage

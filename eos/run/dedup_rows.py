@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from eos.dedup.fields import Dedup
 from eos.dedup.homes import SHARDS
 from eos.dedup.policy import DROPPED, NAMES
+from eos.encode.refusal import AT
 from eos.read.decode import ERROR, RULE
 from eos.transaction.port import TopicPartition
 from eos.transform.check import walked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import DataFrame
 
     from eos.dedup.lookup import Lookup
@@ -23,13 +22,21 @@ if TYPE_CHECKING:
 
 _CODE = "__eos_verdict"
 _PASSED = "eos.judged"  # how many rows, as Spark counts them
-_PLACE = ("topic", "partition", "offset")
 # What a dead letter's header says beside `eos.rule`.
 _REASONS = {
     "gap": "records of this producer before it never came",
     "late": "it begins below what is next of this producer, and that it was here is not proven",
     "unstamped": "it has no stamp that can be meant",
 }
+
+
+class Stage(Protocol):
+    """What tells rows' codes. `topic`: of which all of them are; empty: they say it."""
+
+    @property
+    def topic(self) -> str: ...
+
+    def __call__(self, batches: Iterator[Any], /) -> Any: ...
 
 
 def rule_of(verdict: str) -> str:
@@ -41,7 +48,7 @@ def rule_of(verdict: str) -> str:
 RULES = tuple(map(rule_of, _REASONS))
 
 
-def taken(frame: DataFrame, dedup: Dedup, stage: Callable[[Iterator[Any]], Any]) -> DataFrame:
+def taken(frame: DataFrame, dedup: Dedup, stage: Stage) -> DataFrame:
     """Without the rows that are proven to have been there before, or that go to the dead letters.
     `stage` tells a row's code, of the judge's own or looked up."""
     left_out = (*DROPPED, *dedup.policy.codes(dedup.policy.dead))
@@ -83,7 +90,7 @@ def _reads(plan: Any) -> int:
     return sum(each.name() == _PASSED for each in nodes)
 
 
-def refused(frame: DataFrame, dedup: Dedup, stage: Callable[[Iterator[Any]], Any]) -> DataFrame:
+def refused(frame: DataFrame, dedup: Dedup, stage: Stage) -> DataFrame:
     """As `taken`, and with the rows that go to the dead letters, whose columns `RULE` and `ERROR`
     say why; of the others they are null."""
     dead = dedup.policy.codes(dedup.policy.dead)
@@ -114,12 +121,11 @@ def judging(frame: DataFrame, dedup: Dedup, stage: SpreadStage, tasks: int) -> D
     rows = frame.selectExpr(
         # An id that is not there belongs nowhere, and is told by whoever is there.
         f"CAST(coalesce(crc32({producer}), 0) % {SHARDS} AS INT) AS shard",
-        "topic",
-        "partition",
-        "offset",
+        f"{AT} AS at",
         f"{producer} AS producer",
         f"{epoch} AS epoch",
         f"{sequence} AS sequence",
+        *_topic(stage),
     )
     if tasks == 1:
         ordered = rows.coalesce(1).sortWithinPartitions("shard")
@@ -130,7 +136,7 @@ def judging(frame: DataFrame, dedup: Dedup, stage: SpreadStage, tasks: int) -> D
     return ordered.mapInArrow(stage, "shard INT")
 
 
-def _judged(frame: DataFrame, dedup: Dedup, stage: Callable[[Iterator[Any]], Any]) -> DataFrame:
+def _judged(frame: DataFrame, dedup: Dedup, stage: Stage) -> DataFrame:
     """With each row's code. Each partition of the source is one of the frame's, in its order.
 
     The function is told to be non-deterministic, which it is not: so Spark neither calls it twice
@@ -145,8 +151,13 @@ def _judged(frame: DataFrame, dedup: Dedup, stage: Callable[[Iterator[Any]], Any
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # it would read hints of a plain function
         judge = arrow_udf(stage, ByteType(), PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF)
-    columns = _PLACE if dedup.policy.window else (*_PLACE, *dedup.columns)
+    stamps = () if dedup.policy.window else dedup.columns
+    columns = (AT, *stamps, *_topic(stage))
     return frame.withColumn(_CODE, judge.asNondeterministic()(*map(f.expr, columns)))
+
+
+def _topic(stage: Stage) -> tuple[str, ...]:
+    return () if stage.topic else ("topic",)
 
 
 def _named(texts: Sequence[str | None]) -> Any:

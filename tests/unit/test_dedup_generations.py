@@ -8,7 +8,7 @@ import time
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from support.deduped import Row, Sent, generations, judged, policy
+from support.deduped import Row, Sent, columns, generations, judged, policy
 
 from eos.dedup import generations as generations_file
 from eos.dedup import homes, stage, table
@@ -204,9 +204,33 @@ def test_partitions_in_one_task_are_judged_apart(tmp_path):
 
 
 def _columns(mixed):
-    from support.deduped import columns
-
     return iter([columns(mixed)])
+
+
+@pytest.mark.parametrize("topic", ["t", ""])
+@pytest.mark.parametrize("window", [0, 9])
+def test_rows_come_with_partition_and_offset_as_one_number(tmp_path, topic, window):
+    """And with their topic, where a source has several."""
+    made = generations(tmp_path, policy(window=window))
+    made.topic = topic
+    opened = made.begun("")
+    sent = [Row(2**40 + at, Sent(65_535, A, 0, number)) for at, number in enumerate((0, 1, 1))]
+    names, _, _, *stamps = columns(sent)
+    at = pa.array([(row.offset << 16) | row.sent.partition for row in sent])
+    named = [] if topic else [names]
+    if window:
+        shard = pa.array([0, 0, 0], pa.int32())
+        arrays = [shard, at, *stamps, *named]
+        rows = pa.RecordBatch.from_arrays(arrays, [str(n) for n in range(len(arrays))])
+        assert list(opened.stage(iter([rows]))) == []
+        assert dict(opened.lookup().counts) == {("t", 65_535): 3}
+        (codes,) = opened.lookup()(iter([(at, *named) if named else at]))
+    else:
+        (codes,) = opened.stage(iter([(at, *stamps, *named)]))
+    assert codes.to_pylist() == [0, 0, 1]
+    assert opened.commit().told["producers"] == [
+        ["t", 65_535, "a", "duplicate", 1, 2**40 + 2, 2**40 + 2]
+    ]
 
 
 def test_a_commit_beside_another_is_made_again_upon_it(tmp_path, monkeypatch):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from support.deduped import Row, Sent, columns, generations, judged, policy
 
 from eos.dedup import stage
 from eos.dedup.policy import NAMES
-from eos.dedup.spread_stage import SpreadStage
+from eos.dedup.spread_stage import COLUMNS, SpreadStage
 from eos.errors import AttemptFailedError, PromiseBrokenError, RecordRefusedError, UnavailableError
 
 A, B = b"a", b"b"
@@ -174,6 +175,21 @@ def test_a_record_that_is_gone_when_it_is_read_again_ends_the_attempt(tmp_path):
 
 def places(sent):
     return iter([columns(sent)[:3]])
+
+
+def test_of_two_records_with_one_number_the_first_by_topic_and_partition_counts(tmp_path):
+    opened = generations(tmp_path, spread()).begun("")
+    lie = [("b", 0, 0), ("a", 1, 9), ("b", 1, 0), ("a", 0, 9), ("a", 0, 8)]
+    numbered = [0, 0, 1, 2, 2]
+    sent = [Row(offset, Sent(at, b"p", 0, numbered[n])) for n, (_, at, offset) in enumerate(lie)]
+    named = pa.array([topic for topic, _, _ in lie])
+    arrays = [pa.array([0] * len(lie), pa.int32()), named, *columns(sent)[1:]]
+    opened.stage.judge(iter([pa.RecordBatch.from_arrays(arrays, list(COLUMNS))]))
+    lookup = opened.lookup()
+    assert lookup.counts == {("a", 0): 2, ("a", 1): 1, ("b", 0): 1, ("b", 1): 1}
+    (codes,) = lookup.codes(iter([(named, *columns(sent)[1:3])]))
+    duplicates = [place for place, code in zip(lie, codes.to_pylist(), strict=True) if code]
+    assert duplicates == [("b", 0, 0), ("a", 0, 9)]
 
 
 def test_a_shard_that_ran_twice_counts_once_and_one_that_differs_stops(tmp_path):
