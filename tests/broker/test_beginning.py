@@ -29,7 +29,7 @@ def partitions(topic: str, broker) -> list[TopicPartition]:
         for number in range(count):
             at_ms = FIRST_MS + 1000 * number
             producer.produce(topic, b"v", partition=partition, timestamp=at_ms)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     return [TopicPartition(topic, number) for number in range(len(COUNTS))]
 
 
@@ -88,7 +88,7 @@ def test_a_record_that_comes_between_the_questions_is_not_skipped(
         found = ask(tps, when, **how)
         producer = Producer({**outside.IN_ORDER, "bootstrap.servers": broker.bootstrap})
         producer.produce(partitions[1].topic, b"late", partition=1, timestamp=late)
-        assert producer.flush(30) == 0
+        assert producer.flush(300) == 0
         return found
 
     monkeypatch.setattr(wire, "list_offsets", asked)

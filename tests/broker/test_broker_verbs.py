@@ -45,7 +45,7 @@ class Project:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=300,
             check=False,
         )
 
@@ -122,7 +122,7 @@ def test_from_start_to_stop_and_again(project: Project) -> None:
     assert project.told("start", "--port", str(moved)) == project.running(moved)
     assert live_brokers(moved) == {1}
     admin = AdminClient({"bootstrap.servers": f"{HOST}:{moved}"})
-    assert len(admin.list_topics(timeout=30).topics["kept"].partitions) == 2
+    assert len(admin.list_topics(timeout=180).topics["kept"].partitions) == 2
 
 
 def test_stop_waits_for_no_pipeline_and_ends_none(project: Project) -> None:
@@ -186,14 +186,14 @@ def check_replicas(bootstrap: str) -> None:
     wire = Wire(KafkaSettings(tuple(bootstrap.split(","))), Profile.TV2)
     topics = ["__transaction_state", "__consumer_offsets", "said-nothing"]
     with closing(wire):
-        deadline = Deadline.after_ms(60_000)
-        wire.create_topic("said-nothing", 2, -1, {}, deadline)
+        deadline = Deadline.after_ms(300_000)
+        create_topics(bootstrap, 2, "said-nothing", replication=-1)
         coordinator = Coordinator(wire, "id", "group", 60_000)
         coordinator.fence(deadline)
         assert wire.committed_offsets("group", deadline) == {}
         in_sync = {wire.topic_config(name, "min.insync.replicas", deadline) for name in topics}
     assert in_sync == {"2"}
-    known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).topics
+    known = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=180).topics
     for name in topics:
         replicas = [sorted(one.replicas) for one in known[name].partitions.values()]
         assert replicas == [[1, 2, 3]] * len(replicas)

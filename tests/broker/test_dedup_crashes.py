@@ -50,7 +50,7 @@ class Upstream:
                 self._producer.produce(self._topic, value=value, partition=partition)
         self._next = new.stop
         self.sent += [f"{self._epoch}:{number}" for number in new]
-        assert self._producer.flush(60) == 0
+        assert self._producer.flush(300) == 0
 
     def _places(self, turn: int, number: int) -> list[tuple[str, int]]:
         if self._is_spread:
@@ -111,7 +111,7 @@ def test_behind_a_rewind_the_same_comes_out_again_and_nothing_else(deduped: Job)
         copy.start()
         ends = [
             record.position
-            for record in reversed(copy.batches.ledger.history(100, Deadline.after_ms(60_000)))
+            for record in reversed(copy.batches.ledger.history(100, Deadline.after_ms(300_000)))
             if record.kind == "stop"
         ]
         copy.batches.note("recovery", replace(ends[1], is_reset=True), {"why": "a test"})

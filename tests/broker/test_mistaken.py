@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support import outside
 from support.copy import Copy, Job
 from support.forked import Forked
 from support.scenes import Scene, Scenes, ended
@@ -90,6 +91,7 @@ def test_after_a_clean_end_or_a_crash_on_this_machine_nobody_is_asked_for_force(
             first.kill()
         else:
             assert first.wait() == 0
+            outside.wait_closed(scene.job.bootstrap, scene.job.ledger)  # its clean end is seen
     scene.feed(MORE)
     with Copy(mistaken(scene.job)) as second:
         assert ended(second) is None

@@ -33,7 +33,7 @@ def command(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedP
         env={**inherited, "PYTHONPATH": str(CHECKOUT), **environment},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=False,
     )
 

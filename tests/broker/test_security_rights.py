@@ -78,7 +78,7 @@ def play(job: Job, meanwhile: Callable[[Copy], None] = lambda _: None) -> None:
     with told_who(WHO):
         with Copy(job) as copy:
             copy.start()
-            deadline = Deadline.after_ms(120_000)
+            deadline = Deadline.after_ms(300_000)
             assert copy.wire.topic_config(job.target, "max.message.bytes", deadline)
             copy.step()
             meanwhile(copy)
@@ -126,7 +126,7 @@ def test_record_batches_larger_than_any_buffer_come_through(
     )
     for number in range(20):
         producer.produce(job.source, value=os.urandom(150_000), partition=number % 2)
-    assert producer.flush(60) == 0
+    assert producer.flush(300) == 0
     secured.grant(right.of(names(job)) for right in RIGHTS)
     play(job)
     assert values_of(secured, job.target) == values_of(secured, job.source)
@@ -167,7 +167,7 @@ def test_a_ledger_that_is_there_need_not_be_created(secured: SecuredKafka, job: 
     config = {"retention.ms": "-1", "retention.bytes": "-1"}
     wire = Wire(KafkaSettings((secured.broker.bootstrap,)))
     try:
-        wire.create_topic(job.ledger, 1, 1, config, Deadline.after_ms(120_000))
+        wire.create_topic(job.ledger, 1, 1, config, Deadline.after_ms(300_000))
     finally:
         wire.close()
     secured.grant(right.of(names(job)) for right in RIGHTS if right.operation != "Create")
@@ -201,7 +201,7 @@ def test_an_older_clusters_verification_may_be_read_with_one_more_right(job: Sec
     wire = job.wire()
     try:
         with pytest.raises(UnsupportedBrokerError) as caught, told_who(WHO):
-            _require_verification(wire._cluster, Deadline.after_ms(120_000))
+            _require_verification(wire._cluster, Deadline.after_ms(300_000))
     finally:
         wire.close()
     assert f"User:{USER} lacks DESCRIBE_CONFIGS on Cluster." in caught.value.message
@@ -229,7 +229,7 @@ def test_a_look_before_the_start_names_what_is_missing_as_a_refusal_would(
 
 
 def test_a_topic_that_may_not_be_seen_has_no_leader(job: SecuredJob) -> None:
-    deadline = Deadline.after_ms(60_000)
+    deadline = Deadline.after_ms(300_000)
     wire = job.wire()
     try:
         with pytest.raises(KafkaRefusedError) as caught, told_who(WHO):

@@ -107,8 +107,7 @@ def moved_leaders(three: Three, flows: list[Flow]) -> None:
     topics = (*INTERNAL, *names)
     for _ in range(2):
         before = three.leaders(*topics)
-        three.move_leaders(*topics)
-        after = three.leaders(*topics)
+        after = three.move_leaders(*topics)
         assert all(after[at] != leader for at, leader in before.items())
         committed_again(flows)
 

@@ -30,7 +30,7 @@ PARTITIONS, RECORD_BATCHES, RECORDS = 2, 58, 20
 
 
 def soon() -> Deadline:
-    return Deadline.after_ms(60_000)
+    return Deadline.after_ms(300_000)
 
 
 class Watched(Wire):

@@ -15,7 +15,7 @@ import pytest
 from support.brokers import LOOKS_OFTEN
 from support.coordinator_view import wait_for
 from support.copy import Copy, Job
-from support.played import At
+from support.played import At, Hurried
 from support.proxied import ProxiedKafka, proxied_kafka, run
 from support.proxy import Do, Rule
 from support.scenes import SideBySide
@@ -23,7 +23,6 @@ from support.scenes import SideBySide
 from eos.deadline import Deadline
 from eos.errors import FencedError
 from eos.observe import events
-from eos.transaction import micro_batch
 from eos.transaction.coordinator import Coordinator
 
 RECORDS = 17  # of each partition: two micro-batches
@@ -115,20 +114,14 @@ def test_a_double_between_two_transactions_is_no_takeover(side_by_side: Play, cl
     side_by_side(doubled_at_rest, client)
 
 
-@pytest.fixture
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gives a step up sooner, so that it leaves an attempt in doubt."""
-    monkeypatch.setattr(micro_batch, "STEP_TIMEOUT_MS", 1_500)
-
-
-@pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize(("do", "is_committed"), [(Do.DROP_REQUEST, False), (Do.LOSE_ANSWER, True)])
 def test_a_commit_that_nobody_answers_is_settled_by_the_ledger(
-    proxied: ProxiedKafka, do: Do, is_committed: bool
+    proxied: ProxiedKafka, hurried: Callable[..., Hurried], do: Do, is_committed: bool
 ) -> None:
     small = a_job(proxied, request_timeout_ms=300)
     never = proxied.proxy.rule("EndTxn", do, client=small.name, nth=3, times=10_000)
-    ended = run(small, At("begin:before", proxied.proxy.clear_rules, nth=3))
+    redone = At("begin:before", proxied.proxy.clear_rules, nth=3)
+    ended = run(small, hurried(redone, and_stop=is_committed))
     if is_committed:  # its clean end meets the same, and is settled, too
         proxied.proxy.clear_rules()
     assert len(never.struck) > 1
@@ -138,7 +131,7 @@ def test_a_commit_that_nobody_answers_is_settled_by_the_ledger(
 
 
 def outlived(kafka: ProxiedKafka, point: str) -> None:
-    short = a_job(kafka, transaction_timeout_ms=2_000)
+    short = a_job(kafka, transaction_timeout_ms=8_000)
     wire = short.wire(".looks")
 
     def wait() -> None:
@@ -163,7 +156,7 @@ def taken_over(kafka: ProxiedKafka, point: str) -> None:
         small = a_job(kafka)
         with Copy(small) as newer:
             fence = Coordinator(newer.wire, small.name, small.name, 60_000).fence
-            takes = newer.start if is_started else partial(fence, Deadline.after_ms(60_000))
+            takes = newer.start if is_started else partial(fence, Deadline.after_ms(300_000))
             with Copy(small, At(point, takes)) as older:
                 older.start()
                 with pytest.raises(FencedError, match="another copy took over"):
