@@ -101,9 +101,17 @@ def run_tests(
 @app.command(epilog="Example: eos schema pipeline > conf/pipeline.schema.json")
 def schema(
     of: Annotated[File, typer.Argument(help="Which file's.")] = File.pipeline,
+    as_page: Annotated[
+        bool, typer.Option("--markdown", help="All keys of both files, for people.")
+    ] = False,
 ) -> None:
     """Print the JSON Schema of a file, for editors."""
-    print(schema_of(of), end="")
+    if as_page:
+        from eos.config.reference import reference
+
+        print(reference(), end="")
+    else:
+        print(schema_of(of), end="")
 
 
 @app.command(context_settings=_HANDED_ON, add_help_option=False)

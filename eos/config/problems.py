@@ -16,7 +16,7 @@ from eos.errors import UsageError
 
 Location = tuple[str | int, ...]
 
-_PATTERNS = {
+PATTERNS = {
     model.NAME_PATTERN: "a name of small letters, digits, `_`, `-` and `.` that begins with "
     "a letter",
     base.TOPIC_PATTERN: "a topic name (letters, digits, `.`, `_`, `-`; at most 249 of them)",
@@ -160,7 +160,7 @@ def _expected(
         return f"expected {_KINDS[kind]}"
     if kind == "string_pattern_mismatch":
         pattern = str(context["pattern"])
-        return f"expected {_PATTERNS.get(pattern, f'a text like `{pattern}`')}"
+        return f"expected {PATTERNS.get(pattern, f'a text like `{pattern}`')}"
     if kind == "literal_error":
         return f"expected {str(context['expected']).replace(chr(39), '')}"
     if kind == "greater_than_equal":

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
 from eos.cli.lint import find
+from eos.config.reference import reference
+from eos.config.refused import Rule
+from eos.config.registry import Registry
 from eos.config.schema import File, schema_of
+from eos.config.sink import KafkaSink
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "pipelines").glob("*/pipeline.yaml"))
@@ -19,6 +24,20 @@ EXAMPLES = sorted((ROOT / "pipelines").glob("*/pipeline.yaml"))
 def test_the_file_in_conf_is_not_stale(of: File) -> None:
     written = (ROOT / "conf" / f"{of.value}.schema.json").read_text()
     assert written == schema_of(of), f"run: eos schema {of.value} > conf/{of.value}.schema.json"
+
+
+def test_the_reference_has_every_key_where_it_says_it_is() -> None:
+    """Each mapping that a key names is a heading, once, with that mapping's keys below it."""
+    page = reference()
+    sections = re.findall(r"^### `(.*?)`$(.*?)(?=^##|\Z)", page, re.DOTALL | re.MULTILINE)
+    headings = [heading for heading, _ in sections]
+    assert set(re.findall(r"a mapping: `(.*?)`", page)) == set(headings)
+    below = {
+        heading: re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE) for heading, text in sections
+    }
+    for model, place in ((KafkaSink, "sink.kafka"), (Rule, "expect"), (Registry, "registry")):
+        keys = [field.alias or name for name, field in model.model_fields.items()]
+        assert below[place] == keys
 
 
 def test_every_key_of_the_examples_is_in_the_schema() -> None:
