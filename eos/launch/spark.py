@@ -36,15 +36,6 @@ _DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _PYTHON_PATH = "spark.executorEnv.PYTHONPATH"
 _PYTHON, _DRIVER_PYTHON = "spark.pyspark.python", "spark.pyspark.driver.python"
-# Java optimises a method after so many calls; these are twenty times its defaults. A fifth of a
-# start's CPU time goes into that otherwise, for code that runs a few times more. What each record
-# goes through gets there within the first million.
-_OPTIMISED_LATER = (
-    "-XX:Tier4InvocationThreshold=100000",
-    "-XX:Tier4MinInvocationThreshold=12000",
-    "-XX:Tier4CompileThreshold=300000",
-    "-XX:Tier4BackEdgeThreshold=800000",
-)
 # Who forks Python workers on this machine. One that has Spark alone could not import ours so early.
 DAEMON = ("spark.python.daemon.module", "eos.run.daemon")
 
@@ -211,8 +202,7 @@ def environment(
     # It only prints the command line of the JVM that follows.
     changed.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     settings = f"-Dlog4j2.configurationFile=file:{_log_settings(project)}"
-    later = () if spark.is_installed else _OPTIMISED_LATER
-    return with_java_options(changed, f"-Deos.log.folder={logs}", settings, *later)
+    return with_java_options(changed, f"-Deos.log.folder={logs}", settings)
 
 
 def with_java_options(environment: Mapping[str, str], *options: str) -> dict[str, str]:

@@ -239,23 +239,6 @@ def test_the_workers_python_is_of_the_drivers_version(monkeypatch: pytest.Monkey
     assert python("yarn") == "/opt/python"
 
 
-def test_java_optimises_later_unless_the_user_says_so_or_brings_a_spark(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:Tier4InvocationThreshold=1")
-
-    def options(*, is_installed: bool) -> list[str]:
-        here = Spark(Path("/s"), is_installed=is_installed)
-        found = spark.environment(here, Path("/java"), "local", Path("/l"), Path("/p"))
-        words = found["SPARK_SUBMIT_OPTS"].split()
-        return [word for word in words if word.startswith("-XX:Tier4Invocation")]
-
-    asked = "-XX:Tier4InvocationThreshold=1"
-    assert options(is_installed=True) == [asked]
-    ours, last = options(is_installed=False)  # of two that differ, Java takes the last
-    assert (ours, last) == ("-XX:Tier4InvocationThreshold=100000", asked)
-
-
 def test_a_module_in_a_folder_that_is_no_package_is_found_in_the_zip(tmp_path: Path) -> None:
     module = tmp_path / "pipelines" / "mine" / "late.py"
     module.parent.mkdir(parents=True)
