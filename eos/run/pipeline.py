@@ -94,7 +94,7 @@ def run(
     crash = CrashPlan.from_environment()
     stopping = Stopping()
     lock = RunLock(planned)
-    with closing(lock), closing(Bus()) as bus, told_who(planned.security):
+    with closing(stopping), closing(lock), closing(Bus()) as bus, told_who(planned.security):
         lock.take(is_forced=take_over)
         planned = with_registry(planned, profile.registry)
         spark = open_session(planned.names.pipeline, is_transactional=planned.is_transactional)

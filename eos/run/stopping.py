@@ -1,9 +1,15 @@
-"""SIGTERM and SIGINT end a run cleanly: no new attempt, the open one is aborted, exit 0."""
+"""SIGTERM and SIGINT end a run cleanly: no new attempt, the open one is aborted, exit 0.
+
+A second signal ends the process at once, and so does a stop that takes too long, such as of a step
+that hangs in the driver. That is a crash like any other: the next start aborts what is open.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+import time
 from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -12,6 +18,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from eos.transaction.micro_batch import MicroBatches
+
+
+STOP_S_MAX = 300.0
+# A supervisor may signal the launcher, which hands it on, and the driver: that is one signal.
+AGAIN_S_MIN = 1.0
 
 
 class Stopping:
@@ -24,6 +35,7 @@ class Stopping:
 
     def __init__(self) -> None:
         self._asked = threading.Event()
+        self._asked_at = 0.0
         self._running: StreamingQuery | None = None
         self._batches: MicroBatches | None = None
         self.listen()
@@ -36,6 +48,11 @@ class Stopping:
         """Again after SparkContext was made: it installs a SIGINT handler of its own."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._handle)
+        signal.signal(signal.SIGALRM, self._too_late)
+
+    def close(self) -> None:
+        """It came to its end in time."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
     def attach(self, running: StreamingQuery, batches: MicroBatches | None = None) -> None:
         """From here on a signal stops the query; one that came before does so now."""
@@ -43,11 +60,20 @@ class Stopping:
         if self.is_asked:
             self._stop()
 
-    def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        is_first = not self.is_asked
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if self.is_asked:
+            if time.monotonic() - self._asked_at >= AGAIN_S_MIN:
+                _end("asked to stop again", 128 + number)
+            return
+        self._asked_at = time.monotonic()
         self._asked.set()
-        if is_first and self._running is not None:
+        # No thread: the main one may be about to start another this very moment.
+        signal.setitimer(signal.ITIMER_REAL, STOP_S_MAX)
+        if self._running is not None:
             self._stop()
+
+    def _too_late(self, _number: int, _frame: FrameType | None) -> None:
+        _end(f"no end within {STOP_S_MAX:.0f} s", 0)
 
     def _stop(self) -> None:
         assert self._running is not None
@@ -60,3 +86,12 @@ class Stopping:
                 running.stop()
 
         threading.Thread(target=stop, name="eos-stop", daemon=True).start()
+
+
+def _end(why: str, code: int) -> None:
+    """Not by an exception: whatever the main thread waits for might hold it up. And not by `print`:
+    the signal may have come in the middle of one."""
+    told = f"eos: {why}: ended at once; the next start aborts what is open, and goes on\n"
+    with suppress(OSError):
+        os.write(2, told.encode())
+    os._exit(code)
