@@ -29,6 +29,7 @@ from eos.config.base import (
     word_or_mapping,
 )
 from eos.config.lake import DeltaSinks
+from eos.config.protobuf import Protobuf
 
 
 class CreateTopic(Strict):
@@ -47,18 +48,19 @@ class TopicColumn(Strict):
 
 
 class Encoded(Strict):
-    """One JSON object of these columns, in this order; or an Avro record by a schema, each field
-    of it out of the column of that name."""
+    """One JSON object of these columns, in this order; or an Avro record by a schema, or a Protobuf
+    message, each field of it out of the column of that name."""
 
     json_columns: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
         default=None, alias="json"
     )
     avro: Avro | None = None
+    protobuf: Protobuf | None = None
 
     @model_validator(mode="after")
-    def _is_one_of_two(self) -> Encoded:
-        if (self.json_columns is None) == (self.avro is None):
-            raise ValueError("expected either `json` or `avro`")
+    def _is_one_of_three(self) -> Encoded:
+        if [self.json_columns, self.avro, self.protobuf].count(None) != 2:
+            raise ValueError("expected one of `json`, `avro` and `protobuf`")
         return self
 
 
@@ -76,12 +78,14 @@ Expression = Annotated[str, Field(min_length=1)]
 Value = Annotated[
     Annotated[Expression, Tag(WORD)] | Annotated[Encoded, Tag(MAPPING)],
     word_or_mapping(
-        "expected json, string, an SQL expression, or a mapping with the key json or avro"
+        "expected json, string, an SQL expression, or a mapping with the key json, avro or protobuf"
     ),
 ]
 Key = Annotated[
     Annotated[Expression, AfterValidator(_no_word), Tag(WORD)] | Annotated[Encoded, Tag(MAPPING)],
-    word_or_mapping("expected string, an SQL expression, or a mapping with the key json or avro"),
+    word_or_mapping(
+        "expected string, an SQL expression, or a mapping with the key json, avro or protobuf"
+    ),
 ]
 
 

@@ -18,6 +18,7 @@ from pydantic import (
 from eos.config import avro, ddl
 from eos.config.avro import Avro
 from eos.config.base import KAFKA_COLUMNS, MAPPING, WORD, Identifier, Strict, Topic, word_or_mapping
+from eos.config.protobuf import Protobuf
 from eos.config.refused import Answer
 from eos.config.words import instant_ms, topic_pattern
 
@@ -116,18 +117,19 @@ def _schema(text: str) -> str:
 
 
 class Parsed(Strict):
-    """Records by a schema: JSON objects by one as Spark writes it, or Avro records by one of
-    Avro's. The columns stand beside Kafka's own, or, with `as`, in one column of that name. A
-    column of JSON that is NOT NULL has to be there."""
+    """Records by a schema: JSON objects by one as Spark writes it, Avro records by one of Avro's,
+    or Protobuf messages. The columns stand beside Kafka's own, or, with `as`, in one column of that
+    name. A column of JSON that is NOT NULL has to be there."""
 
     json_schema: Annotated[str, AfterValidator(_schema)] | None = Field(default=None, alias="json")
     avro: Avro | None = None
+    protobuf: Protobuf | None = None
     column: Identifier | None = Field(default=None, alias="as")
 
     @model_validator(mode="after")
-    def _is_one_of_two(self) -> Parsed:
-        if (self.json_schema is None) == (self.avro is None):
-            raise ValueError("expected either `json` or `avro`")
+    def _is_one_of_three(self) -> Parsed:
+        if [self.json_schema, self.avro, self.protobuf].count(None) != 2:
+            raise ValueError("expected one of `json`, `avro` and `protobuf`")
         if self.avro is not None and avro.is_registered(self.avro):
             raise ValueError("expected no `register` in a source: only a sink registers its schema")
         return self
@@ -145,15 +147,15 @@ class Parsed(Strict):
 Read = Annotated[
     Annotated[Literal["binary", "string"], Tag(WORD)] | Annotated[Parsed, Tag(MAPPING)],
     word_or_mapping(
-        "expected binary, string, or a mapping with the key json or avro", any_text=False
+        "expected binary, string, or a mapping with the key json, avro or protobuf", any_text=False
     ),
 ]
 
 
 class Source(Strict):
-    """What is read, and as what. Malformed is what is no JSON or Avro, or does not fit its schema,
-    or is no UTF-8 text: with `fail` such a record ends the run, with `dead_letter` it goes to that
-    topic, with `drop` it is left out, counted."""
+    """What is read, and as what. Malformed is what is no JSON, Avro or Protobuf, or does not fit
+    its schema, or is no UTF-8 text: with `fail` such a record ends the run, with `dead_letter` it
+    goes to that topic, with `drop` it is left out, counted."""
 
     kafka: KafkaSource
     key: Read = "binary"

@@ -6,26 +6,29 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from eos.config import avro
+from eos.config import avro, protobuf
 from eos.encode.spec import Codec, Partitioner, SinkSpec
 
 if TYPE_CHECKING:
     from eos.config.sink import Encoded, KafkaSink
+    from eos.protobuf.message import Message
 
-Kind = Literal["bytes", "json", "avro", "headers", "where"]
+Kind = Literal["bytes", "json", "avro", "protobuf", "headers", "where"]
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
     """A column that the sinks read. `texts`: SQL expressions for bytes and where, columns for json
     (none: all that are not Kafka's), the schema for avro, with its subject if it has one, and a
-    word more if it is registered there; a name and an expression after the other for headers."""
+    word more if it is registered there; the message's name for protobuf; a name and an expression
+    after the other for headers."""
 
     kind: Kind
     texts: tuple[str, ...]
     place: str  # where in the file, for messages: `sink 2: key`
     is_value: bool = False  # a tombstone stays one
     schema_id: int = 0  # of the subject's schema, once the registry was asked
+    message: Message | None = None  # of protobuf
 
     @property
     def subject(self) -> str:
@@ -63,15 +66,19 @@ def outputs(sinks: tuple[KafkaSink, ...], folder: Path = Path()) -> Outputs:
     return Outputs(columns, specs, all(sink.where_column for sink in specs))
 
 
+def _named(made: Output, columns: dict[str, Output]) -> str:
+    """The name of such a column, whoever wanted it first."""
+    for name, known in columns.items():
+        if replace(known, place=made.place) == made:
+            return name
+    name = f"__out_{len(columns)}"
+    columns[name] = made
+    return name
+
+
 def _sink(number: int, sink: KafkaSink, columns: dict[str, Output], folder: Path) -> SinkSpec:
     def add(kind: Kind, texts: tuple[str, ...], key: str, *, is_value: bool = False) -> str:
-        wanted = (kind, texts, is_value)
-        for name, known in columns.items():
-            if (known.kind, known.texts, known.is_value) == wanted:
-                return name
-        name = f"__out_{len(columns)}"
-        columns[name] = Output(kind, texts, f"sink {number}: {key}", is_value)
-        return name
+        return _named(Output(kind, texts, f"sink {number}: {key}", is_value), columns)
 
     def add_bytes(given: str | Encoded | None, column: str) -> str:
         is_value = column == "value"
@@ -86,6 +93,10 @@ def _sink(number: int, sink: KafkaSink, columns: dict[str, Output], folder: Path
             registers = ["register"] if avro.is_registered(given.avro) else []
             texts = (text, subject, *registers) if subject else (text,)
             return add("avro", texts, column, is_value=is_value)
+        if given.protobuf is not None:
+            message, place = protobuf.message_of(given.protobuf, folder), f"sink {number}: {column}"
+            made = Output("protobuf", (message.name,), place, is_value, message=message)
+            return _named(made, columns)
         return add("json", given.json_columns or (), column, is_value=is_value)
 
     headers = "headers"

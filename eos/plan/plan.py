@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eos.config import avro, ddl
+from eos.config import avro, ddl, protobuf
 from eos.config.source import columns_once
 from eos.encode.spec import Codec, SinkSpec
 from eos.errors import UsageError
@@ -188,7 +188,11 @@ def _format(read: Read, folder: Path) -> Format:
         subject = avro.subject_of(read.avro)
         names = avro.field_names(text) if text else ()
         return Format("avro", text, names, column=column, subject=subject)
-    assert read.json_schema is not None, "a format has one of the two"
+    if read.protobuf is not None:
+        message = protobuf.message_of(read.protobuf, folder)
+        names = tuple(each.name for each in message.fields)
+        return Format("protobuf", columns=names, column=column, message=message)
+    assert read.json_schema is not None, "a format has one of the three"
     columns = ddl.columns(read.json_schema)
     required = tuple(each.name for each in columns if each.is_required)
     return Format("json", read.json_schema, tuple(c.name for c in columns), required, column)

@@ -220,6 +220,8 @@ def _output(planned: Plan, column: str) -> str:
     if made.kind in {"json", "avro"}:
         of = _short(", ".join(made.texts)) if made.kind == "json" and made.texts else "its columns"
         return f"{made.kind} of {of}"
+    if made.kind == "protobuf":
+        return f"protobuf {made.texts[0]} of its columns"
     return _short(", ".join(made.texts))
 
 

@@ -1,4 +1,4 @@
-"""Kafka's bytes as columns: text, or JSON by a schema; and which records are taken.
+"""Kafka's bytes as columns: text, or records by a schema; and which records are taken.
 
 A record that can't be read, or does not meet a rule, ends the run that names the first such record,
 or goes to the dead letters, or is left out; all are counted. That comes from one look: Spark counts
@@ -20,7 +20,16 @@ from eos.config.refused import MALFORMED, Answer
 from eos.deadline import Deadline
 from eos.errors import AttemptFailedError, RecordRefusedError, TransformError
 from eos.read.distinct import NO_NULL, Distinct
-from eos.read.formats import Format, columns_of, kept, literal, parsed, quoted, wrong_with
+from eos.read.formats import (
+    Format,
+    columns_of,
+    kept,
+    literal,
+    parsed,
+    quoted,
+    with_records,
+    wrong_with,
+)
 from eos.read.registered import LEARN_MS_MAX, NEW_MAX, id_in, is_unknown
 
 if TYPE_CHECKING:
@@ -131,7 +140,6 @@ class Decode:
     ) -> DataFrame:
         """All rows with the columns that the first step sees, and what refuses a row."""
         formats = {"key": self.key, "value": self.value}
-        records = [parsed(name, each) for name, each in formats.items() if each.has_schema]
         named = [kept(name, formats.get(name)) for name in KAFKA_COLUMNS if name in frame.columns]
         named += self.carries if carries is None else carries
         for name, each in formats.items():
@@ -141,7 +149,7 @@ class Decode:
         wrong = [word for name, each in formats.items() for word in wrong_with(name, each)]
         named.append(f"{_case(wrong)} AS {_WRONG}")
         self._require_schemas(frame)
-        read = frame.selectExpr("*", *records).selectExpr(*named)
+        read = with_records(frame, formats).selectExpr(*named)
         causes = [(f"{_WRONG} IS NOT NULL", "0")]
         for number, rule in enumerate(self.rules, 1):
             # In lines of its own: it may end in a comment.

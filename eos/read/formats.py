@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from eos.read.registered import Writers, chosen, id_in, is_unknown
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from eos.protobuf.message import Message
 
 PARSED = {"key": "__eos_key", "value": "__eos_value"}
 _RAW = "__eos_raw"  # in a parsed struct: the text, if something of it could not be read
@@ -18,13 +23,14 @@ _IS_READ = "__eos_is_read"  # in a parsed struct, of Avro: true where it could b
 class Format:
     """How a key or a value is read. `columns` are those of its schema, `required` of a JSON one."""
 
-    kind: Literal["binary", "string", "json", "avro"] = "binary"
+    kind: Literal["binary", "string", "json", "avro", "protobuf"] = "binary"
     schema: str = ""
     columns: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     column: str = ""  # holds all of them as a struct; empty: they stand beside Kafka's columns
     subject: str = ""  # of the schema registry, if Avro records carry the id of a schema there
     writers: Writers = field(default_factory=lambda: Writers({}), compare=False)
+    message: Message | None = None  # of Protobuf
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -37,13 +43,26 @@ class Format:
         return self.writers.known or {0: self.schema}
 
     @property
+    def is_sparks(self) -> bool:
+        """Spark has a function that parses it."""
+        return self.kind in ("json", "avro")
+
+    @property
     def is_elsewhere(self) -> bool:
         """Only the registry has its schema, and was not asked for it yet."""
         return self.kind == "avro" and not self.schema
 
-    @property
-    def has_schema(self) -> bool:
-        return self.kind in ("json", "avro")
+
+def with_records(frame: DataFrame, formats: Mapping[str, Format]) -> DataFrame:
+    """The rows, and what their keys and values were parsed to."""
+    of_spark = [parsed(name, each) for name, each in formats.items() if each.is_sparks]
+    made = frame.selectExpr("*", *of_spark)
+    for name, each in formats.items():
+        if each.message is not None:
+            from eos.protobuf.spark import record
+
+            made = made.withColumn(PARSED[name], record(each.message, name))
+    return made
 
 
 def parsed(name: str, each: Format) -> str:
@@ -79,6 +98,9 @@ def wrong_with(name: str, each: Format) -> list[tuple[str, str]]:
         when = f"{name} IS NOT NULL AND {PARSED[name]}.{_IS_READ} IS NULL"
         told = [(when, literal(f"the {name} is no Avro record of its schema"))]
         return _wrong_id(name, each) + told if each.subject else told
+    if each.message is not None:
+        when = f"{name} IS NOT NULL AND {PARSED[name]} IS NULL"
+        return [(when, literal(f"the {name} is no Protobuf message `{each.message.name}`"))]
     told = [(f"NOT is_valid_utf8(CAST({name} AS STRING))", f"the {name} is no UTF-8 text")]
     if each.kind == "json":
         record = PARSED[name]

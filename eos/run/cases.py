@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from eos.errors import EosError
 from eos.plan.lookup import with_rows
-from eos.run import cases_avro, dead_letters
+from eos.run import cases_avro, cases_protobuf, dead_letters
 from eos.run.columns import sink_columns
 from eos.run.dedup import judged_anew
 from eos.run.dedup_rows import as_stream
@@ -115,7 +115,8 @@ def run_case(spark: SparkSession, plan: Plan, case: Case) -> Outcome:
 
 def _frame(spark: SparkSession, plan: Plan, case: Case) -> DataFrame:
     topic = next(iter(plan.source_topics), "source")
-    rows = [_row(number, record, topic) for number, record in enumerate(case.input)]
+    records = [cases_protobuf.encoded(record, plan) for record in case.input]
+    rows = [_row(number, record, topic) for number, record in enumerate(records)]
     if plan.dedup is None:
         return cases_avro.encoded(spark.createDataFrame(rows, _SCHEMA), plan, case, rows)
     # It wants a partition's records in one task, in their order.
@@ -143,7 +144,7 @@ def _written(plan: Plan, frame: DataFrame, again: DataFrame, dead: int) -> Itera
     too: so many."""
     tables = opened(plan, frame.sparkSession)
     out = sink_columns(apply(plan.decode.apply(frame), plan.transforms, tables), plan)
-    job = cases_avro.readable(out, plan)
+    job = cases_protobuf.readable(cases_avro.readable(out, plan), plan)
     rows = [row.asDict() for row in job.collect()]
     refused = plan.decode.found(job, len(rows), frame)
     plan.decode.require_none(refused, plan.names.pipeline)

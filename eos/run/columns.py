@@ -63,6 +63,26 @@ def sink_columns(out: DataFrame, plan: Plan, *, is_packed: bool = False) -> Data
     if outputs.is_filtered:
         named = dict.fromkeys(sink.where_column for sink in plan.sinks)
         made = made.where(" OR ".join(f"`{name}`" for name in named))
+    return _with_messages(made, plan)
+
+
+def _with_messages(made: DataFrame, plan: Plan) -> DataFrame:
+    """Protobuf's structs as bytes, of the rows that are for somebody."""
+    messages = {
+        name: (each.message, each.place)
+        for name, each in plan.outputs.columns.items()
+        if each.message is not None
+    }
+    if not messages:
+        return made
+    from pyspark.sql import functions as f
+
+    from eos.protobuf.spark import written
+
+    at = f.expr("__at" if "__at" in made.columns else "CAST(NULL AS BIGINT)")
+    topic = plan.source_topics[0] if len(plan.source_topics) == 1 else ""
+    for name, (message, place) in messages.items():
+        made = made.withColumn(name, written(message, place, name, at, topic))
     return made
 
 
@@ -153,8 +173,10 @@ def _computed(
             made[name] = f"coalesce({given[name, 0]}, false)"
         elif output.kind == "bytes":
             made[name] = _bytes(given[name, 0], types[name, 0], output.place)
-        else:
+        elif output.kind == "headers":
             made[name] = _headers(name, output, given, types, is_packed=is_packed)
+    for name in (name for name, each in outputs.columns.items() if each.kind == "protobuf"):
+        made[name] = _struct(out, name, outputs, made)
     return made
 
 
@@ -258,6 +280,32 @@ def _avro(out: DataFrame, output: Output, present: Mapping[str, str]) -> str:
         made = f"concat({framed(output.schema_id)}, {made})"
     is_tombstone = output.is_value and "value" in by_name
     return f"IF(`value` IS NULL, NULL, {made})" if is_tombstone else made
+
+
+def _struct(out: DataFrame, name: str, outputs: Outputs, made: Mapping[str, str]) -> str:
+    """A Protobuf message's fields, each out of the column of its name. Null where no sink writes
+    it: what does not fit a message is refused, and the row may be for another one."""
+    from eos.protobuf.spark import require_fits
+
+    output = outputs.columns[name]
+    assert output.message is not None, "this output is of Protobuf"
+    types = {field.name: field.dataType for field in out.schema.fields}
+    require_fits(output.message, output.place, types)
+    by_name = {each.lower(): each for each in types}
+    listed = ", ".join(
+        f"{_quoted(by_name[field.name.lower()])} AS {_quoted(field.name)}"
+        for field in output.message.fields
+    )
+    wheres = [
+        sink.where_column and made[sink.where_column]
+        for sink in outputs.sinks
+        if name in (sink.key_column, sink.value_column)
+    ]
+    wanted = [f"({' OR '.join(where for where in wheres if where)})"] if all(wheres) else []
+    if output.is_value and "value" in by_name:  # a tombstone stays one
+        wanted.append("`value` IS NOT NULL")
+    made_of = f"struct({listed})"
+    return f"IF({' AND '.join(wanted)}, {made_of}, NULL)" if wanted else made_of
 
 
 def _quoted(name: str) -> str:

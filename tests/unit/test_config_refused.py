@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.messages import add, descriptor_file, shop
 
 from eos.cli.lint import find
 from eos.config.load import load_pipeline, load_profile
@@ -159,3 +160,29 @@ def test_lint_tells_of_schemas_whose_files_are_not_there_or_none(tmp_path):
     (tmp_path / "in.avsc").write_text('{"type": "long"}')
     (odd,) = find(path)
     assert "expected the Avro schema of a record" in odd.message
+
+
+def test_lint_tells_of_descriptor_files_that_are_not_there_or_have_no_such_message(tmp_path):
+    path = written(tmp_path)
+    text = path.read_text().replace(
+        "{topic: out}", "{topic: out, value: {protobuf: {file: shop.desc, message: shop.Smal}}}"
+    )
+    read = "{protobuf: {file: shop.desc, message: shop.Order}}"
+    text = text.replace('{json: "id BIGINT, amount DOUBLE, lines ARRAY<INT>"}', read)
+    path.write_text(text)
+    source, sink = sorted(find(path))
+    assert (source.line, source.column) == (4, 3)
+    assert "shop.desc can't be read: No such file" in source.message
+    assert (sink.line, sink.column) == (8, 7)
+    (tmp_path / "shop.desc").write_bytes(descriptor_file(shop()))
+    (sink,) = find(path)
+    assert sink.message.endswith("`shop.Smal` is none; did you mean `shop.Small`?")
+    path.write_text(text.replace("shop.Smal}", "shop.Small}").replace("shop.Order", "shop.Node"))
+    (source,) = find(path)
+    assert "expected a message that does not contain itself: `shop.Node` does" in source.message
+    file = shop()
+    add(file.message_type[1], 99, "int32", "offset")
+    (tmp_path / "shop.desc").write_bytes(descriptor_file(file))
+    path.write_text(text.replace("shop.Smal}", "shop.Small}"))
+    (clash,) = find(path)
+    assert "`offset` (Kafka's own column)" in clash.message

@@ -163,10 +163,18 @@ def test_keys_and_values_are_bytes_text_or_json(tmp_path, read, key, value):
     ("read", "column", "message"),
     [
         ("value: strin", 10, "expected binary or string, got `strin`; did you mean `string`?"),
-        ("value: 7", 10, "expected binary, string, or a mapping with the key json"),
-        ("value: {{json: a INT, az: b}}", 24, "unknown key `az`; known here: json, avro, as"),
+        (
+            "value: 7",
+            10,
+            "expected binary, string, or a mapping with the key json, avro or protobuf",
+        ),
+        (
+            "value: {{json: a INT, az: b}}",
+            24,
+            "unknown key `az`; known here: json, avro, protobuf, as",
+        ),
         ("value: {{json: a BIGNT}}", 17, "got `BIGNT`; did you mean `BIGINT`?"),
-        ("value: {{as: a}}", 10, "expected either `json` or `avro`"),
+        ("value: {{as: a}}", 10, "expected one of `json`, `avro` and `protobuf`"),
         ("value: {{avro: a b}}", 17, "expected an Avro schema as JSON"),
         ("value: {{avro: '[1]'}}", 17, "expected the Avro schema of a record"),
         (
@@ -176,6 +184,8 @@ def test_keys_and_values_are_bytes_text_or_json(tmp_path, read, key, value):
         ),
         ("value: {{avro: {{fil: a, file: b}}}}", 18, "unknown key `fil`; did you mean `file`?"),
         (f"value: {{{{avro: '{AVRO}'}}}}", 3, "than `Offset` (Kafka's own column)"),
+        ("value: {{protobuf: {{file: a}}}}", 21, "expected key `message`, which is missing"),
+        ("value: {{protobuf: {{file: a, message: a..b}}}}", 40, "`a..b`"),
         ("value: {{json: a INT, as: a b}}", 28, "expected a name of letters, digits and `_`"),
         ("on_error: dorp", 13, "expected fail, dead_letter or drop, got `dorp`; did you mean"),
         (

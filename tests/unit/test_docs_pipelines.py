@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.messages import descriptor_file, shop
 
 from eos.cli.lint import find
 from eos.cli.main import app
@@ -56,6 +57,7 @@ def test_a_pipeline_or_profile_has_no_problems(block: str, tmp_path: Path) -> No
     (folder.parent / "orders_by_hour").mkdir()
     for name, text in MODULES.items():
         (folder / name).write_text(text)
+    (folder / "shop.desc").write_bytes(descriptor_file(shop()))
     said = set(yaml.safe_load(block))
     if said <= set(ProfileFile.model_fields):
         secret = tmp_path / "secret"

@@ -1,0 +1,45 @@
+"""Protobuf messages: by name, out of a descriptor file beside the pipeline file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from eos.config.base import Strict
+from eos.errors import UsageError
+
+if TYPE_CHECKING:
+    from eos.protobuf.message import Message
+
+_FILE_BYTES_MAX = 16_777_216
+_NAME = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
+
+
+class Protobuf(Strict):
+    """`message` is a full name, such as `shop.Order`; `file` a path relative to the pipeline's
+    folder, of what `protoc --include_imports --descriptor_set_out` writes."""
+
+    file: Annotated[str, Field(min_length=1)]
+    message: Annotated[str, Field(pattern=_NAME, max_length=500)]
+
+
+def message_of(given: Protobuf, folder: Path) -> Message:
+    """With all that it needs of the file. Raises UsageError."""
+    from eos.protobuf.message import message_in
+
+    path = folder / given.file
+    try:
+        with path.open("rb") as opened:
+            raw = opened.read(_FILE_BYTES_MAX + 1)
+        if len(raw) > _FILE_BYTES_MAX:
+            raise UsageError(f"descriptor file {path} is larger than {_FILE_BYTES_MAX} bytes")
+        return message_in(raw, given.message)
+    except OSError as error:
+        raise UsageError(
+            f"descriptor file {path} can't be read: {error.strerror}",
+            hint="paths of descriptor files begin at the pipeline's folder",
+        ) from error
+    except ValueError as error:
+        raise UsageError(f"descriptor file {path}: {error}") from error

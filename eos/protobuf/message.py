@@ -1,0 +1,121 @@
+"""A Protobuf message type by the descriptor file that names it: what travels to the executors.
+
+A descriptor file is what `protoc --descriptor_set_out` writes. It is read on the driver, cut to the
+files that the message needs, and taken along as bytes; each process builds its classes from them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from eos.protobuf.fields import Fields, fields_of
+
+_MADE_BY = "`protoc --include_imports --descriptor_set_out=FILE` writes one"
+_SHOWN_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """`files` is a FileDescriptorSet, each file behind those that it imports. It pickles."""
+
+    name: str
+    files: bytes
+
+    @property
+    def fields(self) -> Fields:
+        return _built(self)[1]
+
+    @property
+    def type(self) -> Any:
+        """The class of such messages, one in each process."""
+        return _built(self)[0]
+
+
+def message_in(raw: bytes, name: str) -> Message:
+    """Raises ValueError with what was expected, where `raw` is no descriptor file, or lacks the
+    message or what it needs, or the message can't be columns."""
+    found = descriptor_pb2.FileDescriptorSet()
+    try:
+        found.ParseFromString(raw)
+    except DecodeError as error:
+        raise ValueError(f"expected a descriptor file: {_MADE_BY}") from error
+    files = {each.name: each for each in found.file}
+    if not files or "" in files:  # any bytes may be a message without known fields
+        raise ValueError(f"expected a descriptor file with a file in it: {_MADE_BY}")
+    homes = {full: each.name for each in found.file for full in _messages(each)}
+    home = homes.get(name)
+    if home is None:
+        raise ValueError(f"expected the name of a message in the file{_told(name, list(homes))}")
+    needed: dict[str, Any] = {}
+    _add(files, home, needed)
+    kept = descriptor_pb2.FileDescriptorSet()
+    for each in needed.values():
+        kept.file.add().CopyFrom(each)
+        kept.file[-1].ClearField("source_code_info")  # comments
+    made = Message(name, kept.SerializeToString(deterministic=True))
+    try:
+        _built(made)
+    except TypeError as error:  # the library's word for files that don't fit together
+        raise ValueError(f"expected files that fit together: {error}") from error
+    return made
+
+
+def _messages(file: Any) -> list[str]:
+    """Full names, nested ones too, but for the entries of maps."""
+    found: list[str] = []
+    waiting = [(file.package, each) for each in file.message_type]
+    while waiting:
+        scope, each = waiting.pop()
+        full = f"{scope}.{each.name}" if scope else each.name
+        if not each.options.map_entry:
+            found.append(full)
+            waiting += [(full, inner) for inner in each.nested_type]
+    return found
+
+
+def _told(name: str, known: list[str]) -> str:
+    last = name.rpartition(".")[2]
+    close = [full for full in known if full.rpartition(".")[2] == last]
+    close += difflib.get_close_matches(name, known, n=1)
+    if close:
+        return f", `{name}` is none; did you mean `{close[0]}`?"
+    listed = ", ".join(f"`{full}`" for full in sorted(known)[:_SHOWN_MAX]) or "no message"
+    return f", `{name}` is none: it has {listed}{' ...' if len(known) > _SHOWN_MAX else ''}"
+
+
+def _add(files: Mapping[str, Any], name: str, needed: dict[str, Any]) -> None:
+    """What the file imports, and then itself. Deep imports are no deep recursion here."""
+    waiting = [(name, False)]
+    entered = set()
+    while waiting:
+        each, is_left = waiting.pop()
+        if is_left:
+            needed[each] = files[each]
+            continue
+        if each in entered:
+            continue
+        entered.add(each)
+        waiting.append((each, True))
+        for imported in files[each].dependency:
+            if imported not in files:
+                raise ValueError(
+                    f"expected the file `{imported}`, which `{each}` imports, in the descriptor "
+                    f"file: {_MADE_BY} with all of them"
+                )
+            waiting.append((imported, False))
+
+
+@lru_cache(maxsize=16)
+def _built(message: Message) -> tuple[Any, Fields]:
+    pool = descriptor_pool.DescriptorPool()
+    for each in descriptor_pb2.FileDescriptorSet.FromString(message.files).file:
+        pool.Add(each)
+    found = pool.FindMessageTypeByName(message.name)
+    return message_factory.GetMessageClass(found), fields_of(found)

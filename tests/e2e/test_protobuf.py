@@ -1,0 +1,203 @@
+"""Protobuf in and out, beside the library's own reading and writing of the same messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+from support import letters, outside
+from support.letters import Record
+from support.local_spark import local_spark
+from support.messages import descriptor_file, message, shop
+from support.project import Project
+from support.recent import NOW_MS
+
+from eos.config.load import load_pipeline, load_profile
+from eos.errors import RecordRefusedError, TransformError
+from eos.plan.plan import Plan, plan
+from eos.read.decode import Refused
+from eos.run.cases import run_case
+from eos.run.columns import sink_columns
+from eos.run.task_error import task_error
+from eos.transform.functions import load
+
+pytestmark = pytest.mark.spark
+
+ORDER, SMALL, KEY = (message(f"shop.{name}").type for name in ("Order", "Small", "Key"))
+PIPELINE = """
+version: 1
+name: {name}
+source:
+  kafka: {{topic: {source}, max_records: {records}}}
+  key: {{protobuf: {{file: shop.desc, message: shop.Key}}, as: k}}
+  value: {{protobuf: {{file: shop.desc, message: shop.Order}}}}
+  on_error: dead_letter
+transform:
+  - sql: SELECT *, price * 2 AS gross FROM input WHERE value IS NULL OR id >= 0
+sink:
+  kafka:
+    - topic: {target}
+      key: {{protobuf: {{file: shop.desc, message: shop.Key}}}}
+      value: {{protobuf: {{file: shop.desc, message: shop.Small}}}}
+      where: value IS NULL OR id < 3000000000
+      create: {{partitions: {partitions}}}
+    - topic: {target}.whole
+      key: string
+      value: {{protobuf: {{file: shop.desc, message: shop.Order}}}}
+      where: value IS NOT NULL
+      create: {{partitions: {partitions}}}
+  dead_letter: {{topic: {target}.dlq, create: {{partitions: 1}}}}
+trigger: {{available_now: true}}
+tests:
+  - name: a mapping is the message that it means
+    input:
+      - key: {{id: 1}}
+        value: {{id: 7, price: 1.25, kind: OLD, took: 93784s, seen: {{1: "1970-01-01T00:00:01Z"}}}}
+      - value: no order
+    output:
+      - {{topic: {target}, key: {{id: 7}}, value: {{id: 7, gross: 2.5, kind: OLD}}}}
+      - topic: {target}.whole
+        key: "\\b\\x01"
+        value:
+          {{id: 7, name: null, kind: OLD, at: null, took: "INTERVAL '1 02:03:04' DAY TO SECOND",
+          lines: [], by: {{}}, first: null, u32: 0, u64: 0, weight: 0.0, price: 1.25, ok: false,
+          raw: "", kinds: [], i32: 0, card: null, voucher: null,
+          seen: {{"1": "1970-01-01T00:00:01.000Z"}}}}
+      - {{topic: {target}.dlq, value: no order}}
+"""
+KAFKA = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+
+
+def declare(project: Project) -> None:
+    project.declare(1000, 1, PIPELINE)
+    (project.folder / "pipelines" / project.name / "shop.desc").write_bytes(descriptor_file(shop()))
+
+
+def order(number: int) -> bytes:
+    made = ORDER(id=number, price=number / 4, kind=number % 3, first={"sku": f"s{number}"})
+    return made.SerializeToString(deterministic=True)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with local_spark("protobuf") as session:
+        yield session
+
+
+@pytest.fixture
+def planned(project: Project) -> Plan:
+    declare(project)
+    path = project.folder / "pipelines" / project.name / "pipeline.yaml"
+    return plan(load_pipeline(path), load_profile(str(project.profile), project.folder), (), ())
+
+
+def test_what_is_no_message_is_told_from_a_tombstone(spark, planned):
+    values = [order(1), b"", b"\xff\xff", order(1)[:3], None, order(2)]
+    rows = [(b"\x08\x05", value, "in", 0, at, None) for at, value in enumerate(values)]
+    rows.append((b"\xff", order(3), "in", 0, len(rows), None))
+    frame = spark.createDataFrame(rows, KAFKA)
+    out = planned.decode.apply(frame)
+    found = [row.asDict() for row in out.collect()]
+    assert [row["offset"] for row in found] == [0, 1, 4, 5]
+    assert [row["id"] for row in found] == [1, 0, None, 2]  # nothing is a message of defaults
+    assert [row["kind"] for row in found] == ["OLD", "NEW", None, "UNKNOWN_ENUM_VALUE_Kind_2"]
+    assert [row["k"].id for row in found] == [5, 5, 5, 5]
+    assert (found[0]["first"].sku, found[0]["name"], found[0]["lines"]) == ("s1", None, [])
+    assert planned.decode.found(out, 4, frame) == (
+        Refused("malformed", "dead_letter", 3, "in", 0, 2),
+    )
+    dead = planned.decode.dead_letters(frame).collect()
+    assert [bytes(row.value) for row in dead] == [*values[2:4], order(3)]
+    assert [row["__eos_error"] for row in dead] == [
+        "the value is no Protobuf message `shop.Order`",
+        "the value is no Protobuf message `shop.Order`",
+        "the key is no Protobuf message `shop.Key`",
+    ]
+
+
+def test_a_row_that_is_no_message_is_told_by_field_and_place(spark, planned):
+    """And one that is for another sink is not asked."""
+    values = [order(1), ORDER(id=5_000_000_000).SerializeToString()]
+    rows = [(b"", value, "in", 3, 17 + at, None) for at, value in enumerate(values)]
+    taken = planned.decode.apply(spark.createDataFrame(rows, KAFKA)).selectExpr("*", "1.5D gross")
+    key, value, where = list(planned.outputs.columns)[:3]
+    made = sink_columns(taken, planned).collect()
+    assert [row[where] for row in made] == [True, False]
+    assert [row[key] for row in made] == [KEY(id=1).SerializeToString(), None]
+    small = SMALL(id=1, gross=1.5, kind=1).SerializeToString(deterministic=True)
+    assert [row[value] for row in made] == [small, None]
+    for name, of, told in (
+        (
+            "id",
+            "-3000000000",
+            "`shop.Key` in field `id`: expected -2147483648 to 2147483647, got -",
+        ),
+        ("kind", "'ODD'", "`shop.Small` in field `kind`: expected a name of the enum `shop.Kind`"),
+    ):
+        odd = taken.withColumn(name, f.expr(f"IF(offset = 17, {of}, {name})"))
+        with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark has many
+            sink_columns(odd, planned).collect()
+        error = task_error(caught.value)
+        assert isinstance(error, RecordRefusedError)
+        assert f"-3 at offset 17 is no message {told}" in error.message
+
+
+@pytest.mark.parametrize(
+    ("odd", "told"),
+    [
+        ("'1' AS id", "column `id` is of type string; that field of `shop.Key` takes INT"),
+        ("1.5 AS gross", "column `gross` is of type decimal(2,1); that field of `shop.Small` take"),
+        ("price AS cost", "sink 1: value wants column `gross`, a field of `shop.Small`, which the"),
+        ("array(struct(1 AS n)) AS lines", "wants column `lines.sku`, a field of `shop.Order`, "),
+        ("struct('' AS sku, 1 AS n, 2 AS m) AS first", "column `first.m` is no field of `shop.Or"),
+        ("map(1, first) AS by", "column `by` is of type map<int,struct<sku:string,n:int>>; that f"),
+        ("'x' AS first", "column `first` is of type string; that field of `shop.Order` takes STR"),
+        ("now() AS took", "takes INTERVAL DAY TO SECOND"),
+    ],
+)
+def test_columns_that_are_none_for_the_message_are_told_at_the_start(spark, planned, odd, told):
+    rows = planned.decode.apply(spark.createDataFrame([], KAFKA))
+    name = odd.rpartition(" ")[2]
+    wanted = "" if name == "cost" else "1.5D AS gross"
+    columns = [each for each in rows.columns if each != name]
+    kept = [*columns, odd] if name == "gross" else [*columns, odd, *([wanted] if wanted else [])]
+    with pytest.raises(TransformError) as caught:
+        sink_columns(rows.selectExpr(*kept), planned)
+    assert told in caught.value.message
+
+
+def test_a_files_tests_write_messages_as_mappings(spark, project):
+    declare(project)
+    pipeline = load_pipeline(project.folder / "pipelines" / project.name / "pipeline.yaml")
+    functions = load(pipeline.transform, pipeline.project_root, pipeline.folder)
+    profile = load_profile(str(project.profile), project.folder)
+    outcome = run_case(spark, plan(pipeline, profile, (), functions), pipeline.tests[0])
+    assert outcome.is_passed, outcome
+
+
+def test_messages_come_and_go_through_kafka(project: Project) -> None:
+    declare(project)
+    outside.create_topics(project.broker.bootstrap, 1, project.source)
+    values: list[bytes | None] = [order(n) for n in range(100)]
+    values[10] = b"no order"
+    values[20] = None
+    records = [Record(0, b"\x08\x07", value, (), NOW_MS) for value in values]
+    letters.write(project.broker.bootstrap, project.source, records)
+    done = project.run_warm()
+    assert done.returncode == 0, done.stderr
+    assert "1 malformed to the dead letters" in done.stderr
+    rows = outside.read(project.broker.bootstrap, project.target)
+    expected = [(n, n / 2, n % 3) for n in range(100) if n not in (10, 20)]
+    found = [SMALL.FromString(row.value) for row in rows if row.value]
+    assert [(each.id, each.gross, each.kind) for each in found] == expected
+    assert sum(row.value is None for row in rows) == 1
+    assert sorted(row.key for row in rows if row.value) == sorted(
+        KEY(id=n).SerializeToString() for n, *_ in expected
+    )
+    whole = outside.read(project.broker.bootstrap, f"{project.target}.whole")
+    assert [row.value for row in whole] == [order(n) for n, *_ in expected]
+    (dead,) = letters.read(project.broker.bootstrap, f"{project.target}.dlq")
+    assert (dead.key, dead.value) == (b"\x08\x07", b"no order")
+    assert dead.told["eos.error"] == "the value is no Protobuf message `shop.Order`"
