@@ -26,6 +26,11 @@ def test_the_file_in_conf_is_not_stale(of: File) -> None:
     assert written == schema_of(of), f"run: eos schema {of.value} > conf/{of.value}.schema.json"
 
 
+def test_the_reference_is_not_stale() -> None:
+    written = (ROOT / "docs" / "reference.md").read_text()
+    assert written == reference(), "run: eos schema --markdown > docs/reference.md"
+
+
 def test_the_reference_has_every_key_where_it_says_it_is() -> None:
     """Each mapping that a key names is a heading, once, with that mapping's keys below it."""
     page = reference()
