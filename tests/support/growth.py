@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from support.processes import of_session
+from support.processes import cpu_seconds_of_session, of_session
 
 _COMMITTED = re.compile(r"micro-batch (\d+) committed")
 _EVERY_S = 0.5
@@ -35,6 +35,7 @@ class Sample:
 
     micro_batch: int
     seconds: float
+    cpu_seconds: float
     held: Counter[tuple[str, str]]
 
 
@@ -43,9 +44,9 @@ def watched(run: Run, every_s: float = _EVERY_S) -> list[Sample]:
     samples: list[Sample] = []
     while run.poll() is None:
         committed = _COMMITTED.findall(run.said()[-2_000:])
-        held = _held(run.pid)
+        held, used = _held(run.pid), _used(run.pid)
         if committed and held["driver", "threads"]:
-            samples.append(Sample(int(committed[-1]), time.monotonic(), held))
+            samples.append(Sample(int(committed[-1]), time.monotonic(), used, held))
         time.sleep(every_s)
     return samples
 
@@ -64,6 +65,32 @@ def growth(samples: Sequence[Sample]) -> dict[str, int]:
     before = between(samples, count / 3, count * 2 / 3)
     after = between(samples, count * 2 / 3, count)
     return {f"{who} {what}": after[who, what] - before[who, what] for who, what in before}
+
+
+def cpu_growth(samples: Sequence[Sample]) -> float:
+    """What a micro-batch of the last third costs, beside one of the second."""
+    count = samples[-1].micro_batch + 1
+    second, last = (
+        [
+            each
+            for each in samples
+            if count * third / 3 <= each.micro_batch < count * (third + 1) / 3
+        ]
+        for third in (1, 2)
+    )
+    return _cost(last) / _cost(second)
+
+
+def _cost(samples: Sequence[Sample]) -> float:
+    first, last = samples[0], samples[-1]
+    return (last.cpu_seconds - first.cpu_seconds) / (last.micro_batch - first.micro_batch)
+
+
+def _used(driver: int) -> float:
+    try:
+        return cpu_seconds_of_session(os.getsid(driver))
+    except ProcessLookupError:
+        return 0
 
 
 def _held(driver: int) -> Counter[tuple[str, str]]:

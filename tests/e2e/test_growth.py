@@ -1,0 +1,32 @@
+"""Many micro-batches in one process: what it holds stays flat, and what each of them costs."""
+
+from __future__ import annotations
+
+import pytest
+from support import outside
+from support.growth import cpu_growth, growth, watched
+from support.project import Project
+
+pytestmark = pytest.mark.long
+
+MICRO_BATCHES = 600
+# From the second third of them to the last. Ten thousand held what six hundred did, see
+# docs/benchmarks.md; what leaks by the micro-batch leaks two hundred times here.
+MOST = {"threads": 15, "files": 30, "mb": 80}
+COSTS_AT_MOST = 1.5
+
+
+def test_micro_batches_leave_nothing_behind(project: Project) -> None:
+    bootstrap = project.broker.bootstrap
+    project.declare(1, partitions=1)
+    outside.create_topics(bootstrap, 1, project.source)
+    outside.fill(bootstrap, project.source, range(MICRO_BATCHES))
+    run = project.start_warm()
+    samples = watched(run)
+    assert run.wait() == 0, run.said()
+    assert samples[-1].micro_batch > MICRO_BATCHES * 0.9
+    grown = growth(samples)
+    too_much = {what: by for what, by in grown.items() if by > MOST[what.split()[1]]}
+    assert not too_much, grown
+    assert cpu_growth(samples) < COSTS_AT_MOST
+    assert len(outside.read(bootstrap, project.target)) == MICRO_BATCHES
