@@ -9,9 +9,8 @@ from support.project import Project
 
 pytestmark = pytest.mark.long
 
-MICRO_BATCHES = 600
-# From the second third of them to the last. Ten thousand held what six hundred did, see
-# docs/benchmarks.md; what leaks by the micro-batch leaks two hundred times here.
+MICRO_BATCHES = 300
+# From the second third of them to the last: what leaks by the micro-batch leaks a hundred times.
 MOST = {"threads": 15, "files": 30, "mb": 80}
 COSTS_AT_MOST = 1.5
 

@@ -28,6 +28,7 @@ class Flow:
     told: list[events.Event] = field(default_factory=list)
     marks: list[float] = field(default_factory=list)
     end: Future[EosError | None] = field(default_factory=Future)
+    copy: Copy | None = None  # once it runs
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     @property
@@ -50,6 +51,7 @@ class Flow:
         """From its start to its clean end, or to the error that ends it."""
         self.marks.append(time.monotonic())
         with Copy(self.job, self.crash, self._tell) as copy:
+            self.copy = copy
             try:
                 copy.start()
                 while copy.step() or self.goes_on:

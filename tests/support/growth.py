@@ -71,11 +71,7 @@ def cpu_growth(samples: Sequence[Sample]) -> float:
     """What a micro-batch of the last third costs, beside one of the second."""
     count = samples[-1].micro_batch + 1
     second, last = (
-        [
-            each
-            for each in samples
-            if count * third / 3 <= each.micro_batch < count * (third + 1) / 3
-        ]
+        [each for each in samples if third / 3 <= each.micro_batch / count < (third + 1) / 3]
         for third in (1, 2)
     )
     return _cost(last) / _cost(second)
