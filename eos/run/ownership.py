@@ -75,7 +75,7 @@ class RunLock:
 def require_free(planned: Plan, last: Record | None, *, is_forced: bool) -> None:
     """The look before the fence. A clean stop leaves the pipeline to anybody, and so does a
     recovery: it fenced whoever ran, and nobody has started since."""
-    if last is None or is_forced or is_left(last) or is_ours(planned, last):
+    if last is None or is_forced or is_free(planned, last):
         return
     theirs = last.owner
     raise PromiseBrokenError(
@@ -87,6 +87,11 @@ def require_free(planned: Plan, last: Record | None, *, is_forced: bool) -> None
         case="another_deployment",
         pipeline=planned.names.pipeline,
     )
+
+
+def is_free(planned: Plan, last: Record | None) -> bool:
+    """By the ledger: nobody else may run it."""
+    return last is None or is_left(last) or is_ours(planned, last)
 
 
 def is_ours(planned: Plan, last: Record) -> bool:

@@ -12,7 +12,7 @@ from eos.errors import EosError, FencedError, PromiseBrokenError, Recovery
 from eos.faults import Dies, Points
 from eos.observe.bus import Bus
 from eos.plan.plan import BROKERS_CHOICE, Plan
-from eos.run.ownership import owner, require_free
+from eos.run.ownership import is_free, owner, require_free
 from eos.run.source import LiveSource
 from eos.transaction.claim import own_timeout_ms
 from eos.transaction.coordinator import Coordinator
@@ -22,6 +22,7 @@ from eos.transaction.micro_batch import STEP_TIMEOUT_MS, MicroBatches
 from eos.transaction.port import NO_IDENTITY, Identity
 from eos.transaction.wire import Wire
 
+_MARKER_MS = 5_000
 _ASK_MS = 10_000  # a coordinator that has just moved reads its log first
 
 
@@ -64,7 +65,13 @@ def take(planned: Plan, wire: Wire, crash: Dies, deadline: Deadline, *, is_force
     names = planned.names
     ledger = ledger_of(planned, wire)
     ledger.ensure_topic(BROKERS_CHOICE, deadline)
-    require_free(planned, ledger.look(deadline), is_forced=is_forced)
+    last = ledger.look(deadline)
+    if not is_free(planned, last) and not is_forced:
+        # EndTxn is answered before its marker lies on the ledger: a clean end of a moment ago may
+        # be told to whoever asked for it, and not be seen here yet.
+        ledger.wait_at_rest(_MARKER_MS, deadline)
+        last = ledger.look(deadline)
+    require_free(planned, last, is_forced=is_forced)
     points = Points(crash)
     coordinator = Coordinator(
         wire,

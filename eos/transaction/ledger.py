@@ -74,6 +74,15 @@ class Ledger:
         pipeline may write the next one meanwhile."""
         return next(self.newest_first(deadline), None)
 
+    def wait_at_rest(self, most_ms: int, deadline: Deadline) -> None:
+        """Until nothing is open on the topic, or something has been for so long."""
+        backoff, patience = Backoff(), Deadline.after_ms(deadline.at_most_ms(most_ms))
+        while not patience.has_passed:
+            committed = self._offset("latest", committed=True, deadline=deadline)
+            if committed >= self._offset("latest", committed=False, deadline=deadline):
+                return
+            backoff.sleep(patience)
+
     def read_last(self, deadline: Deadline) -> Record | None:
         """The last committed record, once nothing is open on the topic.
 

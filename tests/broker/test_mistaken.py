@@ -6,6 +6,7 @@ the healthy one can't notice: nothing of its identity is spent by somebody else.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +14,16 @@ from pathlib import Path
 import pytest
 from support import outside
 from support.copy import Copy, Job
+from support.flow import PATIENCE_S
 from support.forked import Forked
+from support.played import At
 from support.scenes import Scene, Scenes, ended
 
 from eos.errors import EosError, PromiseBrokenError, Recovery, UnavailableError
 from eos.observe import events
+from eos.plan.plan import Plan
+from eos.run import ownership, take
+from eos.transaction.ledger_record import Record
 
 RECORDS, MORE = 20, 20  # a micro-batch each
 
@@ -67,6 +73,39 @@ def test_the_healthy_one_does_not_notice_a_copy_by_mistake(scenes, mistake):
     assert not healthy.told.of(events.AttemptFailed)
     owners = {tuple(record["owner"].items()) for record in scene.ledger()}
     assert len(owners) == 1
+    scene.check()
+
+
+def test_a_clean_end_that_is_on_its_way_is_waited_for(scenes, monkeypatch):
+    """Moved to another place at once: EndTxn is answered before its marker lies on the ledger."""
+    monkeypatch.setattr(take, "_MARKER_MS", 300_000)
+    looked, told = threading.Event(), list[EosError | None]()
+
+    def is_free(planned: Plan, last: Record | None) -> bool:
+        found = ownership.is_free(planned, last)
+        looked.set()
+        return found
+
+    monkeypatch.setattr(take, "is_free", is_free)
+    scene = locked(scenes)
+
+    def run_elsewhere() -> None:
+        with Copy(elsewhere(scene.job)) as copy:
+            told.append(ended(copy))
+
+    there = threading.Thread(target=run_elsewhere)
+
+    def look_elsewhere() -> None:
+        looked.clear()
+        there.start()
+        assert looked.wait(PATIENCE_S)
+
+    with Copy(scene.job, At("stop.end_txn_sent:before", look_elsewhere)) as here:
+        here.start()
+        here.drain()
+        here.stop()
+    there.join(PATIENCE_S)
+    assert told == [None]
     scene.check()
 
 
