@@ -70,13 +70,17 @@ class Account:
         found = found.append_column("offset", rows.offset.take(odd))
         asked = [("offset", "count"), ("offset", "min"), ("offset", "max")]
         sums = found.group_by(list(keys), use_threads=False).aggregate(asked)
-        for row in sums.to_pylist():
+        # Of too many the same are told, in whatever order the rows came: a task may run again.
+        for row in sums.sort_by([(name, "ascending") for name in keys]).to_pylist():
             of = _Of(row["topic"], row["partition"], row["producer"], NAMES[row["code"]])
             span = _Span(row["offset_count"], row["offset_min"], row["offset_max"])
             known = self._told.get(of)
             if known is not None:
-                count = known.count + span.count
-                self._told[of] = _Span(count, known.offset_first, span.offset_last)
+                self._told[of] = _Span(
+                    known.count + span.count,
+                    min(known.offset_first, span.offset_first),
+                    max(known.offset_last, span.offset_last),
+                )
             elif len(self._told) < TOLD_MAX:
                 self._told[of] = span
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+PARTITIONS_MAX, OFFSETS_MAX = 1 << 16, 1 << 47
+
 
 def unpacked(at: Any, topics: Sequence[Any], topic: str) -> tuple[Any, Any, Any]:
     """Topic, partition and offset of each row: `at` has two of them in one number (`encode.refusal`

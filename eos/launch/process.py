@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import sys
 import threading
@@ -68,12 +69,18 @@ def die_with_parent() -> None:
         while os.getppid() == parent and not (lock and _is_free(Path(lock))):
             time.sleep(_POLL_S)  # for as long as this process lives
         who = "launcher" if os.getppid() == parent else "JVM"
-        # Our stderr may be a pipe to the very process that died: then nobody is left to be told.
-        with contextlib.suppress(OSError):
-            os.write(2, f"eos: the {who} of this driver died; the driver ends too\n".encode())
+        last_words(f"eos: the {who} of this driver died; the driver ends too\n")
         os._exit(EXIT_PARENT_DIED)
 
     threading.Thread(target=watch, name="eos-parent-watch", daemon=True).start()
+
+
+def last_words(text: str) -> None:
+    """On stderr, if that can be at once: it may be a pipe to a process that is gone, or that reads
+    no more and so holds up whoever writes."""
+    with contextlib.suppress(OSError, ValueError):
+        if select.select([], [2], [], 0)[1]:
+            os.write(2, text.encode())
 
 
 def await_address(file: Path, is_stopping: Callable[[], bool]) -> str:

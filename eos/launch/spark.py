@@ -101,7 +101,7 @@ def command(
     chosen = master_of(options) or master
     sets = (SPARK, DELTA) if with_delta else (SPARK,)
     jars = [str(jar) for paths in ensure(*sets).values() for jar in paths]
-    if _has_one_jvm(spark, chosen) and not _asks_own_first(given):
+    if _has_one_jvm(spark, chosen) and _may_stand(jars, given, rest):
         # Not both: the archive of classes has those of the class path only, and Spark would copy
         # the jars of the list for tasks that run in this JVM.
         given[_CLASS_PATH] = os.pathsep.join(filter(None, [given.get(_CLASS_PATH), *jars]))
@@ -174,9 +174,14 @@ def _refuse_cluster_mode(given: Mapping[str, str], rest: Sequence[str]) -> None:
         )
 
 
-def _asks_own_first(given: Mapping[str, str]) -> bool:
-    """Then the user's jars and ours stay in one loader, or a class that both have would be two."""
-    return any(given.get(key, "").lower() == "true" for key in _OWN_FIRST)
+def _may_stand(jars: Sequence[str], given: Mapping[str, str], rest: Sequence[str]) -> bool:
+    """On the class path. Not where the user's jars come first: ours stay in one loader with them,
+    or a class that both have would be two. Nor where a file that Spark reads may have a class path
+    of the user's, which a setting of ours would replace."""
+    is_own_first = any(given.get(key, "").lower() == "true" for key in _OWN_FIRST)
+    has_file = any(word.partition("=")[0] == "--properties-file" for word in rest)
+    has_file |= bool(os.environ.get("SPARK_CONF_DIR"))
+    return not (is_own_first or has_file or any(os.pathsep in jar for jar in jars))
 
 
 def _brings_its_own(given: Mapping[str, str]) -> bool:

@@ -109,7 +109,7 @@ def fields_of(message: Any) -> Fields:
 
 
 def _fields(message: Any, path: tuple[str, ...], counted: list[int]) -> Fields:
-    found: list[Field] = []
+    found: dict[str, Field] = {}
     for each in message.fields:
         counted[0] += 1
         if counted[0] > _FIELDS_MAX:
@@ -117,13 +117,13 @@ def _fields(message: Any, path: tuple[str, ...], counted: list[int]) -> Fields:
         field = _field(each, path, counted)
         if field is None:
             continue
-        if field.name.lower() in (known.name.lower() for known in found):
+        if field.name.lower() in found:
             raise ValueError(
                 f"expected each field of `{message.full_name}` once, whatever its letters: "
                 f"`{field.name}` is not"
             )
-        found.append(field)
-    return tuple(found)
+        found[field.name.lower()] = field
+    return tuple(found.values())
 
 
 def _field(each: Any, path: tuple[str, ...], counted: list[int]) -> Field | None:

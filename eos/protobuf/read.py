@@ -34,10 +34,10 @@ def _row(kind: Any, take: Take, raw: bytes | None) -> Any:
         return None
     try:
         made = kind.FromString(raw)
-        if not made.IsInitialized():  # a field is required, and not there
+        if not kind.IsInitialized(made):  # a field is required, and not there
             return None
         return take(made)
-    except (DecodeError, _UnreadableError):
+    except (DecodeError, UnicodeDecodeError, _UnreadableError):  # the second: where it is no C
         return None
 
 
@@ -60,7 +60,8 @@ def _field(field: Field) -> Take:
     if field.label is Label.LIST:
         return lambda message: [value(each) for each in get(message)]
     if field.is_nullable:
-        return lambda message: value(get(message)) if message.HasField(name) else None
+        # Asked of the type: a field may be called so.
+        return lambda m: value(get(m)) if type(m).HasField(m, name) else None
     return lambda message: value(get(message))
 
 

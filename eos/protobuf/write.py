@@ -52,7 +52,7 @@ def write(message: Message, column: Any) -> Any:
             made.append(None)
             continue
         try:
-            made.append(kind(**fields).SerializeToString(deterministic=True))
+            made.append(kind.SerializeToString(kind(**fields), deterministic=True))
         except (EncodeError, ValueError, TypeError) as error:
             raise UnfitError(row, "", str(error)) from error
     return binaries(made)

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from eos.config.cases import InputRecord
     from eos.plan.plan import Plan
 
-_OPTIONS = {"ignoreNullFields": "false", "timeZone": "UTC"}
+_OPTIONS = {
+    "ignoreNullFields": "false",
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+}
 
 
 def encoded(record: InputRecord, plan: Plan) -> InputRecord:

@@ -82,7 +82,12 @@ def _with_messages(made: DataFrame, plan: Plan) -> DataFrame:
     at = f.expr("__at" if "__at" in made.columns else "CAST(NULL AS BIGINT)")
     topic = plan.source_topics[0] if len(plan.source_topics) == 1 else ""
     for name, (message, place) in messages.items():
-        made = made.withColumn(name, written(message, place, name, at, topic))
+        # Null where no sink writes it: what does not fit a message is refused, and the row may be
+        # for another one.
+        wheres = [s.where_column for s in plan.sinks if name in (s.key_column, s.value_column)]
+        given = f"IF({' OR '.join(f'`{where}`' for where in wheres)}, `{name}`, NULL)"
+        fields = f.expr(given if all(wheres) else f"`{name}`")
+        made = made.withColumn(name, written(message, place, fields, at, topic))
     return made
 
 
@@ -176,7 +181,7 @@ def _computed(
         elif output.kind == "headers":
             made[name] = _headers(name, output, given, types, is_packed=is_packed)
     for name in (name for name, each in outputs.columns.items() if each.kind == "protobuf"):
-        made[name] = _struct(out, name, outputs, made)
+        made[name] = _struct(out, outputs.columns[name])
     return made
 
 
@@ -282,12 +287,10 @@ def _avro(out: DataFrame, output: Output, present: Mapping[str, str]) -> str:
     return f"IF(`value` IS NULL, NULL, {made})" if is_tombstone else made
 
 
-def _struct(out: DataFrame, name: str, outputs: Outputs, made: Mapping[str, str]) -> str:
-    """A Protobuf message's fields, each out of the column of its name. Null where no sink writes
-    it: what does not fit a message is refused, and the row may be for another one."""
+def _struct(out: DataFrame, output: Output) -> str:
+    """A Protobuf message's fields, each out of the column of its name."""
     from eos.protobuf.spark import require_fits
 
-    output = outputs.columns[name]
     assert output.message is not None, "this output is of Protobuf"
     types = {field.name: field.dataType for field in out.schema.fields}
     require_fits(output.message, output.place, types)
@@ -296,16 +299,11 @@ def _struct(out: DataFrame, name: str, outputs: Outputs, made: Mapping[str, str]
         f"{_quoted(by_name[field.name.lower()])} AS {_quoted(field.name)}"
         for field in output.message.fields
     )
-    wheres = [
-        sink.where_column and made[sink.where_column]
-        for sink in outputs.sinks
-        if name in (sink.key_column, sink.value_column)
-    ]
-    wanted = [f"({' OR '.join(where for where in wheres if where)})"] if all(wheres) else []
-    if output.is_value and "value" in by_name:  # a tombstone stays one
-        wanted.append("`value` IS NOT NULL")
-    made_of = f"struct({listed})"
-    return f"IF({' AND '.join(wanted)}, {made_of}, NULL)" if wanted else made_of
+    made = f"struct({listed})"
+    # A tombstone stays one. A field of that name that is no bytes is not Kafka's value.
+    is_kafkas = "value" in by_name and types[by_name["value"]].simpleString() in _BYTES
+    is_tombstone = output.is_value and is_kafkas
+    return f"IF(`value` IS NULL, NULL, {made})" if is_tombstone else made
 
 
 def _quoted(name: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from eos.dedup.fields import Dedup
 from eos.dedup.lookup import Lookup
+from eos.dedup.place import OFFSETS_MAX, PARTITIONS_MAX
 from eos.dedup.policy import OPTIONS
 from eos.dedup.spread_stage import SpreadStage
 from eos.errors import UnavailableError, UsageError
@@ -108,6 +109,7 @@ class Deduplicating:
         """Looks at what the job did not: Spark leaves out what it sees that nothing comes of, such
         as the rows before a filter that none passes. What they are must be known all the same.
         Returns what goes to the dead letters."""
+        _require_places(ranges.ends)
         if _is_whole(self._stage):
             require_counted(job, frame, self._stage)
         starts = {**ranges.starts, **floors}
@@ -144,6 +146,18 @@ class Deduplicating:
             self._generations.maintain()
         except UnavailableError as error:  # nothing is lost by it, and it is tried again
             bus.emit(events.Warned(error.message))
+
+
+def _require_places(ends: Ends) -> None:
+    """One number has both on the way to Python (`dedup/place.py`): others would be mistaken for
+    records that were there."""
+    for tp, end in ends.items():
+        if tp.partition >= PARTITIONS_MAX or end > OFFSETS_MAX:
+            raise UsageError(
+                f"{tp.topic}-{tp.partition} ends at offset {end}: `dedup` knows partitions below "
+                f"{PARTITIONS_MAX:,} and offsets up to {OFFSETS_MAX:,}",
+                hint="leave `dedup` out for this topic",
+            )
 
 
 def _is_whole(stage: object) -> TypeGuard[Lookup]:

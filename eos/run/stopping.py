@@ -14,6 +14,8 @@ from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from eos.launch.process import last_words
+
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -36,6 +38,7 @@ class Stopping:
     def __init__(self) -> None:
         self._asked = threading.Event()
         self._asked_at = 0.0
+        self._is_over = False
         self._running: StreamingQuery | None = None
         self._batches: MicroBatches | None = None
         self.listen()
@@ -51,7 +54,9 @@ class Stopping:
         signal.signal(signal.SIGALRM, self._too_late)
 
     def close(self) -> None:
-        """It came to its end in time."""
+        """It came to its end in time. A signal from here on has nothing to stop, and its alarm
+        would strike whatever the process does next."""
+        self._is_over = True
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def attach(self, running: StreamingQuery, batches: MicroBatches | None = None) -> None:
@@ -61,6 +66,8 @@ class Stopping:
             self._stop()
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if self._is_over:
+            return
         if self.is_asked:
             if time.monotonic() - self._asked_at >= AGAIN_S_MIN:
                 _end("asked to stop again", 128 + number)
@@ -91,7 +98,5 @@ class Stopping:
 def _end(why: str, code: int) -> None:
     """Not by an exception: whatever the main thread waits for might hold it up. And not by `print`:
     the signal may have come in the middle of one."""
-    told = f"eos: {why}: ended at once; the next start aborts what is open, and goes on\n"
-    with suppress(OSError):
-        os.write(2, told.encode())
+    last_words(f"eos: {why}: ended at once; the next start aborts what is open, and goes on\n")
     os._exit(code)

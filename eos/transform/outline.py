@@ -46,20 +46,24 @@ class _StandIn:
     def __call__(self, *_: object, **__: object) -> NoReturn:
         raise _NeededError
 
-    __bool__ = __call__
+    # Without __iter__ Python would ask for one item after the other, of which there is no end.
+    __bool__ = __iter__ = __contains__ = __call__
 
 
 class _WithoutLibraries(ast.NodeTransformer):
     """Puts a stand-in for each name that is imported from them, outside of functions."""
 
     def __init__(self) -> None:
-        self.is_whole = True  # all that is imported is theirs or Python's
+        # All that is imported is theirs or Python's, and nothing of theirs is called: that it is
+        # would be found out when it runs, and then the import would run the lines before it again.
+        self.is_whole = True
+        self._names: set[str] = set()
 
     def visit_Import(self, node: ast.Import) -> list[ast.stmt]:
         put = []
         for each in node.names:
             if self._is_long(each.name) and _is_there(each.name):
-                put.append(_stands_in(each.asname or each.name.partition(".")[0], node))
+                put.append(self._stands_in(each.asname or each.name.partition(".")[0], node))
             else:
                 kept = ast.Import([each])
                 put.append(ast.copy_location(kept, node))
@@ -70,15 +74,34 @@ class _WithoutLibraries(ast.NodeTransformer):
             self.is_whole = False
         elif self._is_long(node.module):
             if all(_is_there(node.module, each.name) for each in node.names):
-                return [_stands_in(each.asname or each.name, node) for each in node.names]
+                return [self._stands_in(each.asname or each.name, node) for each in node.names]
             self.is_whole = False
         return node
 
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self._require_no_call_of(node.func)
+        return self.generic_visit(node)
+
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
-        return node  # its own imports happen when it is called
+        return self._function(node)
 
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.stmt:
-        return node
+        return self._function(node)
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.stmt:
+        for each in node.decorator_list:
+            self._require_no_call_of(each)
+        return node  # its own imports happen when it is called
+
+    def _require_no_call_of(self, node: ast.expr) -> None:
+        while isinstance(node, ast.Call | ast.Attribute | ast.Subscript):
+            node = node.func if isinstance(node, ast.Call) else node.value
+        self.is_whole &= not (isinstance(node, ast.Name) and node.id in self._names)
+
+    def _stands_in(self, name: str, instead_of: ast.stmt) -> ast.stmt:
+        self._names.add(name)
+        made = ast.parse(f"{name} = {_STAND_IN}({name!r})").body[0]
+        return ast.copy_location(made, instead_of)
 
     def _is_long(self, module: str) -> bool:
         first = module.partition(".")[0]
@@ -108,20 +131,15 @@ def outline(name: str, within: Sequence[Path]) -> ModuleType | None:
     return module
 
 
-def _stands_in(name: str, instead_of: ast.stmt) -> ast.stmt:
-    return ast.copy_location(ast.parse(f"{name} = {_STAND_IN}({name!r})").body[0], instead_of)
-
-
 def _is_there(module: str, name: str = "") -> bool:
     """By its files, which nobody runs: the module, and in it a module or a word of this name."""
     first, *rest = module.split(".")
     spec = importlib.util.find_spec(first)
     places = spec.submodule_search_locations if spec else None
     folder = Path(places[0], *rest) if places else Path()
-    files = sorted(folder.glob("*.py")) or [folder.with_suffix(".py")]
-    if not places or not files[0].is_file() or name == "*":
+    file = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+    if not places or not file.is_file() or name == "*":
         return False
     if not name or (folder / name).is_dir() or (folder / f"{name}.py").is_file():
         return True
-    word = re.compile(rf"\b{re.escape(name)}\b".encode())
-    return any(word.search(file.read_bytes()) for file in files)
+    return re.search(rf"\b{re.escape(name)}\b".encode(), file.read_bytes()) is not None

@@ -52,6 +52,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
 PAID = st.fixed_dictionaries({}, optional={"card": st.text(max_size=3)}) | st.builds(
     lambda n: {"voucher": n}, INT32
 )
+TIMES = ("at", "took", "seen")  # a cut may make one that Spark has no number for
 ORDERS = st.builds(
     lambda fields, paid: fields | paid, st.fixed_dictionaries({}, optional=FIELDS), PAID
 )
@@ -74,7 +75,8 @@ def test_what_was_read_is_written_as_the_same_bytes(orders: list[Any], start: in
 @settings(max_examples=examples(60), deadline=None)
 @given(ORDERS, st.integers(0, 60), st.binary(max_size=3))
 def test_a_null_is_what_the_library_can_not_read(order: Any, cut: int, more: bytes) -> None:
-    raw = ORDER.type(**order).SerializeToString()[:cut] + more
+    timeless = {name: value for name, value in order.items() if name not in TIMES}
+    raw = ORDER.type(**timeless).SerializeToString()[:cut] + more
     try:
         ORDER.type.FromString(raw)
         is_read = True

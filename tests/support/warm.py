@@ -146,6 +146,8 @@ class _Driver:
             return False
         except OSError:
             return True
+        finally:
+            self._connection.settimeout(None)
 
     def answer(self, timeout: float) -> Mapping[str, Any]:
         """Of the run, or of one that took the driver with it."""

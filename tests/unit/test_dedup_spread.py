@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from support.deduped import Row, Sent, columns, generations, judged, policy
 
-from eos.dedup import stage
+from eos.dedup import account, stage
+from eos.dedup.homes import SHARDS
 from eos.dedup.policy import NAMES
 from eos.dedup.spread_stage import COLUMNS, SpreadStage
-from eos.errors import AttemptFailedError, PromiseBrokenError, RecordRefusedError, UnavailableError
+from eos.errors import (
+    AttemptFailedError,
+    PromiseBrokenError,
+    RecordRefusedError,
+    UnavailableError,
+    UsageError,
+)
+from eos.run.dedup import _require_places
+from eos.transaction.port import TopicPartition
 
 A, B = b"a", b"b"
 
@@ -218,3 +228,25 @@ def test_states_that_did_not_move_are_not_written_anew(tmp_path):
     third, _ = committed(made, second.generation, (0, b"7", 0, 1), start=80)
     after = made.begun(third.generation).known
     assert sum(before[home] != after[home] for home in before) == 1
+
+
+def test_a_task_that_runs_again_tells_of_the_same(tmp_path, monkeypatch):
+    """Of too many not all are told; a shuffle hands its rows over in another order each time."""
+    monkeypatch.setattr(account, "TOLD_MAX", 3)
+    opened = generations(tmp_path, spread()).begun("")
+    # A record of each of ten producers comes twice.
+    ids = [b"%d" % at for at in range(400) if zlib.crc32(b"%d" % at) % SHARDS == 0][:10]
+    sent = [(0, "t", 0, 2 * at + k, each, 0, 0) for at, each in enumerate(ids) for k in (0, 1)]
+    kinds = [pa.int32(), pa.string(), pa.int32(), pa.int64(), pa.binary(), pa.int64(), pa.int64()]
+    for order in (sent, sent[::-1]):
+        given = zip(zip(*order, strict=True), kinds, strict=True)
+        arrays = [pa.array(each, kind) for each, kind in given]
+        opened.stage.judge(iter([pa.RecordBatch.from_arrays(arrays, list(COLUMNS))]))
+    opened.reports()  # they agree
+
+
+def test_places_that_one_number_can_not_hold_are_refused():
+    _require_places({TopicPartition("t", (1 << 16) - 1): 1 << 47})
+    for at, end in ((1 << 16, 1), (0, (1 << 47) + 1)):
+        with pytest.raises(UsageError, match="knows partitions below 65,536"):
+            _require_places({TopicPartition("t", at): end})

@@ -165,6 +165,18 @@ def test_who_wants_jars_before_the_class_path_has_all_of_them_in_one_loader(
     assert CLASS_PATH not in " ".join(words)
 
 
+@pytest.mark.parametrize("where", ["an option", "a folder"])
+def test_a_class_path_of_the_users_file_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    options = ["--properties-file", "/u.conf"] if where == "an option" else []
+    if not options:
+        monkeypatch.setenv("SPARK_CONF_DIR", "/u")
+    words = built(options, tmp_path, monkeypatch)
+    assert after("--jars", words) == ["/j/a.jar"]
+    assert CLASS_PATH not in " ".join(words)
+
+
 def after(option: str, words: list[str]) -> list[str]:
     return [following for word, following in pairwise(words) if word == option]
 

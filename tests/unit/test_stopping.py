@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -42,12 +42,14 @@ while time.monotonic() < end:
 
 
 @contextmanager
-def started(stop_s_max: float, what: str) -> Iterator[subprocess.Popen[str]]:
+def started(
+    stop_s_max: float, what: str, stderr: int = subprocess.PIPE
+) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(stop_s_max), what],
         cwd=ROOT,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
     )
     try:
@@ -57,6 +59,8 @@ def started(stop_s_max: float, what: str) -> Iterator[subprocess.Popen[str]]:
     finally:
         process.kill()
         process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 def insist(process: subprocess.Popen[str], number: int) -> None:
@@ -82,6 +86,23 @@ def test_a_second_signal_ends_it_at_once(what: str, told: str, number: int) -> N
     assert process.returncode == 128 + number
     assert out == ""  # the query was stopped once
     assert err.startswith("eos: asked to stop again: ended at once; the next start aborts what is")
+
+
+def test_a_reader_that_reads_no_more_holds_up_no_end() -> None:
+    """Which may be the very thing that the stop hangs on."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with suppress(BlockingIOError):
+        while os.write(writing, b"x" * 4096):
+            pass
+    os.set_blocking(writing, True)
+    try:
+        with started(240, "running", writing) as process:
+            insist(process, signal.SIGTERM)
+        assert process.returncode == 143
+    finally:
+        os.close(reading)
+        os.close(writing)
 
 
 def test_two_signals_of_one_moment_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,6 +131,8 @@ def test_a_stop_that_came_to_its_end_is_not_ended_later(monkeypatch: pytest.Monk
     with closing(stopping.Stopping()) as asked:
         asked._handle(signal.SIGTERM, None)
         assert set_to == [stopping.STOP_S_MAX]
+    assert set_to == [stopping.STOP_S_MAX, 0]
+    asked._handle(signal.SIGTERM, None)
     assert set_to == [stopping.STOP_S_MAX, 0]
 
 

@@ -54,6 +54,11 @@ NEEDING = {
     "of_a_version": f"{PLAIN}import pyspark\nif pyspark.__version__ == '1':\n    made = None\n",
     "of_all": "from pyspark.sql import *\n",
     "misspelt": f"{PLAIN}from pyspark.sql import functons\n",
+    "elsewhere": "from pyspark.sql import DataFrame, col\n",  # it is one of its functions
+    "endless": f"{PLAIN}import numpy as np\nALL = list(np.typecodes['All'])\n",
+    "asked": f"{PLAIN}import numpy as np\nIS = 'q' in np.typecodes['All']\n",
+    "once": f"{PLAIN}from pyspark.sql import functions as f\n"
+    "with open(__file__ + '.ran', 'a') as it:\n    it.write('x')\n@f.udf('int')\ndef one(): ...\n",
     "nowhere": f"{PLAIN}import pyspark.nowhere\n",
     "others": f"{PLAIN}import plain\n",
     "broken": f"{PLAIN}1 / 0\n",
@@ -85,6 +90,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[str, 
         name, is_left_out = head.split()
         found.setdefault(name, []).append((is_left_out, words))
     assert list(found) == asked
+    assert (folder / "a" / "once.py.ran").read_text() == "xx"  # once each time
     return found
 
 
