@@ -55,4 +55,4 @@ def test_modules_are_no_garbage_for_a_worker(task: Callable[[Iterator[Any]], Any
     assert frozen > 10_000
     with suppress(Exception):  # what a task leaves is garbage again
         list(task(iter(())))
-    assert gc.get_freeze_count() == frozen
+    assert gc.get_freeze_count() <= frozen  # some of it may be gone meanwhile
