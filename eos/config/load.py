@@ -17,6 +17,7 @@ from yaml.constructor import SafeConstructor
 
 from eos.config.model import PipelineFile, ProfileFile
 from eos.config.problems import Location, Place, Places, Problem, explain, refuse, suggestion
+from eos.config.trigger import Ending, ending
 from eos.config.variables import substitute
 from eos.errors import UsageError
 
@@ -29,10 +30,15 @@ Parsed = TypeVar("Parsed", bound=BaseModel)
 
 
 def load_pipeline(
-    path: Path | str, environ: Mapping[str, str] | None = None, *, text: str | None = None
+    path: Path | str,
+    environ: Mapping[str, str] | None = None,
+    *,
+    text: str | None = None,
+    ends: Ending | None = None,
 ) -> PipelineFile:
     """Reads a pipeline file. Asks neither Kafka nor Spark, and imports no transform. `text`: what
-    it says, if the file at this path is another one, with the pipeline in it."""
+    it says, if the file at this path is another one, with the pipeline in it. `ends`: the trigger
+    that a run was told, whatever the file says."""
     given = Path(path)
     if text is None and given.is_dir() and (given / "pipeline.yaml").is_file():
         given = given / "pipeline.yaml"
@@ -40,7 +46,22 @@ def load_pipeline(
     said = text_of(given, what) if text is None else text
     pipeline, places = _load(PipelineFile, given, what, said, environ)
     resolved = given.resolve()
-    return pipeline.found_at(resolved, _project_root(resolved.parent), places)
+    return _ending(pipeline, places, ends).found_at(
+        resolved, _project_root(resolved.parent), places
+    )
+
+
+def _ending(pipeline: PipelineFile, places: Places, word: Ending | None) -> PipelineFile:
+    if word is None:
+        return pipeline
+    told = ending(word)
+    try:
+        told.require_fits(pipeline.source.kafka)
+    except ValueError as error:
+        place = ("source", "kafka", "max_records")
+        problem = places.problem(place, f"--{word.replace('_', '-')}: {error}", at_key=True)
+        raise refuse(f"the pipeline file {places.path}", [problem]) from error
+    return pipeline.model_copy(update={"trigger": told})
 
 
 def load_profile(

@@ -37,6 +37,7 @@ from eos.config.security import Security
 from eos.config.sink import Sink
 from eos.config.source import KafkaSource, Source
 from eos.config.transform import Steps
+from eos.config.trigger import Trigger, every_second
 from eos.location import local_path, resolved
 
 if TYPE_CHECKING:
@@ -72,23 +73,6 @@ Addresses = Annotated[
         {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
     ),
 ]
-
-
-class Trigger(Strict):
-    """Either a micro-batch at an interval for ever, or what is there now and then the end."""
-
-    every_ms: DurationMs | None = Field(default=None, alias="every")
-    available_now: Literal[True] | None = None
-
-    @model_validator(mode="after")
-    def _is_one_of_two(self) -> Trigger:
-        if (self.every_ms is None) == (self.available_now is None):
-            raise ValueError("expected either `every: 1 second` or `available_now: true`")
-        return self
-
-
-def _every_second() -> Trigger:
-    return Trigger.model_validate({"every": "1 second"})
 
 
 def _not_complete(value: object) -> object:
@@ -143,7 +127,7 @@ class PipelineFile(Strict):
     expect: Rules = ()
     transform: Steps = ()
     sink: Sink
-    trigger: Trigger = Field(default_factory=_every_second)
+    trigger: Trigger = Field(default_factory=every_second)
     output_mode: OutputMode = "append"
     transaction: Transaction = Field(default_factory=Transaction)
     tests: tuple[Case, ...] = ()
@@ -162,6 +146,14 @@ class PipelineFile(Strict):
         if isinstance(dedup, ByColumns) and "source" in info.data:  # else that is wrong by itself
             dedup.require_fits(info.data["source"])
         return dedup
+
+    @field_validator("trigger")
+    @classmethod
+    def _fits_what_is_read(cls, trigger: Trigger, info: ValidationInfo) -> Trigger:
+        """Here, so that what does not is told with the line of `trigger`."""
+        if "source" in info.data:
+            trigger.require_fits(info.data["source"].kafka)
+        return trigger
 
     @field_validator("guarantee")
     @classmethod

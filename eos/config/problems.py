@@ -162,7 +162,8 @@ def _expected(
         pattern = str(context["pattern"])
         return f"expected {PATTERNS.get(pattern, f'a text like `{pattern}`')}"
     if kind == "literal_error":
-        return f"expected {str(context['expected']).replace(chr(39), '')}"
+        words = str(context["expected"])
+        return "expected true" if words == "True" else f"expected {words.replace(chr(39), '')}"
     if kind == "greater_than_equal":
         return f"expected a number of at least {context['ge']}"
     if kind == "less_than_equal":

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from eos.errors import UsageError
+
+if TYPE_CHECKING:
+    from eos.config.trigger import Ending
 
 HELP = """\
 usage: ./spark-submit.sh PIPELINE.yaml [options] [spark-submit's options]
@@ -17,7 +21,9 @@ Runs the pipeline. Data goes to stdout, everything else to stderr.
   --profile NAME|PATH  where it runs: conf/NAME.yaml (default: $EOS_PROFILE, then `local`, which
                        starts an embedded Kafka broker)
   --json               a pipeline with a demo prints its result as one JSON object
-  --once               read everything that is there and end, whatever the file's trigger says
+  --available-now      read all that is there and end, in as many micro-batches as it takes: as
+                       `trigger: {available_now: true}`, whatever the file's trigger says
+  --once               the same in one micro-batch, as `trigger: {once: true}`
   --take-over          run it although another copy may: that one is fenced, and ends
   --accept-state-loss  go on where the ledger ends although what was counted so far is lost
   --demo-crash         kill the driver in the middle of a transaction, then start it again
@@ -29,7 +35,9 @@ Exit codes: 0 fine, 1 findings, 2 usage, 3 fenced (do not restart), 4 stopped on
 (a person must act), 5 transient (restart).
 """
 
-_FLAGS = frozenset({"--json", "--demo-crash", "--once", "--take-over", "--accept-state-loss"})
+# The keys of a trigger that ends by itself, and what a run is told instead of it.
+ENDINGS: Mapping[str, Ending] = {"--available-now": "available_now", "--once": "once"}
+_FLAGS = frozenset({"--json", "--demo-crash", "--take-over", "--accept-state-loss", *ENDINGS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +46,7 @@ class Options:
     profile: str | None
     as_json: bool
     demo_crash: bool
-    once: bool
+    ends: Ending | None
     take_over: bool
     accept_state_loss: bool
     spark: tuple[str, ...]
@@ -64,11 +72,22 @@ def parse(words: Sequence[str]) -> Options:
         profile,
         as_json="--json" in flags,
         demo_crash="--demo-crash" in flags,
-        once="--once" in flags,
+        ends=_ends(flags),
         take_over="--take-over" in flags,
         accept_state_loss="--accept-state-loss" in flags,
         spark=(*spark,),
     )
+
+
+def _ends(flags: Collection[str]) -> Ending | None:
+    said = [flag for flag in ENDINGS if flag in flags]
+    if len(said) > 1:
+        raise UsageError(
+            f"{' and '.join(said)} can't both be meant",
+            hint="--once is one micro-batch, --available-now as many as `max_records` makes of "
+            "what is there",
+        )
+    return ENDINGS[said[0]] if said else None
 
 
 def _pipeline(word: str) -> Path:

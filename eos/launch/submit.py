@@ -19,7 +19,7 @@ from eos.launch.embedded import EmbeddedKafka
 from eos.launch.jars import SPARK, ensure, of_broker
 from eos.launch.java import Java
 from eos.launch.local import LocalKafka
-from eos.launch.options import HELP, Options, parse, project_of
+from eos.launch.options import ENDINGS, HELP, Options, parse, project_of
 from eos.launch.provide import provide_java
 
 if TYPE_CHECKING:
@@ -118,8 +118,7 @@ def _application(
         job += ["--profile", options.profile]
     if local:
         job += ["--bootstrap-from", str(local.address)]
-    if options.once:
-        job.append("--once")
+    job += [flag for flag, word in ENDINGS.items() if word == options.ends]
     if options.take_over:
         job.append("--take-over")
     if options.accept_state_loss:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eos.config import avro, ddl, protobuf
 from eos.config.source import columns_once
@@ -61,7 +61,7 @@ class Plan:
     transforms: Sequence[Transform]
     sinks: tuple[SinkSpec, ...]
     created_topics: Mapping[str, NewTopic]
-    trigger_every_ms: int | None  # None: everything that is there, then the end
+    trigger_every_ms: int | None  # None: what is there, then the end
     transaction_timeout_ms: int
     deployment: str
     decode: Decode = field(default_factory=Decode)
@@ -76,11 +76,26 @@ class Plan:
     tables: tuple[Table, ...] = ()
     lookups: tuple[Lookup, ...] = ()
     is_transactional: bool = True  # else Spark's own Kafka sink writes: at least once
+    is_once: bool = False  # what is there in one micro-batch, where there is no interval
 
     @property
     def kafka(self) -> KafkaSettings:
         """How driver and writers reach the cluster."""
         return kafka_settings(self.bootstrap, self.security)
+
+    @property
+    def spark_trigger(self) -> dict[str, Any]:
+        """In Spark's words. Its `once` reads past `max_records`: hence the file may not have it."""
+        if self.is_once:
+            return {"once": True}
+        if self.trigger_every_ms is None:
+            return {"availableNow": True}
+        return {"processingTime": f"{self.trigger_every_ms} milliseconds"}
+
+    @property
+    def reason_to_end(self) -> str:
+        """Why a run ends that nobody asked to."""
+        return "one micro-batch was asked for" if self.is_once else "drained"
 
     @property
     def source_topics(self) -> tuple[str, ...]:
@@ -147,6 +162,7 @@ def plan(
             for topic in topics
         },
         trigger_every_ms=pipeline.trigger.every_ms,
+        is_once=pipeline.trigger.once is True,
         transaction_timeout_ms=pipeline.transaction.timeout_ms,
         deployment=profile.deployment_name,
         decode=replace(

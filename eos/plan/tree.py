@@ -86,20 +86,24 @@ def _source(planned: Plan) -> Stage:
     source = planned.source
     topics = ", ".join(planned.source_topics) or f"all that match {source.pattern}"
     unknown = "the ledger is empty" if planned.is_transactional else "there is no checkpoint"
-    facts = [
-        f"begins at {_start(source.start)} if {unknown}",
-        f"at most {source.max_records:,} records a micro-batch",
-    ]
+    facts = [f"begins at {_start(source.start)} if {unknown}"]
+    if not planned.is_once:
+        facts.append(f"at most {source.max_records:,} records a micro-batch")
     for name, each in (("key", planned.decode.key), ("value", planned.decode.value)):
         if each.kind != "binary":
             facts.append(f"{name} as {_read(each)}")
     if any("as" in fact.split()[:2] for fact in facts):
         facts.append(f"what can't be read so: {planned.decode.on_error}")
-    every = planned.trigger_every_ms
     if planned.output_mode != "append":
         facts.append(f"output mode {planned.output_mode}")
-    facts.append("runs until drained" if every is None else f"a micro-batch every {every:,} ms")
-    return Stage("source", f"kafka: {topics}", facts)
+    return Stage("source", f"kafka: {topics}", [*facts, _trigger(planned)])
+
+
+def _trigger(planned: Plan) -> str:
+    if planned.is_once:
+        return "all that is there in one micro-batch, and then the end"
+    every = planned.trigger_every_ms
+    return "runs until drained" if every is None else f"a micro-batch every {every:,} ms"
 
 
 def _start(start: object) -> str:

@@ -61,7 +61,7 @@ def require_ledger(planned: Plan) -> None:
 
 
 def run(planned: Plan, spark: SparkSession, bus: Bus, stopping: Stopping) -> None:
-    """Returns when the source is drained or the run was asked to stop."""
+    """Returns when the trigger has come to its end or the run was asked to stop."""
     bus.subscribe(Console())
     deadline = Deadline.after_ms(_START_TIMEOUT_MS)
     files = files_for(planned.names.checkpoints, spark)
@@ -79,7 +79,7 @@ def run(planned: Plan, spark: SparkSession, bus: Bus, stopping: Stopping) -> Non
     if not stopping.is_asked:
         writer = _writer(planned, records(sink_columns(rows, planned), planned))
         _wait(planned, writer, stopping, bus)
-    reason = "asked to stop" if stopping.is_asked else "drained"
+    reason = "asked to stop" if stopping.is_asked else planned.reason_to_end
     bus.emit(events.Stopped(pipeline=planned.names.pipeline, reason=reason))
 
 
@@ -124,7 +124,6 @@ def _record(sink: SinkSpec, present: list[str]) -> str:
 
 
 def _writer(planned: Plan, rows: DataFrame) -> DataStreamWriter:
-    every_ms = planned.trigger_every_ms
     writer = (
         rows.writeStream.format("kafka")
         .queryName(planned.names.pipeline)
@@ -137,9 +136,7 @@ def _writer(planned: Plan, rows: DataFrame) -> DataStreamWriter:
     )
     for name, value in source_options(planned.security).items():
         writer = writer.option(f"kafka.{name}", value)
-    if every_ms is None:
-        return writer.trigger(availableNow=True)
-    return writer.trigger(processingTime=f"{every_ms} milliseconds")
+    return writer.trigger(**planned.spark_trigger)
 
 
 def _request_bytes_max(planned: Plan) -> int:

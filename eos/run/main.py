@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             options.profile,
             options.bootstrap,
             options.bootstrap_from,
-            once=options.once,
+            ends=options.ends,
             take_over=options.take_over,
             accepts_state_loss=options.accept_state_loss,
         )
@@ -67,7 +67,10 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--bootstrap-from", type=Path, help="file with the addresses, which may come later"
     )
-    parser.add_argument("--once", action="store_true", help="what is there now, then the end")
+    ends = parser.add_mutually_exclusive_group()
+    for word, told in (("available_now", "drain the source"), ("once", "one micro-batch")):
+        flag = f"--{word.replace('_', '-')}"
+        ends.add_argument(flag, action="store_const", const=word, dest="ends", help=told)
     parser.add_argument("--take-over", action="store_true", help="fence whoever runs it")
     parser.add_argument(
         "--accept-state-loss", action="store_true", help="go on with nothing counted"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from eos.config.load import load_pipeline, load_profile
+from eos.config.trigger import Ending
 from eos.deadline import Deadline
 from eos.errors import (
     EosError,
@@ -69,15 +70,16 @@ def run(
     bootstrap: str | None = None,
     bootstrap_from: Path | None = None,
     *,
-    once: bool = False,
+    ends: Ending | None = None,
     take_over: bool = False,
     accepts_state_loss: bool = False,
 ) -> None:
-    """Returns when the source is drained (`available_now`) or the run was asked to stop.
+    """Returns when the trigger has come to its end (`available_now`, `once`; `ends` stands before
+    the file's) or the run was asked to stop.
 
     `bootstrap_from` is waited for only when all that needs no Kafka is done.
     """
-    pipeline = load_pipeline(pipeline_path)
+    pipeline = load_pipeline(pipeline_path, ends=ends)
     profile = load_profile(profile_name, pipeline.project_root)
     addresses = tuple(bootstrap.split(",")) if bootstrap else profile.kafka.bootstrap
     if not addresses and bootstrap_from is None:
@@ -89,8 +91,6 @@ def run(
     planned = plan(pipeline, profile, addresses or (), functions)
     if take_over or accepts_state_loss:
         at_least_once.require_ledger(planned)
-    if once:
-        planned = replace(planned, trigger_every_ms=None)
     crash = CrashPlan.from_environment()
     stopping = Stopping()
     lock = RunLock(planned)
@@ -254,13 +254,7 @@ class _Run:
     def _wait(
         self, stream: Any, query: PipelineQuery, batches: MicroBatches, location: str
     ) -> None:
-        every_ms = self.planned.trigger_every_ms
-        trigger: dict[str, Any] = (
-            {"availableNow": True}
-            if every_ms is None
-            else {"processingTime": f"{every_ms} milliseconds"}
-        )
-        name = self.planned.names.pipeline
+        trigger, name = self.planned.spark_trigger, self.planned.names.pipeline
         named = stream.writeStream.queryName(name).outputMode(self.planned.output_mode)
         writer = named.foreachBatch(query)
         # Before the query runs: a cluster that does not answer ends nothing that has begun.
@@ -290,7 +284,7 @@ class _Run:
                     raise self._ended_by(query, error, batches) from error
             if _is_final(query.error):
                 raise query.error
-        reason = "asked to stop" if self.stopping.is_asked else "drained"
+        reason = "asked to stop" if self.stopping.is_asked else self.planned.reason_to_end
         refused = tuple((*of, count) for of, count in query.refused.items())
         self.bus.emit(events.Stopped(pipeline=name, reason=reason, refused=refused))
 

@@ -81,7 +81,7 @@ class PipelineRun:
         """
         log = self.folder / f"crash-{uuid.uuid4().hex[:8]}.log"
         asked = {"EOS_CRASH_AT": crash, "EOS_CRASH_LOG": str(log)} if crash else {}
-        words = [str(self.pipeline.path), "--once", "--profile", str(self.profile)]
+        words = [str(self.pipeline.path), "--available-now", "--profile", str(self.profile)]
         done = subprocess.run(
             [sys.executable, "-m", "eos.launch.submit", *words, *options],
             env={**_environment(), **asked},

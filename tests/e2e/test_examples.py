@@ -99,11 +99,11 @@ def test_a_session_is_told_once_when_it_is_over_whichever_run_saw_its_clicks(
         return Counter((each["user"], each["first_click"][11:16], each["clicks"]) for each in found)
 
     fill(at, names, [click("ann", 0), click("bob", 5), click("ann", 20), click("bob", 60)])
-    ran(project, "--once")
+    ran(project, "--available-now")
     # The newest click is of 11:00, so that until 10:50 nothing can come any more: ann's session
     # ended at 10:50, bob's first at 10:35.
     assert told() == Counter([("ann", "10:00", 2), ("bob", "10:05", 1)])
     # Another process goes on with the state of the first: bob's second session gets a click more.
     fill(at, names, [click("bob", 80), click("ann", 200)])
-    ran(project, "--once")
+    ran(project, "--available-now")
     assert told() == Counter([("ann", "10:00", 2), ("bob", "10:05", 1), ("bob", "11:00", 2)])

@@ -97,6 +97,23 @@ def test_everything_that_may_be_said_is_kept(tmp_path):
     assert found.transaction.timeout_ms == 90_000
 
 
+def test_once_has_no_bound_of_records_in_the_file_or_by_a_word_of_the_run(tmp_path):
+    assert pipeline(tmp_path, SMALLEST + "trigger: {once: true}\n").trigger.once is True
+    bounded = SMALLEST.replace("topic: orders}", "topic: orders, max_records: 5}")
+    (found,) = problems(tmp_path, bounded + "trigger: {once: true}\n")
+    assert found[:2] == (7, 10)
+    assert found[2].startswith("expected no `max_records` in the source beside `once`")
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(bounded)
+    with pytest.raises(UsageError, match=r"pipeline.yaml:4:26: --once: expected no `max_records`"):
+        load_pipeline(path, ends="once")
+    drained = load_pipeline(path, ends="available_now")
+    assert (drained.trigger.every_ms, drained.trigger.available_now) == (None, True)
+    assert drained.places.written(("name",)) == "`orders`"  # it is found where the file's is
+    path.write_text(SMALLEST)
+    assert load_pipeline(path, ends="once").trigger.once is True
+
+
 def test_a_pattern_reads_whole_names_only(tmp_path):
     text = SMALLEST.replace("topic: orders}", r"pattern: 'orders|pay\.[a-z]+'}")
     found = pipeline(tmp_path, text).source.kafka
@@ -195,9 +212,12 @@ def test_a_missing_key_is_told_where_it_belongs(tmp_path):
         ("sink: {kafka: []}", "expected at least one entry"),
         ("sink: {kafka: [{topic: x}, {topic: x}]}", "`x` is named twice"),
         ("sink: {kafka: {topic: orders}}", "`orders` would feed itself"),
-        ("trigger: {every: 1 second, available_now: true}", "expected either `every: 1 second`"),
-        ("trigger: {}", "expected either `every: 1 second`"),
-        ("trigger: {available_now: false}", "expected True, got `false`"),
+        ("trigger: {every: 1 second, available_now: true}", "expected one of `every: 1 second`"),
+        ("trigger: {every: 1 second, once: true}", "expected one of `every: 1 second`"),
+        ("trigger: {available_now: true, once: true}", "`available_now: true` and `once: true`"),
+        ("trigger: {}", "expected one of `every: 1 second`"),
+        ("trigger: {available_now: false}", "expected true, got `false`"),
+        ("trigger: {once: false}", "expected true, got `false`"),
         ("output_mode: complete", "`complete` would write the whole result again with each"),
         ("output_mode: upsert", "expected append or update, got `upsert`"),
         ("name: " + "a" * 101, "expected at most 100 characters"),

@@ -39,7 +39,7 @@ def test_a_duration_has_bounds(words):
 def test_the_schema_describes_files_not_python_names():
     schema = PipelineFile.model_json_schema()
     definitions = schema["$defs"]
-    assert set(definitions["Trigger"]["properties"]) == {"every", "available_now"}
+    assert set(definitions["Trigger"]["properties"]) == {"every", "available_now", "once"}
     assert set(definitions["Step"]["properties"]) == {
         "arrow",
         "name",

@@ -13,9 +13,10 @@ from types import MappingProxyType
 
 import pytest
 
+from eos.config.trigger import ending
 from eos.errors import UsageError
 from eos.launch import shipping, spark
-from eos.launch.options import parse, project_of
+from eos.launch.options import ENDINGS, parse, project_of
 from eos.launch.spark import Spark, master_of
 
 
@@ -37,7 +38,15 @@ def test_ours_are_taken_and_all_others_are_sparks(pipeline: Path) -> None:
 
 def test_flags_are_off_unless_they_are_given(pipeline: Path) -> None:
     found = parse([str(pipeline)])
-    assert (found.take_over, found.accept_state_loss) == (False, False)
+    assert (found.take_over, found.accept_state_loss, found.ends) == (False, False, None)
+
+
+def test_a_run_is_told_one_trigger_of_the_files_own_names(pipeline: Path) -> None:
+    for flag, key in ENDINGS.items():
+        assert parse([str(pipeline), flag]).ends == key
+        assert getattr(ending(key), key) is True  # a key of `trigger`
+    with pytest.raises(UsageError, match="--available-now and --once can't both be meant"):
+        parse([str(pipeline), "--once", "--available-now"])
     found = parse([str(pipeline), "--accept-state-loss"])
     assert (found.take_over, found.accept_state_loss, found.spark) == (False, True, ())
 

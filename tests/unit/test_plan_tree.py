@@ -57,6 +57,24 @@ def test_each_stage_of_the_plan_is_there_once_and_in_order():
         assert f"{rule.name}: {rule.condition}; else {rule.on_error}" in text
 
 
+@pytest.mark.parametrize(
+    ("trigger", "spark", "told"),
+    [
+        ("every: 2 seconds", {"processingTime": "2000 milliseconds"}, "every 2,000 ms"),
+        ("available_now: true", {"availableNow": True}, "runs until drained"),
+        ("once: true", {"once": True}, "all that is there in one micro-batch, and then the end"),
+    ],
+)
+def test_a_trigger_is_sparks_of_the_same_meaning(project, trigger, spark, told):
+    with (project / "pipelines" / "one" / "pipeline.yaml").open("a") as file:
+        file.write(f"trigger: {{{trigger}}}\n")
+    made = planned(project / "pipelines" / "one")
+    assert made.spark_trigger == spark
+    facts = stages(made)[0].facts
+    assert told in facts[-1]
+    assert any("a micro-batch" in fact for fact in facts[:-1]) != made.is_once  # the bound
+
+
 def test_whatever_is_written_names_its_guarantee_and_how_it_comes_about():
     found = stages(planned(EXAMPLE))
     written = [stage for stage in found if stage.does.startswith("kafka: ") and stage.guarantee]
