@@ -102,8 +102,31 @@ def test_an_address_needs_host_and_port(tmp_path, address):
         load_profile("a", tmp_path, {})
 
 
+ROOT = Path(__file__).parents[2]
+
+
 def test_the_projects_own_profile_is_valid():
-    root = Path(__file__).parents[2]
-    found = load_profile("local", root, {})
+    found = load_profile("local", ROOT, {})
     assert found.kafka.bootstrap is None
-    assert found.state.root == str(root / ".eos")
+    assert found.state.root == str(ROOT / ".eos")
+
+
+def test_the_profile_of_a_container_has_defaults_and_takes_what_is_set():
+    """Its state root is not that of `local`: a checkpoint is of one broker."""
+    found = load_profile("container", ROOT, {})
+    assert found.kafka.bootstrap == ("localhost:9092",)
+    assert found.state.root == str(ROOT / ".eos" / "container")
+    assert found.names.prefix == "eos"
+    said = {"KAFKA_BOOTSTRAP": "kafka:29092", "EOS_STATE": "/state", "EOS_PREFIX": "ci-7"}
+    found = load_profile("container", ROOT, said)
+    assert found.kafka.bootstrap == ("kafka:29092",)
+    assert (found.state.root, found.names.prefix) == ("/state", "ci-7")
+
+
+def test_every_profile_of_the_project_is_loaded_by_a_test():
+    """`cluster`, which has secrets, in test_config_security.py."""
+    assert {path.stem for path in (ROOT / "conf").glob("*.yaml")} == {
+        "local",
+        "container",
+        "cluster",
+    }
