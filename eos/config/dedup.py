@@ -18,7 +18,7 @@ FIELD_PATTERN = (
     r"|value\([A-Za-z_]\w*(\.[A-Za-z_]\w*)*\)"
     r"|[A-Za-z_][A-Za-z0-9_]{0,99})$"
 )
-# `header(NAME)`, `value(PATH)` of JSON, `key`, or the name of a column of the source's value.
+# `header(NAME)`, `value(PATH)` of JSON, `key`, or the name of a column of the source's JSON value.
 StampField = Annotated[str, Field(pattern=FIELD_PATTERN)]
 Answer = Literal["fail", "accept"]
 Refusing = Literal["fail", "accept", "dead_letter"]
@@ -112,13 +112,26 @@ class Dedup(Strict):
                 f"expected another name as `dedup.verdict`: there is a column `{self.verdict}`"
             )
         for name in ("id", "epoch", "sequence"):
-            text = getattr(self.producer, name)
-            if _CALL.fullmatch(text) is None and text != "key" and text not in columns_of(source):
-                has = ", ".join(f"`{each}`" for each in columns_of(source)) or "none"
-                raise ValueError(
-                    f"expected header(NAME), value(PATH), key or a column of the source's value as "
-                    f"`dedup.producer.{name}`: `{text}` is no such column (there is {has})"
-                )
+            _require_readable(source, name, getattr(self.producer, name))
+
+
+def _require_readable(source: Source, name: str, text: str) -> None:
+    """Stamps are read from records as they came, before their values are decoded."""
+    place, is_column = place_of(text)[0], _CALL.fullmatch(text) is None and text != "key"
+    coded = _coding(source)
+    if coded and place == "value":
+        raise ValueError(
+            f"expected header(NAME) or key as `dedup.producer.{name}`: `{text}` would have to be "
+            f"read in a value that is {coded}, but stamps are read before values are decoded, "
+            "where only JSON has names. Let the upstream put it into a header (docs/dedup.md), "
+            "or go by columns: `dedup: {by: [...]}`"
+        )
+    if is_column and text not in columns_of(source):
+        has = ", ".join(f"`{each}`" for each in columns_of(source)) or "none"
+        raise ValueError(
+            f"expected header(NAME), value(PATH), key or a column of the source's value as "
+            f"`dedup.producer.{name}`: `{text}` is no such column (there is {has})"
+        )
 
 
 def _columns(read: Any) -> tuple[str, ...]:
@@ -129,7 +142,14 @@ def columns_of(source: Source) -> tuple[str, ...]:
     """Those that a field may name: of a JSON value whose columns stand for themselves."""
     if isinstance(source.value, str) or source.value.column is not None:
         return ()
-    return source.value.names
+    return source.value.names if source.value.json_schema is not None else ()
+
+
+def _coding(source: Source) -> str:
+    """What a value is that is no JSON; empty where it may be some."""
+    if isinstance(source.value, str) or source.value.json_schema is not None:
+        return ""
+    return "Avro" if source.value.avro is not None else "Protobuf"
 
 
 def place_of(text: str) -> tuple[Literal["header", "value", "key"], str]:

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 
+import pytest
 from confluent_kafka import Producer
 from support import outside
 from support.project import CHECKOUT, Project
@@ -161,6 +162,47 @@ def test_a_rewind_reads_again_with_the_states_of_then(project: Project) -> None:
     upstream.send(0, range(30, 40))
     ran(project)
     assert came_out(project)[39] == PARTITIONS
+
+
+@pytest.mark.parametrize("scope", ["partition", "producer"])
+def test_a_stamp_in_a_header_a_column_and_a_path_of_the_value(project: Project, scope: str) -> None:
+    """And numbers that wrap. Verification reads the same stamps without Spark."""
+    text = PIPELINE.replace("{{id: header(producer),", "{{id: who,")
+    text = text.replace("header(sequence)}}", "value(m.n), wraps_at: 65536}}")
+    text = text.replace(", max_records: {records}}}}}", "}}, value: {{json: who STRING}}}}")
+    text = text.replace("dedup: {{", f"dedup: {{{{scope: {scope}, ")
+    text = text.replace("CAST(CAST(value AS STRING) AS INT) % 10 > 0", "who IS NOT NULL")
+    project.declare(0, PARTITIONS, text=text)
+    outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
+    producer = Producer({**outside.IN_ORDER, "bootstrap.servers": project.broker.bootstrap})
+
+    def send(numbers: Iterable[int]) -> None:
+        for number in numbers:
+            who = f"till {number % PARTITIONS}" if scope == "partition" else "tills"
+            count = number // PARTITIONS if scope == "partition" else number
+            stamp = {"who": who, "m": {"n": count % 65536}, "number": number}
+            at, headers = number % PARTITIONS, [("epoch", b"3")]
+            value = json.dumps(stamp)
+            producer.produce(project.source, value, partition=at, headers=headers)
+        assert producer.flush(300) == 0
+
+    first = 65_536 * (PARTITIONS if scope == "partition" else 1) - 40
+    send(range(first, first + 60))
+    send(range(first + 20, first + 80))  # over the end, to 0 and on
+    ran(project)
+    send(range(first + 60, first + 100))
+    ran(project)
+    rows = outside.read(project.broker.bootstrap, project.target)
+    found = sorted(json.loads(row.value or b"")["number"] for row in rows)
+    assert found == list(range(first, first + 100))
+    sums: Counter[str] = Counter()
+    for body in attempts(project):
+        sums.update(body["attempt"]["dedup"]["verdicts"])
+    begun = PARTITIONS if scope == "partition" else sums["unknown_producer"]
+    assert begun > 0
+    wanted = {"appended": 100 - begun, "unknown_producer": begun, "duplicate": 60}
+    assert sums == wanted
+    verb(project, "verify")
 
 
 def test_the_story_of_the_example(project: Project) -> None:

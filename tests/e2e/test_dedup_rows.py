@@ -33,6 +33,43 @@ def rows(spark: SparkSession, *partitions: int) -> DataFrame:
     return spark.createDataFrame(made, "topic STRING, partition INT, offset BIGINT")
 
 
+@pytest.mark.parametrize(
+    ("place", "column", "wanted"),
+    [
+        # The last of that name; a name that has letters of the SQL's own; none; one without bytes.
+        (Place("header", "h"), "headers", {1: "2", 2: None, 3: None}),
+        (Place("header", "it's.\\n"), "headers", {1: "7"}),
+        (Place("value", "n"), "value", {1: "5", 2: "x y", 3: None, 4: None}),
+        (Place("value", "m.n"), "value", {1: "6", 2: None}),
+        (Place("key"), "key", {1: "k", 2: None}),
+    ],
+)
+def test_a_stamp_is_read_where_the_pipeline_says(spark, place, column, wanted):
+    made = {
+        "headers": [
+            [("h", b"1"), ("it's.\\n", b"7"), ("h", b"2"), ("x", b"3"), ("y", b"4")],
+            [("x", b"3")],
+            [("h", None)],
+        ],
+        "value": [b'{"n": 5, "m": {"n": 6}}', b'{"n": "x y", "m": 6}', b'{"n": null}', b"no"],
+        "key": [b"k", None],
+    }[column]
+    types = {"headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>"}
+    schema = f"row INT, {column} {types.get(column, 'BINARY')}"
+    frame = spark.createDataFrame(list(enumerate(made, 1)), schema)
+    found = {row[0]: row[1] for row in frame.selectExpr("row", f"{place.sql} AS at").collect()}
+    read = {row: None if found[row] is None else bytes(found[row]).decode() for row in wanted}
+    assert read == wanted
+
+
+def test_a_number_that_is_none_is_null(spark):
+    texts = [b"5", b" 7 ", b"-1", b"1.5", b"x", b"", b"9" * 30, None]
+    frame = spark.createDataFrame([(each,) for each in texts], "key BINARY")
+    _, number, _ = replace(DEDUP, epoch=Place("key")).columns
+    found = [row[0] for row in frame.selectExpr(number).collect()]
+    assert found == [5, 7, -1, None, None, None, None, None]
+
+
 def test_what_was_judged_and_is_gone_ends_the_attempt(spark):
     told = {
         r"2 records of t-0 were judged .* 1 are there": (0, 1),

@@ -117,6 +117,33 @@ def test_what_can_not_be_meant(tmp_path, changes, words):
     assert words in problem.message, problem
 
 
+AVRO = '{"type": "record", "name": "P", "fields": [{"name": "who", "type": "string"}]}'
+CODED = {
+    "Avro": (f"{{avro: '{AVRO}'}}", "{avro: {file: p.avsc}}", "{avro: {subject: p-value}}"),
+    "Protobuf": ("{protobuf: {file: p.proto, message: P}}",),
+}
+
+
+@pytest.mark.parametrize(
+    ("coding", "value"), [(what, each) for what, values in CODED.items() for each in values]
+)
+@pytest.mark.parametrize("field", ["who", "value(who)"])
+def test_a_stamp_in_a_value_that_is_no_json_is_refused(tmp_path, coding, value, field):
+    """Whatever names the value has: its bytes are not read for a stamp, and each record would be
+    unstamped."""
+    path = written(tmp_path, id=field, sequence="header(n)")
+    text = path.read_text().replace('{json: "who STRING, n BIGINT"}', value)
+    path.write_text(text)
+    with pytest.raises(UsageError) as found:
+        load_pipeline(path)
+    (problem,) = found.value.fields["problems"]
+    wanted = f"`dedup.producer.id`: `{field}` would have to be read in a value that is {coding}"
+    assert wanted in problem.message, problem
+    assert "header" in problem.message
+    path.write_text(text.replace(f"id: {field}", "id: key"))
+    assert load_pipeline(path).producers.producer.id == "key"
+
+
 def test_a_state_root_elsewhere_is_refused_and_a_replay_too(tmp_path):
     path = written(tmp_path)
     profile = ProfileFile.model_validate({"state": {"root": "s3a://bucket/eos"}})
