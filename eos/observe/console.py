@@ -66,6 +66,11 @@ def line(event: events.Event) -> str | None:
             return f"warning: micro-batch {event.batch_id}: dedup {told}"
         case events.TableFollowed():
             return _followed(event)
+        case events.Stopping():
+            return (
+                f"asked to stop: the open micro-batch has {event.finish_s:g} s to commit, and is "
+                "aborted then; a second signal ends the run at once"
+            )
         case events.Stopped():
             told = "".join(f"; {_refused(*each)}" for each in event.refused)
             return f"pipeline {event.pipeline} stopped: {event.reason}{told}"

@@ -92,6 +92,13 @@ class TableFollowed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Stopping(Event):
+    """Asked to, while a micro-batch is under way, which has so long to end."""
+
+    finish_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped(Event):
     """`refused`: (rule, answer, records) of the run's source records that were not taken."""
 

@@ -1,4 +1,8 @@
-"""SIGTERM and SIGINT end a run cleanly: no new attempt, the open one is aborted, exit 0.
+"""SIGTERM and SIGINT end a run cleanly: no new attempt, the open one commits if it can do so
+soon and is aborted if not, exit 0.
+
+Spark's own stop interrupts the thread that runs the micro-batch and cancels its job, so an attempt
+whose tasks run is lost by it. So it comes when no attempt is open, or the time for that is up.
 
 A second signal ends the process at once, and so does a stop that takes too long, such as of a step
 that hangs in the driver. That is a crash like any other: the next start aborts what is open.
@@ -6,6 +10,7 @@ that hangs in the driver. That is a crash like any other: the next start aborts 
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -14,7 +19,9 @@ from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from eos.errors import UsageError
 from eos.launch.process import last_words
+from eos.observe import events
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -22,7 +29,13 @@ if TYPE_CHECKING:
     from eos.transaction.micro_batch import MicroBatches
 
 
-STOP_S_MAX = 300.0
+# How long an open attempt may go on. Kubernetes kills 30 s after its SIGTERM, systemd after 90 and
+# Docker after 10: two thirds of the first leave time to abort, to note the clean end, and for the
+# JVM. Who is killed all the same has lost nothing: the next start aborts what is open.
+FINISH = "EOS_FINISH_S"
+FINISH_S = 20.0
+_FINISH_S_MAX = 86_400.0
+STOP_S_MAX = 300.0  # for the rest of the stop
 # A supervisor may signal the launcher, which hands it on, and the driver: that is one signal.
 AGAIN_S_MIN = 1.0
 
@@ -36,6 +49,7 @@ class Stopping:
     """
 
     def __init__(self) -> None:
+        self._finish_s = _finish_s(os.environ.get(FINISH, ""))
         self._asked = threading.Event()
         self._asked_at = 0.0
         self._is_over = False
@@ -60,7 +74,8 @@ class Stopping:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def attach(self, running: StreamingQuery, batches: MicroBatches | None = None) -> None:
-        """From here on a signal stops the query; one that came before does so now."""
+        """From here on a signal stops the query; one that came before does so now. Given
+        `batches`, the one that is under way may end first."""
         self._running, self._batches = running, batches
         if self.is_asked:
             self._stop()
@@ -75,24 +90,40 @@ class Stopping:
         self._asked_at = time.monotonic()
         self._asked.set()
         # No thread: the main one may be about to start another this very moment.
-        signal.setitimer(signal.ITIMER_REAL, STOP_S_MAX)
+        signal.setitimer(signal.ITIMER_REAL, self._finish_s + STOP_S_MAX)
         if self._running is not None:
             self._stop()
 
     def _too_late(self, _number: int, _frame: FrameType | None) -> None:
-        _end(f"no end within {STOP_S_MAX:.0f} s", 0)
+        _end(f"no end within {self._finish_s + STOP_S_MAX:.0f} s", 0)
 
     def _stop(self) -> None:
         assert self._running is not None
-        if self._batches is not None:
-            self._batches.is_stopping = True
-        running = self._running
+        running, batches = self._running, self._batches
+        if batches is not None:
+            batches.is_stopping = True  # first: behind it nothing begins
 
         def stop() -> None:
+            if batches is not None and not batches.is_at_rest(within_s=0):
+                batches.bus.emit(events.Stopping(self._finish_s))
+                batches.is_at_rest(within_s=self._finish_s)
             with suppress(Exception):  # it may have ended by itself meanwhile
                 running.stop()
 
         threading.Thread(target=stop, name="eos-stop", daemon=True).start()
+
+
+def _finish_s(text: str) -> float:
+    try:
+        found = float(text) if text else FINISH_S
+    except ValueError:
+        found = math.nan
+    if not 0 <= found <= _FINISH_S_MAX:
+        raise UsageError(
+            f"{FINISH} is {text!r}: how long a stop lets an open micro-batch go on",
+            hint=f"seconds, from 0 to {_FINISH_S_MAX:.0f}; unset it for {FINISH_S:.0f}",
+        )
+    return found
 
 
 def _end(why: str, code: int) -> None:

@@ -155,6 +155,14 @@ class MicroBatches:
         finally:
             self.lock.release()
 
+    def is_at_rest(self, within_s: float) -> bool:
+        """Whether nothing is under way, or not any more. With `is_stopping` set before, it stays
+        so: what takes the lock afterwards begins no attempt."""
+        if not self.lock.acquire(timeout=within_s):
+            return False
+        self.lock.release()  # at once: Spark's thread, which a stop waits for, may want it
+        return True
+
     def require_owner(self) -> None:
         """Raises FencedError if another copy of this pipeline took over. Costs an empty attempt."""
         with self.lock:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,27 @@ def passed_on(frame):
         return values
 
     return frame.withColumn("value", fragile("value"))
+'''
+
+WAITS = '''
+import time
+from pathlib import Path
+import pandas as pd
+from pyspark.sql.functions import pandas_udf
+
+def passed_on(frame):
+    """Its tasks run until they may go on."""
+    begun, go_on = Path({begun!r}), Path({go_on!r})
+
+    @pandas_udf("binary")
+    def slow(values: pd.Series) -> pd.Series:
+        begun.touch()
+        until = time.monotonic() + 600
+        while not go_on.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        return values
+
+    return frame.withColumn("value", slow("value"))
 '''
 
 
@@ -162,6 +184,41 @@ def test_sigterm_ends_the_run_cleanly_and_the_next_goes_on(project: Project) -> 
     last = project.run_warm()
     assert last.returncode == 0, last.stderr
     assert same(project)
+
+
+@pytest.mark.parametrize("finishes", [True, False])
+def test_an_attempt_whose_tasks_run_may_commit_within_its_time(
+    project: Project, *, finishes: bool
+) -> None:
+    filled(project, 500, 1_000, FOREVER)
+    begun, go_on = project.folder / "begun", project.folder / "go.on"
+    transform = project.folder / "pipelines" / project.name / "transform.py"
+    transform.write_text(WAITS.format(begun=str(begun), go_on=str(go_on)))
+    run = project.start_warm(EOS_FINISH_S="600" if finishes else "0.1")
+    until(run, begun.exists)
+    run.send_signal(signal.SIGTERM)
+    if finishes:
+        until(run, lambda: "asked to stop: the open micro-batch has 600 s" in run.said())
+        go_on.touch()
+    assert run.wait(WAIT_S_MAX) == 0, run.said()
+    assert ("micro-batch 0 committed" in run.said()) is finishes, run.said()
+    bootstrap = project.broker.bootstrap
+    outside.wait_closed(bootstrap, project.target)
+    # The first of several micro-batches, and no other was begun; or none.
+    assert outside.committed_attempts(bootstrap, project.ledger) == finishes
+    assert (0 < len(outside.read(bootstrap, project.target)) < 1_000) is finishes
+    go_on.touch()
+    project.declare(500)
+    assert project.run_warm().returncode == 0
+    assert same(project)
+
+
+def until(run: Run, is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S_MAX
+    while not is_so():
+        assert run.poll() is None, run.said()
+        assert time.monotonic() < deadline, run.said()
+        time.sleep(0.05)
 
 
 def noticed(log: Path) -> list[str]:

@@ -117,6 +117,13 @@ def test_a_closed_bus_takes_nothing_and_closes_twice():
             events.AttemptFailed(3, 5, "a task died", will_redo=False),
             "warning: micro-batch 3, attempt 5 failed: a task died; it is not redone",
         ),
+        (
+            events.Stopping(20.0),
+            (
+                "asked to stop: the open micro-batch has 20 s to commit, and is aborted then; a "
+                "second signal ends the run at once"
+            ),
+        ),
         (events.Stopped("p", "drained"), "pipeline p stopped: drained"),
         (
             events.Stopped("p", "drained", (("malformed", "drop", 2), ("a", "dead_letter", 9))),

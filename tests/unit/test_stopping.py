@@ -16,10 +16,13 @@ from eos.deadline import Backoff, Deadline
 from eos.run import stopping
 
 ROOT = Path(__file__).parents[2]
-# A query whose stop never returns, as that of a step that hangs in the driver.
+# A query whose stop never returns, as that of a step that hangs in the driver; and with `finishing`
+# a micro-batch that has no end.
 PROGRAM = """
-import sys, threading, time
+import os, sys, threading, time
 from eos.run import stopping
+
+os.environ[stopping.FINISH] = "240" if sys.argv[2] == "finishing" else "0"
 
 stopping.STOP_S_MAX, stopping.AGAIN_S_MIN = float(sys.argv[1]), 0.0
 asked = stopping.Stopping()
@@ -29,6 +32,15 @@ class Query:
         print("stopped", flush=True)
         threading.Event().wait()
 
+class Batches:
+    is_stopping = False
+    bus = type("Bus", (), {"emit": staticmethod(lambda event: print("told", flush=True))})
+
+    def is_at_rest(self, within_s):
+        return threading.Event().wait(within_s)
+
+if sys.argv[2] == "finishing":
+    asked.attach(Query(), Batches())
 if sys.argv[2] == "running":
     asked.attach(Query())
 print("ready", flush=True)
@@ -74,7 +86,11 @@ def insist(process: subprocess.Popen[str], number: int) -> None:
 
 @pytest.mark.parametrize(
     ("what", "told", "number"),
-    [("running", "stopped\n", signal.SIGTERM), ("starting", "asked\n", signal.SIGINT)],
+    [
+        ("running", "stopped\n", signal.SIGTERM),
+        ("finishing", "told\n", signal.SIGINT),
+        ("starting", "asked\n", signal.SIGINT),
+    ],
 )
 def test_a_second_signal_ends_it_at_once(what: str, told: str, number: int) -> None:
     with started(240, what) as process:
@@ -84,7 +100,7 @@ def test_a_second_signal_ends_it_at_once(what: str, told: str, number: int) -> N
         insist(process, number)
         out, err = process.communicate()
     assert process.returncode == 128 + number
-    assert out == ""  # the query was stopped once
+    assert out == ""  # the query was stopped once; that of a micro-batch under way not at all
     assert err.startswith("eos: asked to stop again: ended at once; the next start aborts what is")
 
 
@@ -130,10 +146,11 @@ def test_a_stop_that_came_to_its_end_is_not_ended_later(monkeypatch: pytest.Monk
     monkeypatch.setattr(stopping.Stopping, "listen", lambda _self: None)
     with closing(stopping.Stopping()) as asked:
         asked._handle(signal.SIGTERM, None)
-        assert set_to == [stopping.STOP_S_MAX]
-    assert set_to == [stopping.STOP_S_MAX, 0]
+        in_all = stopping.FINISH_S + stopping.STOP_S_MAX
+        assert set_to == [in_all]
+    assert set_to == [in_all, 0]
     asked._handle(signal.SIGTERM, None)
-    assert set_to == [stopping.STOP_S_MAX, 0]
+    assert set_to == [in_all, 0]
 
 
 def test_a_stop_that_takes_too_long_is_ended() -> None:
