@@ -1,1 +1,1 @@
-"""Orders as JSON, enriched by SQL and Python, large ones to a topic of their own."""
+"""Orders as JSON, enriched by SQL and Python, large ones as Avro to a topic of their own."""

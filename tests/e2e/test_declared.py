@@ -1,12 +1,16 @@
-"""The example pipelines/orders_enriched, end to end: JSON in, rules, SQL, Python, three topics."""
+"""The example pipelines/orders_enriched, end to end: JSON in; JSON, Avro and dead letters out."""
 
 from __future__ import annotations
 
+import datetime as dt
+import io
 import json
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import fastavro
 from confluent_kafka import Producer
 from support import letters, outside
 from support.project import Project
@@ -67,10 +71,26 @@ def produce(project: Project, *values: bytes | None, partition: int = 1) -> None
     assert producer.flush(300) == 0
 
 
-def read(project: Project, topic: str) -> dict[int, dict[str, Any]]:
+def of_json(value: bytes) -> dict[str, Any]:
+    return json.loads(value, parse_float=Decimal)
+
+
+def of_avro(value: bytes) -> dict[str, Any]:
+    """By a library that shares no code with Spark's; the time becomes text, as in JSON."""
+    schema = fastavro.parse_schema(json.loads((EXAMPLE / "large_order.avsc").read_text()))
+    stream = io.BytesIO(value)
+    found = fastavro.schemaless_reader(stream, schema, None)
+    assert stream.read() == b""
+    utc = found["ts"].astimezone(dt.timezone.utc).replace(tzinfo=None)
+    return {**found, "ts": f"{utc.isoformat(timespec='microseconds')}Z"}
+
+
+def read(
+    project: Project, topic: str, decoded: Callable[[bytes], dict[str, Any]] = of_json
+) -> dict[int, dict[str, Any]]:
     found = {}
     for row in outside.read(project.broker.bootstrap, topic):
-        value = json.loads(row.value, parse_float=Decimal)
+        value = decoded(row.value)
         assert list(value) == FIELDS
         assert row.key == b"%d" % value["order_id"]
         assert value["order_id"] not in found
@@ -97,7 +117,7 @@ def test_what_is_declared_is_what_is_written(project: Project) -> None:
     assert read(project, project.target) == expected
     large = {number: order for number, order in expected.items() if order["gross"] > 10000}
     assert 0 < len(large) < len(expected)
-    assert read(project, f"{project.target}.large") == large
+    assert read(project, f"{project.target}.large", of_avro) == large
     dead = letters.read(project.broker.bootstrap, f"{project.target}.dlq")
     assert [(each.key, each.value) for each in dead] == [
         (b"k", value) for value in (odd[0], odd[1], odd[3], unpaid)
