@@ -13,8 +13,12 @@ from eos.cli.init import init
 from eos.config.load import load_pipeline
 
 ROOT = Path(__file__).parents[2]
-# One Spark for all of them, and for what `eos init` writes.
-EXAMPLES = ("orders_enriched", "orders_fanned_out", "sessions")
+# All that have tests. One Spark for all of them, and for what `eos init` writes.
+EXAMPLES = [
+    path.parent
+    for path in sorted((ROOT / "pipelines").glob("*/pipeline.yaml"))
+    if load_pipeline(path).tests
+]
 pytestmark = pytest.mark.spark
 TEXT = """
 version: 1
@@ -56,9 +60,9 @@ def test_what_passes_and_what_fails_is_told_with_the_difference(tmp_path: Path) 
     (tmp_path / "pipelines").mkdir()
     path = tmp_path / "pipelines" / "pipeline.yaml"
     path.write_text(TEXT)
-    examples = [ROOT / "pipelines" / name for name in EXAMPLES]
     assert init([str(tmp_path / "shop")]) == 0
-    examples.append(tmp_path / "shop" / "pipelines" / "shop")
+    assert EXAMPLES, "no example has tests"
+    examples = [*EXAMPLES, tmp_path / "shop" / "pipelines" / "shop"]
     done = subprocess.run(
         [sys.executable, "-m", "eos", "test", str(path), *map(str, examples)],
         capture_output=True,
