@@ -12,9 +12,11 @@ from eos import sql_text
 from eos.cli import markdown
 from eos.config.avro import is_elsewhere, subject_of
 from eos.config.base import KAFKA_COLUMNS
-from eos.config.load import load_pipeline, text_of
-from eos.config.model import PipelineFile
-from eos.config.problems import Problem
+from eos.config.load import load_parts, text_of
+from eos.config.parts import Parts
+from eos.config.problems import Location, Problem
+from eos.config.sink import KafkaSink
+from eos.config.source import Source
 from eos.errors import TransformError, UsageError
 from eos.plan.outputs import outputs
 from eos.plan.plan import decode
@@ -50,71 +52,73 @@ def _pipelines(path: Path) -> list[str | None]:
 
 
 def _find(path: Path, text: str | None) -> Iterable[Problem]:
-    """First of a pipeline's words, and if there is none of its transforms."""
-    try:
-        pipeline = load_pipeline(path, text=text)
-    except UsageError as error:
-        if "problems" not in error.fields:
-            raise
-        yield from error.fields["problems"]
-        return
-    yield from _rules(pipeline)
-    yield from _unread(pipeline)
-    for number, step in enumerate(pipeline.transform):
+    """What is wrong with its words, and with those of its parts that are right by themselves."""
+    problems, parts = load_parts(path, text=text)
+    found = [*problems, *_rules(parts), *_unread(parts), *_steps(parts), *_sinks(parts)]
+    # The pipeline file first, then those that it names.
+    yield from sorted(dict.fromkeys(found), key=lambda each: (each.path != str(path), *each[:3]))
+
+
+def _steps(parts: Parts) -> Iterable[Problem]:
+    for place, step in parts.steps.items():
         key = next(key for key in ("sql", "python", "pandas", "arrow") if getattr(step, key))
         try:
             # A user's module may print when it is imported; stdout is for the findings.
             with contextlib.redirect_stdout(sys.stderr):
-                (loaded,) = load([step], pipeline.project_root, pipeline.folder, looks=True)
+                (loaded,) = load([step], parts.project_root, parts.folder, looks=True)
         except TransformError as error:
-            yield pipeline.places.problem(("transform", number, key), error.message)
+            yield parts.places.problem((*place, key), error.message)
             continue
         if isinstance(loaded, Query):
-            yield from _unstable(loaded, pipeline.places.problem(("transform", number, key), ""))
+            yield from _unstable(loaded, parts.places.problem((*place, key), ""))
 
-    for number, sink in enumerate(pipeline.sink.kafka):
+
+def _sinks(parts: Parts) -> Iterable[Problem]:
+    for place, sink in parts.sinks.items():
+        try:
+            outputs((sink,), parts.folder)
+        except UsageError as error:  # a schema's file
+            yield parts.places.problem(place, error.message)
         for at, expression in sink.expressions:
-            place = pipeline.places.problem(("sink", "kafka", number, *at), "")
-            yield from _unstable(Query(expression, ""), place)
-    for number, table in enumerate(pipeline.sink.delta):
-        place = pipeline.places.problem(("sink", "delta", number, "where"), "")
-        yield from _unstable(Query(table.where or "true", ""), place)
+            yield from _unstable(Query(expression, ""), parts.places.problem((*place, *at), ""))
+    for place, table in parts.tables.items():
+        found = parts.places.problem((*place, "where"), "")
+        yield from _unstable(Query(table.where or "true", ""), found)
 
 
-def _rules(pipeline: PipelineFile) -> Iterable[Problem]:
+def _rules(parts: Parts) -> Iterable[Problem]:
     """What no redo may change is an error here: the dead letters are asked for once more."""
-    try:
-        outputs(pipeline.sink.kafka, pipeline.folder)
-    except UsageError as error:  # a schema's file
-        yield pipeline.places.problem(("sink",), error.message)
-    try:
-        read = decode(pipeline.source, (), pipeline.folder)
-    except UsageError as error:
-        yield pipeline.places.problem(("source",), error.message)
-        return
-    columns = [*KAFKA_COLUMNS, *read.key.names, *read.value.names]
-    is_known = not pipeline.reads_latest  # what else there is, only the registry knows
-    for number, rule in enumerate(pipeline.expect):
-        place = ("expect", number, "rule")
+    columns = []
+    if parts.source is not None:
+        try:
+            read = decode(parts.source, (), parts.folder)
+            columns = [*KAFKA_COLUMNS, *read.key.names, *read.value.names]
+        except UsageError as error:
+            yield parts.places.problem(("source",), error.message)
+    for place, rule in parts.rules.items():
+        at = (*place, "rule")
         for found in sql_text.unstable(rule.rule):
             told = f"`{found.function}` in a rule {found.reason}; a rule depends on its record only"
-            yield pipeline.places.problem(place, told)
+            yield parts.places.problem(at, told)
+        # Where columns are not known, or only the registry knows them, there is nothing to compare.
+        is_known = parts.source is not None and columns and not parts.source.reads_latest
         for word, close in sql_text.misspelt(rule.rule, columns) if is_known else ():
             told = f"`{word}` is no column of the source; did you mean `{close}`?"
-            yield pipeline.places.problem(place, told)
+            yield parts.places.problem(at, told)
 
 
-def _unread(pipeline: PipelineFile) -> Iterable[Problem]:
+def _unread(parts: Parts) -> Iterable[Problem]:
     """Schemas that are neither in the file nor beside it."""
-    sides: dict[tuple[str | int, ...], object] = {("source",): pipeline.source}
-    sides |= {("sink", "kafka", number): each for number, each in enumerate(pipeline.sink.kafka)}
+    sides: dict[Location, Source | KafkaSink] = dict(parts.sinks)
+    if parts.source is not None:
+        sides[("source",)] = parts.source
     for place, side in sides.items():
         for name in ("key", "value"):
             schema = getattr(getattr(side, name), "avro", None)
             if schema is not None and is_elsewhere(schema):
                 told = f"the schema of `{subject_of(schema)}` is in the schema registry alone, "
                 told += "which is not asked here; `eos plan --check` asks it"
-                yield pipeline.places.problem((*place, name), told)._replace(severity="note")
+                yield parts.places.problem((*place, name), told)._replace(severity="note")
 
 
 def _unstable(query: Query, place: Problem) -> Iterable[Problem]:

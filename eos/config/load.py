@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from yaml.constructor import SafeConstructor
 
 from eos.config.model import PipelineFile, ProfileFile
+from eos.config.parts import Given, Parts
 from eos.config.problems import Location, Place, Places, Problem, explain, refuse, suggestion
 from eos.config.trigger import Ending, ending
 from eos.config.variables import substitute
@@ -39,16 +40,32 @@ def load_pipeline(
     """Reads a pipeline file. Asks neither Kafka nor Spark, and imports no transform. `text`: what
     it says, if the file at this path is another one, with the pipeline in it. `ends`: the trigger
     that a run was told, whatever the file says."""
+    given, said = _found(path, text)
+    pipeline, problems, read = _read(PipelineFile, given, said, environ)
+    if pipeline is None or problems:
+        raise refuse(f"the pipeline file {given}", problems)
+    resolved = given.resolve()
+    folder, places = resolved.parent, read.places
+    return _ending(pipeline, places, ends).found_at(resolved, project_root(folder), places)
+
+
+def load_parts(
+    path: Path | str, environ: Mapping[str, str] | None = None, *, text: str | None = None
+) -> tuple[list[Problem], Parts]:
+    """All that is wrong with the words of a pipeline file, and its parts that are right. Where
+    `load_pipeline` takes it there is no problem, and the parts are all."""
+    given, said = _found(path, text)
+    _, problems, read = _read(PipelineFile, given, said, environ)
+    folder = given.resolve().parent
+    return problems, read.parts(folder, project_root(folder))
+
+
+def _found(path: Path | str, text: str | None) -> tuple[Path, str]:
+    """The file, and what it says."""
     given = Path(path)
     if text is None and given.is_dir() and (given / "pipeline.yaml").is_file():
         given = given / "pipeline.yaml"
-    what = "the pipeline file"
-    said = text_of(given, what) if text is None else text
-    pipeline, places = _load(PipelineFile, given, what, said, environ)
-    resolved = given.resolve()
-    return _ending(pipeline, places, ends).found_at(
-        resolved, _project_root(resolved.parent), places
-    )
+    return given, text_of(given, "the pipeline file") if text is None else text
 
 
 def _ending(pipeline: PipelineFile, places: Places, word: Ending | None) -> PipelineFile:
@@ -81,7 +98,9 @@ def load_profile(
     if not is_path and not path.is_file():
         raise _no_profile(name, path)
     what = f"profile {name!r}"
-    profile, _ = _load(ProfileFile, path, what, text_of(path, what), env)
+    profile, problems, _ = _read(ProfileFile, path, text_of(path, what), env)
+    if profile is None or problems:
+        raise refuse(f"{what} {path}", problems)
     folder = path.resolve().parent
     return profile.rooted(folder.parent if folder.name == "conf" else folder).named(name)
 
@@ -94,7 +113,7 @@ def _no_profile(name: str, path: Path) -> UsageError:
     )
 
 
-def _project_root(folder: Path) -> Path:
+def project_root(folder: Path) -> Path:
     """The nearest folder that contains `pipelines/`; without one, the pipeline's own."""
     for candidate in (folder, *folder.parents):
         if (candidate / "pipelines").is_dir():
@@ -102,26 +121,29 @@ def _project_root(folder: Path) -> Path:
     return folder
 
 
-def _load(
-    kind: type[Parsed], path: Path, what: str, text: str, environ: Mapping[str, str] | None
-) -> tuple[Parsed, Places]:
+def _read(
+    kind: type[Parsed], path: Path, text: str, environ: Mapping[str, str] | None
+) -> tuple[Parsed | None, list[Problem], Given]:
+    """What a file says, all that is wrong with that, and what was read of it."""
     reader = _Reader(str(path), os.environ if environ is None else environ)
     value = reader.read(text)
-    if value is None and not reader.problems:
-        reader.problems.append(Problem(str(path), 1, 1, "expected keys, got an empty file"))
+    problems = reader.problems
+    if value is None and not problems:
+        problems.append(Problem(str(path), 1, 1, "expected keys, got an empty file"))
     places = Places(str(path), reader.keys, reader.values)
     found: Parsed | None = None
+    wrong = list(reader.unread)
     if value is not None:
         try:
             found = kind.model_validate(value, by_alias=True, by_name=False)
         except ValidationError as error:
-            # A value that could not be read was told already.
-            told = {(problem.line, problem.column) for problem in reader.problems}
-            more = explain(kind, error, places)
-            reader.problems += [each for each in more if (each.line, each.column) not in told]
-    if found is None or reader.problems:
-        raise refuse(f"{what} {path}", reader.problems)
-    return found, places
+            more = explain(kind, error, places, reader.unread)
+            wrong += more
+            if kind is PipelineFile and isinstance(value, dict):
+                more.pop((), None)  # of what its parts don't agree on, pydantic knows one
+                problems += Given(value, places, wrong).together()
+            problems += [each for told in more.values() for each in told]
+    return found, problems, Given(value, places, wrong)
 
 
 def text_of(path: Path, what: str) -> str:
@@ -145,6 +167,7 @@ class _Reader:
 
     def __init__(self, path: str, environ: Mapping[str, str]) -> None:
         self.problems: list[Problem] = []
+        self.unread: list[Location] = []
         self.keys: dict[Location, Place] = {}
         self.values: dict[Location, Place] = {}
         self._path = path
@@ -175,12 +198,17 @@ class _Reader:
         if len(location) > _DEPTH_MAX or self._left < 0:
             if self._left >= 0 or self._left == -1:
                 self._tell(node, "expected a smaller file: this nests too deep or has too much")
+            self.unread.append(location)
             return None
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, location)
         if isinstance(node, yaml.SequenceNode):
             return [self._value(part, (*location, i)) for i, part in enumerate(node.value)]
-        return self._scalar(node) if isinstance(node, yaml.ScalarNode) else None
+        count = len(self.problems)
+        found = self._scalar(node) if isinstance(node, yaml.ScalarNode) else None
+        if len(self.problems) > count:
+            self.unread.append(location)
+        return found
 
     def _mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Any]:
         found: dict[str, Any] = {}

@@ -24,7 +24,6 @@ from pydantic import (
 )
 
 from eos.config.audit import AuditProfile
-from eos.config.avro import is_elsewhere
 from eos.config.base import COLUMNS, PRODUCER, DurationMs, SettingText, Strict
 from eos.config.cases import Case
 from eos.config.dedup import Dedup
@@ -35,7 +34,8 @@ from eos.config.refused import Rules
 from eos.config.registry import Registry
 from eos.config.security import Security
 from eos.config.sink import Sink
-from eos.config.source import KafkaSource, Source
+from eos.config.source import Source
+from eos.config.together import findings
 from eos.config.transform import Steps
 from eos.config.trigger import Trigger, every_second
 from eos.location import local_path, resolved
@@ -164,44 +164,10 @@ class PipelineFile(Strict):
         return guarantee
 
     @model_validator(mode="after")
-    def _has_no_loop(self) -> PipelineFile:
-        source: KafkaSource = self.source.kafka
-        loops = sorted(topic for topic in self.sink.topic_names if source.reads(topic))
-        if loops:
-            how = f" matches the pattern `{source.pattern}` and" if source.pattern else ""
-            raise ValueError(
-                f"expected targets other than the sources: `{loops[0]}`{how} would feed itself"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _can_tell_producers(self) -> PipelineFile:
-        if self.producers is not None:
-            self.producers.require_fits(self.source, [rule.name for rule in self.expect])
-        return self
-
-    @model_validator(mode="after")
-    def _has_somewhere_for_dead_letters(self) -> PipelineFile:
-        wanting = ["the source"] if self.source.on_error == "dead_letter" else []
-        wanting += [f"rule `{rule.name}`" for rule in self.expect if rule.on_error == "dead_letter"]
-        says = [f"{each} says `on_error: dead_letter`" for each in wanting]
-        says += self.producers.wanting_dead_letters if self.producers is not None else ()
-        if says and self.sink.dead_letter is None:
-            raise ValueError(f"expected `dead_letter: TOPIC` in the sink: {says[0]}")
-        return self
-
-    @model_validator(mode="after")
-    def _can_count_what_it_leaves_out(self) -> PipelineFile:
-        """Beside a state of any kind. Of steps only Spark knows whether they keep one, at the
-        start; of this one the file says it."""
-        answers = [self.source.on_error, *(rule.on_error for rule in self.expect)]
-        other = next((answer for answer in answers if answer != "fail"), None)
-        if self.distinct is not None and other is not None:
-            raise ValueError(
-                f"expected no `on_error: {other}` beside `dedup: {{by: ...}}`, whose keys Spark "
-                "keeps as a state: what is left out could not be counted before the commit. Let a "
-                "pipeline of its own sort such records out before"
-            )
+    def _fits_together(self) -> PipelineFile:
+        """The first finding: the loader tells all of them, each with its line."""
+        for _, told in findings(self, type(self).model_fields):
+            raise ValueError(told)
         return self
 
     @property
@@ -214,43 +180,10 @@ class PipelineFile(Strict):
         """Dedup by columns of the user's own."""
         return self.dedup if isinstance(self.dedup, ByColumns) else None
 
-    @model_validator(mode="after")
-    def _has_the_tables(self) -> PipelineFile:
-        known = {name.lower() for name in self.tables}
-        for step in self.transform:
-            if step.name is not None and step.name.lower() in known:
-                raise ValueError(f"expected another name of a step than `{step.name}`: a table has")
-            for name in step.tables:
-                if name not in self.tables:
-                    has = ", ".join(self.tables) or "none"
-                    raise ValueError(f"expected a table of `tables`, which has no `{name}` ({has})")
-        for case in self.tests:
-            strange = sorted(case.tables.keys() - self.tables.keys())
-            if strange:
-                raise ValueError(f"expected tables of `tables` in a test, not `{strange[0]}`")
-        return self
-
-    @model_validator(mode="after")
-    def _can_catch_tables_up(self) -> PipelineFile:
-        if self.dedup is not None and self.sink.delta:
-            raise ValueError(
-                "expected no Delta table beside `dedup`: one that is caught up after a crash "
-                "needs what was known before that micro-batch, and what is known is as of after "
-                "it. Let a pipeline of its own fill the table from the topic"
-            )
-        if self.reads_latest and self.sink.delta:
-            raise ValueError(
-                "expected `file` beside the source's `subject`, since there is a Delta table: one "
-                "that is caught up after a crash is read by the schema of that micro-batch, and "
-                "the registry may have a newer one by then"
-            )
-        return self
-
     @property
     def reads_latest(self) -> bool:
         """Whether only the schema registry has the source's schema."""
-        given = [getattr(each, "avro", None) for each in (self.source.key, self.source.value)]
-        return any(each is not None and is_elsewhere(each) for each in given)
+        return self.source.reads_latest
 
     @property
     def has_avro(self) -> bool:

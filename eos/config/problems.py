@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -45,6 +45,8 @@ _KINDS = {
 # In the places that pydantic gives: which form of a value was meant, and that a key is wrong.
 _NOT_WRITTEN = {base.WORD, base.MAPPING, base.PRODUCER, base.COLUMNS}
 _KEY = "[key]"
+# What is wrong with a key is so whatever its value, or another one's, is.
+_OF_KEYS = {"extra_forbidden", "missing"}
 
 
 class Problem(NamedTuple):
@@ -85,19 +87,25 @@ class Places:
     def written(self, location: Location) -> str:
         return self._find(self.values, location).written
 
-    def _find(self, places: Mapping[Location, Place], location: Location) -> Place:
-        """The place itself or the closest around it.
+    def closest(self, location: Location) -> Location:
+        """The place itself or the closest around it that is in the file."""
+        return self._seen(self.values, location)
 
-        A validator may have put one value into a list: its index 0 is in no file.
-        """
+    def _find(self, places: Mapping[Location, Place], location: Location) -> Place:
+        """The place itself or the closest around it."""
         for found in (places, self.values):
-            seen: Location = ()
-            for part in location:
-                if (*seen, part) in found or (*seen, part) in self.values:
-                    seen = (*seen, part)
+            seen = self._seen(found, location)
             if seen in found:
                 return found[seen]
         return Place(1, 1, "")
+
+    def _seen(self, places: Mapping[Location, Place], location: Location) -> Location:
+        """A validator may have put one value into a list: its index 0 is in no file."""
+        seen: Location = ()
+        for part in location:
+            if (*seen, part) in places or (*seen, part) in self.values:
+                seen = (*seen, part)
+        return seen
 
 
 def refuse(what: str, problems: Sequence[Problem]) -> UsageError:
@@ -108,17 +116,27 @@ def refuse(what: str, problems: Sequence[Problem]) -> UsageError:
     return UsageError(f"{what} has {count}\n{lines}", problems=tuple(ordered))
 
 
-def explain(root: type[BaseModel], error: ValidationError, places: Places) -> list[Problem]:
+def explain(
+    root: type[BaseModel], error: ValidationError, places: Places, unread: Collection[Location] = ()
+) -> dict[Location, list[Problem]]:
+    """By the place in the file. `unread`: values that could not be read, which was told: what is
+    wrong around one, as seen without it, only follows."""
     entries = error.errors(include_url=False, include_input=False)
     for entry in entries:
         entry["loc"] = tuple(part for part in entry["loc"] if part not in _NOT_WRITTEN)
     inner = {entry["loc"][:depth] for entry in entries for depth in range(len(entry["loc"]))}
-    return [
-        _problem(root, entry["type"], entry["loc"], entry.get("ctx") or {}, entry["msg"], places)
-        for entry in entries
+    found: dict[Location, list[Problem]] = {}
+    for entry in entries:
+        location, kind = entry["loc"], entry["type"]
+        around = places.closest(location)
+        told = found.setdefault(location if kind == "missing" else around, [])
         # A list whose only entry is wrong counts as too short as well: one word is enough.
-        if not (entry["type"] == "too_short" and entry["loc"] in inner)
-    ]
+        is_told = kind == "too_short" and location in inner
+        is_told |= any(each[: len(around)] == around for each in unread) and kind not in _OF_KEYS
+        if not is_told:
+            context = entry.get("ctx") or {}
+            told.append(_problem(root, kind, location, context, entry["msg"], places))
+    return found
 
 
 def _problem(

@@ -162,6 +162,12 @@ class Source(Strict):
     value: Read = "binary"
     on_error: Answer = "fail"
 
+    @property
+    def reads_latest(self) -> bool:
+        """Whether only the schema registry has a schema of it."""
+        given = [getattr(each, "avro", None) for each in (self.key, self.value)]
+        return any(each is not None and avro.is_elsewhere(each) for each in given)
+
     @model_validator(mode="after")
     def _names_columns_once(self) -> Source:
         read = {"key": self.key, "value": self.value}

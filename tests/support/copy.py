@@ -37,7 +37,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from eos.config.model import KafkaSource
+from eos.config.source import KafkaSource
 from eos.deadline import Deadline
 from eos.encode.codec import Codec
 from eos.encode.record_batch import Columns, encode

@@ -59,13 +59,13 @@ def test_it_is_a_plan_of_its_own(tmp_path):
         (
             'TIMESTAMP"}',
             'TIMESTAMP"}\n  on_error: drop',
-            1,
+            8,
             "no `on_error: drop` beside `dedup: {by: ...}`, whose keys Spark keeps as a state",
         ),
         (
             "dedup:",
             "expect: [{name: e, rule: n > 0, on_error: drop}]\ndedup:",
-            1,
+            8,
             "no `on_error: drop` beside",
         ),
         ("watermark: at", "watermarks: at", 9, "did you mean `watermark`?"),

@@ -73,12 +73,12 @@ def test_a_topic_alone_is_enough_and_none_is_none(tmp_path):
         ("[{name: a, rul: id > 0, rule: id > 0}]", "", "", (7, 20), "did you mean `rule`?"),
         ("[{name: a, rule: id > 0, on_error: dead_leter}]", "", "", (7, 44), "mean `dead_letter`?"),
         ("[{name: a, rule: zzz > 0, on_error: drop}]", "", "", None, None),
-        ("[{name: a, rule: id > 0, on_error: dead_letter}]", "", "", (1, 1), "rule `a` says"),
-        ("[]", "", "on_error: dead_letter", (1, 1), "the source says `on_error: dead_letter`"),
+        ("[{name: a, rule: id > 0, on_error: dead_letter}]", "", "", (8, 7), "rule `a` says"),
+        ("[]", "", "on_error: dead_letter", (8, 7), "the source says `on_error: dead_letter`"),
         ("[]", "dead_letter: a b", "", (8, 42), "expected a topic name"),
         ("[]", "dead_letter: {topc: a, topic: b}", "", (8, 43), "did you mean `topic`?"),
         ("[]", "dead_letter: out", "", (8, 7), "`out` is named twice"),
-        ("[]", "dead_letter: orders", "", (1, 1), "`orders` would feed itself"),
+        ("[]", "dead_letter: orders", "", (8, 7), "`orders` would feed itself"),
         ("[{name: a, rule: rand() < 1}]", "", "", (7, 26), "`rand` in a rule gives another value"),
         ("[{name: a, rule: amuont > 0}]", "", "", (7, 26), "did you mean `amount`?"),
         ("[{name: a, rule: 'exists(lines, amunt -> amunt > 0)'}]", "", "", None, None),
@@ -149,7 +149,7 @@ def test_lint_tells_of_schemas_whose_files_are_not_there_or_none(tmp_path):
     source, sink = sorted(find(path))
     assert (source.line, source.column) == (4, 3)
     assert "in.avsc can't be read: No such file" in source.message
-    assert (sink.line, sink.column) == (8, 7)
+    assert (sink.line, sink.column) == (8, 15)
     assert "out.avsc can't be read: No such file" in sink.message
     fields = [{"name": "offset", "type": "long"}]
     record = json.dumps({"type": "record", "name": "A", "fields": fields})
@@ -173,7 +173,7 @@ def test_lint_tells_of_descriptor_files_that_are_not_there_or_have_no_such_messa
     source, sink = sorted(find(path))
     assert (source.line, source.column) == (4, 3)
     assert "shop.desc can't be read: No such file" in source.message
-    assert (sink.line, sink.column) == (8, 7)
+    assert (sink.line, sink.column) == (8, 15)
     (tmp_path / "shop.desc").write_bytes(descriptor_file(shop()))
     (sink,) = find(path)
     assert sink.message.endswith("`shop.Smal` is none; did you mean `shop.Small`?")

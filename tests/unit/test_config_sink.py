@@ -95,7 +95,7 @@ def test_a_topic_by_column_creates_and_looks_up_all_that_are_listed(tmp_path):
         ("{topic: a, value: ''}", 25, "expected a text that is not empty"),
         ("{topic: a, valu: json}", 18, "unknown key `valu`; did you mean `value`?"),
         ("{topic: a, headers: {x: 1}}", 31, "expected a text, got `1`; put quotes around it"),
-        ("{topic: {column: a, topics: [orders]}}", 1, "`orders` would feed itself"),
+        ("{topic: {column: a, topics: [orders]}}", 3, "`orders` would feed itself"),
     ],
 )
 def test_what_is_no_sink_is_told_at_its_place(tmp_path, sink, column, message):
@@ -103,7 +103,7 @@ def test_what_is_no_sink_is_told_at_its_place(tmp_path, sink, column, message):
         load_pipeline(written(tmp_path, sink), {})
     (found,) = caught.value.fields["problems"]
     assert message in found.message
-    assert (found.line, found.column) == ((1, 1) if column == 1 else (6, column))
+    assert (found.line, found.column) == ((5, 3) if column == 3 else (6, column))
 
 
 def test_a_topic_is_the_target_of_one_sink(tmp_path):

@@ -1,0 +1,116 @@
+"""`eos lint` tells all that is wrong with a file in one go, and nothing that only follows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eos.cli.lint import find
+
+ALL_WRONG = """\
+version: 1
+nme: orders
+source:
+  kafka: {topic: orders, max_records: 0}
+  value: {json: "id BIGINT, amount DOUBLE"}
+expect:
+  - {name: paid, rule: rand() < 1}
+  - {name: a b, rule: amuont > 0}
+transform:
+  - python: steps:missing
+  - {python: "steps:priced", with: {rat: 2}}
+  - {python: "steps:unset", with: {rate: "${UNSET_HERE}"}}
+  - sql: SELECT *, uuid() AS u FROM input
+  - {sql: SELECT * FROM input, with: {a: 1}}
+sink:
+  kafka:
+    - {topic: out, where: rand() < 1}
+    - {topic: out.avro, value: {avro: {file: gone.avsc}}}
+    - {topic: out.bad, compression: lz5}
+  delta: {path: lake/x, where: now() > ts}
+trigger: {every: 1}
+"""
+
+
+def told(folder: Path, text: str) -> list[tuple[int, str]]:
+    path = folder / "pipeline.yaml"
+    path.write_text(text)
+    return [(found.line, found.message) for found in find(path)]
+
+
+def test_words_steps_rules_and_sinks_are_told_together_in_the_files_order(tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text("def priced(rows, rate): ...\ndef unset(rows, rate): ...\n")
+    wanted = [
+        (1, "expected key `name`, which is missing"),
+        (2, "unknown key `nme`; did you mean `name`?"),
+        (4, "expected a number of at least 1, got `0`"),
+        (7, "`rand` in a rule gives another value"),
+        (8, "expected a name of at most 50 letters"),
+        (10, "has no function `missing`"),
+        (11, "`rat`"),
+        (12, "expected the environment variable `UNSET_HERE`"),
+        (13, "`uuid` gives"),
+        (14, "expected `with` beside a function only"),
+        (17, "`rand` gives"),
+        (18, "gone.avsc can't be read"),
+        (19, "did you mean `lz4`?"),
+        (20, "`now` tells"),
+        (21, "expected a duration such as"),
+    ]
+    found = told(tmp_path, ALL_WRONG)
+    assert [line for line, _ in found] == [line for line, _ in wanted]
+    for (_, message), (_, words) in zip(found, wanted, strict=True):
+        assert words in message
+
+
+def test_a_rule_is_compared_with_columns_that_are_known_only(tmp_path: Path) -> None:
+    text = ALL_WRONG.replace("  - {name: a b, rule", "  - {name: b, rule")
+    assert not any("amuont" in message for _, message in told(tmp_path, text))
+    right = text.replace(", max_records: 0", "")
+    assert (8, "`amuont` is no column of the source; did you mean `amount`?") in told(
+        tmp_path, right
+    )
+
+
+PAIRS = """\
+version: 1
+name: orders
+source: {kafka: {topic: orders}, value: {json: "id INT, ts TIMESTAMP"}, on_error: dead_letter}
+transform: [{python: "m:f", tables: [rates]}]
+sink: {kafka: {topic: orders}}
+tests: [{name: a, tables: {prices: []}, input: [], output: []}]
+"""
+
+
+@pytest.mark.parametrize("wrong", ["", "trigger: {every: 1}\n", "nme: x\n"])
+def test_parts_that_do_not_go_together_are_told_all_whatever_else_is_wrong(
+    tmp_path: Path, wrong: str
+) -> None:
+    (tmp_path / "m.py").write_text("def f(rows, rates): ...\n")
+    found = told(tmp_path, PAIRS + wrong)
+    words = ["has no `rates`", "`orders` would feed itself", "`dead_letter: TOPIC`", "not `prices`"]
+    assert [line for line, _ in found][:4] == [4, 5, 5, 6]
+    for word in words:
+        assert sum(word in message for _, message in found) == 1
+    assert len(found) == (5 if wrong else 4)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "count"),
+    [
+        # Without the value there is no such key, no other end of a comparison, no such form.
+        ("kafka: {topic: orders}}\n", "kafka: {topic: '${UNSET_HERE}'}}\n", 4),
+        ('python: "m:f"', 'python: "${UNSET_HERE}"', 5),
+        ("topic: orders}}\n", "topic: orders}, dead_letter: '${UNSET_HERE}'}\n", 4),
+        ("sink: {kafka: {topic: orders}}", "sink: {kafka: {topic: o, key: '${UNSET_HERE}'}}", 4),
+        ("{every: 1}", "{every: '${UNSET_HERE}'}", 5),
+    ],
+)
+def test_what_follows_from_a_variable_that_is_not_set_is_not_told(
+    tmp_path: Path, old: str, new: str, count: int
+) -> None:
+    (tmp_path / "m.py").write_text("def f(rows, rates): ...\n")
+    found = told(tmp_path, (PAIRS + "trigger: {every: 1}\n").replace(old, new))
+    assert sum("UNSET_HERE" in message for _, message in found) == 1
+    assert len(found) == count, found
