@@ -15,13 +15,18 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql.types import StructType
 from support import lake, outside
 from support.brokers import Kafka
 from support.project import PROFILE, Project
 from support.warm import KILLED, Warm
 
 from eos.config.load import load_profile
+from eos.errors import UsageError
 from eos.launch import jars
+from eos.plan.lake import Table
+from eos.run import delta
+from eos.run.rows import require_fits
 
 RECORDS = 20  # a micro-batch
 EXAMPLE = Path(__file__).parents[2] / "pipelines" / "lakehouse"
@@ -307,6 +312,12 @@ def test_the_lakehouse_example_from_end_to_end(made: Project) -> None:
         (change["order_id"], change["state"]) for change in changes
     )
     assert {str(row["day"]) for row in history} == {"2026-11-20", "2026-11-21", "2026-11-22"}
+    by_day = DeltaTable(str(place / "orders_history")).metadata().partition_columns
+    assert by_day == ["day"]
+    assert DeltaTable(str(place / "orders_now")).metadata().partition_columns == []
+    other = Table("history", str(place / "orders_history"), partition_by=("state", "day"))
+    with pytest.raises(UsageError, match="by day, and the pipeline says state, day"):
+        require_fits(other, StructType(), delta.Seen("", 0, StructType(), tuple(by_day)))
     now = lake.rows(place / "orders_now")
     assert {row["order_id"]: (row["state"], float(row["amount"])) for row in now} == {
         n: ("sent", 10.5 + n) for n in range(5)
