@@ -60,7 +60,24 @@ def init(words: Sequence[str]) -> int:
     load_profile("local", folder)
     print(folder)
     print(f"eos: {folder} is there; its README.md has the commands", file=sys.stderr)
+    _tell_if_only_here(requirement())
     return 0
+
+
+def _tell_if_only_here(wanted: str) -> None:
+    """A checkout of this machine is no address for a CI file."""
+    _, _, address = wanted.partition(" @ ")
+    if "file:" not in address:
+        return
+    folder = address.removeprefix("git+").partition("@")[0]
+    wheel = f"./wheels/spark_eos-{eos.__version__}-py3-none-any.whl[testing]"
+    print(
+        f"eos: warning: requirements.txt names {address}, which only this machine has: the "
+        "CI file's `pip install` fails elsewhere\n"
+        "  hint: write `spark-eos[testing] @ git+https://HOST/PATH@COMMIT` there; or run "
+        f"`pip wheel --no-deps -w wheels {folder}`, commit `wheels/`, and write `{wheel}`",
+        file=sys.stderr,
+    )
 
 
 def _write(folder: Path, texts: Mapping[str, str]) -> None:

@@ -8,10 +8,12 @@ import contextlib
 import fcntl
 import os
 import pty
+import re
 import shutil
 import struct
 import subprocess
 import sys
+import sysconfig
 import termios
 import threading
 from pathlib import Path
@@ -21,9 +23,10 @@ import yaml
 
 pytestmark = pytest.mark.long
 
+CHECKOUT = Path(__file__).parents[2]
 COLUMNS = 72
 BIN = Path(sys.executable).parent
-# `eos test` of it runs in test_cases.py, on the Spark of others.
+# The first has a test of its own; `eos test` of it runs in test_cases.py, on the Spark of others.
 LEFT_OUT = ("pip install -r requirements.txt", "eos test pipelines/*/pipeline.yaml")
 
 
@@ -32,6 +35,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("user") / "shop"
     done = shell(folder.parent, "eos init shop")
     assert (done.returncode, done.stdout) == (0, "shop\n")
+    assert "requirements.txt names file://" in done.stderr  # this one is of a checkout
     return folder
 
 
@@ -81,6 +85,43 @@ def test_its_ci_passes_at_once(shop: Path) -> None:
     for command in [step for step in steps if step not in LEFT_OUT]:
         done = shell(shop, command)
         assert done.returncode == 0, f"{command}\n{done.stdout[-5000:]}{done.stderr[-5000:]}"
+
+
+def test_its_requirements_are_installed_and_so_are_those_of_the_way_out_that_is_told(
+    shop: Path, tmp_path: Path
+) -> None:
+    """In a fresh environment, which finds the libraries in ours: they are 600 MB."""
+    project = shutil.copytree(shop, tmp_path / "shop", ignore=shutil.ignore_patterns(".eos"))
+    requirements = project / "requirements.txt"
+    checkout = tmp_path / "spark-eos"  # a build leaves files in it
+    shutil.copytree(CHECKOUT / "eos", checkout / "eos")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(CHECKOUT / name, checkout)
+    assert CHECKOUT.as_uri() in requirements.read_text()
+    named = requirements.read_text().replace(CHECKOUT.as_uri(), checkout.as_uri())
+    requirements.write_text(named)
+
+    def ran(folder: Path, command: str) -> str:
+        done = shell(folder, f"{tmp_path}/fresh/bin/{command}")
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        return done.stderr
+
+    made = shell(tmp_path, f"{sys.executable} -m venv fresh")
+    assert made.returncode == 0, made.stderr
+    (place,) = (tmp_path / "fresh" / "lib").glob("python*/site-packages")
+    # Behind its own, and what `.pth` files say there is not read: `eos` is the one to be installed.
+    (place / "ours.pth").write_text(sysconfig.get_path("purelib"))
+    install = "pip install --no-deps --force-reinstall -r requirements.txt"
+    ran(project, install)
+    ran(project, "eos lint pipelines/*/pipeline.yaml")
+    told = ran(tmp_path, "eos init again")
+    (remedy,) = re.findall(r"`(pip wheel [^`]+)`", told)
+    (line,) = re.findall(r"write `(\./wheels/[^`]+)`", told)
+    ran(project, remedy)
+    requirements.write_text(f"{line}\n")
+    shutil.rmtree(checkout)
+    ran(project, install)
+    ran(project, "eos lint pipelines/*/pipeline.yaml")
 
 
 def test_it_runs_on_an_embedded_broker_and_tells_a_terminal_how_it_goes(

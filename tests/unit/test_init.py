@@ -109,6 +109,34 @@ def test_the_project_gets_eos_from_where_this_one_came(
     assert verb.requirement() == wanted
 
 
+@pytest.mark.parametrize(
+    ("wanted", "is_told"),
+    [
+        ("spark-eos[testing]==0.1.0", False),
+        ("spark-eos[testing] @ git+https://a/b.git@c0", False),
+        ("spark-eos[testing] @ file:///a", True),
+        ("spark-eos[testing] @ git+file:///a@c0", True),
+    ],
+)
+def test_an_address_that_only_this_machine_has_is_told_with_the_way_out(
+    at: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    wanted: str,
+    is_told: bool,
+) -> None:
+    monkeypatch.setattr(verb, "requirement", lambda: wanted)
+    assert init(["shop"]) == 0
+    assert (at / "shop" / "requirements.txt").read_text() == f"{wanted}\n"
+    told = capsys.readouterr().err
+    assert ("which only this machine has" in told) is is_told
+    if is_told:
+        address = wanted.removeprefix("spark-eos[testing] @ ")
+        assert f"requirements.txt names {address}, which" in told
+        assert "`pip wheel --no-deps -w wheels file:///a`, commit `wheels/`" in told
+        assert "and write `./wheels/spark_eos-0.1.0-py3-none-any.whl[testing]`" in told
+
+
 def test_an_eos_that_was_never_installed_is_named_by_its_version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
