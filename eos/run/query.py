@@ -31,6 +31,7 @@ from eos.run.audit import NO_AUDIT, Audit
 from eos.run.columns import sink_columns
 from eos.run.dedup import Deduplicating
 from eos.run.dedup_rows import as_stream
+from eos.run.fused import Fused, fused, mapped
 from eos.run.lake import Lake
 from eos.run.lookup import opened, pinned, versions
 from eos.run.rules import require_lasting
@@ -49,7 +50,7 @@ from eos.transaction.ranges import Step
 from eos.transaction.receipt import Receipt
 from eos.transaction.wire import TopicInfo, Wire
 from eos.transform.check import check_stream
-from eos.transform.functions import apply
+from eos.transform.functions import apply, last_in_batches
 from eos.transform.unstable import unstable
 
 if TYPE_CHECKING:
@@ -93,6 +94,13 @@ def transformed(plan: Plan, frame: DataFrame) -> DataFrame:
 def projected(plan: Plan, frame: DataFrame) -> DataFrame:
     """From the source's rows to the columns that the sinks read."""
     return sink_columns(transformed(plan, frame), plan, is_packed=True)
+
+
+def encodable(plan: Plan, frame: DataFrame) -> DataFrame | Fused:
+    """The same, or what leads there without Spark."""
+    rows, tables = plan.decode.apply(frame), opened(plan, frame.sparkSession)
+    short = fused(plan, last_in_batches(rows, plan.transforms, tables))
+    return short or sink_columns(apply(rows, plan.transforms, tables), plan, is_packed=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +213,7 @@ class PipelineQuery:
             try:
                 above = _above(frame, floors)
                 rows = self._deduplicated(above, part)
-                out = rows if self._plan.is_stateful else projected(self._plan, rows)
+                out = rows if self._plan.is_stateful else encodable(self._plan, rows)
                 targets = self._targets(self._plan.row_topics)
                 job = self._job(out, self._plan.sinks, targets, part)
                 receipts = receipt.check(self._collected(job, part), targets)
@@ -307,7 +315,7 @@ class PipelineQuery:
         return collected(job, self._wire, names.transactional_id, part.identity, timeout_ms)
 
     def _job(
-        self, out: DataFrame, sinks: tuple[SinkSpec, ...], targets: Targets, part: _Part
+        self, out: DataFrame | Fused, sinks: tuple[SinkSpec, ...], targets: Targets, part: _Part
     ) -> DataFrame:
         writers = self._plan.writers(len(targets.partitions))
         encode = EncodeStage(
@@ -335,11 +343,12 @@ class PipelineQuery:
         if part.ranges.records_max <= ONE_TASK_RECORDS_MAX:
             both = EncodeAndWriteTask(encode, write)
             # The tasks that keep state are as many as its partitions.
-            one = out.repartition(1) if self._plan.is_stateful else out.coalesce(1)
-            return one.mapInArrow(both, receipt.SCHEMA)
+            if self._plan.is_stateful and not isinstance(out, Fused):
+                return out.repartition(1).mapInArrow(both, receipt.SCHEMA)
+            return mapped(out.coalesce(1), both, receipt.SCHEMA)
         # repartitionById, since a hash would put two writers into one task and leave another
         # idle. The manifests go to one id more: their task sums up what was planned.
-        encoded = out.mapInArrow(EncodeTask(encode, crash), SPARK_SCHEMA)
+        encoded = mapped(out, EncodeTask(encode, crash), SPARK_SCHEMA)
         shuffled = encoded.repartitionById(writers + 1, "writer")
         ordered = shuffled.sortWithinPartitions("target", "source", "position")
         return ordered.mapInArrow(WriteTask(write), receipt.SCHEMA)

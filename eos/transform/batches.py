@@ -15,20 +15,36 @@ from eos.errors import TransformError, crossing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 Kind = Literal["pandas", "arrow"]
 EVERY = "*"  # in `returns`, as in SQL: all columns of the stage before
 
 
-def applied(
+@dataclass(frozen=True, slots=True)
+class InBatches:
+    """Such a step, and the rows that it is for."""
+
+    frame: DataFrame
+    kind: Kind
+    part: Part
+    schema: StructType  # of what it returns
+
+    def applied(self) -> DataFrame:
+        """Builds a plan and runs nothing."""
+        if self.kind == "pandas":
+            return self.frame.mapInPandas(self.part.pandas, self.schema)
+        return self.frame.mapInArrow(self.part.arrow, self.schema)
+
+
+def in_batches(
     frame: DataFrame,
     kind: Kind,
     reference: str,
     call: Callable[..., Any],
     arguments: Mapping[str, Any],
     returns: str,
-) -> DataFrame:
-    """Builds a plan and runs nothing."""
+) -> InBatches:
     from pyspark.sql.types import StructType
 
     before, _, rest = returns.strip().partition(",")
@@ -39,14 +55,12 @@ def applied(
     names = {field.name.lower() for field in added}
     kept = [f for f in frame.schema.fields if f.name.lower() not in names] if has_every else []
     schema = StructType([*kept, *added])
-    part = _Part(reference, call, dict(arguments), tuple(schema.names))
-    if kind == "pandas":
-        return frame.mapInPandas(part.pandas, schema)
-    return frame.mapInArrow(part.arrow, schema)
+    part = Part(reference, call, dict(arguments), tuple(schema.names))
+    return InBatches(frame, kind, part, schema)
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class Part:
     """The function as a task calls it."""
 
     reference: str

@@ -146,6 +146,25 @@ def apply(
     return frame
 
 
+def last_in_batches(
+    frame: DataFrame,
+    transforms: Sequence[Transform],
+    tables: Mapping[str, DataFrame] | None = None,
+) -> batches.InBatches | None:
+    """The last step upon all before it, if it is one of some rows at a time."""
+    last = transforms[-1] if transforms else None
+    if not isinstance(last, Function) or last.kind == "python":
+        return None
+    return _in_batches(apply(frame, transforms[:-1], tables), last)
+
+
+def _in_batches(frame: DataFrame, function: Function) -> batches.InBatches:
+    assert function.kind != "python", "it is one of a DataFrame"
+    _travel_by_value(function.modules)
+    asked = function.python, function.call, function.arguments, function.returns
+    return batches.in_batches(frame, function.kind, *asked)
+
+
 def _found(reference: str, step: Step, *, within: Sequence[Path], looks: bool) -> Function:
     module_name, _, name = reference.partition(":")
     module = (outline(module_name, within) if looks else None) or _module(reference, module_name)
@@ -194,10 +213,9 @@ def _own_modules(within: Sequence[Path]) -> tuple[str, ...]:
 def _apply(frame: DataFrame, function: Function, tables: Mapping[str, DataFrame]) -> DataFrame:
     from pyspark.sql import DataFrame
 
-    _travel_by_value(function.modules)
     if function.kind != "python":
-        asked = function.python, function.call, function.arguments, function.returns
-        return batches.applied(frame, function.kind, *asked)
+        return _in_batches(frame, function).applied()
+    _travel_by_value(function.modules)
     try:
         with guarded(function.python):
             result = function.call(frame, **function.arguments, **tables)

@@ -1,0 +1,191 @@
+"""A last step of some rows and encoding as one pass of Python, beside the two of Spark's plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from support.local_spark import local_spark
+
+from eos.config.load import load_pipeline, load_profile
+from eos.encode.stage import SPARK_SCHEMA, EncodeStage
+from eos.encode.targets import Targets
+from eos.errors import EosError, RecordRefusedError, TransformError, crossed
+from eos.faults import CrashPlan
+from eos.plan.plan import Plan, plan
+from eos.run.fused import Fused, mapped
+from eos.run.query import encodable, projected
+from eos.run.tasks import EncodeTask
+from eos.transform.functions import Function
+
+pytestmark = pytest.mark.spark
+
+TEXT = """\
+version: 1
+name: orders
+source: {{kafka: {{{topics}}}}}
+sink:
+  kafka:
+    - {sink}
+"""
+ROWS = """
+  SELECT CAST(IF(id % 5 = 0, NULL, concat('k', id)) AS BINARY) AS key, 'in' AS topic,
+    CAST(IF(id % 7 = 0, NULL, repeat('v', CAST(id AS INT))) AS BINARY) AS value,
+    IF(id % 2 = 0, array(named_struct('key', 'a', 'value', X'FF')), NULL) AS headers,
+    CAST(id % 3 AS INT) AS partition, id AS offset, TIMESTAMP'2026-11-22' AS timestamp
+  FROM range(50)
+"""
+COLUMNS = "id BIGINT, name STRING, target STRING, place INT"
+KAFKAS = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT"
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with local_spark("fused") as session:
+        yield session
+
+
+def in_arrow(rows: Any) -> Any:
+    """All columns, and four more."""
+    number = rows["offset"]
+    rows = rows.append_column("id", number)
+    rows = rows.append_column("name", pc.binary_join_element_wise("n", number.cast("string"), "-"))
+    targets = pc.if_else(pc.greater(number, 20), "b", "a")
+    return rows.append_column("target", targets).append_column("place", rows["partition"])
+
+
+def in_pandas(rows: Any) -> Any:
+    number = rows["offset"]
+    target = ["b" if each > 20 else "a" for each in number]
+    named = "n-" + number.astype(str)
+    return rows.assign(id=number, name=named, target=target, place=rows["partition"])
+
+
+def planned(
+    folder: Path, sink: str, kind: str, returns: str, *, call: Any = None, topics: str = "topic: in"
+) -> Plan:
+    path = folder / "pipeline.yaml"
+    path.write_text(TEXT.format(sink=sink, topics=topics))
+    call = call or {"arrow": in_arrow, "pandas": in_pandas}[kind]
+    step = Function(f"mine:{kind}", {}, call, (call.__module__,), "", kind, returns)
+    return plan(load_pipeline(path, {}), load_profile(None, folder, {}), ("a:1",), (step,))
+
+
+def encoded(rows: DataFrame | Fused, made: Plan, limit: int = 1 << 20) -> list[tuple[Any, ...]]:
+    targets = Targets.of(dict.fromkeys(made.row_topics, (3, limit)))
+    topics = made.source_topics
+    stage = EncodeStage(
+        made.sinks,
+        targets,
+        2,
+        1_763_800_000_000,
+        source_topic=topics[0] if len(topics) == 1 else "",
+    )
+    task = EncodeTask(stage, CrashPlan().of_tasks(0))
+    try:
+        found = mapped(rows.coalesce(1), task, SPARK_SCHEMA).collect()
+    except Exception as error:
+        told = crossed(str(error))
+        raise (told or error) from error
+    return [(*row[:-1], bytes(row.blob)) for row in found]
+
+
+CASES = [
+    ("topic: out", "*"),
+    ("topic: out", KAFKAS),
+    ("{topic: out, headers: {}}", "value BINARY"),
+    ("{topic: out, key: ID, value: name}", f"{KAFKAS}, {COLUMNS}"),
+    ("{topic: out, key: topic, value: place, headers: {}}", f"*, {COLUMNS}"),
+    ("{topic: out, key: string, value: string, headers: {}}", f"*, {COLUMNS}"),
+    (
+        "{topic: {column: target, topics: [a, b]}, value: name, partition: place}",
+        f"{KAFKAS}, {COLUMNS}",
+    ),
+]
+
+
+@pytest.mark.parametrize("kind", ["arrow", "pandas"])
+@pytest.mark.parametrize(("sink", "returns"), CASES)
+def test_what_comes_out_is_the_same(spark, tmp_path, kind, sink, returns):
+    made = planned(tmp_path, sink, kind, returns)
+    rows = spark.sql(ROWS)
+    short = encodable(made, rows)
+    has_headers = "*" in returns and "headers" not in sink
+    assert isinstance(short, Fused) == (kind == "arrow" or not has_headers)
+    found = encoded(short, made)
+    assert found == encoded(projected(made, rows), made)
+    assert sum(row[4] for row in found) == 50
+
+
+@pytest.mark.parametrize("kind", ["arrow", "pandas"])
+def test_rows_leave_the_jvm_once(spark, tmp_path, kind):
+    """And twice where SQL stands between."""
+    for sink, passes in (("topic: out", 1), ("{topic: out, value: json}", 2)):
+        made = planned(tmp_path, sink, kind, f"{KAFKAS}, {COLUMNS}")
+        out = mapped(encodable(made, spark.sql(ROWS)), lambda parts: parts, SPARK_SCHEMA)
+        text = out._jdf.queryExecution().executedPlan().toString()
+        assert text.count("MapInArrow") + text.count("MapInPandas") == passes, text
+
+
+@pytest.mark.parametrize(
+    ("sink", "returns"),
+    [
+        ("{topic: out, value: upper(name)}", COLUMNS),
+        ("{topic: out, value: name, where: id > 3}", COLUMNS),
+        ("{topic: out, value: name, headers: {a: name}}", COLUMNS),
+        ("{topic: out, value: name, timestamp: timestamp}", f"timestamp TIMESTAMP, {COLUMNS}"),
+        ("{topic: out, value: 'coalesce(name, null)'}", "name STRING"),
+        ("topic: out", "key BIGINT, value BINARY"),
+        ("topic: out", "KEY BINARY, key BINARY, value BINARY"),
+        ("topic: out", "key BINARY"),
+    ],
+)
+def test_what_sql_has_to_make_or_refuse_goes_the_long_way(spark, tmp_path, sink, returns):
+    """Without running it: some of these are refused there."""
+    made = planned(tmp_path, sink, "arrow", returns)
+    if sink == "topic: out":
+        with pytest.raises((EosError, Exception), match=r"key|value"):
+            encodable(made, spark.sql(ROWS))
+    else:
+        assert not isinstance(encodable(made, spark.sql(ROWS)), Fused)
+
+
+@pytest.mark.parametrize("kind", ["arrow", "pandas"])
+def test_a_record_that_can_not_be_written_is_named_by_its_source(spark, tmp_path, kind):
+    def one_large(rows: Any) -> Any:
+        if kind == "pandas":
+            return rows.assign(value=[b"%d" % n + b"x" * 20 * (n == 31) for n in rows["offset"]])
+        made = [b"%d" % n + b"x" * 20 * (n == 31) for n in rows["offset"].to_pylist()]
+        at = rows.column_names.index("value")
+        return rows.set_column(at, "value", pa.array(made, pa.binary()))
+
+    for topics in ("topic: in", "topics: [in, other]"):
+        made = planned(tmp_path, "topic: out", kind, KAFKAS, call=one_large, topics=topics)
+        with pytest.raises(RecordRefusedError) as caught:
+            encoded(encodable(made, spark.sql(ROWS)), made, limit=90)
+        assert "in-1" in caught.value.message
+        assert "31" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "call", "words"),
+    [
+        ("arrow", lambda _rows: None, "returned nothing"),
+        ("arrow", lambda rows: rows.select(["key"]), "returned no column `value`"),
+        (
+            "arrow",
+            lambda rows: rows.set_column(0, "key", rows["offset"]),
+            "column `key` as int64, which its `returns` names as binary",
+        ),
+        ("pandas", lambda _rows: None, "returned nothing"),
+    ],
+)
+def test_what_a_function_returns_is_told(spark, tmp_path, kind, call, words):
+    made = planned(tmp_path, "topic: out", kind, "key BINARY, value BINARY", call=call)
+    with pytest.raises(TransformError, match=words):
+        encoded(encodable(made, spark.sql(ROWS)), made)
