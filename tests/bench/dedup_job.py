@@ -1,4 +1,5 @@
-"""What spark-submit is given: `arms_job`, whose arms are a pipeline without dedup and with it.
+"""What spark-submit is given: `arms_job`, whose arms are pipelines without dedup and with it: one
+that passes records on, and one that reads JSON, computes a column and writes JSON.
 
 A source holds each producer's first record, then each one's second. What counts is the second half
 of an arm's micro-batches, when all producers are known: from commit to commit.
@@ -14,11 +15,27 @@ from typing import Any
 import arms_job
 from support.processes import cpu_seconds_of, cpu_seconds_of_session
 
-_STAMP = "producer: {{id: header(p), epoch: header(e), sequence: header(s)}}"
-ARMS = {
+PIPELINE = """
+version: 1
+name: {name}
+source:
+  kafka: {{topic: {source}, max_records: {records}}}
+{steps}sink: {{kafka: {{topic: {target}{columns}}}}}
+trigger: {{available_now: true}}
+"""
+_STAMP = "producer: {id: header(p), epoch: header(e), sequence: header(s)}"
+_DEDUP = {
     "without": "",
-    "partition": f"dedup: {{{{{_STAMP}}}}}\n",
-    "producer": f"dedup: {{{{{_STAMP}, scope: producer}}}}\n",
+    "partition": f"dedup: {{{_STAMP}}}\n",
+    "producer": f"dedup: {{{_STAMP}, scope: producer}}\n",
+}
+_JSON = """\
+  value: {json: "id BIGINT, customer STRING, amount DOUBLE, note STRING"}
+transform: [{sql: SELECT *, amount * 1.19 AS gross FROM input WHERE amount > 0}]
+"""
+# What stands between source and sink, and which columns the sink makes.
+ARMS = {arm: (dedup, "") for arm, dedup in _DEDUP.items()} | {
+    f"json_{arm}": (_JSON + dedup, ", key: id, value: json") for arm, dedup in _DEDUP.items()
 }
 
 
@@ -43,11 +60,11 @@ class Job(arms_job.Job):
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__(settings)
         Job.of_broker = tuple(self.brokers)
-        self._text = ""
+        self._arm = ""
         self._heard = Timed()
 
     def run(self, arm: str, number: int) -> dict[str, Any]:
-        self._text = ARMS[arm]
+        self._arm = arm
         found = super().run("eos", number)
         marks = self._heard.marks
         (begun, used), (ended, used_then) = marks[len(marks) // 2 - 1], marks[-1]
@@ -61,8 +78,9 @@ class Job(arms_job.Job):
         return found
 
     def _pipeline(self, name: str) -> Path:
-        place = super()._pipeline(name)
-        place.write_text(place.read_text() + self._text.format())
+        place, (steps, columns) = super()._pipeline(name), ARMS[self._arm]
+        given = {"name": name, "source": self.source, "target": name, "records": self.batch}
+        place.write_text(PIPELINE.format(**given, steps=steps, columns=columns))
         return place
 
     def _eos(self, name: str, heard: Timed) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from py4j.clientserver import JavaClient
 
+from eos.audit.follower import Follower
 from eos.run import query
 from eos.run.query import PipelineQuery
 from eos.run.source import LiveSource
@@ -28,13 +29,14 @@ STEPS: tuple[tuple[Any, str, str], ...] = (
     (query, "require_planned", "what Spark planned"),
     (MicroBatches, "compare_group", "group compared"),
     (MicroBatches, "_begin", "begin"),
-    (query, "projected", "transforms"),
+    (query, "encodable", "transforms"),
     (PipelineQuery, "_require_same_targets", "targets"),
     (PipelineQuery, "_job", "job described"),
     (query, "collected", "job"),
     (LiveSource, "topic_ids", "source topics"),
     (MicroBatches, "_commit", "offsets, end"),
     (Ledger, "require_follows", "ledger follows"),
+    (Follower, "committed", "audit"),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,10 +16,10 @@ from support.warm import Warm
 from eos.config.load import load_profile
 from eos.launch.embedded import EmbeddedKafka
 
-MICRO_BATCHES = 600
+MICRO_BATCHES = int(os.environ.get("EOS_GROWTH_MICRO_BATCHES", "600"))
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(1200 + 2 * MICRO_BATCHES)
 def test_growth(broker: EmbeddedKafka, tmp_path: Path, figures: Figures) -> None:
     place = tmp_path / "warm"
     place.mkdir()
@@ -34,7 +35,7 @@ def test_growth(broker: EmbeddedKafka, tmp_path: Path, figures: Figures) -> None
     try:
         run = project.start_warm()
         samples = watched(run)
-        assert run.wait(1500) == 0, run.said()
+        assert run.wait(900 + MICRO_BATCHES) == 0, run.said()
     finally:
         warm.close()
     count = samples[-1].micro_batch + 1

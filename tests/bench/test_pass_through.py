@@ -17,6 +17,7 @@ from bench.arms import run_arms
 from bench.conftest import Figures
 from bench.encoding import records
 from bench.shapes import SHAPES, Shape
+from bench.test_small_batches import medians
 from support.volume import fill_topic
 
 from eos.launch.embedded import EmbeddedKafka
@@ -95,7 +96,15 @@ def test_ten_million_records(broker: EmbeddedKafka, tmp_path: Path, figures: Fig
 def test_parts_of_a_micro_batch(broker: EmbeddedKafka, tmp_path: Path, figures: Figures) -> None:
     fill_topic(broker.bootstrap, "bench.parts", records(DISTINCT), LARGE)
     runs = run_arms(
-        broker, tmp_path, "bench.parts", list(PARTS), LARGE_BATCH, ROUNDS, 1100, records=LARGE
+        broker,
+        tmp_path,
+        "bench.parts",
+        list(PARTS),
+        LARGE_BATCH,
+        ROUNDS,
+        1100,
+        records=LARGE,
+        script="small_job.py",
     )
     figures.keep("parts", runs)
     before = (0.0, 0.0)
@@ -105,6 +114,8 @@ def test_parts_of_a_micro_batch(broker: EmbeddedKafka, tmp_path: Path, figures: 
         figures.add(f"{LARGE // 1_000_000} million records: {title}", added)
         before = now
     figures.add(f"a micro-batch of {LARGE_BATCH:,}: run, ledger record, offsets, end", _steps(runs))
+    taken = [each for run in runs for each in run.get("steps_ms", ())]
+    figures.add("the driver's steps", medians(taken))
 
 
 @pytest.mark.timeout(900)

@@ -50,8 +50,8 @@ def test_steady_stream(size: int, broker: EmbeddedKafka, tmp_path: Path, figures
             figures.add(f"eos / {title}, {name}", shown, goal if arm == "spark" else "")
     for arm, title in ARMS.items():
         phases = [each for run in runs if run["arm"] == arm for each in run["phases_ms"][FIRST:]]
-        figures.add(f"Spark's phases, {title}", _medians(phases))
-    figures.add("the driver's steps, eos", _medians(_of_ours(runs, "steps_ms")))
+        figures.add(f"Spark's phases, {title}", medians(phases))
+    figures.add("the driver's steps, eos", medians(_of_ours(runs, "steps_ms")))
     calls = statistics.median(_of_ours(runs, "jvm_calls"))
     figures.add("calls into the JVM, eos", f"{calls:.0f}")
 
@@ -75,7 +75,7 @@ def _ratio(runs: Sequence[Run], arm: str, figure: Any) -> str:
     return f"{of('eos') / of(arm):.2f} ({min(each):.2f} to {max(each):.2f})"
 
 
-def _medians(each: Sequence[dict[str, float]]) -> str:
+def medians(each: Sequence[dict[str, float]]) -> str:
     names = dict.fromkeys(name for one in each for name in one)
     found = {name: statistics.median(one.get(name, 0) for one in each) for name in names}
     return ", ".join(f"{name} {ms:.0f}" for name, ms in found.items())

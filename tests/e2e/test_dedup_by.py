@@ -13,6 +13,9 @@ from confluent_kafka import Producer
 from support import outside
 from support.project import Project
 from support.stateful import CONF
+from support.warm import KILLED
+
+from eos.faults import POINTS
 
 PIPELINE = """
 version: 1
@@ -65,6 +68,19 @@ def came_out(project: Project) -> Counter[str]:
 
 def expected(*ranges: Iterable[int]) -> Counter[str]:
     return Counter(f"{n}{part}" for each in ranges for n in each if n % 10 for part in "xy")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)  # nine starts of Spark
+def test_each_key_once_whatever_died_when(made: Project) -> None:
+    """Each comes once more in the micro-batch behind, which another process may read."""
+    for first in range(0, 160, 20):
+        send(made, [*range(first, first + 20), *range(max(0, first - 20), first)])
+    for point in POINTS:
+        died = made.run_warm(EOS_CRASH_AT=f"{point}:after:both")
+        assert died.returncode == KILLED, died.stderr
+    ran(made)
+    assert came_out(made) == expected(range(160))
 
 
 def test_each_key_once_as_long_as_it_is_known(made: Project) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from support import outside
 from support.growth import cpu_growth, growth, watched
@@ -9,13 +11,14 @@ from support.project import Project
 
 pytestmark = pytest.mark.long
 
-MICRO_BATCHES = 300
+MICRO_BATCHES = int(os.environ.get("EOS_GROWTH_MICRO_BATCHES", "300"))
 # From the second third of them to the last: what leaks by the micro-batch leaks a hundred times.
 MOST = {"threads": 15, "files": 30, "mb": 80}
 JVM_MB_MOST = 300  # it takes what it may have before it collects
 COSTS_AT_MOST = 1.5
 
 
+@pytest.mark.timeout(1200 + 2 * MICRO_BATCHES)
 def test_micro_batches_leave_nothing_behind(project: Project) -> None:
     bootstrap = project.broker.bootstrap
     project.declare(1, partitions=1)
@@ -23,7 +26,7 @@ def test_micro_batches_leave_nothing_behind(project: Project) -> None:
     outside.fill(bootstrap, project.source, range(MICRO_BATCHES))
     run = project.start_warm()
     samples = watched(run)
-    assert run.wait() == 0, run.said()
+    assert run.wait(1200 + MICRO_BATCHES) == 0, run.said()
     assert samples[-1].micro_batch > MICRO_BATCHES * 0.9
     grown = growth(samples)
     most = {what: MOST[what.split()[1]] for what in grown} | {"jvm mb": JVM_MB_MOST}

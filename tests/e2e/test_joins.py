@@ -15,6 +15,8 @@ from support.project import Project
 from support.stateful import CONF
 from support.warm import KILLED
 
+from eos.faults import POINTS
+
 PIPELINE = """
 version: 1
 name: {name}
@@ -76,11 +78,19 @@ def came_out(project: Project) -> Counter[tuple[int, str]]:
     return Counter((int(row.key or b"-1"), (row.value or b"").decode()) for row in rows)
 
 
-@pytest.mark.timeout(1800)  # two starts of Spark
-def test_each_pair_once_across_a_commit_that_spark_did_not_note(made: Project) -> None:
+@pytest.mark.timeout(1800)  # three starts of Spark, or ten
+@pytest.mark.parametrize(
+    "points",
+    [
+        pytest.param(["end_txn_answered:after"], id="before Spark noted a commit"),
+        pytest.param([f"{p}:before" for p in POINTS], id="at each step", marks=pytest.mark.long),
+    ],
+)
+def test_each_pair_once_whatever_died_when(made: Project, points: list[str]) -> None:
     send(made, range(300))
-    died = made.run_warm(EOS_CRASH_AT="end_txn_answered:after:both")
-    assert died.returncode == KILLED, died.stderr
+    for point in points:
+        died = made.run_warm(EOS_CRASH_AT=f"{point}:both")
+        assert died.returncode == KILLED, died.stderr
     for orders in ((), [END]):  # by itself, or it would make late what lies behind it elsewhere
         send(made, orders)
         done = made.run_warm()

@@ -58,6 +58,37 @@ def test_each_group_is_told_once_whatever_dies_when(made: Project) -> None:
     assert group == outside.ends(made.broker.bootstrap, made.source)
 
 
+@pytest.mark.long
+@pytest.mark.timeout(1800)  # nine starts of Spark
+@pytest.mark.parametrize(
+    ("function", "moment"),
+    [("running", "before"), ("visits", "after"), ("processed", "before"), ("distinct", "after")],
+)
+def test_no_state_counts_a_record_twice_whatever_dies_when(
+    made: Project, function: str, moment: str
+) -> None:
+    """A kill at each step. Beside each new record comes one of the micro-batch before, once more:
+    a record that was counted twice, or a state that was lost, is a number too high or too low."""
+    records = RECORDS * (len(POINTS) + 4)
+    mode = "" if function == "distinct" else "output_mode: update\n"
+    stateful.declare(made, function, RECORDS, mode)
+    for first in range(0, records, RECORDS // 2):
+        before = range(max(0, first - RECORDS // 2), first)
+        stateful.feed(made, (*range(first, first + RECORDS // 2), *before))
+    for point in POINTS:
+        died = made.run_warm(EOS_CRASH_AT=f"{point}:{moment}:both")
+        assert died.returncode == KILLED, died.stderr
+    ran(made)
+    if function == "distinct":
+        numbers = sorted(int(str(row["number"])) for row in stateful.found(made))
+        assert numbers == list(range(records))
+        return
+    fed = Counter(map(stateful.user, (*range(records), *range(records - RECORDS // 2))))
+    told = increments(made)
+    assert {who: counts[-1] for who, counts in told.items()} == fed
+    assert all(len(counts) == len(set(counts)) for counts in told.values())
+
+
 def test_a_micro_batch_without_data_is_an_attempt_like_any_other(made: Project) -> None:
     stateful.declare(made, "counted", RECORDS)
     stateful.feed(made, range(60))
