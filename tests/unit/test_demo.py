@@ -1,4 +1,4 @@
-"""The quickstart's check finds what is missing, twice or strange. No broker here."""
+"""What demos load, and that the check finds what is missing, twice or strange. No broker here."""
 
 import importlib.util
 import json
@@ -14,15 +14,16 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "pipelines" / "quickstart" / "demo.py"
 
 
-def imported():
-    spec = importlib.util.spec_from_file_location("quickstart_demo", SCRIPT)
+def imported(script: Path):
+    spec = importlib.util.spec_from_file_location(f"{script.parent.name}_demo", script)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 
 
-demo = imported()
+demo = imported(SCRIPT)
+till = imported(ROOT / "pipelines" / "payments_deduped" / "demo.py")
 
 
 def source(partition: int, offset: int, number: int):
@@ -142,3 +143,23 @@ def test_the_quickstarts_file_fits_the_demo():
     assert found.trigger.available_now
     assert 5 * found.source.kafka.max_records <= demo.ORDERS
     assert f"eos.ledger.{found.name}" == demo.LEDGER
+
+
+def test_the_story_of_the_till_fits_its_pipeline():
+    found = load_pipeline(ROOT / "pipelines" / "payments_deduped", {})
+    assert found.source.kafka.topic_names == (till.SOURCE,)
+    assert [sink.topic for sink in found.sink.kafka] == [till.TARGET]
+    assert found.sink.kafka[0].create.partitions == till.TARGET_PARTITIONS
+    assert f"eos.ledger.{found.name}" == till.LEDGER
+
+
+def test_the_till_sends_from_where_its_file_ends_and_numbers_without_a_hole(tmp_path):
+    with till.Stamp(tmp_path / "a", till.TILL, resumes=True) as stamp:
+        first = list(till.records(stamp, 0, 2))
+    assert len({json.loads(record["value"])["payment_id"] for record in first}) == 2 * till.BATCH
+    for partition in range(till.PARTITIONS):
+        numbers = [dict(r["headers"])["eos.sequence"] for r in first if r["partition"] == partition]
+        assert numbers == [b"%d" % number for number in range(till.BATCH)]
+    # Nothing was acknowledged: the next process sends the same again.
+    with till.Stamp(tmp_path / "a", till.TILL, resumes=True) as stamp:
+        assert list(till.records(stamp, 0, 2)) == first
