@@ -22,13 +22,25 @@ _KEEP = "return the DataFrame without it: the framework evaluates it once for al
 _VIEW = 'name the DataFrame in the query: spark.sql("SELECT ... FROM {rows}", rows=frame)'
 _SESSION = "Spark settings belong into the profile, under spark.conf"
 _UDF = "call the function object that udf() or pandas_udf() returns"
+_UDTF = "call the function object that udtf() returns"
+_JAVA = (
+    "give Spark the jar and register the function outside of the pipeline, or write it in Python"
+)
+_SOURCE = "register it before the pipeline runs, or join a table of the pipeline file's `tables`"
+_ROWS = "stay with DataFrames: an RDD's rows are no stream, and are outside of the transaction"
+_ENDS = "the framework ends the session"
+_FILES = "name files under spark.conf in the profile: spark.files, spark.submit.pyFiles, spark.jars"
+_JOBS = "the framework names and cancels the jobs of an attempt"
+_STREAMS = "a pipeline has one query, which the framework starts and stops"
+_CATALOG = "change the catalog outside of the pipeline"
+_PIVOT = "name the values: pivot(column, [value, ...]); else Spark runs a job to find them"
 
 # fmt: off
 _FRAME_METHODS = {
     **dict.fromkeys([
         "approxQuantile", "collect", "corr", "count", "cov", "crosstab", "first", "foreach",
-        "foreachPartition", "freqItems", "head", "isEmpty", "pandas_api", "show", "tail", "take",
-        "toArrow", "toLocalIterator", "toPandas",
+        "foreachPartition", "freqItems", "head", "isEmpty", "pandas_api", "plot", "show", "tail",
+        "take", "toArrow", "toLocalIterator", "toPandas", "transpose",
     ], _ACTION),
     **dict.fromkeys(["mergeInto", "write", "writeStream", "writeTo"], _WRITE),
     **dict.fromkeys(["cache", "checkpoint", "localCheckpoint", "persist", "unpersist"], _KEEP),
@@ -36,15 +48,65 @@ _FRAME_METHODS = {
         "createGlobalTempView", "createOrReplaceGlobalTempView", "createOrReplaceTempView",
         "createTempView", "registerTempTable",
     ], _VIEW),
+    **dict.fromkeys(["rdd", "toJSON"], _ROWS),
+    "sql_ctx": "frame.sparkSession is the session",
 }
 _SESSION_METHODS = {
     "readStream": "a pipeline has one stream: its source. Join tables with spark.table or read",
-    "stop": "the framework ends the session",
+    "streams": _STREAMS,
+    "stop": _ENDS,
+    **dict.fromkeys(["addArtifact", "addArtifacts", "copyFromLocalToFs"], _FILES),
+    **dict.fromkeys([
+        "addTag", "clearProgressHandlers", "clearTags", "interruptAll", "interruptOperation",
+        "interruptTag", "registerProgressHandler", "removeProgressHandler", "removeTag",
+    ], _JOBS),
 }
-_CATALOG_METHODS = dict.fromkeys([
-    "cacheTable", "clearCache", "createTable", "dropGlobalTempView", "dropTempView",
-    "setCurrentCatalog", "setCurrentDatabase", "uncacheTable",
-], "change the catalog outside of the pipeline")
+# `SparkSession.builder.getOrCreate()` alone finds the session. With settings it changes them.
+_BUILDER_METHODS = dict.fromkeys(
+    ["appName", "config", "create", "enableHiveSupport", "master", "remote"], _SESSION
+)
+_CONTEXT_METHODS = {
+    "stop": _ENDS,
+    **dict.fromkeys(["setCheckpointDir", "setLogLevel", "setSystemProperty"], _SESSION),
+    **dict.fromkeys(["addArchive", "addFile", "addPyFile"], _FILES),
+    **dict.fromkeys([
+        "addJobTag", "cancelAllJobs", "cancelJobGroup", "cancelJobsWithTag", "clearJobTags",
+        "removeJobTag", "setInterruptOnCancel", "setJobDescription", "setJobGroup",
+        "setLocalProperty",
+    ], _JOBS),
+    "runJob": _ACTION,
+    # These look at the first record.
+    **dict.fromkeys([
+        "hadoopFile", "hadoopRDD", "newAPIHadoopFile", "newAPIHadoopRDD", "sequenceFile",
+    ], _ROWS),
+}
+# Of those that SparkContext makes.
+_RDD_METHODS = {
+    **dict.fromkeys([
+        "aggregate", "collect", "collectAsMap", "collectWithJobGroup", "count", "countApprox",
+        "countApproxDistinct", "countByKey", "countByValue", "first", "fold", "foreach",
+        "foreachPartition", "histogram", "isEmpty", "lookup", "max", "mean", "meanApprox", "min",
+        "reduce", "reduceByKeyLocally", "sampleStdev", "sampleVariance", "saveAsHadoopDataset",
+        "saveAsHadoopFile", "saveAsNewAPIHadoopDataset", "saveAsNewAPIHadoopFile",
+        "saveAsPickleFile", "saveAsSequenceFile", "saveAsTextFile", "sortBy", "sortByKey", "stats",
+        "stdev", "sum", "sumApprox", "take", "takeOrdered", "takeSample", "toLocalIterator", "top",
+        "treeAggregate", "treeReduce", "variance", "zipWithIndex",
+    ], _ROWS),
+    **dict.fromkeys([
+        "cache", "checkpoint", "cleanShuffleDependencies", "localCheckpoint", "persist",
+        "unpersist",
+    ], _ROWS),
+}
+_CATALOG_METHODS = {
+    **dict.fromkeys([
+        "analyzeTable", "cacheTable", "clearCache", "createDatabase", "createExternalTable",
+        "createTable", "dropDatabase", "dropGlobalTempView", "dropTable", "dropTempView",
+        "dropView", "recoverPartitions", "refreshByPath", "refreshTable", "setCurrentCatalog",
+        "setCurrentDatabase", "truncateTable", "uncacheTable",
+    ], _CATALOG),
+    "registerFunction": _UDF,
+}
+_UDF_METHODS = {"register": _UDF, "registerJavaFunction": _JAVA, "registerJavaUDAF": _JAVA}
 # fmt: on
 
 
@@ -83,17 +145,21 @@ def _install() -> None:
         _depth += 1
         if _depth > 1:
             return
-        from pyspark.sql import SparkSession
+        from pyspark.sql import GroupedData, SparkSession
 
-        for owner, methods in _blocked():
+        for owner, methods in blocked():
             for name, remedy in methods.items():
                 original = owner.__dict__.get(name)
                 if original is None:
                     continue  # another Spark release, or inherited from what is blocked itself
-                _originals.append((owner, name, original))
-                setattr(owner, name, _refusing(owner.__name__, name, original, remedy))
-        _originals.append((SparkSession, "sql", SparkSession.sql))
-        setattr(SparkSession, "sql", _queries_only(SparkSession.sql))  # noqa: B010 - for mypy
+                _put(owner, name, _refusing(owner.__qualname__, name, original, remedy))
+        _put(SparkSession, "sql", _queries_only(SparkSession.sql))
+        _put(GroupedData, "pivot", _with_values(GroupedData.pivot))
+
+
+def _put(owner: type, name: str, instead: Any) -> None:
+    _originals.append((owner, name, owner.__dict__[name]))
+    setattr(owner, name, instead)
 
 
 def _remove() -> None:
@@ -106,21 +172,29 @@ def _remove() -> None:
                 setattr(owner, name, original)
 
 
-def _blocked() -> list[tuple[type, dict[str, str]]]:
-    from pyspark import SparkContext
+def blocked() -> list[tuple[type, dict[str, str]]]:
+    """What is refused of each class, and the remedy. Of the others that a transform may come by
+    nothing runs or changes anything: `tests/unit/test_transform_guard.py` has their methods."""
+    from pyspark import RDD, SparkContext
     from pyspark.sql import SparkSession
     from pyspark.sql.catalog import Catalog
     from pyspark.sql.classic.dataframe import DataFrame
     from pyspark.sql.conf import RuntimeConfig
+    from pyspark.sql.datasource import DataSourceRegistration
     from pyspark.sql.udf import UDFRegistration
+    from pyspark.sql.udtf import UDTFRegistration
 
     return [
         (DataFrame, _FRAME_METHODS),
         (SparkSession, _SESSION_METHODS),
-        (SparkContext, {"stop": _SESSION_METHODS["stop"], "setLogLevel": _SESSION}),
+        (SparkSession.Builder, _BUILDER_METHODS),
+        (SparkContext, _CONTEXT_METHODS),
+        (RDD, _RDD_METHODS),
         (RuntimeConfig, {"set": _SESSION, "unset": _SESSION}),
         (Catalog, _CATALOG_METHODS),
-        (UDFRegistration, dict.fromkeys(("register", "registerJavaFunction"), _UDF)),
+        (UDFRegistration, _UDF_METHODS),
+        (UDTFRegistration, {"register": _UDTF}),
+        (DataSourceRegistration, {"register": _SOURCE}),
     ]
 
 
@@ -136,14 +210,16 @@ def _refuse(call: str, remedy: str) -> None:
 def _refusing(owner: str, name: str, original: Any, remedy: str) -> Any:
     """The original for every other thread, an error for one that is inside a transform."""
     call = f"{owner}.{name}"
-    if isinstance(original, property):
+    if isinstance(original, property | functools.cached_property):
 
         def read(self: Any) -> Any:
-            _refuse(call, remedy)
+            _refuse(call, remedy)  # of a cached one, too: a property goes before what was kept
             return original.__get__(self)
 
         return property(read, doc=original.__doc__)
 
+    if isinstance(original, classmethod):
+        return classmethod(_refusing(owner, name, original.__func__, remedy))
     inner: Callable[..., Any] = original
 
     @functools.wraps(inner)
@@ -169,3 +245,15 @@ def _queries_only(original: Callable[..., Any]) -> Callable[..., Any]:
             _inside.function = before
 
     return sql
+
+
+def _with_values(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`pivot` with its values is a plan."""
+
+    @functools.wraps(original)
+    def pivot(self: Any, pivot_col: str, values: Any = None) -> Any:
+        if values is None:
+            _refuse("GroupedData.pivot", _PIVOT)
+        return original(self, pivot_col, values)
+
+    return pivot

@@ -232,8 +232,6 @@ ACTIONS: dict[str, Callable[[DataFrame], Any]] = {
     "DataFrame.toArrow": lambda s: s.toArrow(),
     "DataFrame.toLocalIterator": lambda s: s.toLocalIterator(),
     "DataFrame.show": lambda s: s.show(),
-    "DataFrame.first": lambda s: s.first(),
-    "DataFrame.take": lambda s: s.take(1),
     "DataFrame.isEmpty": lambda s: s.isEmpty(),
     "DataFrame.foreach": lambda s: s.foreach(print),
     "DataFrame.foreachPartition": lambda s: s.foreachPartition(print),
@@ -251,6 +249,10 @@ ACTIONS: dict[str, Callable[[DataFrame], Any]] = {
     "SparkSession.sql": lambda s: s.sparkSession.sql("/* x */ SET spark.sql.ansi.enabled=false"),
     "Catalog.dropTempView": lambda s: s.sparkSession.catalog.dropTempView("v"),
     "UDFRegistration.register": lambda s: s.sparkSession.udf.register("u", add_one),
+    "DataFrame.rdd": lambda s: s.rdd.map(str),
+    "RDD.count": lambda s: s.sparkSession.sparkContext.parallelize([1]).count(),
+    "GroupedData.pivot": lambda s: s.groupBy().pivot("value").count(),
+    "SparkSession.Builder.config": lambda s: s.sparkSession.builder.config("a", "b").getOrCreate(),
 }
 
 
@@ -259,6 +261,18 @@ def test_a_transform_that_runs_or_changes_something_is_refused(table, name):
     error = refused(table, ACTIONS[name])
     assert f"calls `{name}`" in error.message
     assert error.hint
+
+
+def test_a_transform_may_make_rows_and_look_at_its_session(table):
+    def joined(frame: DataFrame) -> DataFrame:
+        spark = SparkSession.builder.getOrCreate()
+        assert spark.conf.get("spark.sql.shuffle.partitions")
+        named = spark.createDataFrame([(1, "one"), (2, "two")], ["value", "name"])
+        wide = frame.groupBy("value").pivot("value", [1, 2]).count()
+        return frame.join(named, "value").join(f.broadcast(wide), "value").drop("1", "2")
+
+    found = apply(table, [function(joined)])
+    assert sorted(tuple(row) for row in found.collect()) == [(1, "one"), (2, "two")]
 
 
 def test_after_a_transform_everything_is_allowed_again(spark, table):
