@@ -33,23 +33,23 @@ _KEYWORDS = frozenset({
 })
 # fmt: on
 
-_AGAIN = "gives another value when a micro-batch is redone"
-_CLOCK = "tells the time of the attempt, which is another when a micro-batch is redone"
+AGAIN = "gives another value when a micro-batch is redone"
+CLOCK = "tells the time of the attempt, which is another when a micro-batch is redone"
 _ORDER = "depends on the order of rows, which nothing fixes"
 _PLACE = "depends on how rows are spread over tasks"
 # fmt: off
 UNSTABLE = {
-    **dict.fromkeys(("rand", "randn", "random", "randstr", "uniform", "uuid", "shuffle"), _AGAIN),
+    **dict.fromkeys(("rand", "randn", "random", "randstr", "uniform", "uuid", "shuffle"), AGAIN),
     **dict.fromkeys((
         "current_timestamp", "current_date", "current_time", "curdate", "now", "localtimestamp",
-    ), _CLOCK),
+    ), CLOCK),
     **dict.fromkeys(("first", "first_value", "any_value", "last", "last_value"), _ORDER),
     **dict.fromkeys(("monotonically_increasing_id", "spark_partition_id"), _PLACE),
 }
 # fmt: on
 # They stand without brackets, too, where no column has their name.
 _BARE = {"current_timestamp", "current_date", "current_time", "localtimestamp"}
-_CALLED_WITHOUT = {"unix_timestamp": _CLOCK, "to_unix_timestamp": _CLOCK}  # arguments
+_CALLED_WITHOUT = {"unix_timestamp": CLOCK, "to_unix_timestamp": CLOCK}  # arguments
 
 
 class Token(NamedTuple):

@@ -20,6 +20,7 @@ from eos.config.source import Source
 from eos.errors import TransformError, UsageError
 from eos.plan.outputs import outputs
 from eos.plan.plan import decode
+from eos.transform import calls
 from eos.transform.functions import load
 from eos.transform.sql import Query
 
@@ -71,6 +72,8 @@ def _steps(parts: Parts) -> Iterable[Problem]:
             continue
         if isinstance(loaded, Query):
             yield from _unstable(loaded, parts.places.problem((*place, key), ""))
+        else:
+            yield from _unstable_calls(loaded.python)
 
 
 def _sinks(parts: Parts) -> Iterable[Problem]:
@@ -130,6 +133,14 @@ def _unstable(query: Query, place: Problem) -> Iterable[Problem]:
             yield Problem(query.file, found.line, found.column, told, "warning")
         else:
             yield place._replace(message=told, severity="warning")
+
+
+def _unstable_calls(reference: str) -> Iterable[Problem]:
+    """The same of a function, at its own lines."""
+    file = calls.file_of(reference)
+    for found in calls.unstable(file, reference.partition(":")[2]) if file is not None else ():
+        told = f"`{found.function}` {found.reason}"
+        yield Problem(str(file), found.line, found.column, told, "warning")
 
 
 def _counted(count: int, noun: str) -> str:

@@ -1,0 +1,197 @@
+"""What a redone micro-batch would not repeat, in the text of a user's function, as `sql_text.py`
+tells of queries. No library is imported, and nothing is run.
+
+Names are followed from the module's imports, so that a column `now` or a method `random` is none of
+these; and from the function to what it names in its module, so that a helper for tests is not told
+of. What a name is bound to while the function runs is not known, and is passed over.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from eos import sql_text
+from eos.sql_text import AGAIN, CLOCK, Unstable
+
+_SPARK = "pyspark.sql.functions."
+_NEW = "uuid1", "uuid4", "uuid6", "uuid7"
+_ALWAYS = {
+    **{_SPARK + name: reason for name, reason in sql_text.UNSTABLE.items()},
+    **dict.fromkeys((f"uuid.{name}" for name in _NEW), AGAIN),
+    "os.urandom": AGAIN,
+    **dict.fromkeys(
+        (
+            "time.time",
+            "time.time_ns",
+            "datetime.date.today",
+            *(f"datetime.datetime.{name}" for name in ("now", "today", "utcnow")),
+            *(f"pandas.Timestamp.{name}" for name in ("now", "today", "utcnow")),
+        ),
+        CLOCK,
+    ),
+}
+# Of these modules all, but for what makes a generator with a seed, which is asked for below.
+_MODULES = "random.", "secrets.", "numpy.random."
+_NONE = frozenset(
+    {"seed", "Random", "SystemRandom", "default_rng", "Generator", "RandomState", "SeedSequence"}
+    | {"getstate", "setstate", "get_state", "set_state", "compare_digest", "BitGenerator"}
+    | {"PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"}
+)
+_WITHOUT_ARGUMENTS = {
+    **dict.fromkeys(
+        ("random.Random", "numpy.random.default_rng", "numpy.random.RandomState"), AGAIN
+    ),
+    "random.SystemRandom": AGAIN,
+    **dict.fromkeys(("time.localtime", "time.gmtime", "time.ctime", "time.asctime"), CLOCK),
+    **{f"{_SPARK}{name}": CLOCK for name in ("unix_timestamp", "to_unix_timestamp")},
+}
+_ASKED = {"selectExpr", "sql"}  # methods whose texts are SQL
+_Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_Binding = dict[str, str]  # a name, and what was imported by it; empty: something else
+
+
+def file_of(reference: str) -> Path | None:
+    """Of the module in `module:function`, once its folders are on the path (`functions.load`)."""
+    try:
+        spec = importlib.util.find_spec(reference.partition(":")[0])
+    except (ImportError, ValueError):
+        return None
+    origin = spec.origin if spec is not None else None
+    return Path(origin) if origin and origin.endswith(".py") else None
+
+
+def unstable(path: Path, function: str) -> tuple[Unstable, ...]:
+    """Of one function in a file, in the order of its lines. What is wrong with the file is told by
+    whoever loads it."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return ()
+    module = _Module(tree)
+    found = {each for part in module.reached(function) for each in module.told(part)}
+    return tuple(sorted(found, key=lambda each: (each.line, each.column)))
+
+
+class _Module:
+    def __init__(self, tree: ast.Module) -> None:
+        self._statements: dict[str, list[ast.stmt]] = {}
+        self._names: _Binding = {}
+        self._stars: list[str] = []
+        for statement in _flat(tree.body):
+            bound = dict(_bound([statement], self._stars))
+            self._names.update(bound)
+            for name in bound:
+                self._statements.setdefault(name, []).append(statement)
+
+    def reached(self, function: str) -> Iterator[ast.stmt]:
+        """The function, and all that it names on its module's first level."""
+        waiting, seen = [function], {function}
+        while waiting:
+            for statement in self._statements.get(waiting.pop(), ()):
+                if isinstance(statement, ast.Import | ast.ImportFrom):
+                    continue
+                yield statement
+                named = {each.id for each in ast.walk(statement) if isinstance(each, ast.Name)}
+                waiting += sorted(named - seen)
+                seen |= named
+
+    def told(self, node: ast.AST, names: _Binding | None = None) -> Iterator[Unstable]:
+        """`names`: what is bound where the node stands."""
+        known = self._names if names is None else names
+        if isinstance(node, _Function):
+            known = known | _inside(node, self._stars)
+        where = getattr(node, "lineno", 0), getattr(node, "col_offset", 0) + 1
+        dotted = self._dotted(node, known)
+        if dotted:
+            reason = _reason(dotted)
+            if reason:
+                yield Unstable(dotted.removeprefix(_SPARK), reason, *where)
+            return
+        if isinstance(node, ast.Call):
+            yield from self._called(node, known)
+        for child in ast.iter_child_nodes(node):
+            yield from self.told(child, known)
+
+    def _called(self, node: ast.Call, known: _Binding) -> Iterator[Unstable]:
+        dotted = self._dotted(node.func, known)
+        reason = _WITHOUT_ARGUMENTS.get(dotted, "")
+        if reason and not node.args and not node.keywords:
+            yield Unstable(
+                dotted.removeprefix(_SPARK), reason, node.func.lineno, node.func.col_offset + 1
+            )
+        is_asked = isinstance(node.func, ast.Attribute) and node.func.attr in _ASKED
+        for each in node.args if is_asked or dotted == f"{_SPARK}expr" else ():
+            if isinstance(each, ast.Constant) and isinstance(each.value, str):
+                for found in sql_text.unstable(each.value):
+                    yield found._replace(line=each.lineno, column=each.col_offset + 1)
+
+    def _dotted(self, node: ast.AST, known: _Binding) -> str:
+        """What a name or an attribute is, by its imports: `pyspark.sql.functions.rand`."""
+        if isinstance(node, ast.Attribute):
+            before = self._dotted(node.value, known)
+            return _plain(f"{before}.{node.attr}") if before else ""
+        if not isinstance(node, ast.Name):
+            return ""
+        if node.id not in known and f"{_SPARK}{node.id}" in _ALWAYS:
+            return f"{_SPARK}{node.id}" if _SPARK[:-1] in self._stars else ""
+        return known.get(node.id, "")
+
+
+def _reason(dotted: str) -> str:
+    for module in _MODULES:
+        name = dotted.removeprefix(module)
+        if name != dotted and "." not in name and name not in _NONE:
+            return AGAIN
+    return _ALWAYS.get(dotted, "")
+
+
+def _plain(dotted: str) -> str:
+    return dotted.replace("pyspark.sql.functions.builtin.", _SPARK)
+
+
+def _flat(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """With those of `if`, `try`, `with` and loops, which bind names of the same level."""
+    for each in statements:
+        if not isinstance(each, ast.If | ast.Try | ast.With | ast.For | ast.While):
+            yield each
+            continue
+        for field in ("body", "handlers", "orelse", "finalbody"):
+            for part in getattr(each, field, ()):
+                yield from _flat(part.body if isinstance(part, ast.ExceptHandler) else [part])
+
+
+def _inside(node: _Function, stars: list[str]) -> _Binding:
+    """What a function binds: its arguments, what it assigns, its own imports and functions."""
+    arguments = [each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)]
+    body = [] if isinstance(node, ast.Lambda) else node.body
+    return {**dict.fromkeys(arguments, ""), **dict(_bound(body, stars))}
+
+
+def _bound(statements: Iterable[ast.stmt], stars: list[str]) -> Iterator[tuple[str, str]]:
+    waiting: list[ast.AST] = list(statements)
+    while waiting:
+        node = waiting.pop(0)
+        if isinstance(node, ast.Import):
+            for each in node.names:
+                first = each.name.partition(".")[0]
+                yield (each.asname, each.name) if each.asname else (first, first)
+        elif isinstance(node, ast.ImportFrom):
+            for each in node.names:
+                if each.name == "*":
+                    stars.append(node.module or "")
+                    continue
+                is_known = node.module and not node.level
+                yield (
+                    each.asname or each.name,
+                    _plain(f"{node.module}.{each.name}") * bool(is_known),
+                )
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name, ""
+        else:
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                yield node.id, ""
+            if not isinstance(node, ast.Lambda):
+                waiting.extend(ast.iter_child_nodes(node))
