@@ -7,7 +7,8 @@ field `problems` has them as values.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,8 +19,9 @@ from yaml.constructor import SafeConstructor
 from eos.config.model import PipelineFile, ProfileFile
 from eos.config.parts import Given, Parts
 from eos.config.problems import Location, Place, Places, Problem, explain, refuse, suggestion
+from eos.config.secrets import SECRETS, shown
 from eos.config.trigger import Ending, ending
-from eos.config.variables import substitute
+from eos.config.variables import Shown, substitute, variables_of
 from eos.errors import UsageError
 
 _FILE_BYTES_MAX = 1_048_576
@@ -98,7 +100,9 @@ def load_profile(
     if not is_path and not path.is_file():
         raise _no_profile(name, path)
     what = f"profile {name!r}"
-    profile, problems, _ = _read(ProfileFile, path, text_of(path, what), env)
+    profile, problems, read = _read(ProfileFile, path, text_of(path, what), env)
+    if profile is not None:
+        problems += shown(read.places, profile.named(name))
     if profile is None or problems:
         raise refuse(f"{what} {path}", problems)
     folder = path.resolve().parent
@@ -125,12 +129,13 @@ def _read(
     kind: type[Parsed], path: Path, text: str, environ: Mapping[str, str] | None
 ) -> tuple[Parsed | None, list[Problem], Given]:
     """What a file says, all that is wrong with that, and what was read of it."""
-    reader = _Reader(str(path), os.environ if environ is None else environ)
+    seen = partial(_shown, is_pipeline=kind is PipelineFile)
+    reader = _Reader(str(path), os.environ if environ is None else environ, seen)
     value = reader.read(text)
     problems = reader.problems
     if value is None and not problems:
         problems.append(Problem(str(path), 1, 1, "expected keys, got an empty file"))
-    places = Places(str(path), reader.keys, reader.values)
+    places = Places(str(path), reader.keys, reader.values, reader.variables)
     found: Parsed | None = None
     wrong = list(reader.unread)
     if value is not None:
@@ -144,6 +149,12 @@ def _read(
                 problems += Given(value, places, wrong).together()
             problems += [each for told in more.values() for each in told]
     return found, problems, Given(value, places, wrong)
+
+
+def _shown(location: Location, *, is_pipeline: bool) -> Shown:
+    if is_pipeline:
+        return Shown.EVERYWHERE
+    return Shown.SECRET if location in SECRETS else Shown.VALUE
 
 
 def text_of(path: Path, what: str) -> str:
@@ -165,7 +176,11 @@ def text_of(path: Path, what: str) -> str:
 class _Reader:
     """YAML nodes to plain values, keeping where each stands and what is wrong with it."""
 
-    def __init__(self, path: str, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, path: str, environ: Mapping[str, str], shown: Callable[[Location], Shown]
+    ) -> None:
+        self._shown = shown
+        self.variables: dict[str, list[Location]] = {}
         self.problems: list[Problem] = []
         self.unread: list[Location] = []
         self.keys: dict[Location, Place] = {}
@@ -205,7 +220,7 @@ class _Reader:
         if isinstance(node, yaml.SequenceNode):
             return [self._value(part, (*location, i)) for i, part in enumerate(node.value)]
         count = len(self.problems)
-        found = self._scalar(node) if isinstance(node, yaml.ScalarNode) else None
+        found = self._scalar(node, location) if isinstance(node, yaml.ScalarNode) else None
         if len(self.problems) > count:
             self.unread.append(location)
         return found
@@ -228,13 +243,15 @@ class _Reader:
                 found[key] = self._value(value_node, here)
         return found
 
-    def _scalar(self, node: yaml.ScalarNode) -> Any:
+    def _scalar(self, node: yaml.ScalarNode, location: Location) -> Any:
         kind = str(node.tag).removeprefix(_TAG)
         if kind == "null":
             return None
         if kind in ("str", "timestamp", "value"):
+            for name in variables_of(str(node.value)):
+                self.variables.setdefault(name, []).append(location)
             try:
-                return substitute(str(node.value), self._environ)
+                return substitute(str(node.value), self._environ, self._shown(location))
             except ValueError as error:
                 self._tell(node, str(error))
                 return None

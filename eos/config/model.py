@@ -218,6 +218,10 @@ class PipelineFile(Strict):
         assert found is not None, "only a pipeline that was loaded from a file has places"
         return found
 
+    @property
+    def is_loaded(self) -> bool:
+        return self._places is not None
+
     def found_at(self, path: Path, project_root: Path, places: Places) -> PipelineFile:
         self._path, self._project_root, self._places = path, project_root, places
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -79,6 +79,7 @@ class Places:
     path: str
     keys: Mapping[Location, Place]
     values: Mapping[Location, Place]
+    variables: Mapping[str, Sequence[Location]] = field(default_factory=dict)  # the environment's
 
     def problem(self, location: Location, message: str, *, at_key: bool = False) -> Problem:
         place = self._find(self.keys if at_key else self.values, location)
@@ -222,8 +223,8 @@ def _keys(root: type[BaseModel], location: Location) -> list[str]:
 
 def _fields(models: Iterable[type[BaseModel]]) -> Iterator[tuple[str, FieldInfo]]:
     for each in models:
-        for name, field in each.model_fields.items():
-            yield field.alias or name, field
+        for name, info in each.model_fields.items():
+            yield info.alias or name, info
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -1,14 +1,36 @@
-"""`${VAR}`, `${VAR:-default}`, `${file:/path}` and `$$` in the values of a file."""
+"""`${VAR}`, `${VAR:-default}`, `${file:/path}` and `$$` in the values of a file.
+
+A secret never prints. What a pipeline file says is printed by `eos plan`, in errors, by Spark; and
+so are most values of a profile. So a secret can't be filled in there: `${file:...}` is one, and so
+is a variable that is named like one, or that a profile names as a password (`secrets.py`).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from enum import Enum
 from pathlib import Path
 
 from eos.secret import read_file
 
 _USE = re.compile(r"\$(?:(\$)|\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\{file:(/[^}]+)\}|(\{))")
+
+
+# At the end of a name, so that `TOKEN_TOPIC` is none.
+_SECRET = re.compile(
+    r"(?i)(password|passwd|passphrase|secret|token|credentials?|(^|[_.-])pw"
+    r"|(access|secret|private|api)[_.-]?key)$"
+)
+_SHOWS = "this value shows in plans, logs, errors and Spark's own pages"
+
+
+class Shown(Enum):
+    """Where a value may be seen."""
+
+    SECRET = "nowhere"  # noqa: S105 - handed on as a reference only
+    VALUE = "in a profile"  # where it is needed
+    EVERYWHERE = "in a pipeline"
 
 
 class Filled(str):
@@ -21,7 +43,7 @@ class Filled(str):
         return str, (str(self),)
 
 
-def substitute(text: str, environ: Mapping[str, str]) -> str:
+def substitute(text: str, environ: Mapping[str, str], shown: Shown = Shown.VALUE) -> str:
     """The text with its variables filled in. Raises ValueError naming the first that fails.
 
     As in a shell, `:-` also stands in for a variable that is set but empty. A `$` before
@@ -33,22 +55,24 @@ def substitute(text: str, environ: Mapping[str, str]) -> str:
         dollar, name, default, path, broken = match.groups()
         if dollar:
             return "$"
-        if path:
-            return read_file(Path(path)).removesuffix("\n")
         if broken:
+            forms = "`${file:/path}`" if shown is Shown.SECRET else "`${VAR:-default}`"
+            raise ValueError(f"expected `${{VAR}}` or {forms} after `$`; `$$` means `$`")
+        if path:
+            _require_hidden(path, shown)
+            return read_file(Path(path)).removesuffix("\n")
+        if shown is Shown.EVERYWHERE and says_secret(name):
             raise ValueError(
-                "expected `${VAR}` or `${VAR:-default}` or `${file:/path}` after `$`; `$$` means "
-                "`$`"
+                f"expected no `${{{name}}}` in a pipeline file: by its name it is a secret, and "
+                f"{_SHOWS}. Who the pipeline is stands in the profile (`password`); a variable "
+                "that may be seen needs another name"
             )
         value = environ.get(name, "")
         if value or (name in environ and default is None):
             return value
         if default is not None:
             return str(default)
-        raise ValueError(
-            f"expected the environment variable `{name}`, which is not set; "
-            f"`${{{name}:-default}}` would give it a default"
-        )
+        raise ValueError(_not_set(name, shown))
 
     found = _USE.sub(fill, text)
     if not _USE.search(text):
@@ -56,3 +80,29 @@ def substitute(text: str, environ: Mapping[str, str]) -> str:
     filled = Filled(found)
     filled.written = text
     return filled
+
+
+def variables_of(text: str) -> Iterator[str]:
+    """The environment's, that a text names."""
+    yield from (match[2] for match in _USE.finditer(text) if match[2])
+
+
+def says_secret(name: str) -> bool:
+    return _SECRET.search(name) is not None
+
+
+def _require_hidden(path: str, shown: Shown) -> None:
+    if shown is not Shown.SECRET:
+        raise ValueError(
+            f"expected no `${{file:{path}}}` but as a `password` in a profile: what has a file of "
+            f"its own is taken for a secret, and {_SHOWS}. `${{VAR}}` is for what may be seen"
+        )
+
+
+def _not_set(name: str, shown: Shown) -> str:
+    told = f"expected the environment variable `{name}`, which is not set; "
+    if shown is Shown.SECRET:
+        return told + "set it, or let `${file:/path}` name a file; a secret has no default"
+    if says_secret(name):
+        return told + "a default would be a secret in this file"
+    return told + f"`${{{name}:-default}}` would give it a default"

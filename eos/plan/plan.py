@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eos.config import avro, ddl, protobuf
+from eos.config.secrets import require_hidden
 from eos.config.source import columns_once
 from eos.encode.spec import Codec, SinkSpec
 from eos.errors import UsageError
@@ -134,7 +135,8 @@ def plan(
     bootstrap: tuple[str, ...],
     transforms: Sequence[Transform],
 ) -> Plan:
-    """Pure: asks neither Kafka nor Spark."""
+    """Pure: asks neither Kafka nor Spark. Everything that prints what a pipeline is begins here."""
+    require_hidden(pipeline, profile)
     made = outputs(pipeline.sink.kafka, pipeline.folder)
     dead = pipeline.sink.dead_letter
     dead_letters = DeadLetters(dead.topic, Codec[dead.compression.upper()]) if dead else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
@@ -206,12 +205,53 @@ def test_the_schema_shows_how_a_secret_is_written():
     assert "${file:" in json.dumps(password)
 
 
-def test_a_variable_in_another_value_is_filled_in_from_a_file(tmp_path):
-    (tmp_path / "address").write_text("b:2\n")
+TWICE = (
+    "kafka: {bootstrap: a:1, security: {protocol: SASL_SSL, mechanism: PLAIN, "
+    'user: "${KAFKA}", password: "${KAFKA}"}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("profile", "line", "words"),
+    [
+        (
+            'kafka: {bootstrap: "${file:/run/address}"}',
+            1,
+            "expected no `${file:/run/address}` but as",
+        ),
+        ('spark: {conf: {a.secret.key: "${file:/run/s3}"}}', 1, "shows in plans, logs, errors"),
+        (
+            TWICE,
+            1,
+            "`${KAFKA}` here: it is `kafka.security.password` of profile 'a'",
+        ),
+        (
+            'deployment: "at ${WHO}"\nregistry: {url: "http://a", user: b, password: "${WHO}"}\n',
+            1,
+            "`${WHO}` here: it is `registry.password` of profile 'a'",
+        ),
+    ],
+)
+def test_a_secret_in_another_value_of_a_profile_is_refused(tmp_path, profile, line, words):
     path = tmp_path / "a.yaml"
-    path.write_text(
-        dedent(f"""\
-        kafka: {{bootstrap: "${{file:{tmp_path}/address}}"}}
-        """)
-    )
-    assert load_profile(str(path), tmp_path, {}).kafka.bootstrap == ("b:2",)
+    path.write_text(profile)
+    with pytest.raises(UsageError) as caught:
+        load_profile(str(path), tmp_path, {"KAFKA": SECRET, "WHO": SECRET})
+    (found,) = caught.value.fields["problems"]
+    assert (found.line, words in found.message) == (line, True), found
+    assert SECRET not in str(caught.value)
+
+
+def test_the_way_out_for_a_secret_that_is_not_set_is_no_default(tmp_path):
+    told = problem(tmp_path, f'{LOGIN}, password: "${{PW}}"')
+    assert "`PW`, which is not set; set it, or let `${file:/path}` name a file;" in told
+    assert ":-" not in told
+    broken = problem(tmp_path, f'{LOGIN}, password: "${{P W}}"')
+    assert "expected `${VAR}` or `${file:/path}` after `$`" in broken
+    path = tmp_path / "a.yaml"
+    path.write_text('spark: {conf: {a: "${S3_SECRET_KEY}", b: "${REGION}"}}')
+    with pytest.raises(UsageError) as caught:
+        load_profile(str(path), tmp_path, {})
+    named, other = (each.message for each in caught.value.fields["problems"])
+    assert named.endswith("not set; a default would be a secret in this file")
+    assert other.endswith("not set; `${REGION:-default}` would give it a default")

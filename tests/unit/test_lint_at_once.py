@@ -18,9 +18,9 @@ expect:
   - {name: paid, rule: rand() < 1}
   - {name: a b, rule: amuont > 0}
 transform:
-  - python: steps:missing
-  - {python: "steps:priced", with: {rat: 2}}
-  - {python: "steps:unset", with: {rate: "${UNSET_HERE}"}}
+  - python: words_at_once:missing
+  - {python: "words_at_once:priced", with: {rat: 2}}
+  - {python: "words_at_once:unset", with: {rate: "${UNSET_HERE}"}}
   - sql: SELECT *, uuid() AS u FROM input
   - {sql: SELECT * FROM input, with: {a: 1}}
 sink:
@@ -40,7 +40,9 @@ def told(folder: Path, text: str) -> list[tuple[int, str]]:
 
 
 def test_words_steps_rules_and_sinks_are_told_together_in_the_files_order(tmp_path: Path) -> None:
-    (tmp_path / "steps.py").write_text("def priced(rows, rate): ...\ndef unset(rows, rate): ...\n")
+    (tmp_path / "words_at_once.py").write_text(
+        "def priced(rows, rate): ...\ndef unset(rows, rate): ...\n"
+    )
     wanted = [
         (1, "expected key `name`, which is missing"),
         (2, "unknown key `nme`; did you mean `name`?"),
@@ -77,7 +79,7 @@ PAIRS = """\
 version: 1
 name: orders
 source: {kafka: {topic: orders}, value: {json: "id INT, ts TIMESTAMP"}, on_error: dead_letter}
-transform: [{python: "m:f", tables: [rates]}]
+transform: [{python: "unset_pairs:f", tables: [rates]}]
 sink: {kafka: {topic: orders}}
 tests: [{name: a, tables: {prices: []}, input: [], output: []}]
 """
@@ -87,7 +89,7 @@ tests: [{name: a, tables: {prices: []}, input: [], output: []}]
 def test_parts_that_do_not_go_together_are_told_all_whatever_else_is_wrong(
     tmp_path: Path, wrong: str
 ) -> None:
-    (tmp_path / "m.py").write_text("def f(rows, rates): ...\n")
+    (tmp_path / "unset_pairs.py").write_text("def f(rows, rates): ...\n")
     found = told(tmp_path, PAIRS + wrong)
     words = ["has no `rates`", "`orders` would feed itself", "`dead_letter: TOPIC`", "not `prices`"]
     assert [line for line, _ in found][:4] == [4, 5, 5, 6]
@@ -101,7 +103,7 @@ def test_parts_that_do_not_go_together_are_told_all_whatever_else_is_wrong(
     [
         # Without the value there is no such key, no other end of a comparison, no such form.
         ("kafka: {topic: orders}}\n", "kafka: {topic: '${UNSET_HERE}'}}\n", 4),
-        ('python: "m:f"', 'python: "${UNSET_HERE}"', 5),
+        ('python: "unset_pairs:f"', 'python: "${UNSET_HERE}"', 5),
         ("topic: orders}}\n", "topic: orders}, dead_letter: '${UNSET_HERE}'}\n", 4),
         ("sink: {kafka: {topic: orders}}", "sink: {kafka: {topic: o, key: '${UNSET_HERE}'}}", 4),
         ("{every: 1}", "{every: '${UNSET_HERE}'}", 5),
@@ -110,7 +112,7 @@ def test_parts_that_do_not_go_together_are_told_all_whatever_else_is_wrong(
 def test_what_follows_from_a_variable_that_is_not_set_is_not_told(
     tmp_path: Path, old: str, new: str, count: int
 ) -> None:
-    (tmp_path / "m.py").write_text("def f(rows, rates): ...\n")
+    (tmp_path / "unset_pairs.py").write_text("def f(rows, rates): ...\n")
     found = told(tmp_path, (PAIRS + "trigger: {every: 1}\n").replace(old, new))
     assert sum("UNSET_HERE" in message for _, message in found) == 1
     assert len(found) == count, found
