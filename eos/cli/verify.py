@@ -6,8 +6,8 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +28,8 @@ from eos.recover.cluster import addresses
 from eos.recover.view import readable
 from eos.run.audit import location_of
 from eos.transaction.wire import Wire
-from eos.verify.findings import Kind
+from eos.verify.dropped import Shown as Dropped
+from eos.verify.findings import Attempt, Kind
 from eos.verify.lake import Sinks
 from eos.verify.point import Point, load
 from eos.verify.reader import UNKNOWN_TOPIC, Reader, require_seen, soon
@@ -52,6 +53,7 @@ Exit codes: 0 nothing was found, and it could all be read; 1 findings, with the 
 Examples:
   eos verify orders                       what came since the last verification
   eos verify orders --from-start --json   all that is still there
+  eos verify orders --dropped FILE        each record that dedup dropped, with its proof
   eos verify orders --allow-foreign       others write to the target topics, too
 """
 
@@ -95,8 +97,12 @@ def _verified(planned: Plan, profile: Profile, wire: Wire, options: argparse.Nam
     )
     notes += _of_lake(planned)
     begun = time.perf_counter()
-    with Shown(is_wanted=not options.json) as shown, closing(Reader(wire, shown.moved)) as reader:
-        subject = _subject(planned, profile, ledger_id)
+    with (
+        Shown(is_wanted=not options.json) as shown,
+        closing(Reader(wire, shown.moved)) as reader,
+        _dropped_into(options.dropped, planned) as names_dropped,
+    ):
+        subject = replace(_subject(planned, profile, ledger_id), names_dropped=names_dropped)
         verified = Verification(subject, reader, ledger_id, began, shown).run()
     seconds = time.perf_counter() - begun
     told = Told(names.pipeline, names.ledger, verified, began, notes, passed, seconds)
@@ -153,7 +159,37 @@ def _subject(planned: Plan, profile: Profile, ledger_id: str) -> Subject:
         Sinks(planned.tables, apps),
         None if by is None else Places(by.producer, by.epoch, by.sequence),
         is_spread=by is not None and not by.policy.rules.is_ordered,
+        dead_letters=planned.dead_letters.topic if planned.dead_letters else "",
     )
+
+
+@contextmanager
+def _dropped_into(
+    path: Path | None, planned: Plan
+) -> Iterator[Callable[[Dropped, Attempt], None] | None]:
+    """A line for each, as they are found: none is kept in memory."""
+    if path is None:
+        yield None
+        return
+    if planned.dedup is None:
+        raise UsageError(
+            f"--dropped {path}: {planned.names.pipeline} drops nothing by producers' numbers",
+            hint="it names what `dedup: {producer: ...}` dropped",
+        )
+    try:
+        opened = path.open("w", encoding="ascii")
+    except OSError as error:
+        raise UsageError(
+            f"--dropped {path} can't be written: {error.strerror or error}",
+            hint="name a file in a folder that is there",
+        ) from error
+    with opened:
+
+        def name(one: Dropped, told: Attempt) -> None:
+            of = {"ledger_offset": told.ledger_offset, "batch_id": told.batch_id}
+            opened.write(f"{json.dumps({**one.as_json(), **of})}\n")
+
+        yield name
 
 
 def _of_lake(planned: Plan) -> list[str]:
@@ -233,5 +269,11 @@ def _parser() -> argparse.ArgumentParser:
         "--allow-out-of-reach",
         action="store_true",
         help="what retention, compaction or access keep from being read: told, and no finding",
+    )
+    parser.add_argument(
+        "--dropped",
+        metavar="FILE",
+        type=Path,
+        help="writes a JSON line for each record that dedup dropped, with the one that proves it",
     )
     return parser

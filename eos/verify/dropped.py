@@ -3,7 +3,8 @@
 The ledger says of each attempt how many records were dropped for which reason, and of the producers
 with the most where the first and the last of them lie. The source says the rest: it is read again,
 with stamps, from its beginning, and compared with nothing that dedup kept. Attempts wait for that
-until they are many, or until all of the ledger was seen.
+until they are many, or until all of the ledger was seen. A record that dedup refused, and that lies
+among the dead letters, was read and not accepted: it proves nothing (`letters`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from eos.transaction.port import TopicPartition
 from eos.verify.findings import Attempt, Finding, Findings, Kind
 from eos.verify.history import Committed
+from eos.verify.letters import Refused
 from eos.verify.places import Order, Place
 from eos.verify.proofs import Proofs, TooManyError, proofs
 from eos.verify.stamps import Stamps, hash_of
@@ -79,6 +81,23 @@ class Log(NamedTuple):
     is_cut: bool
 
 
+def _place(tp: TopicPartition, proof: int, order: Order | None) -> Place:
+    return Place(tp, proof) if order is None else order.where(proof)
+
+
+def _shown(
+    tp: TopicPartition, claim: Claim, part: Proofs, reasons: Sequence[str], order: Order | None
+) -> Iterator[Shown]:
+    """Each record of one attempt and partition that has a proof: a newer epoch counts first, as it
+    does for dedup."""
+    for offset, before, newer in zip(part.offset, part.before, part.newer, strict=True):
+        proven = {"duplicate": int(before), "fenced": int(newer)}
+        for reason in reversed(reasons):
+            if proven[reason] >= 0 and claim.dropped.get(reason):
+                yield Shown(tp, int(offset), reason, _place(tp, proven[reason], order))
+                break
+
+
 Proven = dict[tuple[int, TopicPartition, Span], Counter[str]]
 
 
@@ -90,12 +109,17 @@ class Dropped:
     findings: Findings
     log: Callable[[TopicPartition, int], Log] | None
     is_spread: bool = False  # a producer's numbers over partitions: one may prove another's
+    # What dedup refused in the transactions that were seen so far.
+    letters: Callable[[], Refused] = dict
+    # Told each record that a proof was found of, and not only some of them.
+    each: Callable[[Shown, Attempt], None] | None = None
     covered: dict[TopicPartition, list[tuple[int, int]]] = field(default_factory=dict)
     records: Counter[str] = field(default_factory=Counter)
     proven: int = 0
     shown: list[Shown] = field(default_factory=list)
     _claims: list[Claim] = field(default_factory=list)
     _spans: int = 0
+    _refused: Refused = field(default_factory=dict)
 
     def see(self, each: Committed) -> None:
         if each.told.kind == "recovery":
@@ -138,6 +162,7 @@ class Dropped:
         logs = {tp: self.log(tp, end) for tp, end in sorted(ends.items())}
         is_cut = any(log.is_cut for log in logs.values())
         try:
+            self._refused = self.letters()
             if self.is_spread:
                 self._prove_together(logs, claims, is_cut)
             for tp, log in logs.items():
@@ -193,15 +218,20 @@ class Dropped:
         counts = part.counts()
         claim.proven.update({name: counts[name] for name in reasons})
         claim.proven["all"] += counts["all"] if reasons == REASONS else counts[reasons[0]]
+        if self.each is not None:
+            for one in _shown(tp, claim, part, reasons, order):
+                self.each(one, claim.told)
         for span in claim.spans.get(tp, ()):
             if span.reason in reasons:
                 known = proven.setdefault((number, tp, span), Counter())
                 self._account(tp, span, part, known, order)
 
     def _looked_at(self, tp: TopicPartition, claims: Iterable[Claim]) -> Callable[[Stamps], Stamps]:
-        """What no transaction read was not accepted, and proves nothing. And nothing is asked of
-        producers of whom nothing was dropped, where the ledger names all others."""
+        """What no transaction read was not accepted, nor what dedup refused as often as it was
+        read: it proves nothing. And nothing is asked of producers of whom nothing was dropped,
+        where the ledger names all others."""
         stretches = sorted(self.covered.get(tp, ()))
+        refused = self._refused.get(tp, np.zeros(0, np.int64))
         producers: set[int] | None = set()
         for claim in claims:
             named = sum(span.records for spans in claim.spans.values() for span in spans)
@@ -213,13 +243,16 @@ class Dropped:
         wanted = None if producers is None else np.array(sorted(producers), np.int64)
 
         def looked_at(seen: Stamps) -> Stamps:
-            is_read = np.zeros(len(seen), np.bool_)
-            for start, end in stretches:
+            times = np.zeros(len(seen), np.int64)
+            for start, end in stretches:  # several where the position was moved back
                 low, high = np.searchsorted(seen.offset, [start, end])
-                is_read[low:high] = True
+                times[low:high] += 1
+            times -= np.searchsorted(refused, seen.offset, side="right")
+            times += np.searchsorted(refused, seen.offset)
+            is_accepted = times > 0
             if wanted is not None:
-                is_read &= np.isin(seen.producer, wanted)
-            return seen.where(is_read)
+                is_accepted &= np.isin(seen.producer, wanted)
+            return seen.where(is_accepted)
 
         return looked_at
 
@@ -238,8 +271,7 @@ class Dropped:
             at = np.flatnonzero((his.offset == offset) & (by >= 0))
             known[name] += len(at)
             if len(at) and name == "first" and len(self.shown) < SHOWN_MAX:
-                proof = int(by[at[0]])
-                place = Place(tp, proof) if order is None else order.where(proof)
+                place = _place(tp, int(by[at[0]]), order)
                 self.shown.append(Shown(tp, offset, span.reason, place))
 
     def _compare(self, claims: Sequence[Claim], proven: Proven, is_cut: bool) -> None:

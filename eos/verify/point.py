@@ -7,7 +7,7 @@ verification that begins at one says so, and what had been allowed before it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ _FORMAT = 1
 @dataclass(frozen=True, slots=True)
 class Point:
     """`ledger_offset`: of the last record that was verified; `targets`: where each target partition
-    goes on; `allowed`: what was allowed then and before, in words."""
+    goes on; `allowed`: what was allowed then and before, in words. `covered`: what transactions
+    read, several stretches where the position was moved; one of an older release does not say."""
 
     pipeline: str
     ledger_id: str
@@ -32,6 +33,7 @@ class Point:
     identity: Identity
     producer_ids: list[int]
     allowed: list[str] = field(default_factory=list)
+    covered: Mapping[TopicPartition, Sequence[tuple[int, int]]] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
         """Whole or not at all."""
@@ -46,6 +48,7 @@ class Point:
             "identity": list(self.identity),
             "producer_ids": self.producer_ids,
             "allowed": self.allowed,
+            "covered": [[*tp, each] for tp, each in sorted(self.covered.items())],
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(f".{path.name}")
@@ -74,6 +77,10 @@ def load(path: Path, pipeline: str, ledger_id: str) -> tuple[Point | None, str]:
             Identity(*map(int, body["identity"])),
             [int(each) for each in body["producer_ids"]],
             [str(each) for each in body["allowed"]],
+            {
+                TopicPartition(str(topic), int(partition)): [(int(a), int(b)) for a, b in each]
+                for topic, partition, each in body.get("covered", ())
+            },
         )
     except (LookupError, ValueError, TypeError, AttributeError) as error:
         return None, f"{path} is not what a verification writes ({type(error).__name__}: {error})"

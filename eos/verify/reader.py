@@ -11,15 +11,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 
 from eos.deadline import Deadline
+from eos.encode.varint import Ints
 from eos.errors import UnavailableError
 from eos.transaction.port import TopicPartition
 from eos.transaction.wire import At, TopicInfo, Wire
 from eos.transaction.wire.fetch import Fetched
 from eos.transaction.wire.refusal import refused
 from eos.verify.batches import Batch, Old, Seen, Visibility, batches, next_offset
-from eos.verify.records import digests, parsed
+from eos.verify.records import Records, digests, parsed
 from eos.verify.source import Source
-from eos.verify.stamps import Places, Stamps, joined, stamps
+from eos.verify.stamps import Places, Stamps, stamps
 from eos.verify.target import Bounds, Keeping, Target
 from eos.verify.unpack import BrokenPayloadError, unpack
 
@@ -113,7 +114,12 @@ class Reader:
         source.finish(until)
 
     def stamps(self, at: TopicPartition, end: int, places: Places) -> Iterator[Stamps]:
-        """Of the records that readers are given, from where the log begins."""
+        """Whose they are, and which numbers they have."""
+        for records, offsets in self.records(at, end):
+            yield stamps(records, offsets, places)
+
+    def records(self, at: TopicPartition, end: int) -> Iterator[tuple[Records, Ints]]:
+        """Those that readers are given, from where the log begins, with their offsets."""
         for found in self.scan(at, self.bounds([at])[at].start, end):
             group: list[Batch] = []
             payloads: list[bytes] = []
@@ -126,10 +132,9 @@ class Reader:
                 group.append(seen.batch)
                 payloads.append(plain)
                 if sum(map(len, payloads)) >= _PLAIN_BYTES_MAX:
-                    yield _stamped(group, payloads, places)
+                    yield from _taken_apart(group, payloads)
                     group, payloads = [], []
-            if group:
-                yield _stamped(group, payloads, places)
+            yield from _taken_apart(group, payloads)
 
     def scan(
         self, at: TopicPartition, start: int, end: int, bytes_hint: int = _FETCH_BYTES_MAX
@@ -201,17 +206,16 @@ def _unpacked(seen: Seen) -> bytes | None:
         return None
 
 
-def _stamped(group: list[Batch], payloads: list[bytes], places: Places) -> Stamps:
+def _taken_apart(group: list[Batch], payloads: list[bytes]) -> Iterator[tuple[Records, Ints]]:
     """Of record batches one after the other; of those that hold no records nothing."""
-    found = parsed(payloads, [batch.records for batch in group])
-    if found is None:
-        if len(group) == 1:
-            return joined([])
-        each = zip(group, payloads, strict=True)
-        return joined([_stamped([batch], [payload], places) for batch, payload in each])
-    records, deltas = found
-    bases = np.repeat([batch.offset for batch in group], [batch.records for batch in group])
-    return stamps(records, bases + deltas, places)
+    found = parsed(payloads, [batch.records for batch in group]) if group else None
+    if found is not None:
+        records, deltas = found
+        bases = np.repeat([batch.offset for batch in group], [batch.records for batch in group])
+        yield records, bases + deltas
+    elif len(group) > 1:
+        for batch, payload in zip(group, payloads, strict=True):
+            yield from _taken_apart([batch], [payload])
 
 
 def _show(target: Target, group: list[Seen | Old], payloads: Mapping[int, bytes | None]) -> None:

@@ -92,7 +92,7 @@ def _read(records: Records, place: Place) -> Any:
     if place.kind == "key":
         return _nulls(records.keys)
     if place.kind == "header":
-        return _header(records, place.name.encode())
+        return header(records, place.name.encode())
     parts = place.name.split(".")
     values = _nulls(records.values)
     return pa.array([_in_json(each, parts) for each in values.to_pylist()], pa.binary())
@@ -107,7 +107,7 @@ def _nulls(blobs: Any) -> Any:
     return blobs.array.take(at)
 
 
-def _header(records: Records, name: bytes) -> Any:
+def header(records: Records, name: bytes) -> Any:
     """The last of that name, as Kafka's own clients take it."""
     count = len(records.keys.lengths)
     headers = records.headers

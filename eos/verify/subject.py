@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -10,8 +10,8 @@ from eos.audit.table import TransactionsTable
 from eos.plan.names import Names
 from eos.read.files import Files
 from eos.verify.chain import Chain
-from eos.verify.dropped import Dropped
-from eos.verify.findings import Findings
+from eos.verify.dropped import Dropped, Shown
+from eos.verify.findings import Attempt, Findings
 from eos.verify.lake import Sinks
 from eos.verify.point import Point
 from eos.verify.source import Source
@@ -38,6 +38,9 @@ class Subject:
     lake: Sinks = field(default_factory=lambda: Sinks((), {}))
     places: Places | None = None  # of upstream's stamps, where dedup goes by them
     is_spread: bool = False  # what proves a dropped record may lie in another partition
+    dead_letters: str = ""  # the topic that the file names now
+    # Told each dropped record that has a proof.
+    names_dropped: Callable[[Shown, Attempt], None] | None = None
 
 
 @dataclass(slots=True)

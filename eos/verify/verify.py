@@ -24,6 +24,7 @@ from eos.verify.elsewhere import Level
 from eos.verify.findings import Attempt, Finding, Findings, Kind, named
 from eos.verify.history import Committed, of_record
 from eos.verify.ledger import LedgerLog, Page
+from eos.verify.letters import Letters
 from eos.verify.point import Point
 from eos.verify.reader import UNKNOWN_TOPIC, Reader, require_seen, soon
 from eos.verify.source import Source
@@ -43,8 +44,15 @@ class Verification:
         self._findings = Findings()
         self._chain = Chain()
         log = self._stamped if subject.places is not None else None
-        self._dropped = Dropped(self._findings, log, is_spread=subject.is_spread)
         names = subject.names
+        self._letters = Letters(reader, names.pipeline, subject.dead_letters)
+        self._dropped = Dropped(
+            self._findings,
+            log,
+            is_spread=subject.is_spread,
+            letters=self._letters.read,
+            each=subject.names_dropped,
+        )
         self._ledger = LedgerLog(reader, names.pipeline, names.ledger)
         self._rows: LedgerRows | None = None
         if subject.table is not None:
@@ -107,7 +115,10 @@ class Verification:
         self._first = point.ledger_offset + 1
         chain, at = self._chain, self._ledger.at
         chain.position, chain.current = dict(point.position), point.identity
-        self._dropped.covered = {tp: [(0, end)] for tp, end in point.position.items()}
+        whole = {tp: [(0, end)] for tp, end in point.position.items()}
+        self._dropped.covered = {**whole, **{tp: list(each) for tp, each in point.covered.items()}}
+        own = point.targets.items()
+        self._letters.ends = {tp: n for tp, n in own if tp.topic == self._letters.topic}
         for producer_id in point.producer_ids:
             chain.owners.know(producer_id)
         bounds = self._reader.bounds(list(point.targets))
@@ -166,6 +177,7 @@ class Verification:
         wanted: dict[TopicPartition, list[tuple[Attempt, Receipt]]] = {}
         for each in committed:
             self._note(self._chain.see(each))
+            self._letters.see(each)
             self._dropped.see(each)
             for receipt in each.receipts:
                 at = TopicPartition(receipt.topic, receipt.partition)
@@ -270,6 +282,7 @@ class Verification:
             positions,
             chain.current,
             chain.owners.producer_ids,
+            covered=self._dropped.covered,
         )
         last = low.told.ledger_offset
         targets = list(self._targets.values())

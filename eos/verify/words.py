@@ -97,7 +97,7 @@ def _sources(told: Told) -> str:
 
 def _dropped(dropped: Dropped) -> str:
     told = ", ".join(f"{count:,} {name}" for name, count in sorted(dropped.records.items()))
-    return f"{told}: of {dropped.proven:,} the one that proves it was found"
+    return f"{told}: of {dropped.proven:,} the accepted one that proves it was found"
 
 
 def _findings(told: Told) -> Iterator[str]:

@@ -3,6 +3,7 @@ verdict as a column."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -122,6 +123,20 @@ def test_in_one_partition_a_producer_waits_behind_its_gap(project: Project) -> N
     assert values(project, project.target) == wanted
     assert sum(values(project, f"{project.target}.dead").values()) == 10
     verb(project, "verify")
+    # Once more what was refused first: proven by what was put back, and not by what was refused.
+    upstream.send(0, range(25, 30))
+    ran(project)
+    assert values(project, project.target) == wanted
+    file = project.folder / "dropped"
+    said = verb(project, "verify", "--from-start", "--dropped", str(file))
+    assert "10 duplicate: of 10 the accepted one that proves it was found" in said
+    found = [json.loads(line) for line in file.read_text().splitlines()]
+    assert len(found) == 10
+    for each in found:
+        assert (each["reason"], each["batch_id"] >= 0) == ("duplicate", True)
+        proof = each["proof"]
+        assert proof["partition"] == each["partition"]
+        assert each["offset"] > proof["offset"] > 29  # 0 to 19, the refused, what was missing
 
 
 def test_what_is_refused_waits_in_the_dead_letters_and_comes_back(project: Project) -> None:

@@ -13,12 +13,15 @@ from eos.dedup.fields import Place
 from eos.encode.codec import Codec
 from eos.encode.record_batch import Columns, encode
 from eos.transaction.port import Identity, TopicPartition
+from eos.transaction.receipt import Receipt
 from eos.verify import dropped as module
+from eos.verify import letters as letters_module
 from eos.verify import proofs as proving
 from eos.verify.batches import HEADER_BYTES
 from eos.verify.dropped import Dropped, Log
 from eos.verify.findings import Attempt, Findings, Kind
 from eos.verify.history import Committed
+from eos.verify.letters import Letters
 from eos.verify.proofs import TooManyError, proofs
 from eos.verify.records import parsed
 from eos.verify.stamps import Places, Stamps, hash_of, stamps
@@ -113,7 +116,14 @@ def attempt(number: int, ranges: dict, verdicts: dict | None = None, producers: 
     return Committed(told, "q", ranges, None, [], dedup)
 
 
-def judged(sent: dict, *attempts: Committed, is_cut: bool = False, is_spread: bool = False):
+def judged(
+    sent: dict,
+    *attempts: Committed,
+    is_cut: bool = False,
+    is_spread: bool = False,
+    refused: dict | None = None,
+    told: list | None = None,
+):
     logs = {tp: as_stamps(each) for tp, each in sent.items()}
 
     def log(tp: TopicPartition, end: int) -> Log:
@@ -121,6 +131,10 @@ def judged(sent: dict, *attempts: Committed, is_cut: bool = False, is_spread: bo
         return Log(lambda: [part.where(part.offset < end)], is_cut)
 
     made = Dropped(Findings(), log, is_spread=is_spread)
+    if refused is not None:
+        made.letters = lambda: {tp: np.array(each, np.int64) for tp, each in refused.items()}
+    if told is not None:
+        made.each = lambda one, of: told.append((of.ledger_offset, one.as_json()))
     for each in attempts:
         made.see(each)
     made.prove()
@@ -163,6 +177,94 @@ def test_what_nothing_proves_is_found_with_its_witness(verdicts, producer, offse
     cut = judged({A: SENT}, attempt(2, {A: (3, 6)}, verdicts, (producer,)), is_cut=True)
     assert not cut.findings.kept[Kind.WRONG]
     assert cut.findings.kept[Kind.GONE]
+
+
+def test_what_dedup_refused_was_read_and_proves_nothing():
+    """Offsets 1 and 2 are dead letters: then 3 and 4, which are the same, were no duplicates. Nor
+    does a newer epoch fence that was refused itself."""
+    made = judged({A: SENT}, FIRST, AGAIN, refused={A: [1]})
+    (finding,) = made.findings.kept[Kind.WRONG]
+    assert (finding.offset, finding.attempt.ledger_offset) == (3, 2)
+    assert judged({A: SENT}, FIRST, AGAIN, FENCED, refused={A: [6]}).findings.kept[Kind.WRONG]
+    assert not judged({A: SENT}, FIRST, AGAIN, refused={A: [0, 5], B: [1, 2]}).findings.counts
+    # What came again before, and was accepted then, proves it.
+    later = attempt(3, {A: (6, 8)}, {"duplicate": 1}, (["in", 0, "a", "duplicate", 1, 7, 7],))
+    sent = {A: [("a", 0, n) for n in (0, 2, 1, 1, 2, 3, 4, 2)]}
+    told = []
+    made = judged(sent, FIRST, attempt(2, {A: (3, 6)}), later, refused={A: [1]}, told=told)
+    assert not made.findings.counts
+    assert [each["proof"]["offset"] for _, each in told] == [4]
+
+
+def test_what_was_refused_once_and_accepted_behind_a_rewind_proves():
+    """Each time that it was read counts, and each dead letter."""
+    back = Committed(Attempt(3, "recovery", -1, None, Identity(1, 3)), "q", {A: (0, 0)}, None, [])
+    again = attempt(4, {A: (0, 6)}, {"duplicate": 2}, AGAIN.dedup["producers"])
+    first = attempt(1, {A: (0, 3)})
+    for refused, is_proven in (([1, 2], True), ([1, 1, 2], False)):
+        made = judged({A: SENT}, first, back, again, refused={A: refused})
+        assert bool(made.findings.kept[Kind.WRONG]) is not is_proven, refused
+
+
+@pytest.mark.parametrize("is_spread", [False, True])
+def test_each_that_was_dropped_is_told_with_its_proof(is_spread):
+    told = []
+    judged({A: SENT}, FIRST, AGAIN, FENCED, is_spread=is_spread, told=told)
+    found = {
+        (ledger, each["offset"]): (each["reason"], each["proof"]["offset"]) for ledger, each in told
+    }
+    assert found == {
+        (2, 3): ("duplicate", 1),
+        (2, 4): ("duplicate", 2),
+        (3, 7): ("fenced", 6),
+        (3, 8): ("fenced", 6),
+    }
+
+
+def test_dead_letters_of_dedup_are_known_by_their_headers():
+    """Of this pipeline, by dedup's own rules, and as far as transactions were seen. The last of a
+    name is ours: a record may have come with headers of that name."""
+    names = ("pipeline", "rule", "topic", "partition", "offset")
+    rows = [
+        ("p", "dedup_gap", "in", "1", "7"),
+        ("p", "dedup_late", "in", "1", "5"),
+        ("p", "dedup_gap", "in", "1", "7"),  # read again, refused again
+        ("p", "paid", "in", "1", "8"),
+        ("q", "dedup_gap", "in", "1", "9"),
+        ("p", "dedup_gap", "in", "x", "9"),
+        ("p", "dedup_unstamped", "more", "0", "0"),
+        ("p", "dedup_gap", "in", "1", "6"),  # of a transaction that was not seen
+    ]
+    own = ("q", "paid", "out", "0", "1")
+    headers = [
+        [
+            {"key": f"eos.{n}", "value": v.encode()}
+            for each in (own, row)
+            for n, v in zip(names, each, strict=True)
+        ]
+        for row in rows
+    ]
+    pair = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    nothing = pa.nulls(len(rows), pa.binary())
+    columns = Columns(key=nothing, value=nothing, headers=pa.array(headers, pa.list_(pair)))
+    records, deltas = parsed([bytes(encode(columns, Codec.NONE, 0).blob[HEADER_BYTES:])], [8])
+    asked = []
+
+    class Log:
+        def records(self, at, end):
+            asked.append((at, end))
+            yield records, deltas + 10
+
+    letters = Letters(Log(), "p", "dead")
+    receipts = [Receipt(topic, 0, 7, 10, 16, 1, 0) for topic in ("dead", "out")]
+    letters.see(Committed(FIRST.told, "q", {}, None, receipts))
+    found = {tp: offsets.tolist() for tp, offsets in letters.read().items()}
+    assert found == {B: [5, 7, 7], TopicPartition("more", 0): [0]}
+    assert asked == [(TopicPartition("dead", 0), 17)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(letters_module, "LETTERS_MAX", 3)
+        with pytest.raises(TooManyError):
+            letters.read()
 
 
 def test_what_nobody_read_and_what_lies_in_another_partition_proves_nothing():
