@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-_SHOWN, _KEPT_MAX = 20, 10_000
+_SHOWN, _KEPT_MAX, _GAPS_KEPT_MAX = 20, 10_000, 1_000
 _DROPPED = ("duplicate", "fenced")
 _ACCEPTED = ("gap", "late", "unknown_producer", "unstamped")
 
@@ -21,9 +21,23 @@ class Of(NamedTuple):
     verdict: str
 
 
+class Gap(NamedTuple):
+    """The first record behind one, of a producer in an attempt: what was expected, what came."""
+
+    topic: str
+    partition: int
+    producer: str
+    epoch: int
+    expected: int
+    got: int
+    offset: int
+
+
 @dataclass(slots=True)
 class Producers:
-    """`each` has those that micro-batches told of, a hundred each at most; there were `more`.
+    """`states`: how many are kept as of the newest, -1 if it does not say. `gaps`: the newest.
+
+    `each` has those that micro-batches told of, a hundred each at most; there were `more`.
     `spans`: the first and the last offset of such a record. `verdicts` are exact."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -32,6 +46,8 @@ class Producers:
     spans: dict[Of, tuple[int, int]] = field(default_factory=dict)
     expired: int = 0
     more: int = 0
+    states: int = -1
+    gaps: deque[Gap] = field(default_factory=lambda: deque(maxlen=_GAPS_KEPT_MAX))
 
     def add(self, dedup: Mapping[str, Any]) -> None:
         """What the ledger says of an attempt; nothing if its pipeline had no dedup."""
@@ -39,6 +55,8 @@ class Producers:
         self.dead_letters.update(dedup.get("dead_letters", {}))
         self.expired += int(dedup.get("expired", 0))
         self.more += int(dedup.get("producers_more", 0))
+        self.states = int(dedup.get("states", self.states))
+        self.gaps.extend(Gap(*each) for each in dedup.get("gaps", ()))
         for topic, partition, producer, verdict, count, first, last in dedup.get("producers", ()):
             of = Of(topic, partition, producer, verdict)
             if of not in self.each and len(self.each) >= _KEPT_MAX:
@@ -58,6 +76,8 @@ class Producers:
         if self.dead_letters:
             told += f"; {_counted(self.dead_letters, _ACCEPTED)} to the dead letters"
         yield f"dedup       {self.verdicts['appended']:,} records were next; {told}"
+        if self.states >= 0:
+            yield f"            {self.states:,} states of producers are kept"
         if self.expired:
             yield f"            {self.expired:,} producers forgotten, which sent nothing for long"
         for of, count in self.each.most_common(_SHOWN):
@@ -66,6 +86,13 @@ class Producers:
                 f"producer    {of.producer}, {of.topic}-{of.partition}: {count:,} {of.verdict}, "
                 f"offsets {first} to {last}"
             )
+        for gap in list(self.gaps)[-_SHOWN:]:
+            yield (
+                f"gap         {gap.producer}, epoch {gap.epoch}, {gap.topic}-{gap.partition}: "
+                f"expected {gap.expected}, got {gap.got}, offset {gap.offset}"
+            )
+        if len(self.gaps) > _SHOWN:
+            yield f"            and {len(self.gaps) - _SHOWN:,} gaps before them (--json)"
         left = max(0, len(self.each) - _SHOWN) + self.more
         if left:
             yield f"            and {left:,} more (--json has those that the ledger names)"
@@ -80,6 +107,8 @@ class Producers:
                 for of, count in self.each.most_common()
             ],
             "producers_more": self.more,
+            "states": None if self.states < 0 else self.states,
+            "gaps": [each._asdict() for each in self.gaps],
         }
 
 

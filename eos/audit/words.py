@@ -157,6 +157,7 @@ def _json(each: Transaction) -> dict[str, Any]:
         "process": process,
         "records_in": each.records_in,
         "records_out": each.records_out,
+        "producer_states": each.dedup.get("states"),
         "sources": {_named(tp): list(span) for tp, span in each.sources.items()},
         "targets": {
             _named(tp): [row["offset_first"], row["offset_last"], row["records"]]

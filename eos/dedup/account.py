@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from eos.dedup.policy import NAMES, UNSTAMPED
 from eos.dedup.refusal import told
 from eos.dedup.rows import Rows
 
 TOLD_MAX = 1000  # producers with something to tell of, of one report
+GAPS_TOLD_MAX = 20  # producers whose first gap is told with its numbers, likewise
+_GAP = NAMES.index("gap")
 # Where a record lies and what was decided of it, for whoever reads it once more.
 VERDICTS_SCHEMA = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("code", pa.int8())]
@@ -46,8 +49,10 @@ class Account:
     verdicts: Counter[str] = field(default_factory=Counter)
     notes: list[pa.Table] = field(default_factory=list)
     _told: dict[_Of, _Span] = field(default_factory=dict)
+    _gaps: dict[bytes, list[Any]] = field(default_factory=dict)
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: Rows, expected: Callable[[int], int] | None = None) -> None:
+        """`expected`: which number was, where a row is above it."""
         self.records += len(rows.codes)
         counts = np.bincount(rows.codes, minlength=len(NAMES))
         self.verdicts.update({NAMES[at]: int(n) for at, n in enumerate(counts) if n})
@@ -58,6 +63,44 @@ class Account:
         odd = pa.array(np.flatnonzero((rows.codes != 0) & (rows.codes != UNSTAMPED)))
         if len(odd):
             self._tell(rows, odd)
+        if expected is not None and self.verdicts["gap"]:
+            self._tell_gaps(rows, expected)
+
+    def _tell_gaps(self, rows: Rows, expected: Callable[[int], int]) -> None:
+        """Of each producer the first, by its place: a task that runs again tells the same ones."""
+        at = np.flatnonzero(rows.codes == _GAP)
+        taken = pa.array(at)
+        places = {
+            name: getattr(rows, name).take(taken) for name in ("topic", "partition", "offset")
+        }
+        order = pc.sort_indices(pa.table(places), [(name, "ascending") for name in places])
+        # So many, that a chunk of one gap behind the other costs no more than it has to.
+        who = rows.producer.take(taken).take(order).dictionary_encode()
+        _, firsts = np.unique(np.asarray(who.indices), return_index=True)
+        for place in np.sort(firsts).tolist():
+            row = int(at[order[place].as_py()])
+            producer = rows.producer[row].as_py()
+            if len(self._gaps) >= GAPS_TOLD_MAX:
+                return
+            if producer not in self._gaps:
+                found = [rows.topic, rows.partition, rows.offset, rows.epoch, rows.sequence]
+                topic, partition, offset, epoch, got = (each[row].as_py() for each in found)
+                wanted = expected(row)
+                self._gaps[producer] = [
+                    topic,
+                    partition,
+                    told(producer),
+                    epoch,
+                    wanted,
+                    got,
+                    offset,
+                ]
+
+    @property
+    def gaps(self) -> list[list[Any]]:
+        """Topic, partition, producer, epoch, the number that was expected, the one that came, and
+        where that lies."""
+        return sorted(self._gaps.values())
 
     def _tell(self, rows: Rows, odd: Any) -> None:
         keys = {

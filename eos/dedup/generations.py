@@ -36,6 +36,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from eos.dedup.account import GAPS_TOLD_MAX
 from eos.dedup.homes import BucketFile, Home, Kept
 from eos.dedup.lookup import Lookup, first_of
 from eos.dedup.policy import Policy
@@ -235,7 +236,9 @@ class Opened:
             for bucket, file in after.files.items():
                 files[Home(*tp, after.buckets, bucket)] = file
         reached("producers:before")
-        done = self.owner.commit(files, told(reports, self.stage.policy.dead))
+        states = sum(file.rows for file in files.values())
+        says = told(reports, self.stage.policy.dead)
+        done = self.owner.commit(files, {**says, "states": states})
         reached("producers:after")
         return done
 
@@ -254,7 +257,7 @@ def told(
     reports: Mapping[TopicPartition, Mapping[str, Any]], dead: Collection[str] = ()
 ) -> Mapping[str, Any]:
     """For the ledger: what was judged how, in all, what of it went to the dead letters, and of
-    which producers something is to tell."""
+    which producers something is to tell; of gaps, which number was expected and which came."""
     verdicts: dict[str, int] = {}
     producers: list[Any] = []
     for _, report in sorted(reports.items()):
@@ -262,12 +265,14 @@ def told(
             verdicts[name] = verdicts.get(name, 0) + count
         producers += report["told"]
     producers.sort(key=lambda each: (-each[4], each))
+    gaps = sorted(each for report in reports.values() for each in report["gaps"])
     return {
         "verdicts": verdicts,
         "dead_letters": {name: count for name, count in verdicts.items() if name in dead},
         "expired": sum(report["expired"] for report in reports.values()),
         "producers": producers[:PRODUCERS_TOLD_MAX],
         "producers_more": max(0, len(producers) - PRODUCERS_TOLD_MAX),
+        **({"gaps": gaps[:GAPS_TOLD_MAX]} if gaps else {}),
     }
 
 

@@ -22,7 +22,7 @@ from eos.audit.producer_state import VERDICTS
 from eos.dedup.account import Account
 from eos.dedup.homes import STATES, Kept, bucket_of, read_states
 from eos.dedup.policy import UNSTAMPED, Policy
-from eos.dedup.refusal import expected, named, refusal
+from eos.dedup.refusal import awaited, expected, named, refusal
 from eos.dedup.rows import Codes, Rows
 from eos.errors import PromiseBrokenError
 from eos.transaction.port import TopicPartition
@@ -75,7 +75,7 @@ class Judge:
         if len(wrong):
             at = int(wrong[0])
             raise refusal(self.pipeline, rows, at, expected(self.policy, rows, at, before))
-        self.account.add(rows)
+        self.account.add(rows, lambda at: awaited(self.policy, rows, at, before))
         return codes
 
     def load(self, buckets: set[int]) -> None:

@@ -67,6 +67,7 @@ class Leaving:
             "verdicts": dict(sorted(account.verdicts.items())),
             "expired": judged.expired,
             "told": account.told,
+            "gaps": account.gaps,
             "buckets": buckets,
             "changed": sorted(changed),
         }

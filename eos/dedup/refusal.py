@@ -23,7 +23,8 @@ _CAUSES = {
     "late": "it begins below what is next, and that all of it was here before is not proven: did "
     "the upstream reorder what it sends?",
     "unknown_producer": "its first records were here before dedup was, or its state was forgotten",
-    "unstamped": "does every upstream stamp its records? docs/dedup.md shows how",
+    "unstamped": "does every upstream stamp its records? Epoch and sequence are whole numbers, 0 "
+    "to 2^62 - 1, below `wraps_at` where they wrap; docs/dedup.md shows how",
 }
 
 
@@ -65,6 +66,14 @@ def expected(policy: Policy, rows: Rows, at: int, before: pa.Table) -> str:
     if state is not None:
         return f", the first of its epoch: the one before was {state.epoch}"
     return ""
+
+
+def awaited(policy: Policy, rows: Rows, at: int, before: pa.Table) -> int:
+    """The number that would have been next where the row `at` left a gap; likewise."""
+    state = _state(policy, rows, at, before)
+    if state is None or state.epoch != rows.epoch[at].as_py() or not state.ranges:
+        return 0
+    return (state.ranges[-1].last + 1) % policy.rules.sequences
 
 
 def told(producer: bytes | None) -> str:

@@ -89,8 +89,8 @@ class Epochs:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`codes` are places in VERDICTS, `missing` the number that each record's epoch waits for.
-    `moved`: producers of whom something else is known than before."""
+    """`codes` are places in VERDICTS, `missing` the lowest number whose absence makes a record a
+    gap. `moved`: producers of whom something else is known than before."""
 
     codes: npt.NDArray[np.int8]
     missing: Ints
@@ -159,7 +159,9 @@ def decide(stamps: Stamps, known: Epochs, rules: Spread) -> Found:
     has_moved = np.zeros(int(groups.producer.max(initial=-1)) + 1, np.bool_)
     has_moved[groups.producer[judged.has_moved]] = True
     has_moved[fences.raised] = True
-    return Found(codes, judged.base[group], epochs, np.flatnonzero(has_moved))
+    missing = np.zeros(len(codes), np.int64)
+    missing[order] = judged.missing
+    return Found(codes, missing, epochs, np.flatnonzero(has_moved))
 
 
 def _ranked(epochs: Ints) -> tuple[Ints, Ints]:
@@ -247,6 +249,7 @@ class _Judged:
     """Behind a micro-batch: a code for each record, and of each group what is known."""
 
     codes: npt.NDArray[np.int8]
+    missing: Ints  # of each record that is a gap
     begin: Ints
     base: Ints
     runs: Runs
@@ -274,8 +277,11 @@ class _Judged:
         codes[runs.hold(owner, number)] = _DUPLICATE
         is_above = np.isin(codes, (_APPENDED, _UNKNOWN)) & (number >= base[owner])
         at = np.flatnonzero(is_above)
-        gaps = at[_gaps(runs, owner[at], number[at], base, rules)]
+        is_gap, lacks = _gaps(runs, owner[at], number[at], base, rules)
+        gaps = at[is_gap]
         codes[gaps] = _GAP
+        missing = np.zeros(len(number), np.int64)
+        missing[gaps] = lacks[is_gap]
         writes = (_APPENDED, _UNKNOWN, *([_GAP] if rules.accepts_gap else []))
         is_taken = np.isin(codes, writes)
         merged = runs.ordered_with(owner[is_taken], number[is_taken]).merged()
@@ -283,9 +289,10 @@ class _Judged:
         has_gap[owner[gaps]] = rules.accepts_gap
         has_moved[owner[is_taken]] = True
         begin, base, merged = _settled(merged, begin, base, has_gap, rules)
-        every = codes[np.cumsum(is_first) - 1]
+        row = np.cumsum(is_first) - 1
+        every = codes[row]
         every[~is_first & np.isin(every, writes)] = _DUPLICATE
-        return cls(every, begin, base, merged, has_moved)
+        return cls(every, missing[row], begin, base, merged, has_moved)
 
     def epochs(self, groups: _Groups, fences: _Fences) -> Epochs:
         """What is known of the newest epochs of each producer."""
@@ -334,19 +341,27 @@ def _begins(
     return begin, base, is_met
 
 
-def _gaps(runs: Runs, owner: Ints, number: Ints, base: Ints, rules: Spread) -> Flags:
-    """Which of these, all at their base or above, lie too far above a number that is missing."""
+def _gaps(runs: Runs, owner: Ints, number: Ints, base: Ints, rules: Spread) -> tuple[Flags, Ints]:
+    """Which of these, all at their base or above, lie too far above a number that is missing; and
+    of those the lowest such number."""
     above = runs.chosen(runs.first >= base[runs.owner])
     every = above.ordered_with(owner, number)
     if not rules.accepts_gap:
-        return number >= every.filled_from(base)[owner] + rules.window
+        lowest = every.filled_from(base)[owner]
+        return number >= lowest + rules.window, lowest
     # Who gives up missing numbers that the one before it did not.
     every = every.merged()
     start, is_hole = every.holes(base)
     holes = Runs(every.owner, start, start).chosen(is_hole)
     given_up = holes.at_or_below(owner, number - rules.window)
     is_gap: Flags = (given_up >= 0) & np.append(True, np.diff(given_up) != 0)[: len(owner)]
-    return is_gap
+    if not len(holes):
+        return is_gap, number
+    # The first hole of its epoch, or the one above those that were given up before.
+    before = np.append(-1, given_up[:-1])[: len(owner)]
+    is_own = (before >= 0) & (holes.owner[np.maximum(before, 0)] == owner)
+    lowest = np.where(is_own, before + 1, np.searchsorted(holes.owner, owner))
+    return is_gap, holes.first[np.minimum(lowest, len(holes) - 1)]
 
 
 def _settled(

@@ -163,7 +163,7 @@ class _Judge:
             first = int(wrong[np.lexsort((np.asarray(offset)[wrong], place[wrong]))[0]])
             says = self._expected(rows, first, missing)
             raise refusal(self.pipeline, rows, first, says, has_window=True)
-        self.account.add(rows)
+        self.account.add(rows, lambda at: self._missing(missing, at))
 
     def _placed(self, topic: pa.Array, partition: pa.Array) -> tuple[Ints, pa.Array]:
         """Of each row the number of its partition, in the order of topic and partition."""
@@ -210,10 +210,11 @@ class _Judge:
     def _expected(self, rows: Rows, at: int, missing: Ints) -> str:
         if NAMES[rows.codes[at]] != Verdict.GAP.value:
             return ""
-        number = int(missing[at]) % self.policy.rules.sequences
-        return (
-            f", where {number} is still missing, a window of {self.policy.window:,} or more below"
-        )
+        number, window = self._missing(missing, at), self.policy.window
+        return f", where {number} is still missing, a window of {window:,} or more below"
+
+    def _missing(self, missing: Ints, at: int) -> int:
+        return int(missing[at]) % self.policy.rules.sequences
 
 
 def _distinct(buckets: Ints) -> set[int]:

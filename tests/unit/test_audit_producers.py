@@ -5,6 +5,7 @@ from __future__ import annotations
 from eos.audit import rows
 from eos.audit.history import summary, transactions
 from eos.audit.producers import Producers
+from eos.audit.words import Audited, as_json
 from eos.transaction.ledger_record import Position, Record
 from eos.transaction.port import Identity, TopicPartition
 
@@ -13,6 +14,8 @@ TOLD = {
     "expired": 2,
     "producers": [["in", 0, "till-7", "duplicate", 3, 40, 44]],
     "producers_more": 1,
+    "states": 12,
+    "gaps": [["in", 1, "till-8", 2, 20, 25, 77]],
 }
 
 
@@ -27,7 +30,7 @@ def record(number: int, dedup: dict, targets: int) -> Record:
 
 
 def test_from_the_ledger_to_words():
-    again = {**TOLD, "producers": [["in", 0, "till-7", "duplicate", 3, 20, 70]]}
+    again = {**TOLD, "states": 1234, "producers": [["in", 0, "till-7", "duplicate", 3, 20, 70]]}
     ledger = [record(0, TOLD, 3), record(1, again, 0), record(2, {}, 2)]
     table = rows.table(rows.rows("p", "l", "lid", ledger))
     # Once a transaction, however many targets it has.
@@ -36,12 +39,35 @@ def test_from_the_ledger_to_words():
     sums = summary(transactions([*reversed(found[:3]), *found[3:]])).producers
     assert list(sums.lines()) == [
         "dedup       10 records were next; 6 duplicate dropped; 2 gap accepted",
+        "            1,234 states of producers are kept",
         "            4 producers forgotten, which sent nothing for long",
         "producer    till-7, in-0: 6 duplicate, offsets 20 to 70",
+        "gap         till-8, epoch 2, in-1: expected 20, got 25, offset 77",
+        "gap         till-8, epoch 2, in-1: expected 20, got 25, offset 77",
         "            and 2 more (--json has those that the ledger names)",
     ]
     (told,) = sums.as_json()["producers"]
     assert (told["producer"], told["records"], told["offsets"]) == ("till-7", 6, [20, 70])
+    assert sums.as_json()["states"] == 1234
+    assert sums.as_json()["gaps"][0]["expected"] == 20
+    assert as_json(audited(found))["transactions"][0]["producer_states"] is None
+
+
+def audited(found: list) -> Audited:
+    shown = list(transactions([*reversed(found[:3]), *found[3:]]))
+    return Audited("p", "l", "t", shown, summary(shown), [])
+
+
+def test_of_many_gaps_the_newest_are_shown():
+    sums = Producers()
+    for number in range(1100):
+        gaps = [["in", 0, "a", 0, number, number + 2, number]]
+        sums.add({"verdicts": {"gap": 1}, "gaps": gaps})
+    assert len(sums.as_json()["gaps"]) == 1000
+    found = [line for line in sums.lines() if "gap  " in line]
+    assert len(found) == 20
+    assert found[-1].endswith("expected 1099, got 1101, offset 1099")
+    assert "and 980 gaps before them (--json)" in "".join(sums.lines())
 
 
 def test_dead_letters_are_not_accepted():

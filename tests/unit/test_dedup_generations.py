@@ -39,6 +39,32 @@ def test_a_resend_is_told_in_the_micro_batch_and_in_the_next(tmp_path):
     assert second.told["producers"] == [["t", 0, "a", "duplicate", 1, 3, 3]]
 
 
+@pytest.mark.parametrize("accepted", [True, False])
+@pytest.mark.parametrize("chunk", [1, 1 << 17])
+def test_a_gap_is_told_with_what_was_expected_and_what_came(tmp_path, monkeypatch, accepted, chunk):
+    """Of each producer the first one of an attempt, whether it is accepted or a dead letter."""
+    monkeypatch.setattr(stage, "CHUNK_ROWS", chunk)
+    made = generations(tmp_path, policy(sequences=2**16, dead=() if accepted else ("gap",)))
+    first, found = committed(made, "", (A, 0, 0), (A, 0, 1), (B, 1, 0))
+    assert "gap" not in found
+    assert "gaps" not in first.told
+    assert first.told["states"] == 2
+    sent = (A, 0, 2), (A, 0, 5), (A, 0, 9), (B, 2, 7), (B, 2, 9), (b"c", 0, 65535), (b"c", 0, 4)
+    second, _ = committed(made, first.generation, *sent, start=3)
+    assert second.told["gaps"] == [
+        ["t", 0, "a", 0, 3, 5, 4],
+        ["t", 0, "b", 2, 0, 7, 6],
+        ["t", 0, "c", 0, 0, 4, 9],
+    ]
+    assert second.told["states"] == 3
+
+
+def test_of_many_gaps_some_are_told(tmp_path):
+    sent = [(b"%03d" % n, 0, number) for number in (0, 5) for n in range(50)]
+    done, _ = committed(generations(tmp_path), "", *sent)
+    assert [each[2] for each in done.told["gaps"]] == [f"{n:03}" for n in range(20)]
+
+
 def test_what_an_attempt_left_that_did_not_commit_is_no_part_of_the_next(tmp_path):
     made = generations(tmp_path)
     first, _ = committed(made, "", (A, 0, 0))

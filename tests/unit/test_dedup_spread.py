@@ -56,6 +56,24 @@ def test_a_duplicate_is_told_in_whichever_partition_it_comes(tmp_path):
     assert second.told["producers"] == [["t", 3, "a", "duplicate", 1, 4, 4]]
 
 
+def test_a_gap_is_told_with_the_lowest_number_that_is_missing(tmp_path):
+    """The first one by its place, in whatever order its rows come."""
+    made = generations(tmp_path, spread(sequences=2**16))
+    first, _ = committed(made, "", *numbers(0, 1, 3))
+    sent = [*numbers(12, 13, partition=1), *numbers(40, partition=0), (2, B, 0, 0), (2, B, 0, 99)]
+    second, found = committed(made, first.generation, *sent, start=3)
+    assert found == ["gap", "appended", "gap", "appended", "gap"]
+    # 12 was judged before 40, and gave up 2: another number is missing then.
+    assert second.told["gaps"] == [["t", 0, "a", 0, 4, 40, 5], ["t", 2, "b", 0, 1, 99, 7]]
+    third, _ = committed(made, second.generation, *numbers(60, epoch=1), start=9)
+    assert third.told["gaps"] == [["t", 0, "a", 1, 0, 60, 9]]
+    # As in a story of dead letters, where nothing is given up.
+    waiting = generations(tmp_path / "dead", spread(dead=("gap",)))
+    first, _ = committed(waiting, "", *numbers(0, 1, 3))
+    second, _ = committed(waiting, first.generation, *numbers(12, 14), start=3)
+    assert second.told["gaps"] == [["t", 0, "a", 0, 2, 12, 3]]
+
+
 @pytest.mark.parametrize("newer", [1, 2**62 - 1])
 def test_an_older_epoch_is_fenced_behind_a_newer_one_in_its_partition_only(tmp_path, newer):
     made = generations(tmp_path, spread())
