@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 
 from eos.audit.history import Finding
-from eos.report import figures, pictures, tables
+from eos.report import figures, pictures, producers, tables
 from eos.report.ask import Asked
 from eos.report.gather import FINDINGS_MAX, Gathered
 from eos.report.markup import Content, Markup, data, raw, tag
@@ -85,6 +85,9 @@ def _sections(
     yield _section(
         "From source to target", tables.sources(gathered, asked), tables.targets(gathered)
     )
+    if producers.are_told(gathered.sums.producers):
+        told = list(producers.section(gathered.sums.producers))
+        yield _section("Upstream producers", *told)
     yield _section("Last micro-batches", tables.recent(gathered))
     yield _section("Out of the ordinary", _NOTABLE, tables.notable(gathered))
     if asked is not None and asked.live is not None:

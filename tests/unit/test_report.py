@@ -116,6 +116,42 @@ def test_what_is_out_of_the_ordinary_says_why():
     assert found.sums.takeovers == (rows[-2],)
 
 
+def test_what_dedup_did_is_told_with_why():
+    first = {
+        "verdicts": {"appended": 1200, "duplicate": 40, "fenced": 2, "gap": 3, "late": 2},
+        "dead_letters": {"gap": 3, "late": 1},
+        "producers": [["in", 0, "<till>", "duplicate", 40, 7, 90], ["in", 1, "b", "gap", 3, 5, 6]],
+        "producers_more": 4,
+        "states": 17,
+        "gaps": [["in", 1, "b", 0, 20, 25, 5]],
+    }
+    page = made([transaction(0, dedup=first), transaction(1, dedup={"verdicts": {"appended": 1}})])
+    for words in (
+        "<h2>Upstream producers</h2>",
+        "1,201 records followed the one before; 42 dropped",
+        "17 states of producers kept.",
+        "<td>duplicate</td><td>dropped</td><td>40</td><td>accepted before",
+        "<td>fenced</td><td>dropped</td><td>2</td>",
+        "<td>gap</td><td>dead letter</td><td>3</td>",
+        "<td>late</td><td>1 dead letter, the others accepted</td>",
+        "<td>&lt;till&gt;</td><td>in-0</td><td>duplicate</td><td>40</td><td>7 to 90</td>",
+        "4 more; `eos audit --json`",
+        "<td>b</td><td>0</td><td>in-1</td><td>20</td><td>25</td><td>5</td>",
+    ):
+        assert words in page, words
+    assert "Upstream producers" not in made(history(3))
+
+
+def test_of_many_producers_a_page_shows_some():
+    told = [["in", 0, "x" * 5000 + str(n), "duplicate", 1, n, n] for n in range(100)]
+    dedup = {"verdicts": {"duplicate": 100}, "producers": told}
+    dedup["gaps"] = [["in", 0, "y" * 5000, 0, 0, n, n] for n in range(20)]
+    rows = [transaction(n, dedup=dedup) for n in range(200)]
+    small = made([transaction(n) for n in range(200)])
+    assert len(made(rows)) < len(small) + 200_000
+    assert "950 older ones" in made(rows)
+
+
 def test_quantiles_are_right_to_two_percent():
     times, half = Times(), Times()
     for ms in range(1, 1001):

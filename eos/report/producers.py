@@ -1,0 +1,107 @@
+"""What dedup made of upstream producers' records: what was dropped, what was odd, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eos.audit.producers import Of, Producers
+from eos.report import tables
+from eos.report.markup import Content, tag
+from eos.report.units import counted, number
+
+PRODUCERS_SHOWN, GAPS_SHOWN, _ID_MAX = 100, 50, 100
+_DROPPED = {
+    "duplicate": "accepted before, under the same id, epoch and number",
+    "fenced": "it came behind a newer epoch of its producer",
+}
+_WHY = {
+    **_DROPPED,
+    "gap": "records before it had not come",
+    "late": "it lies below what was next, and that it was here before is not proven",
+    "unknown_producer": "the first of a producer that was not known, and its number was not 0",
+    "unstamped": "it had no stamp that can be meant",
+}
+
+
+def are_told(sums: Producers) -> bool:
+    return bool(sums.verdicts)
+
+
+def section(sums: Producers) -> Iterator[Content]:
+    yield tag("p", _sentence(sums))
+    verdicts = [
+        tables.row(name, _became(sums, name), number(sums.verdicts[name]), why)
+        for name, why in _WHY.items()
+        if sums.verdicts[name]
+    ]
+    yield tables.table(
+        "What was not simply next", ("verdict", "became", "records", "why"), verdicts
+    )
+    each = sums.each.most_common(PRODUCERS_SHOWN)
+    if each:
+        rows = [_row(sums, of, count) for of, count in each]
+        yield tables.table(
+            "Of which producers",
+            ("producer", "source", "verdict", "records", "first to last offset"),
+            rows,
+            id_="producers",
+        )
+    left_out = len(sums.each) + sums.more - len(each)
+    yield tables.left(left_out, f"{number(left_out)} more; `eos audit --json` has more of them.")
+    gaps = list(sums.gaps)[-GAPS_SHOWN:]
+    if gaps:
+        shown = [
+            tables.row(
+                tables.cut(gap.producer, _ID_MAX),
+                str(gap.epoch),
+                _place(gap.topic, gap.partition),
+                str(gap.expected),
+                str(gap.got),
+                str(gap.offset),
+            )
+            for gap in reversed(gaps)
+        ]
+        yield tables.table(
+            "Gaps, newest first",
+            ("producer", "epoch", "source", "expected", "got", "offset"),
+            shown,
+        )
+        older = len(sums.gaps) - len(gaps)
+        yield tables.left(older, f"{number(older)} older ones; `eos audit --json` has more.")
+
+
+def _sentence(sums: Producers) -> str:
+    dropped = sum(sums.verdicts[name] for name in _DROPPED)
+    words = f"{counted(sums.verdicts['appended'], 'record')} followed the one before; "
+    words += f"{number(dropped)} dropped, each proven to be one too many."
+    if sums.states >= 0:
+        words += f" {counted(sums.states, 'state')} of producers kept."
+    if sums.expired:
+        words += f" {counted(sums.expired, 'producer')} forgotten, having sent nothing for long."
+    return words
+
+
+def _became(sums: Producers, name: str) -> str:
+    if name in _DROPPED:
+        return "dropped"
+    dead = sums.dead_letters[name]
+    if not dead:
+        return "accepted"
+    if dead == sums.verdicts[name]:
+        return "dead letter"
+    return f"{counted(dead, 'dead letter')}, the others accepted"
+
+
+def _row(sums: Producers, of: Of, count: int) -> Content:
+    first, last = sums.spans[of]
+    return tables.row(
+        tables.cut(of.producer, _ID_MAX),
+        _place(of.topic, of.partition),
+        of.verdict,
+        number(count),
+        f"{first} to {last}",
+    )
+
+
+def _place(topic: str, partition: int) -> str:
+    return f"{tables.cut(topic, 260)}-{partition}"
