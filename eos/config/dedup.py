@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from eos.config.base import KAFKA_COLUMNS, DurationMs, Identifier, Strict
 
@@ -31,6 +31,21 @@ def _a_week() -> int:
     return 7 * 86_400_000
 
 
+WRAPS_AT_MAX = 2**32
+
+
+def _can_wrap(given: object) -> object:
+    """Distances between two numbers have to fit into 64 bits, whichever way around."""
+    if isinstance(given, int) and given > WRAPS_AT_MAX:
+        raise ValueError(
+            f"expected a `wraps_at` of at most {WRAPS_AT_MAX} (32 bits), got `{given}`. A counter "
+            "of 64 bits that begins at 0 does not wrap while it is below 2^62, which takes 146,000 "
+            "years at a million records a second: leave `wraps_at` out. What is 2^62 or more is "
+            "unstamped"
+        )
+    return given
+
+
 class ProducerStamp(Strict):
     """Where each part stands: the id as any text, epoch and sequence as whole numbers below 2^62,
     in decimal digits. Behind `wraps_at` - 1 comes 0; without it a sequence never ends."""
@@ -38,7 +53,10 @@ class ProducerStamp(Strict):
     id: StampField
     epoch: StampField
     sequence: StampField
-    wraps_at: int | None = Field(default=None, ge=2**16, le=2**32)
+    wraps_at: Annotated[
+        Annotated[int, Field(ge=2**16, le=WRAPS_AT_MAX), BeforeValidator(_can_wrap)] | None,
+        Field(default=None),
+    ] = None
 
 
 class Dedup(Strict):
