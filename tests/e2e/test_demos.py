@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from support.project import RUN_S_MAX, Project
 
+from eos.cli.audit import audit
 from eos.launch.demo import Demo, Loaded
 
 ROOT = Path(__file__).parents[2]
@@ -78,6 +79,16 @@ def test_what_a_till_sent_again_and_what_came_too_late_is_dropped(
         "seconds": 1.5,
     }
     assert demo.load() == Loaded(0, 2250)
+    assert audit(project.words()) == 0
+    said = capfd.readouterr().out
+    assert all(line in said for line in shown("of each producer", project))
+
+
+def shown(before: str, project: Project) -> list[str]:
+    """The lines of the quickstart's block behind these words, with this project's names."""
+    guide = (ROOT / "docs" / "quickstart.md").read_text()
+    block = guide.partition(before)[2].split("```\n")[1]
+    return block.replace("payments", project.source).splitlines()
 
 
 @pytest.mark.long

@@ -163,3 +163,15 @@ def test_the_till_sends_from_where_its_file_ends_and_numbers_without_a_hole(tmp_
     # Nothing was acknowledged: the next process sends the same again.
     with till.Stamp(tmp_path / "a", till.TILL, resumes=True) as stamp:
         assert list(till.records(stamp, 0, 2)) == first
+
+
+def test_the_documents_show_what_the_demos_print():
+    guide, readme = (ROOT / "docs" / "quickstart.md").read_text(), (ROOT / "README.md").read_text()
+    table = demo.table(demo.Report(100_000, 100_000, 6, 0, 0, 13.2))
+    assert f"```\n{table}\n```" in guide
+    assert f"```\n{table}\n```" in readme
+    told = [f"demo: {till.TILL}{life.machine}: {life.story}\n" for life in till.STORY]
+    assert f"```\n{''.join(told)}```" in guide
+    dropped = {"duplicate": 2 * 5 * till.BATCH, "fenced": 5 * till.BATCH}
+    table = till.table(till.Report(till.SENT, 1500, 1500, dropped, 0, 0, 14.1))
+    assert f"```\n{table}\n```" in guide
