@@ -7,7 +7,7 @@ by dedup before, and what comes again of it is rightly dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from eos.verify.history import Committed
 from eos.verify.proofs import TooManyError
 from eos.verify.records import Records
 from eos.verify.stamps import header
+from eos.verify.target import Bounds
 
 LETTERS_MAX = 2_000_000  # of one pipeline's dedup; 8 bytes each
 _OFFSET = r"^[0-9]{1,18}$"
@@ -29,6 +30,10 @@ Refused = Mapping[TopicPartition, Ints]  # ascending offsets, one for each time
 
 class Reads(Protocol):
     """`Reader`."""
+
+    def bounds(
+        self, partitions: Collection[TopicPartition], /
+    ) -> Mapping[TopicPartition, Bounds]: ...
 
     def records(self, at: TopicPartition, end: int) -> Iterator[tuple[Records, Ints]]: ...
 
@@ -53,7 +58,9 @@ class Letters:
         """Those that the topic still has. Raises TooManyError."""
         found: dict[TopicPartition, list[Ints]] = {}
         count = 0
-        for at, end in sorted(self.ends.items()):
+        bounds = self.reader.bounds(list(self.ends))
+        for at, written in sorted(self.ends.items()):
+            end = min(written, bounds[at].stable)  # it may be gone, or have lost its end
             for records, offsets in self.reader.records(at, end):
                 # The last record batch may reach beyond.
                 for tp, refused in _refused(records, offsets < end, self.pipeline):

@@ -25,6 +25,7 @@ from eos.verify.letters import Letters
 from eos.verify.proofs import TooManyError, proofs
 from eos.verify.records import parsed
 from eos.verify.stamps import Places, Stamps, hash_of, stamps
+from eos.verify.target import Bounds
 
 A, B = TopicPartition("in", 0), TopicPartition("in", 1)
 Sent = list[tuple[str, int, int]]  # id, epoch, number; the place is the offset
@@ -249,8 +250,12 @@ def test_dead_letters_of_dedup_are_known_by_their_headers():
     columns = Columns(key=nothing, value=nothing, headers=pa.array(headers, pa.list_(pair)))
     records, deltas = parsed([bytes(encode(columns, Codec.NONE, 0).blob[HEADER_BYTES:])], [8])
     asked = []
+    stable = 99
 
     class Log:
+        def bounds(self, partitions):
+            return {tp: Bounds(0, stable, stable) for tp in partitions}
+
         def records(self, at, end):
             asked.append((at, end))
             yield records, deltas + 10
@@ -261,8 +266,11 @@ def test_dead_letters_of_dedup_are_known_by_their_headers():
     found = {tp: offsets.tolist() for tp, offsets in letters.read().items()}
     assert found == {B: [5, 7, 7], TopicPartition("more", 0): [0]}
     assert asked == [(TopicPartition("dead", 0), 17)]
+    stable = 12  # its end was lost: nobody waits for what will not come
+    assert letters.read()[B].tolist() == [5, 7]
+    assert asked[1:] == [(TopicPartition("dead", 0), 12)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(letters_module, "LETTERS_MAX", 3)
+        patch.setattr(letters_module, "LETTERS_MAX", 1)
         with pytest.raises(TooManyError):
             letters.read()
 
