@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -23,14 +24,29 @@ LEFT_OUT = {
     "source": "{kafka: {topic: orders}}",
     "sink": "{kafka: {topic: orders.out}}",
 }
-# What stands around a block that shows a part of a file: no more than it needs.
-FUNCTIONS = "from pyspark.sql import functions as f\n"
-AROUND = {
-    "README.md": f"from pyspark.sql import DataFrame\n{FUNCTIONS}",
-    "dedup.md": "from eos.stamp import Stamp\nfrom mine import outbox, producer\n",
-    "stateful.md": FUNCTIONS,
+# What stands above the blocks of a document that show a part of a file.
+ABOVE = {
+    "README.md": {
+        "DataFrame": "from pyspark.sql import DataFrame",
+        "f": "from pyspark.sql import functions as f",
+    },
+    "dedup.md": {
+        "Stamp": "from eos.stamp import Stamp",
+        "outbox": "from mine import outbox",
+        "producer": "from mine import producer",
+    },
+    "stateful.md": {"f": "from pyspark.sql import functions as f"},
 }
-PYTHON = {name: AROUND.get(name.rpartition("-")[0], "") + text for name, text in blocks("python")}
+
+
+def whole(name: str, text: str) -> str:
+    """A block with what it needs of that."""
+    used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+    above = ABOVE.get(name.rpartition("-")[0], {})
+    return "\n".join([*(line for word, line in above.items() if word in used), text])
+
+
+PYTHON = {name: whole(name, text) for name, text in blocks("python")}
 # What the pipelines of blocks call, beside the example that they stand in for: a document's own
 # function where it shows one.
 MODULES = {
