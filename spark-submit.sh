@@ -10,4 +10,4 @@ eos_bootstrap "$here" embedded
 if [[ ${1:-} =~ ^[a-z]+$ && ! -e $1 ]]; then # a word that is no path
   exec "$here/.venv/bin/python" -m eos "$@"
 fi
-exec "$here/.venv/bin/python" -m eos.launch.submit "$@"
+exec "$here/.venv/bin/python" -m eos.cli.run "$@"

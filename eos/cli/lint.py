@@ -22,6 +22,7 @@ from eos.plan.outputs import outputs
 from eos.plan.plan import decode
 from eos.transform import calls
 from eos.transform.functions import load
+from eos.transform.outline import can_be_read, outline
 from eos.transform.sql import Query
 
 
@@ -46,23 +47,33 @@ def find(path: Path) -> Iterable[Problem]:
         yield from _find(path, text)
 
 
+def errors(path: Path) -> list[Problem]:
+    """What keeps a pipeline file from running for certain, told within a tenth of a second. Passed
+    over are steps whose modules would have to be imported for that, and words of a rule that may be
+    meant for a column: of those Spark has the last word."""
+    return [each for each in _find(path, None, launches=True) if each.severity == "error"]
+
+
 def _pipelines(path: Path) -> list[str | None]:
     """Their texts, of Markdown; None: the file is one."""
     is_markdown = path.suffix.lower() in (".md", ".markdown")
     return [*markdown.pipelines(text_of(path, "the document"))] if is_markdown else [None]
 
 
-def _find(path: Path, text: str | None) -> Iterable[Problem]:
+def _find(path: Path, text: str | None, *, launches: bool = False) -> Iterable[Problem]:
     """What is wrong with its words, and with those of its parts that are right by themselves."""
     problems, parts = load_parts(path, text=text)
-    found = [*problems, *_rules(parts), *_unread(parts), *_steps(parts), *_sinks(parts)]
+    found = [*problems, *_rules(parts, launches), *_unread(parts)]
+    found += [*_steps(parts, launches), *_sinks(parts)]
     # The pipeline file first, then those that it names.
     yield from sorted(dict.fromkeys(found), key=lambda each: (each.path != str(path), *each[:3]))
 
 
-def _steps(parts: Parts) -> Iterable[Problem]:
+def _steps(parts: Parts, launches: bool) -> Iterable[Problem]:
     for place, step in parts.steps.items():
         key = next(key for key in ("sql", "python", "pandas", "arrow") if getattr(step, key))
+        if key != "sql" and launches and _needs_import(getattr(step, key), parts):
+            continue
         try:
             # A user's module may print when it is imported; stdout is for the findings.
             with contextlib.redirect_stdout(sys.stderr):
@@ -74,6 +85,14 @@ def _steps(parts: Parts) -> Iterable[Problem]:
             yield from _unstable(loaded, parts.places.problem((*place, key), ""))
         else:
             yield from _unstable_calls(loaded.python)
+
+
+def _needs_import(reference: str, parts: Parts) -> bool:
+    """Whether more has to be imported than this module, to say whether the function is there."""
+    load((), parts.project_root, parts.folder)  # so that it is looked for where a run does
+    within = (parts.project_root / "pipelines", parts.folder)
+    module = reference.partition(":")[0]
+    return outline(module, within) is None and can_be_read(module)
 
 
 def _sinks(parts: Parts) -> Iterable[Problem]:
@@ -89,7 +108,7 @@ def _sinks(parts: Parts) -> Iterable[Problem]:
         yield from _unstable(Query(table.where or "true", ""), found)
 
 
-def _rules(parts: Parts) -> Iterable[Problem]:
+def _rules(parts: Parts, launches: bool) -> Iterable[Problem]:
     """What no redo may change is an error here: the dead letters are asked for once more."""
     columns = []
     if parts.source is not None:
@@ -105,6 +124,7 @@ def _rules(parts: Parts) -> Iterable[Problem]:
             yield parts.places.problem(at, told)
         # Where columns are not known, or only the registry knows them, there is nothing to compare.
         is_known = parts.source is not None and columns and not parts.source.reads_latest
+        is_known = is_known and not launches
         for word, close in sql_text.misspelt(rule.rule, columns) if is_known else ():
             told = f"`{word}` is no column of the source; did you mean `{close}`?"
             yield parts.places.problem(at, told)

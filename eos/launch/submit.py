@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,11 +19,13 @@ from eos.launch.embedded import EmbeddedKafka
 from eos.launch.jars import SPARK, ensure, of_broker
 from eos.launch.java import Java
 from eos.launch.local import LocalKafka
-from eos.launch.options import ENDINGS, HELP, Options, parse, project_of
+from eos.launch.options import ENDINGS, HELP, Options, parse
 from eos.launch.provide import provide_java
 
 if TYPE_CHECKING:
-    from eos.config.model import ProfileFile
+    from eos.config.model import PipelineFile, ProfileFile
+
+    Judge = Callable[[Path], None]
 
 TERMINAL = "EOS_TERMINAL"  # the name that eos.observe.live knows; launch imports no stage
 # In the middle of a transaction: record batches are at the broker, nothing is committed.
@@ -61,12 +63,13 @@ class Application:
         return code
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str], judge: Judge | None = None) -> int:
+    """`judge` knows what this package may not import: the steps, which it refuses by UsageError."""
     if not {"-h", "--help"}.isdisjoint(arguments):
         print(HELP, end="")
         return 0
     try:
-        return _submit(parse(arguments))
+        return _submit(parse(arguments), judge)
     except EosError as error:
         say(error.message)
         if error.hint:
@@ -76,18 +79,15 @@ def main(arguments: Sequence[str]) -> int:
         return 130
 
 
-def _submit(options: Options) -> int:
-    from eos.config.load import load_profile
-
-    project = project_of(options.pipeline)
-    profile = load_profile(options.profile, project)
+def _submit(options: Options, judge: Judge | None) -> int:
+    pipeline, profile = _read(options, judge)
     java = provide_java()
     with contextlib.ExitStack() as stack:
         local = None
         if profile.kafka.bootstrap is None:
             ensure(SPARK, *of_broker())  # side by side, not one after the other
             local = stack.enter_context(_local(options, profile))
-        app = _application(options, profile, project, java, local)
+        app = _application(options, profile, pipeline, java, local)
         _timing("handing over to spark-submit")
         started = time.monotonic()
         code = _run_with_crash(app) if options.demo_crash else app.run()
@@ -97,6 +97,19 @@ def _submit(options: Options) -> int:
         if code:
             say(f"the driver ended with exit code {code}; Spark's logs are in {app.logs}")
         return code
+
+
+def _read(options: Options, judge: Judge | None) -> tuple[PipelineFile, ProfileFile]:
+    """First of all, since a file that is refused needs no Java, jars or broker."""
+    from eos.config.load import load_pipeline, load_profile
+    from eos.config.secrets import require_hidden
+
+    if judge is not None:
+        judge(options.pipeline)
+    pipeline = load_pipeline(options.pipeline, ends=options.ends)
+    profile = load_profile(options.profile, pipeline.project_root)
+    require_hidden(pipeline, profile)
+    return pipeline, profile
 
 
 @contextlib.contextmanager
@@ -111,7 +124,11 @@ def _local(options: Options, profile: ProfileFile) -> Iterator[LocalKafka]:
 
 
 def _application(
-    options: Options, profile: ProfileFile, project: Path, java: Java, local: LocalKafka | None
+    options: Options,
+    profile: ProfileFile,
+    pipeline: PipelineFile,
+    java: Java,
+    local: LocalKafka | None,
 ) -> Application:
     job = [str(options.pipeline)]
     if options.profile:
@@ -133,23 +150,14 @@ def _application(
         profile.spark.conf,
         options.spark,
         profile.local_root / "ship",
-        project,
-        with_delta=_has_delta(options.pipeline),
+        pipeline.project_root,
+        with_delta=pipeline.has_delta,
     )
     master = spark.master_of(options.spark) or profile.spark.master
-    environment = spark.environment(found, java.home, master, logs, project)
+    environment = spark.environment(found, java.home, master, logs, pipeline.project_root)
     environment |= terminal()
     archive = spark.archive(found, java, master, words)
     return Application(tuple(words), environment, logs, archive, local)
-
-
-def _has_delta(pipeline: Path) -> bool:
-    """Read in earnest only where the word is there: the driver reads the file in any case."""
-    if b"delta" not in pipeline.read_bytes():
-        return False
-    from eos.config.load import load_pipeline
-
-    return load_pipeline(pipeline).has_delta
 
 
 def terminal() -> dict[str, str]:

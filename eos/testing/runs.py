@@ -83,7 +83,7 @@ class PipelineRun:
         asked = {"EOS_CRASH_AT": crash, "EOS_CRASH_LOG": str(log)} if crash else {}
         words = [str(self.pipeline.path), "--available-now", "--profile", str(self.profile)]
         done = subprocess.run(
-            [sys.executable, "-m", "eos.launch.submit", *words, *options],
+            [sys.executable, "-m", "eos.cli.run", *words, *options],
             env={**_environment(), **asked},
             cwd=self.pipeline.project_root,
             stdin=subprocess.DEVNULL,

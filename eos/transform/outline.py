@@ -131,6 +131,19 @@ def outline(name: str, within: Sequence[Path]) -> ModuleType | None:
     return module
 
 
+def can_be_read(name: str) -> bool:
+    """Whether there is such a module, and its text is Python: else an import fails at once."""
+    try:
+        spec = importlib.util.find_spec(name)
+        if spec is None or not spec.origin:
+            return False
+        if spec.origin.endswith(".py"):
+            ast.parse(Path(spec.origin).read_bytes())
+    except (ImportError, SyntaxError, ValueError, OSError):
+        return False
+    return True
+
+
 def _is_there(module: str, name: str = "") -> bool:
     """By its files, which nobody runs: the module, and in it a module or a word of this name."""
     first, *rest = module.split(".")

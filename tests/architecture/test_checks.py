@@ -44,9 +44,7 @@ def test_what_executors_import_loads_no_settings_and_no_spark_sql(module: str) -
 def test_the_launcher_starts_without_libraries() -> None:
     """It stands before every start of a pipeline: what it imports, everybody waits for."""
     heavy = ("pyspark", "numpy", "pandas", "pyarrow", "kafka", "pydantic", "yaml")
-    program = (
-        f"import sys, eos.launch.submit\nprint([name for name in {heavy!r} if name in sys.modules])"
-    )
+    program = f"import sys, eos.cli.run\nprint([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -116,7 +116,7 @@ class Project:
         return [str(pipeline), "--profile", str(self.profile)]
 
     def command(self) -> list[str]:
-        return [sys.executable, "-m", "eos.launch.submit", *self.words()]
+        return [sys.executable, "-m", "eos.cli.run", *self.words()]
 
     def environment(self, **extra: str) -> dict[str, str]:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("EOS_")}

@@ -11,7 +11,6 @@ from eos.config.load import load_pipeline, load_profile
 from eos.errors import UsageError
 from eos.launch import jars, spark
 from eos.launch.spark import Spark
-from eos.launch.submit import _has_delta
 from eos.plan.lake import Table, app_of
 from eos.plan.plan import Plan, plan
 from eos.plan.tree import AFTERWARDS, mermaid, stages
@@ -107,13 +106,13 @@ def test_only_such_a_pipeline_gets_deltas_jars(tmp_path: Path) -> None:
 
 
 def test_the_launcher_reads_whether_it_is_such_a_pipeline(tmp_path: Path) -> None:
-    assert _has_delta(written(tmp_path / "a", "{path: all}"))
+    assert load_pipeline(written(tmp_path / "a", "{path: all}")).has_delta
     plain = tmp_path / "pipeline.yaml"
     plain.write_text(TEXT.replace("  delta:\n", "").replace("orders", "deltas"))
-    assert not _has_delta(plain)
+    assert not load_pipeline(plain).has_delta
     joined = '{names: {delta: lake/names, columns: "k INT"}}'
     plain.write_text(plain.read_text() + f"tables: {joined}\n")
-    assert _has_delta(plain)
+    assert load_pipeline(plain).has_delta
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,6 @@ def test_a_word_that_is_no_path_is_a_verb(checkout: Path) -> None:
 
     assert asked("status", "orders", "--json") == "-m eos status orders --json"
     for words in (["orders/pipeline.yaml"], ["--help"], []):
-        assert asked(*words) == " ".join(["-m eos.launch.submit", *words])
+        assert asked(*words) == " ".join(["-m eos.cli.run", *words])
     (checkout / "status").mkdir()
-    assert asked("status") == "-m eos.launch.submit status"
+    assert asked("status") == "-m eos.cli.run status"

@@ -1,0 +1,114 @@
+"""A pipeline file that can't run is refused before a broker, a JVM, or anything that they need."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from eos.cli import run
+from eos.cli.run import command, refuse_wrong
+from eos.launch import submit
+
+PIPELINE = """\
+version: 1
+name: orders
+source: {kafka: {topic: orders, max_records: 5}}
+transform: [{python: "launched_steps:passed"}]
+sink: {kafka: {topic: out}}
+"""
+STEPS = "def passed(rows): return rows\n"
+NOT_SET = "`UNSET_HERE`, which is not set"
+
+
+class ReachedError(Exception):
+    """The launcher came to what it does for a file that may run."""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "pipelines" / "orders"
+    folder.mkdir(parents=True)
+    (folder / "pipeline.yaml").write_text(PIPELINE)
+    (folder / "launched_steps.py").write_text(STEPS)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "local.yaml").write_text("state: {root: state}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # a project's folders stay on it
+
+    def reached() -> None:
+        raise ReachedError
+
+    monkeypatch.setattr(submit, "provide_java", reached)
+    return tmp_path
+
+
+def launch(project: Path, *words: str) -> int:
+    return submit.main([str(project / "pipelines" / "orders"), *words], refuse_wrong)
+
+
+@pytest.mark.parametrize(
+    ("changed", "steps", "words", "told"),
+    [
+        ("trigger: {every: 1}\n", STEPS, (), ["yaml:6:18: expected a duration"]),
+        ("", "def others(): ...\n", (), ["yaml:4:22: ", "has no function `passed`"]),
+        ("", "def passed(rows, rate): ...\n", (), ["yaml:4:22: ", "needs the argument `rate`"]),
+        ("", "def passed(rows: return rows\n", (), ["yaml:4:22: ", "SyntaxError"]),
+        ("expect: ${UNSET_HERE}\n", "", (), ["2 problems", NOT_SET, "has no function"]),
+        ("", STEPS, ("--once",), ["yaml:3:33: --once: expected no `max_records`"]),
+        ("", STEPS, ("--profile", "none"), ["there is no profile 'none'"]),
+        ("dedup: '${KPW}'\n", STEPS, ("--profile", "secret"), ["expected a mapping"]),
+        ("output_mode: ${KPW}\n", STEPS, ("--profile", "secret"), ["`registry.password`"]),
+    ],
+)
+def test_a_file_that_can_not_run_starts_nothing(
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    changed: str,
+    steps: str,
+    words: tuple[str, ...],
+    told: list[str],
+) -> None:
+    monkeypatch.setenv("KPW", "update")
+    folder = project / "pipelines" / "orders"
+    (folder / "pipeline.yaml").write_text(PIPELINE + changed)
+    (folder / "launched_steps.py").write_text(steps)
+    registry = 'registry: {url: "http://a", user: b, password: "${KPW}"}\n'
+    (project / "conf" / "secret.yaml").write_text(registry)
+    assert launch(project, *words) == 2
+    said = capsys.readouterr().err
+    for word in told:
+        assert word in said
+    assert {each.name for each in project.iterdir()} == {"conf", "pipelines"}
+
+
+def test_a_file_that_may_run_does_and_its_steps_import_nothing_twice(project: Path) -> None:
+    folder = project / "pipelines" / "orders"
+    with (folder / "pipeline.yaml").open("a") as file:  # `ofset` may be anything to Spark
+        file.write("expect: [{name: a, rule: ofset > 0}]\n")
+    (folder / "launched_helper.py").write_text("open('imported', 'w').close()\n")
+    # `passes` is for the driver to find out: who imports the module imports the other one, too.
+    for steps in (STEPS, "import launched_helper\ndef passes(rows): return rows\n"):
+        (folder / "launched_steps.py").write_text(steps)
+        with pytest.raises(ReachedError):
+            launch(project)
+    assert not (project / "imported").exists()
+
+
+def test_both_ways_to_run_one_refuse_it(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "pipelines" / "orders" / "launched_steps.py").write_text("")
+    path = project / "pipelines" / "orders" / "pipeline.yaml"
+    # What ./spark-submit.sh becomes, too: see test_launch_bootstrap.py.
+    assert command([str(path)]) == [sys.executable, "-m", "eos.cli.run", str(path)]
+    monkeypatch.setattr(sys, "argv", ["run", str(path)])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(run.__file__), run_name="__main__")
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"eos: the pipeline file {path} has a problem\n  {path}:4:22: ")
+    assert "has no function `passed`" in said
