@@ -14,6 +14,7 @@ from eos.config.base import KAFKA_COLUMNS
 from eos.encode.refusal import AT
 from eos.errors import TransformError
 from eos.read.registered import framed
+from eos.transform.batches import KAFKAS_HEADERS
 from eos.transform.sql import words_of
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 # Spark asks for the size of the Arrow batch at every row, and a list of structs takes longer to
 # answer than all other columns together. So what came from Kafka travels as one list of byte
 # strings, all keys and then all values (`encode/headers.py`).
-_KAFKAS_HEADERS = "array<struct<key:string,value:binary>>"
 _PACKED = "concat(CAST(`headers`.key AS ARRAY<BINARY>), `headers`.value)"
 # An empty list instead of a null one: both mean no headers. Where lists are null, Arrow goes again
 # over all of them since the last one that was not: a row costs as much as there are rows before it.
@@ -148,7 +148,7 @@ def _passed_on(name: str, present: Mapping[str, str], *, is_packed: bool) -> str
         return "CAST(NULL AS BINARY)"
     if name != "headers" or not present[name].startswith("array"):
         return f"`{name}`"
-    if is_packed and present[name] == _KAFKAS_HEADERS:
+    if is_packed and present[name] == KAFKAS_HEADERS:
         return _PACKED_NEVER_NULL
     return _NEVER_NULL
 

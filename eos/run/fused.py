@@ -22,7 +22,7 @@ from eos.arrow import scalar_of
 from eos.encode.refusal import SOURCE_COLUMNS
 from eos.encode.spec import HEADERS_COLUMN
 from eos.errors import TransformError, crossing
-from eos.transform.batches import InBatches, Part
+from eos.transform.batches import KAFKAS_HEADERS, InBatches, Part
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,7 +42,6 @@ _TAKEN_AS: Mapping[str, tuple[Any, ...]] = {  # Arrow's types that Spark takes f
     "int": (pa.int32(),),
     "bigint": (pa.int64(),),
 }
-_HEADERS = "array<struct<key:string,value:binary>>"  # as Kafka's come
 # SQL that is nothing but a column's name.
 _NAME = re.compile(r"`([^`]+)`|(?!(?:null|true|false)$)([a-z_][a-z0-9_]*)", re.IGNORECASE)
 _COORDINATES = {"topic": "string", "partition": "int", "offset": "bigint"}
@@ -117,7 +116,7 @@ def _asked(sink: SinkSpec, present: Mapping[str, str]) -> dict[str, tuple[str, .
     text = (*_BYTES, *_WHOLE)
     asked: dict[str, tuple[str, ...]] = {sink.key_column: text, sink.value_column: text}
     if sink.headers_column and (sink.headers_column != HEADERS_COLUMN or HEADERS_COLUMN in present):
-        asked[sink.headers_column] = (_HEADERS,)
+        asked[sink.headers_column] = (KAFKAS_HEADERS,)
     if sink.topic_column:
         asked[sink.topic_column] = ("string",)
     if sink.partition_column:
@@ -137,7 +136,7 @@ def _taken(name: str, output: Output | None, present: Mapping[str, str]) -> Take
         is_number = name in ("key", "value") and kind in _WHOLE
         return Taken(name, name, kind) if kind and not is_number else None
     if output.kind == "headers" and not output.texts:
-        return Taken(name, "", _HEADERS)
+        return Taken(name, "", KAFKAS_HEADERS)
     named = _NAME.fullmatch(output.texts[0].strip()) if output.kind == "bytes" else None
     for column, kind in present.items():
         # Spark finds a column whatever its capitals.
@@ -197,6 +196,6 @@ class Through:
 
 
 def _is_of(found: pa.DataType, kind: str) -> bool:
-    if kind == _HEADERS:
+    if kind == KAFKAS_HEADERS:
         return bool(pa.types.is_list(found) and pa.types.is_struct(found.value_type))
     return found in _TAKEN_AS[kind]
