@@ -144,9 +144,9 @@ version: 1
 name: clocked
 source: {kafka: {topic: orders}}
 transform:
-  - pandas: transform:stamped
+  - pandas: steps_of_clocked:stamped
     returns: "value BINARY, at DOUBLE"
-  - python: pipelines.clocked.transform:passed
+  - python: pipelines.clocked.steps_of_clocked:passed
 sink: {kafka: {topic: out, value: value}}
 """
 STAMPED = """
@@ -167,10 +167,10 @@ def test_lint_warns_with_the_functions_file_and_line(
     folder = tmp_path / "pipelines" / "clocked"
     folder.mkdir(parents=True)
     (folder / "pipeline.yaml").write_text(PIPELINE)
-    (folder / "transform.py").write_text(STAMPED)
+    (folder / "steps_of_clocked.py").write_text(STAMPED)
     monkeypatch.setattr("sys.path", [*sys.path])
     (found,) = find(folder / "pipeline.yaml")
     assert str(found) == (
-        f"{folder}/transform.py:6:28: warning: `time.time` tells the time of the attempt, which is "
+        f"{folder}/steps_of_clocked.py:6:28: warning: `time.time` tells the time of the attempt, which is "
         "another when a micro-batch is redone"
     )
