@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import ExitStack
 
 import pytest
 from confluent_kafka import Producer
 from support import outside
 from support.project import CHECKOUT, Project
-
-from eos.stamp import Stamp
+from support.till import Till
 
 PIPELINE = """
 version: 1
@@ -206,8 +205,9 @@ def test_a_stamp_in_a_header_a_column_and_a_path_of_the_value(project: Project, 
 
 
 def test_the_story_of_the_example(project: Project) -> None:
-    """Tills that stamp with eos.stamp: one crashes and sends its last five batches again, twice;
-    then another machine takes over. Each payment goes on once, and audit says what was dropped."""
+    """Tills that stamp with eos.stamp, each a process: one is killed and sends its last five
+    batches again, twice; then another machine takes over. Each payment goes on once, and audit and
+    report say what was dropped and why."""
     place = project.folder / "pipelines" / project.name
     place.mkdir(parents=True)
     text = (CHECKOUT / "pipelines/payments_deduped/pipeline.yaml").read_text()
@@ -220,37 +220,28 @@ def test_the_story_of_the_example(project: Project) -> None:
         text = text.replace(old, new)
     (place / "pipeline.yaml").write_text(text)
     outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
-    outbox = [{"payment_id": n, "till": "a", "cents": n} for n in range(200)]
-    file, batch = project.folder / "stamp", 10
+    where = project.environment(), project.broker.bootstrap, project.source
+    file = project.folder / "stamp"
+    with ExitStack() as tills:
 
-    def sends(stamp: Stamp, outbox: list[dict], until: int, acknowledges: int) -> None:
-        """`acknowledges`: how many batches are heard of."""
-        producer = Producer(
-            {**outside.IN_ORDER, "bootstrap.servers": project.broker.bootstrap, "log_level": 3}
-        )
-        first = stamp.next_of(0)
-        for number, payment in enumerate(outbox[first:until]):
-            value = json.dumps(payment)
-            producer.produce(project.source, value, partition=0, headers=stamp.headers(0))
-            if (number + 1) % batch == 0:
-                assert producer.flush(300) == 0
-                if number // batch < acknowledges:
-                    stamp.acknowledged()
-        assert producer.flush(300) == 0
+        def starts(*words: object) -> Till:
+            till = Till(*where, *words)
+            tills.callback(till.over)
+            return till
 
-    crashed = Stamp(file, "till-a", resumes=True)
-    sends(crashed, outbox, 100, acknowledges=5)
-    os.close(crashed._lock)  # what the kernel does for a process that is killed
-    ran(project)
-    again = Stamp(file, "till-a", resumes=True)
-    sends(again, outbox, 100, acknowledges=0)  # crashes once more, before it heard anything
-    os.close(again._lock)
-    again = Stamp(file, "till-a", resumes=True)
-    sends(again, outbox, 120, acknowledges=7)
-    # Another machine has the rest of the outbox, and a lease with a higher number.
-    other = Stamp(project.folder / "other", "till-a", epoch=1)
-    sends(other, outbox[120:], 80, acknowledges=8)
-    sends(again, outbox, 125, acknowledges=0)  # the first one wakes up
+        crashed = starts(file)
+        crashed.sends(100, batches=5)
+        crashed.killed()
+        ran(project)
+        again = starts(file)
+        again.sends(100, batches=0)  # is killed once more, before it heard anything
+        again.killed()
+        again = starts(file)
+        again.sends(120, batches=7)
+        # Another machine has the rest of the outbox, and a lease with a higher number.
+        other = starts(project.folder / "other", 1, 120)
+        other.sends(200, batches=8)
+        again.sends(125, batches=0)  # the first one wakes up
     ran(project)
     rows = outside.read(project.broker.bootstrap, project.target)
     found = [json.loads(row.value or b"") for row in rows]
@@ -259,4 +250,15 @@ def test_the_story_of_the_example(project: Project) -> None:
     assert "200 records were next; 100 duplicate, 5 fenced dropped; none accepted" in told
     assert f"producer    till-a, {project.source}-0: 100 duplicate, offsets 100 to" in told
     assert "no findings" in told
+    page = project.folder / "page.html"
+    verb(project, "report", "--output", str(page))
+    text = page.read_text()
+    assert "<h2>Upstream producers</h2>" in text
+    for name, count, why in (
+        ("duplicate", 100, "accepted before"),
+        ("fenced", 5, "it came behind"),
+    ):
+        assert f"<td>{name}</td><td>dropped</td><td>{count}</td><td>{why}" in text
+        of = f"<td>till-a</td><td>{project.source}-0</td><td>{name}</td><td>{count}</td>"
+        assert of in text
     verb(project, "verify")
