@@ -125,4 +125,8 @@ def _as_remembered(data, sent, wanted_policy, remembers):
                 done = opened.commit()
                 if fate == "commit":
                     assert sum(done.told["verdicts"].values()) == len(part)
+                    for _, partition, *_, awaited, _, offset in done.told.get("gaps", ()):
+                        event("a gap is told")
+                        assert wanted[partition, offset] == "gap"
+                        assert expected.awaited[partition, offset] == awaited
                     past.append((until, done.generation, expected))

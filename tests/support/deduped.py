@@ -145,6 +145,8 @@ class Oracle:
         self.circle = circle
         self.epochs: dict[tuple[int, bytes], int] = {}
         self.taken: dict[tuple[int, bytes], list[int]] = {}
+        # By partition and offset: which number should have come where there is a gap.
+        self.awaited: dict[tuple[int, int], int] = {}
 
     def copy(self) -> Oracle:
         made = Oracle(self.circle)
@@ -153,7 +155,17 @@ class Oracle:
         return made
 
     def verdicts(self, rows: Sequence[Row]) -> dict[tuple[int, int], str]:
-        return {(row.sent.partition, row.offset): self.verdict(row.sent) for row in rows}
+        found = {}
+        for row in rows:
+            place = row.sent.partition, row.offset
+            self.awaited[place] = self._awaited(row.sent)
+            found[place] = self.verdict(row.sent)
+        return found
+
+    def _awaited(self, sent: Sent) -> int:
+        key = sent.partition, sent.producer or b""
+        is_same = key in self.taken and self.epochs[key] == sent.epoch
+        return (self.taken[key][-1] + 1) % self.circle if is_same else 0
 
     def verdict(self, sent: Sent) -> str:
         partition, producer, epoch, number = sent

@@ -49,6 +49,8 @@ class SpreadOracle:
     ) -> None:
         self.window, self.circle, self.accepts_gap, self.kept = window, circle, accepts_gap, kept
         self.producers: dict[bytes, Producer] = {}
+        # By partition and offset: the lowest number that was missing where there is a gap.
+        self.awaited: dict[tuple[int, int], int] = {}
 
     def copy(self) -> SpreadOracle:
         return copy.deepcopy(self)
@@ -97,6 +99,8 @@ class SpreadOracle:
         newest = max(known.epochs, default=min((each[0] for each in left), default=0))
         before = frozenset(known.epochs)
         for epoch, number, partition, offset in left:
+            state = known.epochs.get(epoch, Epoch(0, 0))
+            self.awaited[partition, offset] = state.missing(state.base) % self.circle
             found[partition, offset] = self._verdict(known, epoch, number, newest, before)
         self._settle(known)
         return found
