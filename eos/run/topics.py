@@ -62,7 +62,8 @@ def source_topics(
             deadline,
             what="source",
             missing=UsageError,
-            hint="is its name right, and the profile the one of its cluster?",
+            hint="is its name right, and the profile the one of its cluster? An embedded broker "
+            "has the topics that somebody made: docs/quickstart.md fills one",
         )
     pattern = re.compile(source.pattern)
     for name in sorted(filter(source.reads, own)):
