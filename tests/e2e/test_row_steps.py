@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
@@ -74,3 +75,22 @@ def test_what_a_function_of_rows_returns_is_told(spark, kind, call, words):
     told = crossed(str(caught.value))
     assert isinstance(told, TransformError)
     assert words in told.message
+
+
+def nulls_arrow(rows: Any) -> Any:
+    return rows.append_column("nulls", pa.repeat(rows["headers"].null_count, rows.num_rows))
+
+
+def nulls_pandas(rows: Any) -> Any:
+    return rows.assign(nulls=rows["headers"].isnull().sum())
+
+
+@pytest.mark.parametrize(("kind", "call"), [("pandas", nulls_pandas), ("arrow", nulls_arrow)])
+def test_no_headers_are_an_empty_list(spark, kind, call):
+    """A null one makes each row cost as much as there are rows before it."""
+    table = spark.range(9).selectExpr("id", f"IF(id = 4, {HEADERS}, NULL) AS headers")
+    rows = apply(table, [of_rows(kind, call, "*, nulls LONG")]).collect()
+    assert [row.nulls for row in rows] == [0] * 9
+    assert [len(row.headers) for row in rows] == [0, 0, 0, 0, 1, 0, 0, 0, 0]
+    other = spark.range(2).selectExpr("CAST(NULL AS ARRAY<INT>) AS headers")
+    assert apply(other, [of_rows(kind, call, "*, nulls LONG")]).first().headers is None
