@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eos.config.load import load_pipeline, load_profile
+from eos.config.secrets import require_hidden
 from eos.plan.plan import plan
 from eos.run.local import local_session
 from eos.transform.functions import load
@@ -29,6 +30,8 @@ def run_cases(paths: Sequence[Path], profile_name: str | None, *, as_json: bool)
     """Prints what each test found. 1 if one failed."""
     pipelines = [load_pipeline(path) for path in paths]
     profile = load_profile(profile_name, pipelines[0].project_root)
+    for pipeline in pipelines:
+        require_hidden(pipeline, profile)  # before a Spark is started for it
     found: dict[str, list[Outcome]] = {}
     has_avro = any(pipeline.has_avro for pipeline in pipelines)
     root = pipelines[0].project_root

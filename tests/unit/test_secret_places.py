@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from eos.cli import cases
 from eos.cli.lint import lint
 from eos.cli.plan import plan_verb
 from eos.errors import UsageError
@@ -48,6 +49,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("KPW", "SHOP_TOKEN", "SEEN"):
         monkeypatch.setenv(name, SECRET)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delattr(cases, "local_session")  # no Spark is started to find a secret
     monkeypatch.setattr(sys, "path", [*sys.path])  # a project's folders stay on it
     return tmp_path
 
@@ -66,8 +68,8 @@ def test_no_verb_shows_a_secret(
     path = write(project, reference.replace("SECRET", str(project / "secret")))
     plans = ([str(path), *more] for more in ([], ["--mermaid"], ["--json"]))
     verbs = [lambda words=words: plan_verb(words) for words in plans]
-    # Before there is a ledger to write to, an audit table, or a log.
-    verbs += [lambda: run(path, None, "a:1")]
+    # Before there is a Spark, a ledger to write to, an audit table, or a log.
+    verbs += [lambda: cases.run_cases([path], None, as_json=True), lambda: run(path, None, "a:1")]
     said = []
     for verb in verbs:
         with pytest.raises(UsageError) as refused:
