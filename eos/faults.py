@@ -202,7 +202,10 @@ def _ancestors_to_the_jvm() -> list[int]:
         if comm.strip() == "java":
             return chain
         chain.append(_parent(chain[-1]))
-    raise UsageError(f"no JVM is among the ancestors of this worker: {chain}")
+    raise UsageError(
+        f"no JVM is among the ancestors of this worker: {chain}",
+        hint="EOS_TASK_FAULTS strike in a Python worker of Spark's, on Linux",
+    )
 
 
 def _parent(pid: int) -> int:

@@ -108,7 +108,10 @@ class Follower:
 
     def _end_with(self, failed: Sequence[Mapping[str, Any]], last: Record | None) -> None:
         if last is None:
-            raise UnavailableError("the ledger could not be read")
+            raise UnavailableError(
+                "the ledger could not be read",
+                hint="the next start adds to the table what the ledger has",
+            )
         self._projection.end_with(failed, last)
 
     def _run(self) -> None:
@@ -126,7 +129,13 @@ class Follower:
                 self._failed(error)
             except Exception as error:  # noqa: BLE001 - the run must hear of it, whatever it is
                 is_settled = False
-                self._failed(UnavailableError(f"{type(error).__name__}: {error}"))
+                self._failed(
+                    UnavailableError(
+                        f"{type(error).__name__}: {error}",
+                        hint="is the table's folder or store reachable, and may this user write "
+                        "there? The next start adds what the ledger has",
+                    )
+                )
             self._end.wait(self._every_s)
 
     def _caught_up(self, deadline: Deadline) -> Reached:

@@ -82,7 +82,11 @@ def _rules(asked: str | None, known: Sequence[str], waiting: Mapping[str, int]) 
     if asked is None:
         return every
     if asked not in every:
-        raise UsageError(f"there is no rule {asked!r}{suggestion(asked, every)}")
+        raise UsageError(
+            f"there is no rule {asked!r}{suggestion(asked, every)}",
+            hint="`--rule` is the name of a rule of `expect`, or `malformed`; without "
+            "it all are put back",
+        )
     return [asked]
 
 

@@ -109,7 +109,10 @@ def text_of(schema: str | AvroFile, folder: Path) -> str:
         with path.open("rb") as opened:
             raw = opened.read(_FILE_BYTES_MAX + 1)
         if len(raw) > _FILE_BYTES_MAX:
-            raise UsageError(f"Avro schema {path} is larger than {_FILE_BYTES_MAX} bytes")
+            raise UsageError(
+                f"Avro schema {path} is larger than {_FILE_BYTES_MAX} bytes",
+                hint="a schema has a few kilobytes: is `file` the path of another file?",
+            )
         return _record(raw.decode())
     except OSError as error:
         raise UsageError(
@@ -117,4 +120,8 @@ def text_of(schema: str | AvroFile, folder: Path) -> str:
             hint="paths of schemas begin at the pipeline's folder",
         ) from error
     except ValueError as error:  # no UTF-8, too
-        raise UsageError(f"Avro schema {path}: {error}") from error
+        raise UsageError(
+            f"Avro schema {path}: {error}",
+            hint='the file has one Avro record as JSON, such as {"type": "record", '
+            '"name": ..., "fields": [...]}',
+        ) from error

@@ -114,7 +114,11 @@ def refuse(what: str, problems: Sequence[Problem]) -> UsageError:
     ordered = sorted(set(problems), key=lambda problem: problem[:3])
     count = "a problem" if len(ordered) == 1 else f"{len(ordered)} problems"
     lines = "\n".join(f"  {problem}" for problem in ordered)
-    return UsageError(f"{what} has {count}\n{lines}", problems=tuple(ordered))
+    return UsageError(
+        f"{what} has {count}\n{lines}",
+        problems=tuple(ordered),
+        hint="`eos lint` checks a pipeline file by itself; docs/reference.md has all keys",
+    )
 
 
 def explain(

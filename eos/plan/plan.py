@@ -186,7 +186,10 @@ def decode(source: Source, expect: Rules = (), folder: Path = Path()) -> Decode:
     try:
         columns_once({"key": key.names, "value": value.names})
     except ValueError as error:
-        raise UsageError(f"the source: {error}") from error
+        raise UsageError(
+            f"the source: {error}",
+            hint="`as` in the source's `key` or `value` gives a column another name",
+        ) from error
     return Decode(key, value, source.on_error, rules)
 
 

@@ -164,7 +164,11 @@ class Decode:
                     frame.selectExpr(parsed(name, replace(each, subject="")))
                 except Exception as error:
                     words = avro.words_of(error)
-                    raise TransformError(f"the Avro schema of the {name}: {words}") from error
+                    raise TransformError(
+                        f"the Avro schema of the {name}: {words}",
+                        hint="the schema is not what Spark's Avro reader takes: correct it where "
+                        "the pipeline file, its `file` or the registry has it",
+                    ) from error
 
     def _with_cause(self, read: DataFrame, cause: str) -> DataFrame:
         from pyspark.errors import AnalysisException

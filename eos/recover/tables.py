@@ -52,5 +52,6 @@ def _require_declared(view: View, name: str) -> None:
     if name not in declared:
         has = ", ".join(declared) or "none"
         raise UsageError(
-            f"{view.name}: --accept-table {name}: the pipeline has no such table (it has {has})"
+            f"{view.name}: --accept-table {name}: the pipeline has no such table (it has {has})",
+            hint="name one of these, by the `name` of the sink in the pipeline file",
         )

@@ -196,7 +196,11 @@ def _told(error: urllib.error.HTTPError) -> str:
 def _avro(found: Any, what: str) -> Registered:
     kind = found.get("schemaType") or "AVRO"
     if kind != "AVRO":
-        raise UsageError(f"{what} in the schema registry is of type {kind}; expected AVRO")
+        raise UsageError(
+            f"{what} in the schema registry is of type {kind}; expected AVRO",
+            hint="name a subject whose schemas are Avro; Protobuf is read by a "
+            "descriptor file (docs/pipelines.md)",
+        )
     try:
         named = [
             Version(each["subject"], each["version"]) for each in found.get("references") or ()

@@ -69,15 +69,27 @@ class Outcome:
 
 def check(spark: SparkSession, plan: Plan) -> tuple[str, ...]:
     """What a start would refuse of the steps, but for Kafka; returns what a redo would change."""
-    stream = spark.readStream.format("rate").load().selectExpr(*_STREAM)
-    stream = as_stream(stream, plan.dedup)
     plan = with_rows(plan, {})
-    rows = apply(plan.decode.apply(stream), plan.transforms, opened(plan, spark))
+    stream = _stream(spark, plan)
+    rows = rows_of(spark, plan, stream)
     require_allowed(plan, check_stream(rows, plan.output_mode))
     out = sink_columns(rows, plan)
     check_stream(out, plan.output_mode)
     require_lasting(plan, stream)
     return unstable(out)
+
+
+def _stream(spark: SparkSession, plan: Plan) -> DataFrame:
+    """In the place of the source's."""
+    stream = spark.readStream.format("rate").load().selectExpr(*_STREAM)
+    return as_stream(stream, plan.dedup)
+
+
+def rows_of(spark: SparkSession, plan: Plan, stream: DataFrame | None = None) -> DataFrame:
+    """The last step's rows of a stream, of which only the plan is meant. The tables are empty."""
+    stream = _stream(spark, plan) if stream is None else stream
+    tables = opened(with_rows(plan, {}), spark)
+    return apply(plan.decode.apply(stream), plan.transforms, tables)
 
 
 def order(spark: SparkSession, plan: Plan) -> str:
@@ -162,7 +174,10 @@ def _record(sink: SinkSpec, row: Mapping[str, Any]) -> dict[str, Any]:
     headers = (row.get(sink.headers_column) if sink.headers_column else None) or []
     topic = sink.topic or row[sink.topic_column or ""]
     if sink.topics and topic not in sink.topics:
-        raise EosError(f"a row has the topic {topic!r}, which is none of the sink's topics")
+        raise EosError(
+            f"a row has the topic {topic!r}, which is none of the sink's topics",
+            hint="add it to the sink's `topics`, or let a step or `where` leave such rows out",
+        )
     return {
         "topic": topic,
         "key": _text(row[sink.key_column]),

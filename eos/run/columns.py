@@ -137,7 +137,8 @@ def _wanted(plan: Plan, present: Mapping[str, str]) -> list[str]:
         if name not in present:
             raise TransformError(
                 f"the sink wants column `{name}`, which the last transform does not return "
-                f"(it has {has})"
+                f"(it has {has})",
+                hint="return it from the last step, or name another column in the sink",
             )
         wanted.append(name)
     return wanted
@@ -173,7 +174,8 @@ def _computed(
         elif output.kind == "where":
             if types[name, 0] != "boolean":
                 raise TransformError(
-                    f"{output.place} is of type {types[name, 0]}; expected a condition"
+                    f"{output.place} is of type {types[name, 0]}; expected a condition",
+                    hint="compare the column with something: `where: amount > 0`",
                 )
             made[name] = f"coalesce({given[name, 0]}, false)"
         elif output.kind == "bytes":
@@ -200,7 +202,11 @@ def _types(out: DataFrame, outputs: Outputs, given: Mapping[tuple[str, int], str
                 of([text])
             except AnalysisException as error:
                 place = outputs.columns[name].place
-                raise TransformError(f"{place}: {words_of(error)}") from error
+                raise TransformError(
+                    f"{place}: {words_of(error)}",
+                    hint="expressions of a sink see the columns of the last step: `eos plan` "
+                    "shows the steps",
+                ) from error
         raise
 
 
@@ -251,7 +257,8 @@ def _json(output: Output, present: Mapping[str, str]) -> str:
         if name.lower() not in by_name:
             raise TransformError(
                 f"{output.place} wants column `{name}`, which the last transform does not return "
-                f"(it has {', '.join(present)})"
+                f"(it has {', '.join(present)})",
+                hint="return it from the last step, or name another column in the sink",
             )
     listed = ", ".join(f"{_quoted(name)} AS {_quoted(name)}" for name in names)
     made = f"to_json(struct({listed}), {_JSON_OPTIONS})"
@@ -269,12 +276,17 @@ def _avro(out: DataFrame, output: Output, present: Mapping[str, str]) -> str:
         fields: Any = read.schema.fields[0].dataType
         wanted = {each.name: each.dataType.simpleString() for each in fields}
     except Exception as error:  # Avro's parser raises what is no error of Spark's
-        raise TransformError(f"{output.place}: {avro.words_of(error)}") from error
+        raise TransformError(
+            f"{output.place}: {avro.words_of(error)}",
+            hint="the schema of this sink is not what Spark's Avro writer takes: "
+            "correct it, or the columns' types",
+        ) from error
     missing = [name for name in wanted if name.lower() not in by_name]
     if missing:
         raise TransformError(
             f"{output.place} wants column `{missing[0]}`, a field of its Avro schema, which the "
-            f"last transform does not return (it has {', '.join(present)})"
+            f"last transform does not return (it has {', '.join(present)})",
+            hint="return it from the last step, or take the field out of the schema",
         )
     listed = ", ".join(
         f"CAST({_quoted(by_name[name.lower()])} AS {kind}) AS {_quoted(name)}"

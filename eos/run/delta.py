@@ -106,7 +106,11 @@ def write(rows: DataFrame, table: Table, app: str, version: int) -> Seen:
             time.sleep(_PAUSE_S * number)
     seen = look(rows.sparkSession, table, app)
     if seen is None:
-        raise UnavailableError(f"the table {table.name} ({table.path}) is gone behind a write")
+        raise UnavailableError(
+            f"the table {table.name} ({table.path}) is gone behind a write",
+            hint="did somebody remove it? Put it back and start again, or `eos "
+            "recover PIPELINE --accept-table` its name",
+        )
     return seen
 
 

@@ -73,7 +73,11 @@ def _newest(each: Lookup, spark: SparkSession) -> int:
             hint="does its store answer, and may this user read there?",
         ) from error
     if found < 0:
-        raise UsageError(f"the table {each.name} ({each.path}) is no Delta table")
+        raise UsageError(
+            f"the table {each.name} ({each.path}) is no Delta table",
+            hint="is the path right? It begins at the folder that contains "
+            "pipelines/; files go under `parquet` or `csv`",
+        )
     return found
 
 
@@ -95,7 +99,10 @@ def require(plan: Plan, spark: SparkSession) -> None:
             there = has.get(name.lower())
             if there != kind:
                 told = "has no column" if there is None else f"has {there} as its column"
-                raise UsageError(f"{where} {told} `{name}`, which `columns` wants as {kind}")
+                raise UsageError(
+                    f"{where} {told} `{name}`, which `columns` wants as {kind}",
+                    hint="correct `columns` of this table in the pipeline file, or the table",
+                )
 
 
 def _plain(each: Lookup, spark: SparkSession) -> DataFrame:

@@ -66,7 +66,10 @@ def _reading(planned: Plan, client: Client, deadline: Deadline) -> Plan:
     try:
         columns_once({"key": key.names, "value": value.names})
     except ValueError as error:
-        raise UsageError(f"the source: {error}") from error
+        raise UsageError(
+            f"the source: {error}",
+            hint="`as` in the source's `key` or `value` gives a column another name",
+        ) from error
     return replace(planned, decode=replace(decode, key=key, value=value))
 
 

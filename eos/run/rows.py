@@ -27,7 +27,10 @@ def shaped(rows: DataFrame, table: Table) -> DataFrame:
         try:
             rows = rows.where(f"(\n{table.where}\n)")  # in lines of its own: a comment may end it
         except AnalysisException as error:
-            raise TransformError(f"the table {table.name}: where: {words_of(error)}") from error
+            raise TransformError(
+                f"the table {table.name}: where: {words_of(error)}",
+                hint="`where` of a table sees the columns of the last step",
+            ) from error
     if table.keys:
         rows = _last_of_each_key(rows, table)
     return rows.selectExpr(*map(_quoted, columns))
@@ -43,7 +46,9 @@ def _columns(rows: DataFrame, table: Table) -> list[str]:
         if name.lower() not in present:
             raise TransformError(
                 f"the table {table.name} wants column `{name}`, which the last transform does not "
-                f"return (it has {', '.join(rows.columns)})"
+                f"return (it has {', '.join(rows.columns)})",
+                hint="return it from the last step, or name others in the sink's "
+                "`columns`, `keys` and `partition_by`",
             )
     listed = {name.lower() for name in found}
     for name in (*table.keys, *table.partition_by):

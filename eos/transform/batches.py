@@ -117,6 +117,7 @@ class Part:
             raise crossing(
                 TransformError(
                     f"transform `{self.reference}` returned no column `{missing[0]}`, which its "
-                    f"`returns` names (it has {', '.join(map(str, found))})"
+                    f"`returns` names (it has {', '.join(map(str, found))})",
+                    hint="return it, or take it out of `returns`",
                 )
             )

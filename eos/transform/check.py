@@ -165,7 +165,11 @@ def walked(plan: Any) -> Iterator[Any]:
         yield node
         waiting.extend(reversed(_list(node.children())))
         waiting.extend(_list(node.subqueries()))
-    raise TransformError(f"the transforms' plan has more than {_NODES_MAX} operators")
+    raise TransformError(
+        f"the transforms' plan has more than {_NODES_MAX} operators",
+        hint="do steps multiply in a loop? Fewer of them, or a second pipeline "
+        "behind this one's topic",
+    )
 
 
 def _list(found: Any) -> list[Any]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+_TRY = "call it in a test of your own with a small DataFrame: docs/testing-your-pipeline.md"
 _NOT_THE_USERS = ("site-packages", "pyspark", "py4j")
 
 
@@ -178,7 +179,10 @@ def _found(reference: str, step: Step, *, within: Sequence[Path], looks: bool) -
         )
     if not callable(call):
         kind = type(call).__name__
-        raise TransformError(f"transform `{reference}` is no function, it is of type {kind}")
+        raise TransformError(
+            f"transform `{reference}` is no function, it is of type {kind}",
+            hint="name a function: `module:function`",
+        )
     tables = tuple(step.tables)
     given = fitted(reference, call, step.arguments, tables)
     own = _own_modules(within)
@@ -255,9 +259,11 @@ def _failed(reference: str, how: str, error: Exception) -> TransformError:
         and not any(part in frame.filename for part in _NOT_THE_USERS)
     ]
     where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    module = reference.partition(":")[0]
     return TransformError(
         f"transform `{reference}` {how}{where}: {type(error).__name__}: {sql.words_of(error)}",
         reference=reference,
+        hint=_TRY if how == "failed" else f"`python -c 'import {module}'` shows all of it",
     )
 
 

@@ -39,10 +39,16 @@ def read(file: str, folder: Path) -> str:
         with path.open("rb") as opened:
             raw = opened.read(_FILE_BYTES_MAX + 1)
         if len(raw) > _FILE_BYTES_MAX:
-            raise TransformError(f"SQL file {path} is larger than {_FILE_BYTES_MAX} bytes")
+            raise TransformError(
+                f"SQL file {path} is larger than {_FILE_BYTES_MAX} bytes",
+                hint="is it another file? A query of that size belongs into several steps",
+            )
         text = raw.decode()
     except UnicodeDecodeError as error:
-        raise TransformError(f"SQL file {path} is not UTF-8 text ({error})") from error
+        raise TransformError(
+            f"SQL file {path} is not UTF-8 text ({error})",
+            hint="save it as UTF-8, or name the file that was meant",
+        ) from error
     except OSError as error:
         raise TransformError(
             f"SQL file {path} can't be read: {error.strerror}",
@@ -50,7 +56,9 @@ def read(file: str, folder: Path) -> str:
         ) from error
     wrong = sql_text.not_a_query(text)
     if wrong:
-        raise TransformError(f"SQL file {path}: {wrong}")
+        raise TransformError(
+            f"SQL file {path}: {wrong}", hint="a step's file has one query, which only reads"
+        )
     return text
 
 

@@ -245,7 +245,11 @@ def group_state(cluster: Cluster, group: str, deadline: Deadline) -> str:
             return states.get(group, "")
         if error not in _GROUP_RETRIED:
             raise refused("ListGroups", error, f"group {group}")
-    raise UnavailableError(f"ListGroups answered {name_of(error)} until the deadline", error=error)
+    raise UnavailableError(
+        f"ListGroups answered {name_of(error)} until the deadline",
+        error=error,
+        hint="the group's coordinator is moving or starting: start again",
+    )
 
 
 def topic_config(cluster: Cluster, topic: str, name: str, deadline: Deadline) -> str:
@@ -298,7 +302,10 @@ def _value(response: Any, where: str, name: str) -> str:
     for config in result.configs:
         if config.name == name and config.value is not None:
             return str(config.value)
-    raise KafkaRefusedError(f"{where} has no setting {name}")
+    raise KafkaRefusedError(
+        f"{where} has no setting {name}",
+        hint="is the broker older than Kafka 3.6? `eos doctor` tells its version",
+    )
 
 
 def create_topic(
@@ -357,4 +364,7 @@ def _wait_for_leaders(cluster: Cluster, topic: str, deadline: Deadline) -> None:
         if info.partitions:
             cluster.leaders([TopicPartition(topic, p) for p in range(info.partitions)], deadline)
             return
-    raise UnavailableError(f"topic {topic} was created, but no broker knows it yet")
+    raise UnavailableError(
+        f"topic {topic} was created, but no broker knows it yet",
+        hint="brokers hear of it late: start again",
+    )

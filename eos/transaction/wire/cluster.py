@@ -338,6 +338,8 @@ def _check_unknown(errors: Mapping[TopicPartition, int], unknown_until: Deadline
                 topic=tp.topic,
                 partition=tp.partition,
                 error=code,
+                hint="was the topic deleted, or made anew with fewer partitions? Else "
+                "this user may lack DESCRIBE on it",
             )
         if code not in _LEADER_RETRIED:
             raise refused("Metadata", code, f"topic {tp.topic}")

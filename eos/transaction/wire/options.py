@@ -36,7 +36,10 @@ def security_options(settings: KafkaSettings) -> dict[str, Any]:
             )
         if name == "ssl_check_hostname":
             if value.lower() not in _FLAGS:
-                raise UsageError(f"ssl_check_hostname is {value!r}: say true or false")
+                raise UsageError(
+                    f"ssl_check_hostname is {value!r}: say true or false",
+                    hint="it is a setting of `kafka.security` in the profile (docs/security.md)",
+                )
             options[name] = _FLAGS[value.lower()]
         elif name in _SECRETS:
             options[name] = reveal(value)

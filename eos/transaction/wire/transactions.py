@@ -52,6 +52,7 @@ def transaction_state(
     raise UnavailableError(
         f"DescribeTransactions of {transactional_id} answered {name_of(error)} until the deadline",
         error=error,
+        hint="the transaction coordinator is moving or starting: start again",
     )
 
 
@@ -76,5 +77,7 @@ def list_transactions(cluster: Cluster, deadline: Deadline) -> list[ListedTransa
         if error not in _RETRIED:
             raise refused("ListTransactions", error, "the cluster")
     raise UnavailableError(
-        f"ListTransactions answered {name_of(error)} until the deadline", error=error
+        f"ListTransactions answered {name_of(error)} until the deadline",
+        error=error,
+        hint="a transaction coordinator is moving or starting: ask again",
     )
