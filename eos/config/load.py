@@ -7,6 +7,7 @@ field `problems` has them as values.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 from yaml.constructor import SafeConstructor
+from yaml.reader import ReaderError
 
 from eos.config.model import PipelineFile, ProfileFile
 from eos.config.parts import Given, Parts
@@ -28,6 +30,7 @@ _FILE_BYTES_MAX = 1_048_576
 _VALUES_MAX = 10_000  # aliases can make a small file endless
 _DEPTH_MAX = 40
 _TAG = "tag:yaml.org,2002:"
+_CLOSED_BY = {"{": "}", "[": "]", '"': '"', "'": "'"}
 
 Parsed = TypeVar("Parsed", bound=BaseModel)
 
@@ -199,17 +202,9 @@ class _Reader:
     def read(self, text: str) -> Any:
         try:
             node = yaml.compose(text, Loader=yaml.SafeLoader)
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-            words = ", ".join(part for part in (error.context, error.problem) if part)
-            if mark and "${" in text.splitlines()[mark.line]:
-                words += "; inside `{ }` and `[ ]` a `${VAR}` needs quotes around it"
-            self.problems.append(Problem(self._path, line, column, f"expected YAML: {words}"))
-            return None
         except (yaml.YAMLError, RecursionError) as error:
-            words = f"expected YAML: {str(error).splitlines()[0]}"
-            self.problems.append(Problem(self._path, 1, 1, words))
+            line, column, words = _unreadable(error, text)
+            self.problems.append(Problem(self._path, line, column, f"expected YAML: {words}"))
             return None
         return None if node is None else self._value(node, ())
 
@@ -277,6 +272,36 @@ class _Reader:
     def _tell(self, node: yaml.Node, message: str) -> None:
         line, column, _ = _place(node)
         self.problems.append(Problem(self._path, line, column, message))
+
+
+def _unreadable(error: yaml.YAMLError | RecursionError, text: str) -> tuple[int, int, str]:
+    """Where and why a text is no YAML. What is open up to the file's end is told where it begins:
+    behind the last line there is nothing to look at."""
+    if isinstance(error, ReaderError):
+        line, column = 1 + text.count("\n", 0, error.position), text.rfind("\n", 0, error.position)
+        code = f"{error.character:04X}"
+        told = f"the character U+{code} can't stand in it; in double quotes `\\u{code}` means it"
+        return line, error.position - column, told
+    if not isinstance(error, yaml.MarkedYAMLError):
+        is_deep = isinstance(error, RecursionError)
+        return 1, 1, "this nests too deep" if is_deep else str(error).splitlines()[0]
+    begun, mark = error.context_mark, error.problem_mark or error.context_mark
+    opened = text[begun.index : begun.index + 1] if begun else ""
+    if begun and opened in _CLOSED_BY and not (mark and text[mark.index :].strip()):
+        told = f"this `{opened}` has no `{_CLOSED_BY[opened]}` up to the file's end"
+        return begun.line + 1, begun.column + 1, told
+    words = ", ".join(part for part in (error.context, error.problem) if part)
+    refused = re.search(r"found character '(\S+)' that cannot start any token", words)
+    if refused:
+        is_tab = refused[1] == r"\t"
+        words = f"a text that begins with {refused[1]} needs quotes around it"
+        words = "got a tab; YAML indents by spaces" if is_tab else words
+    elif mark and "${" in text[text.rfind("\n", 0, mark.index) + 1 :].partition("\n")[0]:
+        words += "; inside `{ }` and `[ ]` a `${VAR}` needs quotes around it"
+    elif begun and opened in {"{", "["}:
+        words += f"; the `{opened}` of line {begun.line + 1}, column {begun.column + 1} is open "
+        words += f"there: is a comma missing, a quote, or its `{_CLOSED_BY[opened]}`?"
+    return (mark.line + 1, mark.column + 1, words) if mark else (1, 1, words)
 
 
 def _place(node: yaml.Node) -> Place:

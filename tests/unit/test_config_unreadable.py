@@ -1,0 +1,69 @@
+"""A file that is no YAML is told in a sentence with a place, wherever it was cut off."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eos.cli.named import find_pipeline
+from eos.config.load import load_parts, load_pipeline, load_profile
+from eos.errors import UsageError
+
+WHOLE = """\
+version: 1
+name: orders
+source: {kafka: {topic: in}}
+sink: {kafka: {topic: 'out', key: "id", value: {json: [id]}}}
+"""
+TWO = "version: 1\nname: a\n"
+OPEN = {
+    'sink:\n  kafka: {topic: out, key: "id, value: json}\n': (4, 28, 'this `"` has no `"` up to'),
+    "sink:\n  kafka: {topic: 'out, key: id}\n\n": (4, 18, "this `'` has no `'` up to"),
+    "sink: {kafka: {topic: out}\n": (3, 7, "this `{` has no `}` up to the file's end"),
+    "sink: {kafka: [1, 2\n": (3, 15, "this `[` has no `]` up to the file's end"),
+    # What is the end of a line differs between YAML and Python.
+    "sink: [a,\x85b, '\n": (4, 4, "this `'` has no `'`"),
+    "sink: [\x1c\n": (3, 8, r"the character U+001C can't stand in it; in double quotes `\u001C`"),
+    "sink: [1, 2}\n": (3, 12, "the `[` of line 3, column 7 is open there: is a comma missing"),
+    "sink:\n\tkafka: out\n": (4, 1, "got a tab; YAML indents by spaces"),
+    "sink: @out\n": (3, 7, "a text that begins with @ needs quotes around it"),
+}
+
+
+@pytest.mark.parametrize("text", OPEN)
+def test_it_is_told_where_it_begins(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(TWO + text)
+    (found,), _ = load_parts(path)
+    line, column, words = OPEN[text]
+    assert (found.line, found.column) == (line, column)
+    assert found.message.startswith("expected YAML: ")
+    assert words in found.message
+
+
+def test_a_file_that_was_cut_off_anywhere_is_a_problem_within_it() -> None:
+    assert load_pipeline(Path("pipeline.yaml"), {}, text=WHOLE).name == "orders"
+    for end in range(len(WHOLE) - 2):
+        text = WHOLE[:end] + "\n"
+        found, _ = load_parts(Path("pipeline.yaml"), {}, text=text)
+        assert found, text
+        assert all(each.line <= 1 + text.count("\n") for each in found), text
+
+
+def test_a_profile_that_is_no_yaml_is_told_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "prod.yaml"
+    path.write_text("kafka: {bootstrap: 'a:1}\n")
+    with pytest.raises(UsageError, match=r"prod\.yaml:1:20: expected YAML: this `'` has no `'`"):
+        load_profile(str(path), tmp_path, {})
+
+
+def test_a_broken_file_is_in_nobody_elses_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, text in (("aa", TWO + "sink: {\n"), ("orders", WHOLE)):
+        (tmp_path / "pipelines" / folder).mkdir(parents=True)
+        (tmp_path / "pipelines" / folder / "pipeline.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pipelines" / "orders").rename(tmp_path / "pipelines" / "zz")
+    assert find_pipeline("orders").folder.name == "zz"
