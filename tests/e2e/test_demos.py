@@ -35,9 +35,9 @@ def declare(project: Project, example: str, instead: dict[str, str]) -> Demo:
     return Demo(place / "demo.py", project.broker.bootstrap)
 
 
-def reported(demo: Demo, capfd: pytest.CaptureFixture[str], already: int = 0) -> dict[str, Any]:
+def reported(demo: Demo, capfd: pytest.CaptureFixture[str]) -> dict[str, Any]:
     capfd.readouterr()
-    assert demo.report(1.5, already, as_json=True) == 0
+    assert demo.report(1.5, 0, as_json=True) == 0
     return json.loads(capfd.readouterr().out)
 
 
