@@ -31,7 +31,7 @@ _DEDUP = {
 }
 _JSON = """\
   value: {json: "id BIGINT, customer STRING, amount DOUBLE, note STRING"}
-transform: [{sql: SELECT *, amount * 1.19 AS gross FROM input WHERE amount > 0}]
+transform: [{sql: 'SELECT *, amount * 1.19 AS gross FROM input WHERE amount > 0'}]
 """
 # What stands between source and sink, and which columns the sink makes.
 ARMS = {arm: (dedup, "") for arm, dedup in _DEDUP.items()} | {
