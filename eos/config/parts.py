@@ -49,12 +49,11 @@ class Given:
     wrong: Collection[Location]
 
     def parts(self, folder: Path, project_root: Path) -> Parts:
-        (source,) = [*self._each(Source, "source").values(), None][:1]
         return Parts(
             folder,
             project_root,
             self.places,
-            source,
+            self._each(Source, "source").get(("source",)),
             self._each(Rule, "expect"),
             self._each(Step, "transform"),
             self._each(KafkaSink, "sink", "kafka"),
@@ -86,7 +85,7 @@ class Given:
         for key in location:
             value = value.get(key) if isinstance(value, dict) else None
         found: dict[Location, Any] = {location: value} if isinstance(value, dict) else {}
-        if isinstance(value, list):
+        if isinstance(value, list) and kind is not Source:
             found = {(*location, number): each for number, each in enumerate(value)}
         return {
             place: kind.model_validate(each, by_alias=True, by_name=False)

@@ -16,7 +16,6 @@ from eos.secret import read_file
 
 _USE = re.compile(r"\$(?:(\$)|\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\{file:(/[^}]+)\}|(\{))")
 
-
 # At the end of a name, so that `TOKEN_TOPIC` is none.
 _SECRET = re.compile(
     r"(?i)(password|passwd|passphrase|secret|token|credentials?|(^|[_.-])pw"
@@ -104,5 +103,5 @@ def _not_set(name: str, shown: Shown) -> str:
     if shown is Shown.SECRET:
         return told + "set it, or let `${file:/path}` name a file; a secret has no default"
     if says_secret(name):
-        return told + "a default would be a secret in this file"
+        return told + "set it: a default would be a secret in this file"
     return told + f"`${{{name}:-default}}` would give it a default"

@@ -253,5 +253,5 @@ def test_the_way_out_for_a_secret_that_is_not_set_is_no_default(tmp_path):
     with pytest.raises(UsageError) as caught:
         load_profile(str(path), tmp_path, {})
     named, other = (each.message for each in caught.value.fields["problems"])
-    assert named.endswith("not set; a default would be a secret in this file")
+    assert named.endswith("not set; set it: a default would be a secret in this file")
     assert other.endswith("not set; `${REGION:-default}` would give it a default")

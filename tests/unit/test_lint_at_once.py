@@ -91,6 +91,18 @@ tests: [{name: a, tables: {prices: []}, input: [], output: []}]
 """
 
 
+def test_what_is_no_part_at_all_is_told_as_such(tmp_path: Path) -> None:
+    for key, value in (
+        ("source", "[5]"),
+        ("sink", "[5]"),
+        ("transform", "5"),
+        ("expect", "{a: 1}"),
+    ):
+        lines = [line for line in PAIRS.splitlines() if not line.startswith(key)]
+        found = told(tmp_path, "\n".join([*lines, f"{key}: {value}"]))
+        assert [message[:8] for line, message in found if line == len(lines) + 1] == ["expected"]
+
+
 @pytest.mark.parametrize("wrong", ["", "trigger: {every: 1}\n"])
 def test_parts_that_do_not_go_together_are_told_all_whatever_else_is_wrong(
     tmp_path: Path, wrong: str
