@@ -187,7 +187,13 @@ def _dropped_into(
 
         def name(one: Dropped, told: Attempt) -> None:
             of = {"ledger_offset": told.ledger_offset, "batch_id": told.batch_id}
-            opened.write(f"{json.dumps({**one.as_json(), **of})}\n")
+            try:
+                opened.write(f"{json.dumps({**one.as_json(), **of})}\n")
+            except OSError as error:
+                raise UnavailableError(
+                    f"--dropped {path} can't be written to its end: {error.strerror or error}",
+                    hint="is there room? Nothing but that file is lacking: verify again",
+                ) from error
 
         yield name
 

@@ -74,7 +74,7 @@ class Account:
             name: getattr(rows, name).take(taken) for name in ("topic", "partition", "offset")
         }
         order = pc.sort_indices(pa.table(places), [(name, "ascending") for name in places])
-        # So many, that a chunk of one gap behind the other costs no more than it has to.
+        # The first ones alone are looked at singly: behind a gap that nobody accepts all are gaps.
         who = rows.producer.take(taken).take(order).dictionary_encode()
         _, firsts = np.unique(np.asarray(who.indices), return_index=True)
         for place in np.sort(firsts).tolist():

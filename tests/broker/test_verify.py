@@ -94,6 +94,9 @@ def test_a_clean_run_and_where_it_ended(finished):
     }
     assert (told["attempts"], told["from_start"]) == (3, True)
 
+    said = one.verify("--dropped", str(one.folder / "dropped"))
+    assert (said.code, (one.folder / "dropped").exists()) == (2, False)
+    assert "drops nothing by producers' numbers" in said.err
     again = one.verify()
     assert again.code == 0
     assert "nothing is newer than ledger offset" in again.out
