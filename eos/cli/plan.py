@@ -6,24 +6,34 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing, redirect_stdout
+from contextlib import closing, redirect_stdout, suppress
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from eos.cli.named import find_pipeline, parser_of
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
 from eos.doctor.check import Check, asked, note, ok
 from eos.doctor.check import lines as check_lines
+from eos.errors import EosError, TransformError
 from eos.plan.plan import Plan, plan
 from eos.plan.security import told_who
 from eos.plan.tree import lines, mermaid, stages
 from eos.transform.functions import load
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from eos.plan.lake import Table
+    from eos.plan.lookup import Lookup
+    from eos.run.lake import Known
+
 _ABOUT = """\
 Prints the stages that a run executes, and for what is written the guarantee and the mechanism that
 gives it. Asks nobody. With --check it asks the cluster (topics, rights, features, timeouts,
-replicas, and what the next start would do), the audit table, and a Spark of its own.
+replicas, and what the next start would do), the audit table, the schema registry, and with a Spark
+of its own the steps, the tables that they join, and the Delta tables that are written.
 
   eos plan orders
   eos plan orders --mermaid > orders.mmd
@@ -69,35 +79,106 @@ def _checks(pipeline: PipelineFile, profile: Profile, planned: Plan) -> Iterator
     from eos.doctor.audit import audit
     from eos.recover.cluster import addresses
 
+    known = None
     if planned.is_transactional:
         with addresses(profile) as bootstrap:
-            yield from _cluster(replace(planned, bootstrap=bootstrap))
+            there = replace(planned, bootstrap=bootstrap)
+            yield from _cluster(there)
+            known = _known(there) if planned.tables else None
         yield from audit(profile)
     else:
         told = "not asked: all that is looked at there is about transactions and their ledger"
         yield note("cluster", told, "a start finds out whether topics and rights are there")
     yield from _registry(planned, profile)
-    yield from asked("spark", lambda: _spark(pipeline, profile, _latest(planned, profile)))
+    yield from asked("spark", lambda: _spark(pipeline, profile, _latest(planned, profile), known))
 
 
-def _spark(pipeline: PipelineFile, profile: Profile, planned: Plan) -> Iterator[Check]:
-    """On one of its own, without Kafka: what a start would refuse of the steps and sinks."""
-    from eos.run.cases import check, order
+def _spark(
+    pipeline: PipelineFile, profile: Profile, planned: Plan, known: Known | None
+) -> Iterator[Check]:
+    """On one of its own, without Kafka: what a start would refuse of steps, sinks and tables."""
     from eos.run.local import local_session
 
-    root, has_avro = pipeline.project_root, pipeline.has_avro
-    with local_session(profile, root, "eos plan", has_avro=has_avro) as session:
-        with redirect_stdout(sys.stderr):  # what users' functions print is not what was asked
-            changing, shuffle = check(session, planned), order(session, planned)
-        if changing:
-            told = f"{', '.join(changing)}: a micro-batch that is redone gets other values"
-            yield note("spark", told, "take them from the record, or accept that")
-        yield ok("spark", "takes steps and sinks as a stream")
-        if shuffle:
-            told = f"the source's order is kept up to a shuffle of the steps: {shuffle}"
-            yield note("order", told, "leave the shuffle out where readers rely on the order")
-        else:
-            yield ok("order", "records of a source partition keep theirs in a target partition")
+    jars = {"has_avro": pipeline.has_avro, "has_delta": pipeline.has_delta}
+    with (
+        local_session(profile, pipeline.project_root, "eos plan", **jars) as session,
+        redirect_stdout(sys.stderr),  # what users' functions print is not what was asked
+    ):
+        found = [
+            *asked("spark", lambda: _steps(session, planned)),
+            *_joined(session, planned),
+            *_delta(session, planned, known),
+        ]
+    yield from found
+
+
+def _steps(session: SparkSession, planned: Plan) -> Iterator[Check]:
+    from eos.run.cases import check, order
+
+    changing, shuffle = check(session, planned), order(session, planned)
+    if changing:
+        told = f"{', '.join(changing)}: a micro-batch that is redone gets other values"
+        yield note("spark", told, "take them from the record, or accept that")
+    yield ok("spark", "takes steps and sinks as a stream")
+    if shuffle:
+        told = f"the source's order is kept up to a shuffle of the steps: {shuffle}"
+        yield note("order", told, "leave the shuffle out where readers rely on the order")
+    else:
+        yield ok("order", "records of a source partition keep theirs in a target partition")
+
+
+def _joined(session: SparkSession, planned: Plan) -> Iterator[Check]:
+    """The tables that steps join, each by itself."""
+    from eos.run.lookup import require
+
+    def look(each: Lookup) -> Check:
+        require(replace(planned, lookups=(each,)), session)
+        return ok("table", f"{each.name} ({each.path}) has the columns that the file names")
+
+    for each in planned.lookups:
+        yield from asked("table", partial(look, each))
+
+
+def _delta(session: SparkSession, planned: Plan, known: Known | None) -> Iterator[Check]:
+    """The tables that are written, each by itself."""
+    from eos.faults import CrashPlan
+    from eos.observe.bus import Bus
+    from eos.run.cases import rows_of
+    from eos.run.lake import lake_of
+    from eos.run.state import with_state
+    from eos.transform.check import check_stream
+
+    def look(table: Table) -> Check:
+        rows = rows_of(session, planned)
+        with closing(Bus()) as bus:
+            plan = planned
+            with suppress(TransformError):  # no stream at all: the look at the steps has told
+                plan = with_state(planned, check_stream(rows, planned.output_mode), bus)
+            lake = lake_of(plan, session, bus, CrashPlan())
+            assert lake is not None, "it has tables"
+            return ok("delta", lake.foreseen(table, rows, known))
+
+    for table in planned.tables:
+        yield from asked("delta", partial(look, table))
+
+
+def _known(planned: Plan) -> Known | None:
+    """How the ledger says that Delta tables stand. What it can't be asked for, the look at the
+    cluster has told."""
+    from eos.recover.view import look, soon
+    from eos.run.lake import Known, newest_attempt
+    from eos.transaction.wire import Wire
+
+    try:
+        with closing(Wire(planned.kafka)) as wire, told_who(planned.security):
+            view = look(planned, wire)
+            if view.last is None:
+                return None
+            topic = view.ledger.partition.topic
+            ledger_id = wire.topics([topic], soon())[topic].topic_id
+            return Known(ledger_id, view.position, newest_attempt(view.ledger))
+    except EosError:
+        return None
 
 
 def _registry(planned: Plan, profile: Profile) -> Iterator[Check]:

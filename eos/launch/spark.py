@@ -108,9 +108,7 @@ def command(
     else:
         joined["--jars"] = [*jars, *joined["--jars"]]
     if with_delta:
-        others = [each for each in given.get(_EXTENSIONS, "").split(",") if each]
-        given[_EXTENSIONS] = ",".join(dict.fromkeys([*others, _DELTA_EXTENSION]))
-        given.setdefault(_CATALOG, _DELTA_CATALOG)
+        given |= delta_conf(given)
     is_remote = not chosen.startswith("local")
     if spark.is_installed or is_remote:
         joined["--py-files"].insert(0, str(shipping.eos_zip(ship_folder, project)))
@@ -130,6 +128,13 @@ def command(
         if any(values):
             words += [option, ",".join(filter(None, values))]
     return [*words, *rest, str(_JOB), *job]
+
+
+def delta_conf(given: Mapping[str, str]) -> dict[str, str]:
+    """What Delta needs beside its jars, with what is set already."""
+    others = [each for each in given.get(_EXTENSIONS, "").split(",") if each]
+    extensions = ",".join(dict.fromkeys([*others, _DELTA_EXTENSION]))
+    return {_EXTENSIONS: extensions, _CATALOG: given.get(_CATALOG, _DELTA_CATALOG)}
 
 
 def _settings(conf: Mapping[str, str], options: Sequence[str]) -> tuple[dict[str, str], list[str]]:

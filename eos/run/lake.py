@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eos.deadline import Deadline
@@ -44,6 +45,15 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the ledger says of the tables: where it stands, and its newest attempt."""
+
+    ledger_id: str
+    position: Position
+    newest: Record | None
+
+
 class Lake:
     """The tables of one run."""
 
@@ -64,6 +74,15 @@ class Lake:
     def check(self, stream: DataFrame) -> None:
         """Refuses what could not be written, before anybody is fenced. `stream`: the last step's
         rows, which only a plan is made of."""
+        self._require_stateless()
+        for table in self._planned.tables:
+            self._look_at(table, stream)
+        changing = unstable(stream)
+        if changing:
+            told = f"the steps use {', '.join(changing)}: the tables get other values than the"
+            self._bus.emit(events.Warned(f"{told} topics, since they are evaluated once more"))
+
+    def _require_stateless(self) -> None:
         if self._planned.is_stateful:
             raise TransformError(
                 "the sink has Delta tables, and the transforms keep state: a table that is caught "
@@ -71,15 +90,28 @@ class Lake:
                 "have gone on",
                 hint="let a pipeline of its own fill the table from the topic that this one writes",
             )
-        for table in self._planned.tables:
-            self._schemas[table.name] = schema = shaped(stream, table).schema
-            seen = self._look(table)
-            if seen is not None:
-                require_fits(table, schema, seen)
-        changing = unstable(stream)
-        if changing:
-            told = f"the steps use {', '.join(changing)}: the tables get other values than the"
-            self._bus.emit(events.Warned(f"{told} topics, since they are evaluated once more"))
+
+    def _look_at(self, table: Table, stream: DataFrame) -> delta.Seen | None:
+        self._schemas[table.name] = schema = shaped(stream, table).schema
+        seen = self._look(table)
+        if seen is not None:
+            require_fits(table, schema, seen)
+        return seen
+
+    def foreseen(self, table: Table, stream: DataFrame, known: Known | None) -> str:
+        """What a start would make of one table, or raise. Writes nothing, and no fence keeps others
+        from writing meanwhile. `known`: by the ledger, if there is one."""
+        self._require_stateless()
+        self._ledger_id = known.ledger_id if known is not None else ""
+        seen = self._look_at(table, stream)
+        where = f"{table.name} ({table.path})"
+        before = known.position.tables.get(table.name) if known is not None else None
+        if known is None or before is None:
+            return f"{where} is taken as it is" if seen else f"{where}: the first start makes it"
+        now = self._compared(table, before, known.newest)
+        if known.newest is not None and now.at < known.newest.offset:
+            return f"{where} lacks the last micro-batch, which the next start writes first"
+        return f"{where} has all that is committed"
 
     # --- at the start, behind the fence
 
@@ -95,7 +127,7 @@ class Lake:
         """Every table as it has to be before anything newer is written. `rows` gives the last
         step's rows of some of the source, joined with tables of these versions."""
         self._ledger_id = ledger_id
-        newest = _newest_attempt(ledger) if position.tables else None
+        newest = newest_attempt(ledger) if position.tables else None
         found: dict[str, Followed] = {}
         owed: list[Table] = []
         for table in self._planned.tables:
@@ -346,7 +378,7 @@ def none_left(position: Position, bus: Bus) -> None:
         bus.emit(events.Warned(_told_left(name, known, None)))
 
 
-def _newest_attempt(ledger: Ledger) -> Record | None:
+def newest_attempt(ledger: Ledger) -> Record | None:
     """Start, stop and recovery records may lie behind it."""
     deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
     found = (each for each in ledger.newest_first(deadline) if each.attempt is not None)

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eos.launch.jars import SPARK, ensure_one
+from eos.launch.jars import DELTA, SPARK, ensure, ensure_one
 from eos.launch.provide import provide_java
-from eos.launch.spark import environment, find_spark, with_java_options
+from eos.launch.spark import delta_conf, environment, find_spark, with_java_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +31,12 @@ _CONF = {
 
 @contextmanager
 def local_session(
-    profile: ProfileFile, project: Path, name: str, *, has_avro: bool = False
+    profile: ProfileFile,
+    project: Path,
+    name: str,
+    *,
+    has_avro: bool = False,
+    has_delta: bool = False,
 ) -> Iterator[SparkSession]:
     """With the profile's settings, so that a session's zone or flags are what they will be."""
     logs = profile.local_root / "logs" / "test"
@@ -40,10 +45,17 @@ def local_session(
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(_MASTER).appName(name)
-    for key, value in {**profile.spark.conf, **_CONF}.items():
-        builder = builder.config(key, value)
+    given, jars = {**profile.spark.conf, **_CONF}, []
     if has_avro:
-        builder = builder.config("spark.jars", str(ensure_one(SPARK, "spark-avro")))
+        jars.append(ensure_one(SPARK, "spark-avro"))
+    if has_delta:
+        jars += ensure(DELTA)[DELTA]
+        given |= delta_conf(given)
+    if jars:
+        named = [*filter(None, [given.get("spark.jars")]), *map(str, jars)]
+        given["spark.jars"] = ",".join(named)
+    for key, value in given.items():
+        builder = builder.config(key, value)
     with _environment(with_java_options(around, *SHORT_LIFE)):
         spark = builder.getOrCreate()
     try:

@@ -5,19 +5,44 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
 from support import outside
 from support.brokers import Kafka
+from support.local_spark import end_jvm
 from support.project import RUN_S_MAX, Project
+from support.registry import registry
+
+from eos.cli.plan import _delta, _joined
+from eos.config.load import load_pipeline, load_profile
+from eos.doctor.check import Check
+from eos.plan.plan import Plan, plan
+from eos.run.lake import Known
+from eos.run.local import local_session
+from eos.transaction.ledger_record import Followed, Position
+from eos.transform.functions import load
+
+pytestmark = pytest.mark.spark
 
 STATEFUL = """
 version: 1
 name: {name}
-source: {{kafka: {{topic: {source}, max_records: {records}}}}}
-transform: [{{sql: "SELECT key, max(value) AS value FROM input GROUP BY key"}}]
-sink: {{kafka: {{topic: {target}, create: {{partitions: {partitions}}}}}}}
+source:
+  kafka: {{topic: {source}, max_records: {records}}}
+  value: {{avro: {{file: order.avsc, subject: orders-value}}}}
+tables: {{names: {{parquet: data/names, columns: "id INT, name STRING"}}}}
+transform:
+  - sql: SELECT i.id, max(n.name) AS name FROM input i JOIN names n ON i.id = n.id GROUP BY i.id
+sink: {{kafka: {{topic: {target}, value: json, create: {{partitions: {partitions}}}}}}}
 """
+ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}
 
 
 def test_what_spark_would_refuse_is_found_beside_what_the_cluster_has(
@@ -25,23 +50,125 @@ def test_what_spark_would_refuse_is_found_beside_what_the_cluster_has(
 ) -> None:
     project = Project.made(tmp_path, broker)
     project.declare(10, text=STATEFUL)
+    (tmp_path / "pipelines" / project.name / "order.avsc").write_text(json.dumps(ORDER))
     outside.create_topics(broker.bootstrap, 2, project.source)
     command = [sys.executable, "-m", "eos", "plan", *project.words(), "--check", "--json"]
-    done = subprocess.run(
-        command,
-        env=project.environment(NO_COLOR="1"),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=RUN_S_MAX,
-        check=False,
-    )
+    with registry() as made:
+        profile = project.profile.read_text()
+        project.profile.write_text(f"{profile}\nregistry: {{url: '{made.url}'}}\n")
+        done = subprocess.run(
+            command,
+            env=project.environment(NO_COLOR="1"),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=RUN_S_MAX,
+            check=False,
+        )
     assert done.returncode == 1, done.stderr
     told = json.loads(done.stdout)
     found = {each["what"]: each for each in told["checks"] if each["level"] == "finding"}
-    assert set(found) == {"spark"}, found
+    assert set(found) == {"spark", "registry", "table"}, found
     assert "Spark refuses the transforms as a stream" in found["spark"]["says"]
-    assert found["spark"]["remedy"]
+    assert "orders-value" in found["registry"]["says"]
+    assert "the table names (" in found["table"]["says"]
+    assert all(each["remedy"] for each in found.values())
     assert {each["what"] for each in told["checks"]} >= {"features", "source", "target", "start"}
-    assert [each["stage"] for each in told["stages"]][:2] == ["source", "step 1"]
+    assert [each["stage"] for each in told["stages"]][:3] == ["source", "tables", "step 1"]
     assert "Traceback" not in done.stderr
+
+
+TABLES = """
+version: 1
+name: tabled
+source:
+  kafka: {topic: orders}
+  value: {json: "id INT, n BIGINT"}
+tables:
+  names: {parquet: FOLDER/names, columns: "id INT, name STRING"}
+  gone: {parquet: FOLDER/gone, columns: "id INT"}
+  other: {parquet: FOLDER/names, columns: "id BIGINT"}
+transform:
+  - {sql: "SELECT i.id, i.n, n.name FROM input i JOIN names n ON i.id = n.id"}
+sink:
+  kafka: {topic: out, value: json}
+  delta:
+    - {path: FOLDER/lake/new}
+    - {path: FOLDER/lake/there}
+    - {path: FOLDER/lake/typed}
+    - {path: FOLDER/lake/parted, partition_by: [n]}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("tabled")
+    place = made / "pipelines" / "tabled"
+    place.mkdir(parents=True)
+    (place / "pipeline.yaml").write_text(TABLES.replace("FOLDER", str(made)))
+    rows = {"id": pa.array([1], pa.int32()), "n": pa.array([2], pa.int64()), "name": ["a"]}
+    for name in ("there", "parted"):
+        write_deltalake(str(made / "lake" / name), pa.table(rows))
+    write_deltalake(str(made / "lake" / "typed"), pa.table({**rows, "n": ["two"]}))
+    (made / "names").mkdir()
+    names = {"id": pa.array([1], pa.int32()), "name": ["a"]}
+    pq.write_table(pa.table(names), made / "names" / "part.parquet")
+    return made
+
+
+@pytest.fixture(scope="module")
+def planned(folder: Path) -> Plan:
+    pipeline = load_pipeline(folder / "pipelines" / "tabled" / "pipeline.yaml", {})
+    steps = load(pipeline.transform, pipeline.project_root, pipeline.folder)
+    return plan(pipeline, load_profile(None, folder, {}), (), steps)
+
+
+@pytest.fixture(scope="module")
+def spark(folder: Path) -> Iterator[SparkSession]:
+    end_jvm()
+    profile = load_profile(None, folder, {})
+    with local_session(profile, folder, "tabled", has_delta=True) as session:
+        yield session
+    end_jvm()
+
+
+def told(checks: Iterable[Check]) -> list[tuple[str, str]]:
+    found = list(checks)
+    assert all(each.remedy for each in found if each.level == "finding")
+    return [(each.level, each.says) for each in found]
+
+
+def test_tables_that_are_joined_are_looked_at_one_by_one(spark, planned) -> None:
+    (_, names), (_, gone), (_, other) = found = told(_joined(spark, planned))
+    assert [level for level, _ in found] == ["ok", "finding", "finding"]
+    assert "names (" in names
+    assert "the table gone (" in gone
+    assert "can't be read as parquet" in gone
+    assert "has int as its column `id`, which `columns` wants as bigint" in other
+
+
+def test_tables_that_are_written_are_looked_at_one_by_one(spark, planned) -> None:
+    (_, new), (_, there), (_, typed), (_, parted) = found = told(_delta(spark, planned, None))
+    assert [level for level, _ in found] == ["ok", "ok", "finding", "finding"]
+    assert new.endswith("the first start makes it")
+    assert there.endswith("is taken as it is")
+    assert "typed" in typed
+    assert "`n`" in typed
+    assert "is partitioned by nothing, and the pipeline says n" in parted
+
+
+def test_a_table_that_is_not_as_the_ledger_knows_it_is_found(spark, planned) -> None:
+    table = next(each for each in planned.tables if each.name == "there")
+    only = replace(planned, tables=(table,))
+
+    def by(known: Followed) -> list[tuple[str, str]]:
+        position = Position({}, {}, tables={"there": known})
+        return told(_delta(spark, only, Known("a-topic-id", position, None)))
+
+    own = DeltaTable(table.path).metadata().id
+    ((level, behind),) = by(Followed(own, 5))
+    assert (level, "has the ledger's record -1, but it had 5 before" in behind) == ("finding", True)
+    ((level, anew),) = by(Followed("another", 5))
+    assert (level, "was made anew (its id was another, and is " in anew) == ("finding", True)
+    ((level, fine),) = by(Followed(own, -1))
+    assert (level, fine.endswith("has all that is committed")) == ("ok", True)
