@@ -1,8 +1,8 @@
 """`${VAR}`, `${VAR:-default}`, `${file:/path}` and `$$` in the values of a file.
 
-A secret never prints. What a pipeline file says is printed by `eos plan`, in errors, by Spark; and
-so are most values of a profile. So a secret can't be filled in there: `${file:...}` is one, and so
-is a variable that is named like one, or that a profile names as a password (`secrets.py`).
+A secret never prints. What a pipeline file says is printed by `eos plan`, in errors, by Spark. So
+a secret can't be filled in there: a variable or a file that is named like one, or a variable that a
+profile names as a password (`secrets.py`).
 """
 
 from __future__ import annotations
@@ -58,14 +58,9 @@ def substitute(text: str, environ: Mapping[str, str], shown: Shown = Shown.VALUE
             forms = "`${file:/path}`" if shown is Shown.SECRET else "`${VAR:-default}`"
             raise ValueError(f"expected `${{VAR}}` or {forms} after `$`; `$$` means `$`")
         if path:
-            _require_hidden(path, shown)
+            _require_seen(f"${{file:{path}}}", path, shown)
             return read_file(Path(path)).removesuffix("\n")
-        if shown is Shown.EVERYWHERE and says_secret(name):
-            raise ValueError(
-                f"expected no `${{{name}}}` in a pipeline file: by its name it is a secret, and "
-                f"{_SHOWS}. Who the pipeline is stands in the profile (`password`); a variable "
-                "that may be seen needs another name"
-            )
+        _require_seen(f"${{{name}}}", name, shown)
         value = environ.get(name, "")
         if value or (name in environ and default is None):
             return value
@@ -87,14 +82,17 @@ def variables_of(text: str) -> Iterator[str]:
 
 
 def says_secret(name: str) -> bool:
-    return _SECRET.search(name) is not None
+    """Of a variable, or of a file by its path: `/run/secrets/x` is one, whatever x is."""
+    path = Path(name)
+    return "secrets" in path.parts or any(map(_SECRET.search, (path.name, path.stem)))
 
 
-def _require_hidden(path: str, shown: Shown) -> None:
-    if shown is not Shown.SECRET:
+def _require_seen(written: str, name: str, shown: Shown) -> None:
+    if shown is Shown.EVERYWHERE and says_secret(name):
         raise ValueError(
-            f"expected no `${{file:{path}}}` but as a `password` in a profile: what has a file of "
-            f"its own is taken for a secret, and {_SHOWS}. `${{VAR}}` is for what may be seen"
+            f"expected no `{written}` in a pipeline file: by its name it is a secret, and "
+            f"{_SHOWS}. Who the pipeline is stands in the profile (`password`); what may be seen "
+            "needs another name"
         )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eos.config.load import load_profile
+from eos.config.load import load_pipeline, load_profile
 from eos.config.model import ProfileFile
 from eos.config.security import Security
 from eos.errors import UsageError
@@ -215,12 +215,6 @@ TWICE = (
     ("profile", "line", "words"),
     [
         (
-            'kafka: {bootstrap: "${file:/run/address}"}',
-            1,
-            "expected no `${file:/run/address}` but as",
-        ),
-        ('spark: {conf: {a.secret.key: "${file:/run/s3}"}}', 1, "shows in plans, logs, errors"),
-        (
             TWICE,
             1,
             "`${KAFKA}` here: it is `kafka.security.password` of profile 'a'",
@@ -240,6 +234,40 @@ def test_a_secret_in_another_value_of_a_profile_is_refused(tmp_path, profile, li
     (found,) = caught.value.fields["problems"]
     assert (found.line, words in found.message) == (line, True), found
     assert SECRET not in str(caught.value)
+
+
+def test_a_file_fills_in_what_is_no_secret_by_its_name(tmp_path):
+    """In a profile any: what Spark's settings say goes to Spark alone."""
+    (tmp_path / "secrets").mkdir()
+    for name in ("topic", "secrets/topic", "s3.password", "token_topic"):
+        (tmp_path / name).write_text(f"{Path(name).name}-filled\n")
+    profile = tmp_path / "a.yaml"
+    given = f"kafka: {{bootstrap: '${{file:{tmp_path}/topic}}:1'}}\n"
+    given += f"spark: {{conf: {{a.secret: '${{file:{tmp_path}/s3.password}}'}}}}\n"
+    profile.write_text(given)
+    found = load_profile(str(profile), tmp_path, {})
+    assert found.kafka.bootstrap == ("topic-filled:1",)
+    assert found.spark.conf == {"a.secret": "s3.password-filled"}
+    pipeline = tmp_path / "pipeline.yaml"
+    text = "version: 1\nname: a\nsource: {kafka: {topic: '${file:PATH}'}}\n"
+    text += "sink: {kafka: {topic: out}}\n"
+    for name, is_filled in {
+        "topic": True,
+        "token_topic": True,
+        "s3.password": False,
+        "secrets/topic": False,
+    }.items():
+        path = str(tmp_path / name)
+        pipeline.write_text(text.replace("PATH", path))
+        if is_filled:
+            made = load_pipeline(pipeline, {})
+            assert made.source.kafka.topic == f"{Path(name).name}-filled"
+        else:
+            with pytest.raises(UsageError) as caught:
+                load_pipeline(pipeline, {})
+            (problem,) = caught.value.fields["problems"]
+            assert f"expected no `${{file:{path}}}` in a pipeline file: by its" in problem.message
+            assert "filled" not in str(caught.value)
 
 
 def test_the_way_out_for_a_secret_that_is_not_set_is_no_default(tmp_path):
