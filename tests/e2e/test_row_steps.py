@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 from support.local_spark import local_spark
 
@@ -56,7 +57,8 @@ def test_a_function_of_some_rows_adds_columns_and_keeps_the_others(spark, kind, 
     stream = spark.readStream.format("rate").load().selectExpr("value", "timestamp")
     check_stream(apply(stream, [step]), "append")
     chosen = apply(table, [of_rows(kind, call, "score DOUBLE, value LONG", factor=1)])
-    assert [tuple(row) for row in chosen.collect()] == [(0, 0), (1, 1), (3, 3)]
+    expected = spark.createDataFrame([(0.0, 0), (1.0, 1), (3.0, 3)], "score DOUBLE, value LONG")
+    assert_df_equality(chosen, expected)  # which columns, of which types, in which order
     assert apply(table, [of_rows(kind, call, "*", factor=1)]).columns == table.columns
 
 
