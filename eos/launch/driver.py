@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
+from eos.launch import early
 from eos.launch.locks import FileLock
 from eos.launch.process import DRIVER_PID_FILE, LAUNCHER_LOCK, end_with_parent
 
@@ -43,6 +44,7 @@ def run(
 ) -> int:
     """The driver's exit code; 137 if the driver was killed, 5 if only its JVM was.
 
+    UnstartedError: it ended with 0 since it was asked to, before its pipeline ran.
     `meanwhile` is called while the JVM starts; what it raises ends the JVM. A signal waits for it.
     The driver's stdout and stderr (the JVM joins them) go to our stderr, the JVM's own to `log`.
     """
@@ -50,7 +52,7 @@ def run(
     with tempfile.TemporaryDirectory(prefix="eos-") as folder, _lock(Path(folder)) as lock:
         pid_file = Path(folder) / "driver.pid"
         full = {**environment, DRIVER_PID_FILE: str(pid_file), LAUNCHER_LOCK: str(lock)}
-        with log.open("wb") as jvm_log, _Signals() as signals:
+        with _Signals() as signals, log.open("wb") as jvm_log:
             jvm = subprocess.Popen(
                 list(words),
                 env=full,
@@ -63,7 +65,10 @@ def run(
             try:
                 if meanwhile is not None:
                     meanwhile()
-                return _attend(jvm, pid_file, signals)
+                code = _attend(jvm, pid_file, signals)
+                if code == 0 and early.was_told(pid_file):
+                    raise early.UnstartedError
+                return code
             finally:
                 _kill_group(jvm.pid)
                 jvm.wait()
@@ -72,19 +77,16 @@ def run(
 class _Signals:
     """Collects SIGTERM and SIGINT, while it is entered, for somebody to hand on."""
 
-    NUMBERS = (signal.SIGTERM, signal.SIGINT)
-
     def __init__(self) -> None:
         self._pending: list[int] = []
-        self._before: dict[int, signal._HANDLER] = {}
 
     def __enter__(self) -> _Signals:  # noqa: PYI034 - typing.Self begins with 3.11
-        self._before = {each: signal.signal(each, self._keep) for each in self.NUMBERS}
+        for each in early.NUMBERS:
+            signal.signal(each, self._keep)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        early.usual()  # not what was before: nobody may be told now that it has not started
 
     def _keep(self, number: int, _frame: FrameType | None) -> None:
         self._pending.append(number)

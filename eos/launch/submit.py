@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eos.errors import EosError
-from eos.launch import driver, spark
+from eos.launch import driver, early, spark
 from eos.launch.archive import Archive
 from eos.launch.embedded import EmbeddedKafka
 from eos.launch.jars import SPARK, ensure, of_broker
@@ -75,6 +75,8 @@ def main(arguments: Sequence[str], judge: Judge | None = None) -> int:
         if error.hint:
             say(f"  hint: {error.hint}")
         return int(error.recovery.value)
+    except early.UnstartedError:
+        return 0
     except KeyboardInterrupt:
         return 130
 

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from eos.errors import EosError, Recovery, UnavailableError
+from eos.launch import early
 from eos.launch.installed import prefer_installed
 from eos.launch.process import announce, die_with_parent
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one pipeline until it is drained, stopped or broken."""
+    early.listen()  # first: the launcher hands on what it kept as soon as it knows who we are
     announce()
     die_with_parent()
     prefer_installed()
@@ -34,8 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     except EosError as error:
         return report(error)
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt:  # SparkContext's handler, until `Stopping` has its own again
+        early.tell()
+        return 0
     except Exception as error:
         if os.environ.get("EOS_TRACE"):
             raise

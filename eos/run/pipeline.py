@@ -20,6 +20,7 @@ from eos.errors import (
     UsageError,
 )
 from eos.faults import CrashPlan
+from eos.launch import early
 from eos.launch.process import await_address
 from eos.observe import events
 from eos.observe.bus import Bus
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 START_TIMEOUT_MS = 120_000
+_ASKED = "asked to stop"
 
 
 def run(
@@ -103,6 +105,7 @@ def run(
             found = await_address(bootstrap_from, lambda: stopping.is_asked)
             planned = replace(planned, bootstrap=tuple(found.split(",")))
         if stopping.is_asked:
+            early.tell()
             return
         if not planned.is_transactional:
             at_least_once.run(planned, spark, bus, stopping)
@@ -193,8 +196,7 @@ class _Run:
         stream = self._stream(planned, starts)
         if planned.is_stateful:
             stream = projected(pinned(planned, self.spark), stream)
-        if not self.stopping.is_asked:
-            self._wait(stream, query, batches, location)
+        self._wait(stream, query, batches, location)
         # A stop interrupts Spark, maybe in a request that the store carries out all the same.
         note_clean_end(batches, self.bus, is_at_rest=not self.stopping.is_asked)
 
@@ -255,6 +257,9 @@ class _Run:
         self, stream: Any, query: PipelineQuery, batches: MicroBatches, location: str
     ) -> None:
         trigger, name = self.planned.spark_trigger, self.planned.names.pipeline
+        if self.stopping.is_asked:
+            self.bus.emit(events.Stopped(pipeline=name, reason=f"{_ASKED} before it started"))
+            return
         named = stream.writeStream.queryName(name).outputMode(self.planned.output_mode)
         writer = named.foreachBatch(query)
         # Before the query runs: a cluster that does not answer ends nothing that has begun.
@@ -284,7 +289,7 @@ class _Run:
                     raise self._ended_by(query, error, batches) from error
             if _is_final(query.error):
                 raise query.error
-        reason = "asked to stop" if self.stopping.is_asked else self.planned.reason_to_end
+        reason = _ASKED if self.stopping.is_asked else self.planned.reason_to_end
         refused = tuple((*of, count) for of, count in query.refused.items())
         self.bus.emit(events.Stopped(pipeline=name, reason=reason, refused=refused))
 

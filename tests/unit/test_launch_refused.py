@@ -10,7 +10,7 @@ import pytest
 
 from eos.cli import run
 from eos.cli.run import command, refuse_wrong
-from eos.launch import submit
+from eos.launch import early, submit
 
 PIPELINE = """\
 version: 1
@@ -106,6 +106,7 @@ def test_both_ways_to_run_one_refuse_it(
     # What ./spark-submit.sh becomes, too: see test_launch_bootstrap.py.
     assert command([str(path)]) == [sys.executable, "-m", "eos.cli.run", str(path)]
     monkeypatch.setattr(sys, "argv", ["run", str(path)])
+    monkeypatch.setattr(early, "listen", lambda: None)  # this process is not the launcher's
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(run.__file__), run_name="__main__")
     assert ended.value.code == 2
