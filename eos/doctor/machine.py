@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -112,8 +112,11 @@ def _folder(what: str, path: Path) -> Iterator[Check]:
     there = path.absolute()
     while not there.exists():
         there = there.parent
-    if not os.access(there, os.W_OK | os.X_OK):
-        told = f"{path}: this user can't write to {there}"
+    try:  # rights do not say all: nobody makes a folder in /proc, or on a disk that is read-only
+        tempfile.TemporaryDirectory(prefix=".eos-", dir=there).cleanup()
+    except OSError as error:
+        how = "can't be written" if there == path.absolute() else "can't be made"
+        told = f"{path} {how}: {error.strerror} ({there})"
         yield finding(what, told, "give the user rights there, or name another folder")
         return
     free = shutil.disk_usage(there).free

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eos.errors import EosError
+from eos.errors import EosError, UsageError
 from eos.launch import driver, early, spark
 from eos.launch.archive import Archive
 from eos.launch.embedded import EmbeddedKafka
@@ -83,13 +83,14 @@ def main(arguments: Sequence[str], judge: Judge | None = None) -> int:
 
 def _submit(options: Options, judge: Judge | None) -> int:
     pipeline, profile = _read(options, judge)
+    logs = _logs(options, profile)
     java = provide_java()
     with contextlib.ExitStack() as stack:
         local = None
         if profile.kafka.bootstrap is None:
             ensure(SPARK, *of_broker())  # side by side, not one after the other
             local = stack.enter_context(_local(options, profile))
-        app = _application(options, profile, pipeline, java, local)
+        app = _application(options, profile, pipeline, java, local, logs)
         _timing("handing over to spark-submit")
         started = time.monotonic()
         code = _run_with_crash(app) if options.demo_crash else app.run()
@@ -114,6 +115,21 @@ def _read(options: Options, judge: Judge | None) -> tuple[PipelineFile, ProfileF
     return pipeline, profile
 
 
+def _logs(options: Options, profile: ProfileFile) -> Path:
+    """The first folder that a run makes below its state root."""
+    logs = profile.local_root / "logs" / options.pipeline.parent.name
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"the state root {profile.local_root} can't be made or written: {error.strerror} "
+            f"({error.filename})",
+            hint=f"name another folder in `state: {{root: ...}}` of profile {profile.name!r}, or "
+            "give this user rights there; `eos doctor` looks, too",
+        ) from error
+    return logs
+
+
 @contextlib.contextmanager
 def _local(options: Options, profile: ProfileFile) -> Iterator[LocalKafka]:
     kafka = EmbeddedKafka(profile.local_root / "broker")
@@ -131,6 +147,7 @@ def _application(
     pipeline: PipelineFile,
     java: Java,
     local: LocalKafka | None,
+    logs: Path,
 ) -> Application:
     job = [str(options.pipeline)]
     if options.profile:
@@ -143,8 +160,6 @@ def _application(
     if options.accept_state_loss:
         job.append("--accept-state-loss")
     found = spark.find_spark()
-    logs = profile.local_root / "logs" / options.pipeline.parent.name
-    logs.mkdir(parents=True, exist_ok=True)
     words = spark.command(
         found,
         job,

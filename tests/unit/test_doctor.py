@@ -80,11 +80,12 @@ def test_a_spark_that_is_not_there(project, capsys, monkeypatch):
     assert "unset it" in remedy
 
 
-def test_a_state_root_that_no_run_could_make(project, capsys):
+@pytest.mark.parametrize("root", ["file/state", "file", "/proc/eosroot"])
+def test_a_state_root_that_no_run_could_make(project, capsys, root):
     (project / "file").touch()
-    write(project, "state: {root: file/state}\n")
+    write(project, f"state: {{root: {root}}}\n")
     level, says, _ = told(capsys, 1)["state root"]
-    assert (level, "can't write" in says) == ("finding", True)
+    assert (level, "can't be " in says) == ("finding", True)
 
 
 def test_a_disk_that_is_almost_full(project, capsys, monkeypatch):

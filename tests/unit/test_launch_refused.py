@@ -85,6 +85,18 @@ def test_a_file_that_can_not_run_starts_nothing(
     assert {each.name for each in project.iterdir()} == {"conf", "pipelines"}
 
 
+@pytest.mark.parametrize("root", ["file", "file/state", "/proc/eosroot"])
+def test_a_state_root_that_can_not_be_made(
+    project: Path, capsys: pytest.CaptureFixture[str], root: str
+) -> None:
+    (project / "file").touch()
+    (project / "conf" / "odd.yaml").write_text(f"state: {{root: {root}}}\n")
+    assert launch(project, "--profile", "odd") == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"eos: the state root {Path(project, root)} can't be made or written: ")
+    assert "of profile 'odd'" in said
+
+
 def test_a_file_that_may_run_does_and_its_steps_import_nothing_twice(project: Path) -> None:
     folder = project / "pipelines" / "orders"
     with (folder / "pipeline.yaml").open("a") as file:  # `ofset` may be anything to Spark
