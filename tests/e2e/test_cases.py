@@ -45,14 +45,17 @@ tests:
     output: []
 """
 
+# Where it is wrong only Spark knows; and it has the other one's name.
+MISSPELT = TEXT.replace("upper(word)", "upper(wrd)")
+
 WRONG = """\
-ok    words: right
-FAIL  words: wrong
+ok    words (PATH): right
+FAIL  words (PATH): wrong
       1 as expected
     - {"value": {"id": 3, "loud": "X"}}
     - {"value": {"id": 4}}
     + {"value": {"id": 3, "loud": "C"}}
-FAIL  words: malformed
+FAIL  words (PATH): malformed
 """
 
 
@@ -60,11 +63,14 @@ def test_what_passes_and_what_fails_is_told_with_the_difference(tmp_path: Path) 
     (tmp_path / "pipelines").mkdir()
     path = tmp_path / "pipelines" / "pipeline.yaml"
     path.write_text(TEXT)
+    misspelt, broken = tmp_path / "misspelt.yaml", tmp_path / "broken.yaml"
+    misspelt.write_text(MISSPELT)
+    broken.write_text(TEXT.replace("topic: all,", "topc: all,"))
     assert init([str(tmp_path / "shop")]) == 0
     assert EXAMPLES, "no example has tests"
     examples = [*EXAMPLES, tmp_path / "shop" / "pipelines" / "shop"]
     done = subprocess.run(
-        [sys.executable, "-m", "eos", "test", str(path), *map(str, examples)],
+        [sys.executable, "-m", "eos", "test", *map(str, [misspelt, broken, path, *examples])],
         capture_output=True,
         text=True,
         timeout=900,
@@ -73,10 +79,13 @@ def test_what_passes_and_what_fails_is_told_with_the_difference(tmp_path: Path) 
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 1, done.stderr
-    assert done.stdout.startswith(WRONG)
+    told = done.stdout
+    assert told.startswith(f"FAIL  words ({misspelt})\n")
+    assert told.index("`wrd`") < told.index(f"FAIL  {broken}\n") < told.index("`topc`")
+    assert WRONG.replace("PATH", str(path)) in told
     assert "the record words-0 at offset 17 can't be read" in done.stdout
     assert "`on_error: drop`" in done.stdout
     for example in examples:
         assert done.stdout.count(f"ok    {example.name}: ") == len(load_pipeline(example).tests) > 0
-    assert done.stdout.count("FAIL") == 2
+    assert done.stdout.count("FAIL") == 4
     assert "warning: words uses uuid: a micro-batch that is redone" in done.stderr

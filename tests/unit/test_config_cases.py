@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from eos.cli.cases import lines
+from eos.cli.cases import Result, lines, run_cases, tell
 from eos.config.load import load_pipeline
 from eos.errors import UsageError
 from eos.run.cases import Outcome
@@ -71,3 +72,38 @@ def test_differences_are_told_in_words_and_coloured_on_a_terminal():
     broken = Outcome("a", 0, error="m\n  hint: h")
     assert list(lines("p", broken, has_colour=False))[1:] == ["      m", "        hint: h"]
     assert not broken.is_passed
+
+
+def test_two_files_of_one_name_are_both_told_each_by_its_path(capsys):
+    first = Result(Path("a"), "orders", [Outcome("x", 1)])
+    second = Result(Path("b"), "orders", [Outcome("x", 0, missing=("m",))])
+    other = Result(Path("c"), "bills", [Outcome("y", 1)])
+    assert tell([first, other], as_json=False) == 0
+    assert capsys.readouterr().out == "ok    orders: x\nok    bills: y\n"
+    assert tell([second, first, other], as_json=False) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "FAIL  orders (b): x",
+        "    - m",
+        "ok    orders (a): x",
+        "ok    bills: y",
+    ]
+    assert tell([second, first], as_json=True) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [(each["path"], each["passed"]) for each in found["tests"]] == [
+        ("b", False),
+        ("a", True),
+    ]
+    assert found["errors"] == []
+
+
+def test_a_file_that_can_not_be_loaded_has_failed_and_needs_no_spark(tmp_path, capsys):
+    path = written(tmp_path, "{name: a, input: [{valu: 1}], output: []}")
+    assert run_cases([path], None, as_json=False) == 1
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == f"FAIL  {path}"
+    assert "did you mean `value`?" in told[2]
+    assert run_cases([path], None, as_json=True) == 1
+    (error,) = json.loads(capsys.readouterr().out)["errors"]
+    assert error["path"] == str(path)
+    with pytest.raises(UsageError, match="can't be read"):
+        run_cases([path, tmp_path / "none.yaml"], None, as_json=False)
