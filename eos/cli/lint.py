@@ -12,7 +12,7 @@ from eos import sql_text
 from eos.cli import markdown
 from eos.config.avro import is_elsewhere, subject_of
 from eos.config.base import KAFKA_COLUMNS
-from eos.config.load import load_parts, text_of
+from eos.config.load import load_parts, name_of, project_root, text_of
 from eos.config.parts import Parts
 from eos.config.problems import Location, Problem
 from eos.config.sink import KafkaSink
@@ -31,6 +31,7 @@ def lint(paths: Sequence[Path], *, as_json: bool) -> int:
     may be meant. A file that is no file is an error of usage."""
     texts = [(path, text) for path in paths for text in _pipelines(path)]
     problems = [problem for path, text in texts for problem in _find(path, text)]
+    problems += _named_twice([path for path, text in texts if text is None])
     if as_json:
         print(json.dumps({"problems": [problem._asdict() for problem in problems]}))
     else:
@@ -67,6 +68,19 @@ def _find(path: Path, text: str | None, *, launches: bool = False) -> Iterable[P
     found += [*_steps(parts, launches), *_sinks(parts)]
     # The pipeline file first, then those that it names.
     yield from sorted(dict.fromkeys(found), key=lambda each: (each.path != str(path), *each[:3]))
+
+
+def _named_twice(paths: Sequence[Path]) -> Iterable[Problem]:
+    """Of several files of one project. All that a pipeline leaves behind goes by its name."""
+    first: dict[tuple[Path, str], Path] = {}
+    for path in dict.fromkeys(path.resolve() for path in paths) if len(paths) > 1 else ():
+        file = path / "pipeline.yaml" if path.is_dir() else path
+        name, place = name_of(file)
+        other = first.setdefault((project_root(file.parent), name), file)
+        if name and other != file:
+            told = f"expected each name once in a project, `{name}` is that of {other}, too: both "
+            told += "would have one ledger, consumer group, transactional id and checkpoint"
+            yield Problem(str(file), place.line, place.column, told)
 
 
 def _steps(parts: Parts, launches: bool) -> Iterable[Problem]:

@@ -59,7 +59,12 @@ def run(context: typer.Context) -> None:
     """Run a pipeline: the same words as ./spark-submit.sh."""
     from eos.cli.run import run as become
 
-    become(context.args)
+    words = context.args
+    if words and not words[0].startswith("-") and not Path(words[0]).exists():
+        from eos.cli.named import file_of
+
+        words = [str(file_of(words[0])), *words[1:]]
+    become(words)
 
 
 @app.command(context_settings=_HANDED_ON, add_help_option=False)
@@ -73,20 +78,23 @@ def init(context: typer.Context) -> None:
 @app.command(epilog="Example: eos lint pipelines/*/pipeline.yaml")
 def lint(
     pipelines: Annotated[
-        list[Path],
-        typer.Argument(help="Pipeline files, their folders, or Markdown with pipelines in it."),
+        list[str],
+        typer.Argument(help="Files, folders or names of pipelines, or Markdown with some in it."),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Check pipeline files offline; tells line and column."""
     from eos.cli.lint import lint as check
+    from eos.cli.named import file_of
 
-    raise typer.Exit(check(pipelines, as_json=as_json))
+    raise typer.Exit(check([file_of(word) for word in pipelines], as_json=as_json))
 
 
 @app.command("test", epilog="Example: eos test pipelines/orders_enriched")
 def run_tests(
-    pipelines: Annotated[list[Path], typer.Argument(help="Pipeline files, or their folders.")],
+    pipelines: Annotated[
+        list[str], typer.Argument(help="Pipelines, by their files, folders or names.")
+    ],
     profile: Annotated[
         str | None, typer.Option(help="A profile's name or path, for its Spark settings.")
     ] = None,
@@ -94,8 +102,10 @@ def run_tests(
 ) -> None:
     """Run the tests in pipeline files: Spark without Kafka."""
     from eos.cli.cases import run_cases
+    from eos.cli.named import file_of
 
-    raise typer.Exit(run_cases(pipelines, profile, as_json=as_json))
+    paths = [file_of(word) for word in pipelines]
+    raise typer.Exit(run_cases(paths, profile, as_json=as_json))
 
 
 @app.command(epilog="Example: eos schema pipeline > conf/pipeline.schema.json")

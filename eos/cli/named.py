@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from eos.config.load import load_pipeline
+from eos.config.load import load_pipeline, name_of
 from eos.config.model import PipelineFile, Profile
 from eos.config.words import duration_ms
 from eos.errors import UsageError
@@ -34,26 +34,36 @@ def parser_of(
 
 
 def find_pipeline(word: str) -> PipelineFile:
+    return load_pipeline(file_of(word))
+
+
+def file_of(word: str) -> Path:
     """A name is looked up in the project that the working folder belongs to, so that the command
     in a hint, which knows only the name, can be copied as it is."""
     path = Path(word)
-    if path.exists() or "/" in word or path.suffix in {".yaml", ".yml"}:
-        return load_pipeline(path)
+    is_there = path.is_file() or (path / "pipeline.yaml").is_file()
+    if is_there or "/" in word or path.suffix in {".yaml", ".yml", ".md", ".markdown"}:
+        return path
     project = project_of(Path.cwd() / "pipeline.yaml")
     # What it calls itself is its name; its folder may have another, even that of a third one.
     files = sorted((project / "pipelines").glob("*/pipeline.yaml"))
     for file in sorted(files, key=lambda file: file.parent.name != word):
-        with suppress(UsageError):  # somebody else's file may be broken
-            pipeline = load_pipeline(file)
-            if pipeline.name == word:
-                return pipeline
+        with suppress(UsageError):  # somebody else's file may be no text
+            if name_of(file)[0] == word:
+                return _shown(file)
     folder = project / "pipelines" / word
     if folder.is_dir():
-        return load_pipeline(folder)
+        return _shown(folder)
     raise UsageError(
         f"there is no pipeline {word!r} in {project / 'pipelines'}, and no such file",
         hint="give the path of its pipeline.yaml, or its name from inside its project",
     )
+
+
+def _shown(path: Path) -> Path:
+    """As it is seen from here, if it lies below."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def find_with_ledger(word: str, verb: str) -> PipelineFile:

@@ -65,6 +65,16 @@ def load_parts(
     return problems, read.parts(folder, project_root(folder))
 
 
+def name_of(path: Path | str) -> tuple[str, Place]:
+    """What a pipeline file calls itself, and where, whatever is wrong with the rest of it. No name
+    if it does not tell."""
+    given, said = _found(path, None)
+    reader = _Reader(str(given), os.environ, partial(_shown, is_pipeline=True))
+    value = reader.read(said)
+    name = value.get("name") if isinstance(value, dict) else None
+    return str(name or ""), reader.values.get(("name",), Place(1, 1, ""))
+
+
 def _found(path: Path | str, text: str | None) -> tuple[Path, str]:
     """The file, and what it says."""
     given = Path(path)
