@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
+from eos.errors import UnavailableError, UsageError
 from eos.launch import early
 from eos.launch.locks import FileLock
 from eos.launch.process import DRIVER_PID_FILE, LAUNCHER_LOCK, end_with_parent
@@ -31,6 +33,9 @@ from eos.launch.process import DRIVER_PID_FILE, LAUNCHER_LOCK, end_with_parent
 EXIT_JVM_DIED = 5  # errors.Recovery.RESTART
 KILLED = 128 + signal.SIGKILL
 _POLL_S = 0.05
+# Of spark-submit itself, and of a JVM that can't start; what is logged begins with a time.
+_WHY = re.compile(r"Error: |Invalid |Unrecognized |Exception in thread|[\w.$]+(Exception|Error): ")
+_WHY_MAX = 500
 _JVM_GRACE_S = 20.0  # for a JVM whose driver has ended
 _REST_GRACE_S = 3.0  # for a driver whose JVM has ended
 _ANNOUNCE_S_MAX = 60.0  # a signal that waits longer than this for a driver ends the JVM
@@ -45,6 +50,7 @@ def run(
     """The driver's exit code; 137 if the driver was killed, 5 if only its JVM was.
 
     UnstartedError: it ended with 0 since it was asked to, before its pipeline ran.
+    UsageError, UnavailableError: the JVM said why it ended before there was a driver.
     `meanwhile` is called while the JVM starts; what it raises ends the JVM. A signal waits for it.
     The driver's stdout and stderr (the JVM joins them) go to our stderr, the JVM's own to `log`.
     """
@@ -68,6 +74,8 @@ def run(
                 code = _attend(jvm, pid_file, signals)
                 if code == 0 and early.was_told(pid_file):
                     raise early.UnstartedError
+                if code > 0 and not pid_file.exists():
+                    _tell_why(log)
                 return code
             finally:
                 _kill_group(jvm.pid)
@@ -121,6 +129,21 @@ def _attend(jvm: subprocess.Popen[bytes], pid_file: Path, signals: _Signals) -> 
             _kill_group(jvm.pid)
         time.sleep(_POLL_S)  # signals, the JVM and the driver: no one wait covers all three
     return _exit_code(jvm.returncode, driver or _read_pid(pid_file), driver_gone_at is not None)
+
+
+def _tell_why(log: Path) -> None:
+    """Of a JVM that never came to a driver: what it was told is wrong, but for packages that it
+    could not fetch. The first such line: what follows it is only that the JVM ends."""
+    lines = log.read_text(errors="replace").splitlines()
+    said = next((line for line in lines if _WHY.match(line)), None)
+    if said is None:
+        return
+    kind = UnavailableError if "unresolved dependency" in said else UsageError
+    raise kind(
+        f"spark-submit ended before the pipeline's driver began: {said[:_WHY_MAX]}",
+        hint="correct its options, or `spark` in the profile (`conf`, such as memory, and "
+        f"`master`); all that it said is in {log}",
+    )
 
 
 def _exit_code(code: int, driver: int | None, driver_went_first: bool) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eos.errors import UsageError
+from eos.launch.spark_words import require_known
 
 if TYPE_CHECKING:
     from eos.config.trigger import Ending
@@ -67,6 +68,7 @@ def parse(words: Sequence[str]) -> Options:
                 raise UsageError("--profile has no value", hint="--profile NAME or --profile PATH")
         else:
             spark.append(word)
+    require_known(spark, {*_FLAGS, "--profile"})
     return Options(
         _pipeline(words[0]),
         profile,

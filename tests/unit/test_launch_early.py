@@ -1,4 +1,4 @@
-"""A signal during the start: one line and exit code 0, at whatever line of it."""
+"""The start, before there is a pipeline: a signal at whatever line of it, and a JVM that ends."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from eos.errors import EosError, UnavailableError, UsageError
 from eos.launch import driver, early
 from eos.launch.process import DRIVER_PID_FILE
 
@@ -98,3 +99,25 @@ def test_the_launcher_takes_such_an_end_for_no_run(tmp_path: Path) -> None:
         driver.run([*words[:2], words[2].format("tell")], environment, tmp_path / "log")
     assert driver.run([*words[:2], words[2].format("usual")], environment, tmp_path / "log") == 0
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("Error: Unrecognized option: --onec\n\nUsage: spark-submit", UsageError),
+        ("Invalid maximum heap size: -Xmx1gigg\nError: A fatal exception", UsageError),
+        ("Exception in thread main [unresolved dependency: a#b;1]", UnavailableError),
+    ],
+)
+def test_a_jvm_that_ends_before_its_driver_tells_why(
+    said: str, kind: type[EosError], tmp_path: Path
+) -> None:
+    text = f"26/01/01 00:00:00 WARN Error: no\n{said}\n"
+    words = [sys.executable, "-c", f"import sys; sys.stderr.write({text!r}); sys.exit(1)"]
+    log = tmp_path / "jvm.log"
+    with pytest.raises(kind) as told:
+        driver.run(words, os.environ, log)
+    assert told.value.message.endswith(f"began: {said.splitlines()[0]}")
+    assert str(log) in (told.value.hint or "")
+    silent = [sys.executable, "-c", "import sys; sys.exit(7)"]
+    assert driver.run(silent, os.environ, log) == 7

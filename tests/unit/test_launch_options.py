@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -17,7 +18,8 @@ from eos.config.trigger import ending
 from eos.errors import UsageError
 from eos.launch import shipping, spark
 from eos.launch.options import ENDINGS, parse, project_of
-from eos.launch.spark import Spark, master_of
+from eos.launch.spark import Spark, find_spark, master_of
+from eos.launch.spark_words import SWITCHES, WITH_VALUE
 
 
 @pytest.fixture
@@ -334,3 +336,33 @@ def test_a_spark_home_of_another_version_is_refused(
             spark.find_spark()
     else:
         assert spark.find_spark() == Spark(tmp_path, is_installed=True)
+
+
+def test_sparks_options_are_those_of_its_parser() -> None:
+    """The launcher's class holds them all as texts."""
+    (jar,) = (find_spark().home / "jars").glob("spark-launcher_*.jar")
+    with zipfile.ZipFile(jar) as found:
+        told = found.read("org/apache/spark/launcher/SparkSubmitOptionParser.class")
+    named = {each.decode() for each in re.findall(rb"--?[a-z][a-z-]*", told)}
+    listed = {each for each in SWITCHES | WITH_VALUE if each.startswith("--")}
+    assert listed == {each for each in named if each.startswith("--")}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--onec"], "unknown option `--onec`; did you mean `--once`?"),
+        (["--drivermemory=1g"], "unknown option `--drivermemory`; did you mean `--driver-memory`?"),
+        (["--zzz"], "unknown option `--zzz`\n"),
+        (["--master", "local[2]", "more"], "`more` stands behind no option"),
+        (["--jars"], "--jars has no value"),
+    ],
+)
+def test_what_is_no_option_is_refused_at_once(pipeline: Path, words: list[str], told: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(told)):
+        parse([str(pipeline), *words])
+
+
+def test_a_value_may_look_like_an_option(pipeline: Path) -> None:
+    words = ["--driver-java-options", "--onec", "--conf=a=b", "-c", "x=y", "--verbose"]
+    assert parse([str(pipeline), *words]).spark == (*words,)

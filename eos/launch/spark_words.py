@@ -1,0 +1,48 @@
+"""spark-submit's own options: all others are refused here, before anything is started.
+
+Its JVM would tell an unknown one in its log alone, after the embedded broker was started for it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+from eos.errors import UsageError
+
+_SWITCHES = "--help -h --load-spark-defaults --supervise --usage-error --verbose -v --version"
+_WITH_VALUE = """\
+    --archives --class --conf -c --deploy-mode --driver-class-path --driver-cores
+    --driver-default-class-path --driver-java-options --driver-library-path --driver-memory
+    --exclude-packages --executor-cores --executor-memory --extra-properties-file --files --jars
+    --keytab --kill --master --name --num-executors --packages --principal --properties-file
+    --proxy-user --py-files --queue --remote --repositories --status --total-executor-cores
+"""
+SWITCHES, WITH_VALUE = frozenset(_SWITCHES.split()), frozenset(_WITH_VALUE.split())
+
+
+def require_known(words: Sequence[str], ours: Iterable[str]) -> None:
+    """`ours` are the launcher's, which are none of `words`, but may have been meant."""
+    rest = iter(words)
+    for word in rest:
+        option, equals, _ = word.partition("=")
+        if option in WITH_VALUE:
+            if not equals and next(rest, None) is None:
+                raise UsageError(f"{word} has no value", hint=f"{word} VALUE, or leave it out")
+        elif option not in SWITCHES:
+            raise _unknown(option, sorted({*ours, *SWITCHES, *WITH_VALUE}))
+
+
+def _unknown(option: str, known: Sequence[str]) -> UsageError:
+    if not option.startswith("-"):
+        return UsageError(
+            f"`{option}` stands behind no option: a run has one pipeline, which comes first",
+            hint="quote a value that has spaces",
+        )
+    near = difflib.get_close_matches(option, known, n=1)
+    meant = f"; did you mean `{near[0]}`?" if near else ""
+    return UsageError(
+        f"unknown option `{option}`{meant}",
+        hint="`eos run --help` lists the options; others are those of spark-submit (a setting of "
+        "Spark is `--conf KEY=VALUE`)",
+    )
