@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 _TOKEN = re.compile(
-    r"""(?P<skipped>\s+|--[^\n]*|/\*.*?(?:\*/|\Z)|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\d[\w.]*)
+    r"""(?P<skipped>\s+|--[^\n]*|/\*.*?(?:\*/|\Z)|[rR]'[^']*'|[rR]"[^"]*"
+        |'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\d[\w.]*)
     |`(?P<quoted>(?:[^`]|``)+)`
     |(?P<word>[A-Za-z_]\w*)
     |(?P<other>.)""",
@@ -32,6 +33,10 @@ _KEYWORDS = frozenset({
     "timestamp", "true", "week", "when", "year",
 })
 # fmt: on
+_OPERATORS = frozenset("<>=!+-*/%&|^~,")
+_BINARY_WORDS = {"and", "or", "not", "like", "ilike", "rlike", "between", "where", "from", "join"}
+_NOTHING = re.compile(r"\s+|--[^\n]*|/\*.*?(?:\*/|\Z)|;", re.DOTALL)
+_SOURCES = {"values", "lateral", "table", "stream", "select", "identifier"}  # behind FROM, no name
 
 AGAIN = "gives another value when a micro-batch is redone"
 CLOCK = "tells the time of the attempt, which is another when a micro-batch is redone"
@@ -92,7 +97,7 @@ def not_a_query(text: str) -> str:
             return f"expected a query that only reads, got one with `{token.text.upper()}`"
     if any(token.text == ";" for token in found[:-1]):
         return "expected one query, got several: each is a step of its own"
-    return ""
+    return _sorts(text, found) or _unfinished(text, found, "a query")
 
 
 def not_a_condition(text: str) -> str:
@@ -104,6 +109,11 @@ def not_a_condition(text: str) -> str:
         return "expected one SQL condition without `;`"
     if not found[0].is_quoted and found[0].text in {"where", "select"}:
         return f"expected an SQL condition without `{found[0].text.upper()}`, such as `amount > 0`"
+    return _unfinished(text, found, "an SQL condition")
+
+
+def _unfinished(text: str, found: list[Token], what: str) -> str:
+    """Brackets and quotes that don't pair, and an operator with nothing behind it."""
     opened: list[str] = []
     for token in found:
         if token.is_quoted:
@@ -111,10 +121,76 @@ def not_a_condition(text: str) -> str:
         if token.text in "([":
             opened.append(")" if token.text == "(" else "]")
         elif token.text in ")]" and (not opened or opened.pop() != token.text):
-            return f"expected no `{token.text}` without its beginning in an SQL condition"
+            return f"expected no `{token.text}` without its beginning in {what}"
         elif token.text in {"'", '"', "`"}:  # a whole text would have been passed over
-            return f"expected a text's end in an SQL condition: a `{token.text}` is left open"
-    return f"expected `{opened[-1]}` in an SQL condition, got its end" if opened else ""
+            return f"expected a text's end in {what}: a `{token.text}` is left open"
+    if opened:
+        return f"expected `{opened[-1]}` in {what}, got its end"
+    last = found[-2] if found[-1].text == ";" and len(found) > 1 else found[-1]
+    is_end = last.text == "*" and what == "a query"  # FROM input SELECT *
+    is_end |= last.text == ">" and any(each.text in {"array", "map", "struct"} for each in found)
+    is_open = (last.text in _OPERATORS or last.text in _BINARY_WORDS) and not is_end
+    is_open = is_open and not last.is_quoted
+    if is_open and not _NOTHING.sub("", text[last.at + len(last.text) :]):
+        return f"expected something behind `{last.text}` in {what}, got its end"
+    return ""
+
+
+def _sorts(text: str, found: list[Token]) -> str:
+    """What would order or cut all rows of a stream, which has no last one."""
+    depth = 0
+    for number, token in enumerate(found):
+        depth += {"(": 1, ")": -1}.get(token.text, 0) if not token.is_quoted else 0
+        if depth or token.is_quoted:
+            continue
+        after = found[number + 1].text if number + 1 < len(found) else ""
+        if token.text == "order" and after == "by":
+            return (
+                "expected no ORDER BY at a step's end, whose rows are a stream: leave ORDER BY out"
+            )
+        before = found[number - 1].text if number else ""
+        is_cut = re.match(r"limit\s+\d+\s*(;|\Z|offset\b)", text[token.at :], re.IGNORECASE)
+        if token.text == "limit" and is_cut and before not in {",", ".", "as", "select"}:
+            return "expected no LIMIT at a step's end, whose rows are a stream: leave LIMIT out"
+    return ""
+
+
+def unknown_tables(text: str, known: Iterable[str]) -> Iterator[str]:
+    """Names behind FROM and JOIN that are neither known nor the query's own. Passed over is what
+    may be something else: `a.b` and what brackets follow are Spark's, and the FROM of
+    `extract(day FROM t)` stands in brackets without SELECT."""
+    found = list(tokens(text))
+    words = ["" if token.is_quoted else token.text for token in found]
+    passed = {name.lower() for name in known} | _common(found)
+    selects = [words[:1] == ["from"]]  # by brackets: whether FROM begins what is read
+    for number, word in enumerate(words[:-1]):
+        before = words[number - 1] if number else ""
+        if word == "(":
+            selects.append(False)
+        elif word == ")" and len(selects) > 1:
+            selects.pop()
+        selects[-1] |= word == "select"
+        is_read = word in {"from", "join"} and selects[-1] and before not in {".", "distinct"}
+        if not is_read or words[number + 2 : number + 3] in (["."], ["("]):
+            continue
+        name = found[number + 1]
+        is_name = name.is_quoted or (name.text.isidentifier() and name.text not in _SOURCES)
+        if is_name and name.text not in passed:
+            yield name.text
+
+
+def _common(found: list[Token]) -> set[str]:
+    """Names that WITH gives: each stands before `AS (`, maybe with columns between."""
+    names: set[str] = set()
+    for number, token in enumerate(found):
+        if token.text == "as" and [each.text for each in found[number + 1 : number + 2]] == ["("]:
+            at = number - 1
+            if at > 0 and found[at].text == ")":
+                while at > 0 and found[at].text != "(":
+                    at -= 1
+                at -= 1
+            names.add(found[at].text)
+    return names
 
 
 def misspelt(text: str, columns: Iterable[str]) -> Iterator[tuple[str, str]]:

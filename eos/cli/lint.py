@@ -14,7 +14,7 @@ from eos.config.avro import is_elsewhere, subject_of
 from eos.config.base import KAFKA_COLUMNS
 from eos.config.load import load_parts, name_of, project_root, text_of
 from eos.config.parts import Parts
-from eos.config.problems import Location, Problem
+from eos.config.problems import Location, Problem, suggestion
 from eos.config.sink import KafkaSink
 from eos.config.source import Source
 from eos.errors import TransformError, UsageError
@@ -38,7 +38,9 @@ def lint(paths: Sequence[Path], *, as_json: bool) -> int:
         for problem in problems:
             print(problem)
         if all(problem.severity == "note" for problem in problems):
-            print(f"{_counted(len(texts), 'pipeline')} without problems", file=sys.stderr)
+            told = "; `eos test` looks at columns and functions, with Spark"
+            count = _counted(len(texts), "pipeline")
+            print(f"{count} without problems{told}", file=sys.stderr)
     return 1 if any(problem.severity == "error" for problem in problems) else 0
 
 
@@ -97,6 +99,12 @@ def _steps(parts: Parts, launches: bool) -> Iterable[Problem]:
             continue
         if isinstance(loaded, Query):
             yield from _unstable(loaded, parts.places.problem((*place, key), ""))
+            known = sorted({sql_text.INPUT, *parts.names})
+            for name in sql_text.unknown_tables(loaded.text, known):
+                told = f"`{name}` is no step and no table of the file (one of Spark's own would be "
+                told += f"`default.{name}`){suggestion(name, known)}"
+                found = parts.places.problem((*place, key), told)
+                yield found._replace(severity="warning")
         else:
             yield from _unstable_calls(loaded.python)
 

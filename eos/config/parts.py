@@ -38,6 +38,7 @@ class Parts:
     steps: Mapping[Location, Step]
     sinks: Mapping[Location, KafkaSink]
     tables: Mapping[Location, DeltaSink]
+    names: frozenset[str]  # what a query may read beside `input`, right or not: tables and steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class Given:
             self._each(Step, "transform"),
             self._each(KafkaSink, "sink", "kafka"),
             self._each(DeltaSink, "sink", "delta"),
+            frozenset(self._names()),
         )
 
     def together(self) -> Iterator[Problem]:
@@ -75,6 +77,14 @@ class Given:
         pipeline = PipelineFile.model_construct(**{name: getattr(parts, name) for name in right})
         for location, told in findings(pipeline, right):
             yield self.places.problem(location, told)
+
+    def _names(self) -> Iterator[str]:
+        given = self.value if isinstance(self.value, dict) else {}
+        tables, steps = given.get("tables"), given.get("transform")
+        yield from tables if isinstance(tables, dict) else ()
+        for step in steps if isinstance(steps, list) else ():
+            if isinstance(step, dict) and step.get("name"):
+                yield str(step["name"])
 
     def _is_right(self, location: Location) -> bool:
         return not any(each[: len(location)] == location for each in self.wrong)

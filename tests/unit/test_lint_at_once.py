@@ -134,3 +134,24 @@ def test_what_follows_from_a_variable_that_is_not_set_is_not_told(
     found = told(tmp_path, (PAIRS + "trigger: {every: 1}\n").replace(old, new))
     assert sum("UNSET_HERE" in message for _, message in found) == 1
     assert len(found) == count, found
+
+
+def test_a_name_that_a_query_reads_is_that_of_a_step_or_a_table(tmp_path: Path) -> None:
+    text = """\
+version: 1
+name: orders
+source: {kafka: {topic: orders}}
+tables: {rates: {csv: rates.csv, columns: "a INT"}}
+transform:
+  - {name: Paid, sql: "SELECT * FROM inputs"}
+  - {name: wrong, sql: ""}
+  - {sql: "SELECT * FROM paid JOIN rates JOIN wrong JOIN default.there JOIN elsewhere"}
+sink: {kafka: {topic: out}}
+"""
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(text)
+    found = [each for each in find(path) if each.severity == "warning"]
+    assert [each.line for each in found] == [6, 8]
+    assert "`inputs` is no step and no table of the file" in found[0].message
+    assert found[0].message.endswith("; did you mean `input`?")
+    assert found[1].message.endswith("; known here: Paid, input, rates, wrong")

@@ -2,7 +2,14 @@
 
 import pytest
 
-from eos.sql_text import names, not_a_query, stripped, unstable
+from eos.sql_text import (
+    names,
+    not_a_condition,
+    not_a_query,
+    stripped,
+    unknown_tables,
+    unstable,
+)
 
 
 @pytest.mark.parametrize(
@@ -72,3 +79,81 @@ def test_what_only_looks_like_one_is_none(text):
 
 def test_the_time_of_day_is_one_where_no_argument_is_given():
     assert [each.function for each in unstable("SELECT unix_timestamp ( )")] == ["unix_timestamp"]
+
+
+KNOWN = ("input", "Paid", "rates")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM Input JOIN `paid` USING (id) LEFT JOIN rates r ON r.id = input.id",
+        "WITH a AS (SELECT 1), b (x, y) AS (SELECT * FROM a) SELECT * FROM b JOIN a",
+        "SELECT extract(day FROM ts), trim(BOTH 'x' FROM w), substring(w FROM 2) FROM input",
+        "SELECT trim('x' FROM w), substring('abc' FROM a) FROM input",
+        "SELECT a IS DISTINCT FROM b, `from x` FROM input, LATERAL explode(l) AS t",
+        "SELECT * FROM default.other JOIN `db`.`other` JOIN delta.`/a/b` JOIN range(5)",
+        "SELECT * FROM (SELECT * FROM input) x JOIN (VALUES (1)) y LATERAL VIEW explode(l) e AS z",
+        "SELECT * FROM VALUES (1), (2) AS t(a) -- FROM nowhere",
+        "SELECT 'FROM nowhere' AS a FROM input WHERE id IN (SELECT id FROM paid)",
+        "FROM input |> WHERE a > 1",
+        "SELECT * FROM (input JOIN paid)",
+    ],
+)
+def test_what_a_query_may_read_is_known(text):
+    assert list(unknown_tables(text, KNOWN)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("SELECT * FROM inputs", ["inputs"]),
+        ("FROM inputs SELECT *", ["inputs"]),
+        ("SELECT * FROM input WHERE id IN (SELECT id FROM piad)", ["piad"]),
+        ("WITH a AS (SELECT * FROM inptu) SELECT * FROM a LEFT JOIN `rate s`", ["inptu", "rate s"]),
+        ("(SELECT extract(day FROM t) FROM inputs)", ["inputs"]),
+    ],
+)
+def test_what_no_step_and_no_table_is_called_is_told(text, names):
+    assert list(unknown_tables(text, KNOWN)) == names
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT row_number() OVER (ORDER BY a) FROM input",
+        "SELECT limit, a AS limit, `order` FROM input WHERE limit > 3",
+        "SELECT * FROM input JOIN (SELECT * FROM rates ORDER BY a LIMIT 1)",
+        "SELECT a > 'x' FROM input WHERE a > 5 -- and",
+        "SELECT count(*), a.* FROM input a",
+        "FROM input SELECT *",
+        r"SELECT * FROM input WHERE path RLIKE r'C:\' AND a = r'x\\'",
+        "SELECT input.* FROM input WHERE a = `or`",
+    ],
+)
+def test_what_only_looks_unfinished_or_sorted_is_left_alone(text):
+    assert not_a_query(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("SELECT * FROM input ORDER BY a", "no ORDER BY at a step's end"),
+        ("SELECT * FROM input LIMIT 3;", "no LIMIT at a step's end"),
+        ("SELECT * FROM input WHERE a >", "something behind `>` in a query"),
+        ("SELECT * FROM input WHERE a > 1 AND -- more", "something behind `and`"),
+        ("SELECT upper(a FROM input", "expected `)` in a query"),
+        ("SELECT 'a FROM input", "a `'` is left open"),
+        ("SELECT * FROM", "something behind `from`"),
+    ],
+)
+def test_what_is_unfinished_or_sorts_a_stream_is_told(text, words):
+    assert words in not_a_query(text)
+
+
+def test_a_condition_ends_with_something():
+    right = ("amount > 5", "amount > 'x'", "a = 1 /* > */", "`and`", "a > 1e3", "a = b::ARRAY<INT>")
+    for text in right:
+        assert not_a_condition(text) == ""
+    for text in ("amount >", "amount > -- 5", "a AND", "a = b +"):
+        assert "something behind `" in not_a_condition(text)
