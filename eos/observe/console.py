@@ -48,6 +48,8 @@ def line(event: events.Event) -> str | None:
             )
         case events.MicroBatchSkipped():
             return f"micro-batch {event.batch_id} skipped: the ledger says it is committed"
+        case events.AttemptFailed(is_asked=True):
+            return f"micro-batch {event.batch_id} is aborted, as asked: the next start does it"
         case events.AttemptFailed():
             then = "it is redone" if event.will_redo else "it is not redone"
             return (
@@ -99,7 +101,8 @@ def _refused(rule: str, answer: str, records: int) -> str:
 
 
 def _colour(event: events.Event) -> str:
-    return _YELLOW if isinstance(event, _ALARMING) else ""
+    is_asked = isinstance(event, events.AttemptFailed) and event.is_asked
+    return _YELLOW if isinstance(event, _ALARMING) and not is_asked else ""
 
 
 def _counted(what: str, records: Mapping[str, int]) -> str:

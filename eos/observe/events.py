@@ -32,6 +32,7 @@ class AttemptFailed(Event):
     attempt: int
     reason: str
     will_redo: bool
+    is_asked: bool = False  # it ended since the run is to stop: no failure
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Protocol, TextIO
 
 from eos.faults import Dies
 from eos.observe import events
@@ -36,7 +36,7 @@ _COMMITS_MAX = 1000  # of those seconds; more make the rate an underestimate
 _LAST = 3
 _CLOSE_S = 1.0
 _CLEAR = "\r\x1b[K"
-_WAITS = "waits for records"
+_STARTS, _WAITS = "starts", "waits for records"
 _STEPS = {
     "begin:after": "reads, transforms and writes",
     "all_acked:before": "is acknowledged",
@@ -45,6 +45,13 @@ _STEPS = {
     "end_txn_sent:before": "commits",
     "end_txn_answered:after": _WAITS,
 }
+
+
+class Asked(Protocol):
+    """Whether the run is to stop."""
+
+    @property
+    def is_asked(self) -> bool: ...
 
 
 class Live:
@@ -58,6 +65,7 @@ class Live:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.lag: Callable[[], int | None] = lambda: None
+        self.is_asked_to_stop: Callable[[], bool] = lambda: False
         self._pipeline, self._stream, self._clock = pipeline, stream, clock
         self._columns = min(max(columns or _COLUMNS, _COLUMNS_MIN), _COLUMNS_MAX)
         self._console = Console(stream, has_colour=True)
@@ -112,14 +120,21 @@ class Live:
                 f"eos: {self._pipeline}",
                 f"{self._rate(now):,.0f} records/s",
                 "" if lag is None else f"lag {lag:,}",
-                f"{self._step(point)}, {now - since:.0f} s",
+                f"{self._doing(point, lag)}, {now - since:.0f} s",
                 ", ".join(f"{batch_id} {told}" for batch_id, told in reversed(self._last)),
             ]
         return " | ".join(filter(None, parts))[: self._columns - 1]
 
+    def _doing(self, point: str, lag: int | None) -> str:
+        told = self._step(point)
+        waits = "waits for the trigger" if lag else _WAITS
+        if not self.is_asked_to_stop():
+            return waits if told == _WAITS else told
+        return "stops" if told in (_STARTS, _WAITS) else f"stops; {told}"
+
     def _step(self, point: str) -> str:
         if not point:
-            return "starts"
+            return _STARTS
         kind, _, name = point.rpartition(".")
         told = _STEPS[name]
         if told == _WAITS:
@@ -188,7 +203,7 @@ class _Heard:
 
 
 @contextmanager
-def shown(bus: Bus, pipeline: str) -> Iterator[Live | None]:
+def shown(bus: Bus, pipeline: str, stop: Asked | None = None) -> Iterator[Live | None]:
     """Events on stderr: as lines, and on a terminal with the live line, which is yielded."""
     columns = os.environ.get(TERMINAL, "")
     if not columns.isdecimal():
@@ -196,6 +211,8 @@ def shown(bus: Bus, pipeline: str) -> Iterator[Live | None]:
         yield None
         return
     live = Live(pipeline, sys.stderr, int(columns))
+    if stop is not None:
+        live.is_asked_to_stop = lambda: stop.is_asked
     bus.subscribe(live)
     live.start()
     try:

@@ -110,7 +110,7 @@ def run(
         if not planned.is_transactional:
             at_least_once.run(planned, spark, bus, stopping)
             return
-        with closing(Wire(planned.kafka)) as wire, shown(bus, pipeline.name) as live:
+        with closing(Wire(planned.kafka)) as wire, shown(bus, pipeline.name, stopping) as live:
             audit = audit_of(profile, planned, wire, bus)
             accepts = accepts_state_loss
             made = _Run(spark, wire, planned, bus, crash, stopping, lock, audit, accepts, live)

@@ -8,13 +8,17 @@ from typing import Any
 
 
 def lag_of(progress: Mapping[str, Any] | None) -> int | None:
-    """Offsets of the source that the last micro-batch left, those of markers among them."""
-    if not progress:
+    """Offsets of the source that the last micro-batch left, those of markers among them. None if
+    it did not ask how far the source goes: one that a start takes up again knows its ends."""
+    known = [
+        each for each in (progress or {}).get("sources", ()) if _read(each.get("latestOffset"))
+    ]
+    if not known:
         return None
     lags = (
         int(end) - _offset(source.get("endOffset"), topic, partition)
-        for source in progress["sources"]
-        for topic, ends in (_read(source.get("latestOffset")) or {}).items()
+        for source in known
+        for topic, ends in _read(source["latestOffset"]).items()
         for partition, end in ends.items()
     )
     return sum(lags)

@@ -57,4 +57,5 @@ def _last_words(text: str) -> str:
         pattern = r"most recent failure(?: reason)?:\s*(.+?)(?: Consider setting .*)?$"
         lost = re.search(pattern, text, re.IGNORECASE | re.MULTILINE)
         named = [lost.group(1)] if lost else named
-    return (python or named or lines or ["no message"])[-1][:500]
+    # Py4J puts a colon before the class of what Java raised.
+    return (python or named or lines or ["no message"])[-1].removeprefix(": ")[:500]

@@ -207,10 +207,9 @@ class MicroBatches:
         except Exception as failed:  # noqa: BLE001 - any of them would hide `error`
             unended = failed
         is_wanted = not self.is_stopping or bool(self.points.kind)  # the clean end's note is
-        will_redo = (
-            recovery is Recovery.REDO and number < ATTEMPTS_MAX and unended is None and is_wanted
-        )
-        self.bus.emit(events.AttemptFailed(batch_id, number, _reason(error), will_redo))
+        may_redo = recovery is Recovery.REDO and number < ATTEMPTS_MAX and unended is None
+        will_redo, is_asked = may_redo and is_wanted, may_redo and not is_wanted
+        self.bus.emit(events.AttemptFailed(batch_id, number, _reason(error), will_redo, is_asked))
         if unended is not None:
             if isinstance(unended, EosError) and unended.recovery is Recovery.FENCED:
                 raise unended from error  # that is why it failed

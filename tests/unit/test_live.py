@@ -62,12 +62,24 @@ def test_it_says_rate_lag_step_and_the_last_attempts(clock: Clock) -> None:
     )
     line(committed(7))
     points.reached("end_txn_answered:after")
+    assert "| lag 1,204 | waits for the trigger, 0 s |" in line.text()
+    line.lag = lambda: 0
     assert line.text().endswith("| waits for records, 0 s | 7 failed ok, 6 ok")
     points.kind = "refresh"
     points.reached("ledger_record:before")
     assert "| notes its refresh, 0 s |" in line.text()
     clock.now += 60
     assert "| 0 records/s |" in line.text()
+
+
+def test_a_run_that_was_asked_to_stop_says_so(clock: Clock) -> None:
+    line, _ = live(clock)
+    line.is_asked_to_stop = lambda: True
+    assert line.text().endswith(" | stops, 0 s")
+    line.reached("offsets:before")
+    assert line.text().endswith("| stops; micro-batch runs: writes the offsets, 0 s")
+    line.reached("end_txn_answered:after")
+    assert line.text().endswith(" | stops, 0 s")
 
 
 def test_every_point_of_a_micro_batch_is_passed_on_to_the_crash_plan(clock: Clock) -> None:
@@ -184,5 +196,9 @@ def test_the_lag_is_what_the_last_micro_batch_left() -> None:
     source = {"endOffset": {"a": {"0": 5, "1": 7}}, "latestOffset": '{"a": {"0": 9, "1": 7}}'}
     assert lag_of({"sources": [source]}) == 4
     assert lag_of({"sources": [{"endOffset": None, "latestOffset": {"a": {"0": 3}}}]}) == 3
-    assert lag_of({"sources": [{"latestOffset": None}]}) == 0
+    assert lag_of({"sources": [{"endOffset": {"a": {"0": 3}}, "latestOffset": None}]}) is None
+    assert (
+        lag_of({"sources": [{"latestOffset": {"a": {"0": 3}}, "endOffset": '{"a": {"0": 3}}'}]})
+        == 0
+    )
     assert lag_of(None) is None

@@ -118,6 +118,10 @@ def test_a_closed_bus_takes_nothing_and_closes_twice():
             "warning: micro-batch 3, attempt 5 failed: a task died; it is not redone",
         ),
         (
+            events.AttemptFailed(3, 1, "interrupted", will_redo=False, is_asked=True),
+            "micro-batch 3 is aborted, as asked: the next start does it",
+        ),
+        (
             events.Stopping(20.0),
             (
                 "asked to stop: the open micro-batch has 20 s to commit, and is aborted then; a "

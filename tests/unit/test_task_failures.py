@@ -61,6 +61,13 @@ def test_the_cause_is_told_in_one_line(why: str, words: str, hint: str) -> None:
     assert bool(told.hint) == bool(hint)
 
 
+def test_an_interrupt_is_told_without_the_colon_before_it() -> None:
+    error = RuntimeError(
+        "An error occurred while calling o1.collect.\n: java.lang.InterruptedException"
+    )
+    assert task_error(error).message == "the Spark job failed: java.lang.InterruptedException"
+
+
 def test_an_error_of_ours_comes_as_it_was() -> None:
     ours = crossing(PromiseBrokenError("gone", hint="look", case="some"))
     told = task_error(RuntimeError(SPARK.format(why=LOST.format(ours))))
