@@ -9,9 +9,9 @@ from contextlib import closing
 
 from eos.cli.named import find_with_ledger, parser_of
 from eos.config.load import load_profile
-from eos.doctor.machine import silent
 from eos.errors import UnavailableError
 from eos.launch.embedded import status_of
+from eos.launch.probe import silent
 from eos.plan.plan import plan
 from eos.plan.security import told_who
 from eos.status.status import Runs, Status, look

@@ -7,18 +7,18 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import eos
-from eos.deadline import Deadline
 from eos.doctor.check import Check, asked, finding, note, ok
 from eos.launch.cache import cache_root
 from eos.launch.embedded import status_of
 from eos.launch.jars import SPARK, is_present, jar_folder, of_broker, read_lock
 from eos.launch.java import find_java
+from eos.launch.probe import silent
 from eos.launch.spark import find_spark
 from eos.location import local_path
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from eos.config.model import ProfileFile
 
 _FREE_BYTES_MIN = 1_000_000_000
-_CONNECT_S = 3
 _INSTALL = "./spark-submit.sh --help installs what is missing"
 
 
@@ -160,19 +159,3 @@ def _ports(profile: ProfileFile) -> Iterator[Check]:
         yield note("ports", told, "the others answer; a run needs one of them to begin with")
     else:
         yield ok("ports", f"{', '.join(answers)} {'listens' if len(answers) == 1 else 'listen'}")
-
-
-def silent(addresses: Sequence[str]) -> Mapping[str, str]:
-    """Those at which nobody listens, and why. A client would try them until its deadline."""
-    found = {address: _refused(address) for address in addresses}
-    return {address: why for address, why in found.items() if why}
-
-
-def _refused(address: str) -> str:
-    host, _, port = address.rpartition(":")
-    deadline = Deadline.after_ms(_CONNECT_S * 1000)
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), deadline.left_ms / 1000):
-            return ""
-    except OSError as error:
-        return str(error.strerror or error)

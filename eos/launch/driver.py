@@ -66,7 +66,7 @@ def run(
                 stdout=sys.stderr,
                 stderr=jvm_log,
                 start_new_session=True,
-                preexec_fn=end_with_parent,  # noqa: PLW1509 - this process has one thread
+                preexec_fn=end_with_parent,  # noqa: PLW1509 - no other thread runs here yet
             )
             try:
                 if meanwhile is not None:

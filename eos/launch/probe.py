@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import socket
 import struct
+import threading
+from collections.abc import Callable, Mapping, Sequence
 
 _METADATA, _VERSION, _CORRELATION = 3, 1, 7
 _ANSWER_BYTES_MAX = 1 << 20
+_CONNECT_S = 3
 
 
 def live_brokers(port: int, timeout_s: float = 1.0, host: str = "127.0.0.1") -> frozenset[int]:
@@ -28,6 +31,37 @@ def live_brokers(port: int, timeout_s: float = 1.0, host: str = "127.0.0.1") -> 
             return _brokers(_read(connection, size))
     except (OSError, struct.error):
         return frozenset()
+
+
+def silent(addresses: Sequence[str]) -> Mapping[str, str]:
+    """Those at which nobody listens, and why. A client would try them until its deadline."""
+    found = {address: _refused(address) for address in addresses}
+    return {address: why for address, why in found.items() if why}
+
+
+def _refused(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S):
+            return ""
+    except OSError as error:
+        return str(error.strerror or error)
+
+
+def tell_silent(addresses: Sequence[str], say: Callable[[str], None]) -> threading.Thread:
+    """Says by whom the run is not answered, if by nobody, and what it does: it waits, and a broker
+    that comes up meanwhile is found. By a thread: a good start waits for no answer, nor a stop."""
+
+    def look() -> None:
+        for address in addresses:  # one that listens is enough, and looked for first
+            if not silent([address]):
+                return
+        told = ", ".join(addresses)
+        say(f"no broker listens at {told} yet: waits for one (`eos doctor` tells why)")
+
+    looking = threading.Thread(target=look, name="eos-probe", daemon=True)
+    looking.start()
+    return looking
 
 
 def _read(connection: socket.socket, size: int) -> bytes:

@@ -20,6 +20,7 @@ from eos.launch.jars import SPARK, ensure, of_broker
 from eos.launch.java import Java
 from eos.launch.local import LocalKafka
 from eos.launch.options import ENDINGS, HELP, Options, parse
+from eos.launch.probe import tell_silent
 from eos.launch.provide import provide_java
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Application:
     logs: Path
     archive: Archive | None
     local: LocalKafka | None = None  # none: the profile names a cluster
+    bootstrap: tuple[str, ...] = ()
 
     def run(self, **extra: str) -> int:
         environment = {**self.environment, **extra}
@@ -56,11 +58,17 @@ class Application:
         return code
 
     def _run(self, environment: Mapping[str, str]) -> int:
-        meanwhile = self.local.serve if self.local else None
-        code = driver.run(self.words, environment, self.logs / "jvm.log", meanwhile)
+        code = driver.run(self.words, environment, self.logs / "jvm.log", self.meanwhile)
         if TERMINAL in environment:  # a driver that was killed leaves its live line
             sys.stderr.write("\r\x1b[K")
         return code
+
+    def meanwhile(self) -> None:
+        """While the JVM starts."""
+        if self.local is not None:
+            self.local.serve()
+        else:
+            tell_silent(self.bootstrap, say)
 
 
 def main(arguments: Sequence[str], judge: Judge | None = None) -> int:
@@ -174,7 +182,8 @@ def _application(
     environment = spark.environment(found, java.home, master, logs, pipeline.project_root)
     environment |= terminal()
     archive = spark.archive(found, java, master, words)
-    return Application(tuple(words), environment, logs, archive, local)
+    bootstrap = profile.kafka.bootstrap or ()
+    return Application(tuple(words), environment, logs, archive, local, tuple(bootstrap))
 
 
 def terminal() -> dict[str, str]:
