@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eos.errors import UnavailableError
 from eos.launch.jars import DELTA, SPARK, ensure, ensure_one
 from eos.launch.provide import provide_java
 from eos.launch.spark import delta_conf, environment, find_spark, with_java_options
+from eos.run.session import without_traces
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,9 +42,11 @@ def local_session(
     has_delta: bool = False,
 ) -> Iterator[SparkSession]:
     """With the profile's settings, so that a session's zone or flags are what they will be."""
+    without_traces()
     logs = profile.local_root / "logs" / "test"
     logs.mkdir(parents=True, exist_ok=True)
     around = environment(find_spark(), provide_java().home, _MASTER, logs, project)
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(_MASTER).appName(name)
@@ -56,12 +61,34 @@ def local_session(
         given["spark.jars"] = ",".join(named)
     for key, value in given.items():
         builder = builder.config(key, value)
-    with _environment(with_java_options(around, *SHORT_LIFE)):
-        spark = builder.getOrCreate()
+    log = logs / "jvm.log"
+    try:
+        with _environment(with_java_options(around, *SHORT_LIFE)), _apart(log):
+            spark = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        raise UnavailableError(
+            f"Spark's JVM did not start: {error}", hint=f"what it said itself is in {log}"
+        ) from error
     try:
         yield spark
     finally:
         spark.stop()
+
+
+@contextmanager
+def _apart(log: Path) -> Iterator[None]:
+    """A JVM that starts meanwhile inherits this file as its stderr, and keeps it. What it says at
+    its start is no answer to anybody; a run's JVM has such a file, too."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with log.open("wb") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from eos.errors import UnavailableError, UsageError
@@ -34,6 +35,7 @@ _REQUIRED = {
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
 }
 
+_QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _LOCAL_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -58,11 +60,19 @@ def write_checkpoints(spark: SparkSession, *, is_local: bool) -> None:
         spark.conf.unset(_MANAGER)
 
 
+def without_traces() -> None:
+    """PySpark tells of each mistake in a query twice: to whoever asked, and to loggers that write
+    pages of JSON with a Java stack trace to stderr, before we have said what is wrong."""
+    for name in _QUERY_LOGGERS:
+        logging.getLogger(name).disabled = True
+
+
 def open_session(name: str, *, is_transactional: bool = True) -> SparkSession:
     """Without a transaction Spark may repeat a task as it likes: all that it writes stays."""
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
+    without_traces()
     # What spark-submit was told is known to the JVM only, and there before the context is.
     SparkContext._ensure_initialized()  # noqa: SLF001 - PySpark has no public way
     given = SparkConf()

@@ -88,4 +88,9 @@ def test_what_passes_and_what_fails_is_told_with_the_difference(tmp_path: Path) 
     for example in examples:
         assert done.stdout.count(f"ok    {example.name}: ") == len(load_pipeline(example).tests) > 0
     assert done.stdout.count("FAIL") == 4
+    # The JVM's own words are in a file.
+    assert "log level" not in done.stderr
+    assert "incubator" not in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "QueryContextLogger" not in done.stderr
     assert "warning: words uses uuid: a micro-batch that is redone" in done.stderr

@@ -149,6 +149,17 @@ def test_a_missing_source_topic_is_a_sentence(project: Project) -> None:
     assert has_no_trace(stopped.stderr), stopped.stderr
 
 
+def test_a_mistake_in_sql_is_a_sentence(project: Project) -> None:
+    step = '{{python: "pipelines.{module}.transform:passed_on"}}'
+    project.declare(1000, text=PIPELINE.replace(step, "sql: SELECT nme FROM input"))
+    outside.create_topics(project.broker.bootstrap, 1, project.source)
+    stopped = project.run_warm()
+    assert stopped.returncode == 4, stopped.stderr
+    assert "[UNRESOLVED_COLUMN" in stopped.stderr
+    assert has_no_trace(stopped.stderr), stopped.stderr
+    assert "QueryContextLogger" not in stopped.stderr
+
+
 def test_who_can_not_run_takes_the_pipeline_from_nobody(project: Project) -> None:
     filled(project, 1000, 100)
     place = project.folder / "pipelines" / project.name / "transform.py"
