@@ -17,12 +17,13 @@ from eos.config.parts import Parts
 from eos.config.problems import Location, Problem, suggestion
 from eos.config.sink import KafkaSink
 from eos.config.source import Source
+from eos.counted import counted
 from eos.errors import TransformError, UsageError
 from eos.plan.outputs import outputs
 from eos.plan.plan import decode
 from eos.transform import calls
 from eos.transform.functions import load
-from eos.transform.outline import can_be_read, outline
+from eos.transform.outline import fails_at_once, outline
 from eos.transform.sql import Query
 
 
@@ -39,7 +40,7 @@ def lint(paths: Sequence[Path], *, as_json: bool) -> int:
             print(problem)
         if all(problem.severity == "note" for problem in problems):
             told = "; `eos test` looks at columns and functions, with Spark"
-            count = _counted(len(texts), "pipeline")
+            count = counted(len(texts), "pipeline")
             print(f"{count} without problems{told}", file=sys.stderr)
     return 1 if any(problem.severity == "error" for problem in problems) else 0
 
@@ -88,7 +89,7 @@ def _named_twice(paths: Sequence[Path]) -> Iterable[Problem]:
 def _steps(parts: Parts, launches: bool) -> Iterable[Problem]:
     for place, step in parts.steps.items():
         key = next(key for key in ("sql", "python", "pandas", "arrow") if getattr(step, key))
-        if key != "sql" and launches and _needs_import(getattr(step, key), parts):
+        if key != "sql" and launches and _is_drivers(getattr(step, key), parts):
             continue
         try:
             # A user's module may print when it is imported; stdout is for the findings.
@@ -109,12 +110,13 @@ def _steps(parts: Parts, launches: bool) -> Iterable[Problem]:
             yield from _unstable_calls(loaded.python)
 
 
-def _needs_import(reference: str, parts: Parts) -> bool:
-    """Whether more has to be imported than this module, to say whether the function is there."""
+def _is_drivers(reference: str, parts: Parts) -> bool:
+    """Whether only the driver can say if the function is there: more than this module has to be
+    imported for that, or it is nowhere that the launcher looks."""
     load((), parts.project_root, parts.folder)  # so that it is looked for where a run does
     within = (parts.project_root / "pipelines", parts.folder)
     module = reference.partition(":")[0]
-    return outline(module, within) is None and can_be_read(module)
+    return outline(module, within) is None and not fails_at_once(module, *within)
 
 
 def _sinks(parts: Parts) -> Iterable[Problem]:
@@ -183,7 +185,3 @@ def _unstable_calls(reference: str) -> Iterable[Problem]:
     for found in calls.unstable(file, reference.partition(":")[2]) if file is not None else ():
         told = f"`{found.function}` {found.reason}"
         yield Problem(str(file), found.line, found.column, told, "warning")
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -163,7 +163,8 @@ def _problem(
         location = location[:-1]
     got = f", got `{location[-1]}`" if is_key else _got(places, location)
     got = "" if kind == "secret" else got  # it may be the secret itself
-    told = f"{_expected(root, kind, location, context, message)}{got}"
+    expected = _expected(root, kind, location, context, message)
+    told = expected if ", got " in expected else f"{expected}{got}"
     if kind == "literal_error":
         options = re.findall(r"'([^']*)'", str(context["expected"]))
         told += suggestion(places.written(location), options, or_all=False)

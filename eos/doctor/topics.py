@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
+from eos.counted import counted
 from eos.doctor.check import Check, asked, finding, note, ok
 from eos.doctor.cluster import soon
 from eos.errors import PRINCIPAL, EosError
@@ -45,8 +46,8 @@ def _source(wire: Wire, planned: Plan) -> Iterator[Check]:
         yield note("source", told, "what comes is read from its beginning")
     shape = wire.shape(sorted(found), soon())
     for name, info in sorted(found.items()):
-        replicas = shape.replicas.get(name, 0)
-        yield ok("source", f"{name}: {info.partitions} partitions, {replicas} replicas")
+        replicas = counted(shape.replicas.get(name, 0), "replica")
+        yield ok("source", f"{name}: {counted(info.partitions, 'partition')}, {replicas}")
 
 
 def _target(wire: Wire, planned: Plan, topic: str) -> Iterator[Check]:
@@ -61,7 +62,8 @@ def _target(wire: Wire, planned: Plan, topic: str) -> Iterator[Check]:
             told = f"{topic} is to have {new.replication} replicas on {brokers} brokers"
             yield finding("target", told, f"create: {{replication: {brokers}}}, or more brokers")
         else:
-            yield ok("target", f"{topic}: the first start makes it, {new.partitions} partitions")
+            made = counted(new.partitions, "partition")
+            yield ok("target", f"{topic}: the first start makes it, {made}")
     elif info.error:
         told = f"{topic} can't be seen (error {info.error})"
         yield finding("target", told, "may this user DESCRIBE it? docs/security.md")
@@ -75,7 +77,8 @@ def _durability(wire: Wire, topic: str, partitions: int, brokers: int) -> Iterat
     replicas, in_sync = shape.replicas[topic], shape.in_sync[topic]
     least = int(wire.topic_config(topic, "min.insync.replicas", soon()))
     told = (
-        f"{topic}: {partitions} partitions, {replicas} replicas, {in_sync} in sync, "
+        f"{topic}: {counted(partitions, 'partition')}, {counted(replicas, 'replica')}, "
+        f"{in_sync} in sync, "
         f"min.insync.replicas={least}"
     )
     alter = f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config"

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from eos.config.source import StartAt
+from eos.counted import counted
 from eos.encode.spec import SinkSpec
 from eos.plan.lake import Table
 from eos.plan.lookup import Lookup
@@ -59,7 +60,7 @@ def stages(planned: Plan) -> list[Stage]:
     rules = [rule for rule in decode.rules if rule.name != NO_NULL]
     if rules:
         told = [f"{rule.name}: {rule.condition}; else {rule.on_error}" for rule in rules]
-        found.append(Stage("expect", f"{len(told)} rules of a record", told))
+        found.append(Stage("expect", f"{counted(len(told), 'rule')} of a record", told))
     if planned.dedup is not None:
         facts = list(planned.dedup.facts)
         found.append(Stage("dedup", "what an upstream producer sent twice is dropped", facts))
@@ -233,8 +234,10 @@ def _created(topic: str, created: Mapping[str, NewTopic]) -> str:
     new = created.get(topic)
     if new is None:
         return ""
-    replicas = "" if new.replication == BROKERS_CHOICE else f", {new.replication} replicas"
-    return f"created if absent: {new.partitions} partitions{replicas}"
+    told = f"created if absent: {counted(new.partitions, 'partition')}"
+    if new.replication == BROKERS_CHOICE:
+        return told
+    return f"{told}, {counted(new.replication, 'replica')}"
 
 
 def _short(text: str) -> str:

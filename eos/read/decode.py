@@ -311,7 +311,10 @@ def _require_condition(read: DataFrame, rule: Rule) -> None:
         asked = read.selectExpr("*", f"(\n{rule.condition}\n)")  # beside columns: no aggregate
         kind = asked.schema.fields[-1].dataType.simpleString()
     except AnalysisException as error:
-        words = str(error).split("\n\nJVM stacktrace")[0].split(";\n")[0].strip()[:1000]
+        words = str(error).split("\n\nJVM stacktrace")[0].split(";\n")[0].split("\n\n== SQL ==")[0]
+        # It counts the line of our bracket, too.
+        words = re.sub(r"(?<=line )\d+(?=, pos)", lambda at: str(int(at[0]) - 1), words)
+        words = words.strip()[:1000]
         raise TransformError(
             f"the rule `{rule.name}` of `expect`: {words}",
             hint="a rule is asked of the source's columns, before the first step",

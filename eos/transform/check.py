@@ -56,6 +56,11 @@ _RUNS = frozenset({
     "FlatMapGroupsInPandasWithState", "Join", "TransformWithState", "TransformWithStateInPySpark",
 })
 # fmt: on
+_LEFT_OUT = {
+    "GlobalLimit": "leave LIMIT or limit() out: a stream has no end to count to",
+    "LocalLimit": "leave LIMIT or limit() out: a stream has no end to count to",
+    "Sort": "leave ORDER BY or orderBy() out: a topic keeps the order of records by key only",
+}
 # Forget nothing unless a watermark tells them what is over.
 _GROWING = frozenset({"Aggregate", "Deduplicate", "Distinct", "Join"})
 _NODES_MAX = 10_000
@@ -91,8 +96,10 @@ def check_stream(frame: DataFrame, output_mode: str) -> State:
         raise TransformError(
             f"the transforms use {_STATEFUL[refused]} (Spark's operator {refused}), which this "
             "release does not run",
-            hint="group by keys and a time window under a watermark, or treat each record by "
-            "itself",
+            hint=_LEFT_OUT.get(
+                refused,
+                "group by keys and a time window under a watermark, or treat each record by itself",
+            ),
             operator=refused,
         )
     unknown = next((name for name in names if name not in _STATELESS | _RUNS), None)
@@ -132,14 +139,16 @@ def _check_as_spark(frame: DataFrame, plan: Any, output_mode: str, stateful: lis
         checker.checkForStreaming(plan, mode)
     except AnalysisException as error:
         words = str(error).split(";\n")[0].split("\n\nJVM stacktrace")[0].strip()
+        hint = "use operations that treat each record by itself"
+        if stateful:
+            way_out = _LEFT_OUT.get(
+                stateful[0],
+                "withWatermark() tells when a group is complete, or say `output_mode: update`",
+            )
+            hint = f"they use {_STATEFUL[stateful[0]]} (Spark's operator {stateful[0]}): {way_out}"
         raise TransformError(
             f"Spark refuses the transforms as a stream: {words}",
-            hint=(
-                f"they use {_STATEFUL[stateful[0]]} (Spark's operator {stateful[0]}): "
-                "withWatermark() tells when a group is complete, or say `output_mode: update`"
-                if stateful
-                else "use operations that treat each record by itself"
-            ),
+            hint=hint,
             operator=stateful[0] if stateful else "",
         ) from error
 

@@ -77,6 +77,7 @@ def ask(query: Query, frame: DataFrame, stages: Mapping[str, DataFrame]) -> Data
         words = words_of(error)
         hint = ""
         if "TABLE_OR_VIEW_NOT_FOUND" in words:
+            words = words.split(" Verify the spelling")[0]  # what follows is about DROP VIEW
             hint = f"a step may read {', '.join(f'`{name}`' for name in known)}, and Spark's tables"
         elif "TEMP_TABLE_OR_VIEW_ALREADY_EXISTS" in words:
             hint = "the session has a view by the name of a step: name the step differently"

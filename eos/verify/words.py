@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from eos.counted import counted
 from eos.verify.dropped import Dropped
 from eos.verify.findings import Finding, Findings, Kind
 from eos.verify.point import Point
@@ -54,7 +55,8 @@ def lines(told: Told) -> Iterator[str]:
         yield f"              allowed before: {allowed}"
     records = sum(target.records for target in done.targets)
     receipts = sum(target.receipts for target in done.targets)
-    yield f"targets       {records:,} records in {receipts:,} receipts, {chain.attempts:,} attempts"
+    written = f"{counted(records, 'record')} in {counted(receipts, 'receipt')}"
+    yield f"targets       {written}, {counted(chain.attempts, 'attempt')}"
     yield f"sources       {_sources(told)}"
     if done.dropped is not None and done.dropped.records:
         yield f"dropped       {_dropped(done.dropped)}"

@@ -19,9 +19,9 @@ def found(pipeline: Pipeline, *levels: str) -> Iterator[Check]:
 def test_what_fits_has_no_findings_and_the_rest_names_the_way_out(pipeline: Pipeline) -> None:
     assert not list(found(pipeline))
     says = [each.says for each in found(pipeline, "ok")]
-    assert f"{pipeline.source}: 2 partitions, 1 replicas" in says
+    assert f"{pipeline.source}: 2 partitions, 1 replica" in says
     target = f"{pipeline.name}.out"
-    assert f"{target}: the first start makes it, 1 partitions" in says
+    assert f"{target}: the first start makes it, 1 partition" in says
     assert any(words.startswith("begins; `eos recover") for words in says)
     assert f"all that are needed on {pipeline.source}" in says
 
@@ -42,7 +42,7 @@ def test_what_fits_has_no_findings_and_the_rest_names_the_way_out(pipeline: Pipe
     outside.set_topic(pipeline.bootstrap, target, min_insync_replicas="2")
     (starved,) = found(pipeline)
     assert starved.says.endswith(
-        "1 replicas, 1 in sync, min.insync.replicas=2: nothing can be written"
+        "1 replica, 1 in sync, min.insync.replicas=2: nothing can be written"
     )
     assert "min.insync.replicas=1" in starved.remedy
 

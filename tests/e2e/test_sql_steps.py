@@ -112,6 +112,8 @@ def test_what_a_query_may_read_is_told_where_it_reads_something_else(table):
         apply(table, steps)
     assert "a step may read `input`, `orders`" in caught.value.hint
     assert "JVM" not in caught.value.message
+    assert "`order`" in caught.value.message
+    assert "DROP VIEW" not in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -130,6 +132,8 @@ def test_what_keeps_state_is_refused_with_the_reason(stream, text, operator):
         check_stream(apply(stream, [query(text)]), "append")
     assert caught.value.fields["operator"] == operator
     assert f"(Spark's operator {operator})" in str(caught.value)
+    way_out = {"Sort": "leave ORDER BY", "GlobalLimit": "leave LIMIT"}.get(operator, "")
+    assert way_out in caught.value.hint
 
 
 def test_a_query_may_join_the_rows_with_themselves(stream):

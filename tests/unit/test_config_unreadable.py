@@ -1,13 +1,15 @@
-"""A file that is no YAML is told in a sentence with a place, wherever it was cut off."""
+"""A file that is no YAML, or a value that is wrong, is told in a sentence with a place."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from eos.cli.named import find_pipeline
 from eos.config.load import load_parts, load_pipeline, load_profile
+from eos.counted import counted
 from eos.errors import UsageError
 
 WHOLE = """\
@@ -67,3 +69,27 @@ def test_a_broken_file_is_in_nobody_elses_way(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pipelines" / "orders").rename(tmp_path / "pipelines" / "zz")
     assert find_pipeline("orders").folder.name == "zz"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("sink:", 'transform: [{sql: "SELEC * FROM input"}]\nsink:'),
+        ("{kafka: {topic: in}}", "{kafka: {topic: in}, value: {json: id DUBLE}}"),
+        ("sink:", "trigger: {once: 'yes'}\nsink:"),
+    ],
+)
+def test_what_was_got_is_told_once(old: str, new: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_pipeline(Path("pipeline.yaml"), {}, text=WHOLE.replace(old, new))
+    (found,) = caught.value.fields["problems"]
+    assert len(re.findall(r"\bgot\b", found.message)) == 1
+
+
+def test_one_is_no_plural() -> None:
+    assert [counted(count, "rule") for count in (0, 1, 2, 1234)] == [
+        "0 rules",
+        "1 rule",
+        "2 rules",
+        "1,234 rules",
+    ]

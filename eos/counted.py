@@ -1,0 +1,7 @@
+"""A number with its noun."""
+
+from __future__ import annotations
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
