@@ -31,7 +31,7 @@ SOURCE, TARGET, LEDGER = "payments", "payments.once", "eos.ledger.payments_dedup
 TILL = "till-7"
 PARTITIONS, TARGET_PARTITIONS = 2, 4
 BATCH, BATCHES = 50, 30  # payments of a batch, which go to both partitions in turns
-LIFE_S_MAX = 250  # the launcher gives 300 to all of them
+LIFE_S_MAX = 1200  # the launcher gives 1500 to all of them
 
 
 class Life(NamedTuple):

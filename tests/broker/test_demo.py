@@ -1,11 +1,15 @@
 """The quickstart's loader and check on a real broker; a plain transactional producer plays eos."""
 
+import importlib
 import json
 import subprocess
 import sys
 import time
+import uuid
+from functools import partial
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Producer
 from support import outside
 
@@ -15,7 +19,7 @@ SOURCE, TARGET, LEDGER = "quickstart.orders", "quickstart.orders.out", "eos.ledg
 
 def demo(verb: str, bootstrap: str, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(SCRIPT), verb, "--bootstrap", bootstrap, *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
 
 
 def numbers(bootstrap: str) -> tuple[int, dict[str, float]]:
@@ -40,21 +44,52 @@ def copied(bootstrap: str) -> list[bytes]:
     return found
 
 
-def test_the_demo_loads_completes_and_checks(broker):
+@pytest.fixture
+def script(monkeypatch):
+    """As a module: what it makes and sends."""
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    monkeypatch.delitem(sys.modules, "demo", raising=False)
+    yield importlib.import_module("demo")
+    sys.modules.pop("demo", None)
+
+
+def test_a_topic_that_was_just_made_is_waited_for(broker, script, monkeypatch):
+    """The broker that is asked hears of it later than the client that made it."""
+    mine, counts, create = f"late-{uuid.uuid4().hex[:8]}", script.counts, script.create_topics
+    asked = list[int]()
+
+    def heard_of_later(bootstrap: str, topic: str) -> list[int]:
+        found = counts(bootstrap, topic)
+        create(bootstrap)
+        asked.append(len(found))
+        return found
+
+    for name, value in {
+        "SOURCE": mine,
+        "TARGET": f"{mine}.out",
+        "ORDERS": 100,
+        "orders": partial(script.orders, 100),
+        "create_topics": lambda _bootstrap: None,
+        "counts": heard_of_later,
+    }.items():
+        monkeypatch.setattr(script, name, value)
+    assert script.load(broker.bootstrap) == {"loaded": 100, "present": 100}
+    assert (asked[0], asked[-1]) == (0, 4)
+    monkeypatch.setattr(script, "PARTITIONS", 3)
+    with pytest.raises(SystemExit, match="has 4 partitions instead of 3"):
+        script.load(broker.bootstrap)
+
+
+def test_the_demo_loads_completes_and_checks(broker, script):
     bootstrap = broker.bootstrap
     outside.create_topics(bootstrap, 4, SOURCE)
     outside.create_topics(bootstrap, 1, LEDGER)
-    partial = Producer({**outside.IN_ORDER, "bootstrap.servers": bootstrap})
+    earlier = Producer({**outside.IN_ORDER, "bootstrap.servers": bootstrap})
     # An earlier load that ended after seven records of one partition.
-    sys.path.insert(0, str(SCRIPT.parent))
-    try:
-        import demo as script
-    finally:
-        sys.path.remove(str(SCRIPT.parent))
     of_one = (order for order in script.orders() if order.partition == 2)
     for _, order in zip(range(7), of_one, strict=False):
-        partial.produce(SOURCE, order.value, order.key, partition=2)
-    assert partial.flush(300) == 0
+        earlier.produce(SOURCE, order.value, order.key, partition=2)
+    assert earlier.flush(300) == 0
 
     assert json.loads(demo("load", bootstrap).stdout) == {"loaded": 99_993, "present": 100_000}
     assert json.loads(demo("load", bootstrap).stdout) == {"loaded": 0, "present": 100_000}
