@@ -30,7 +30,11 @@ def by_confluent(bootstrap: str) -> Send:
 def by_kafka_python(bootstrap: str) -> Send:
     def send(topic: str, values: list[bytes], stamp: Stamp) -> None:
         producer = KafkaProducer(
-            bootstrap_servers=bootstrap, enable_idempotence=True, max_block_ms=300_000
+            bootstrap_servers=bootstrap,
+            bootstrap_timeout_ms=300_000,
+            max_block_ms=300_000,
+            delivery_timeout_ms=300_000,
+            enable_idempotence=True,
         )
         try:
             sent = [
