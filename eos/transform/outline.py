@@ -131,17 +131,27 @@ def outline(name: str, within: Sequence[Path]) -> ModuleType | None:
     return module
 
 
-def can_be_read(name: str) -> bool:
-    """Whether there is such a module, and its text is Python: else an import fails at once."""
+def fails_at_once(name: str, pipelines: Path, folder: Path) -> bool:
+    """Whether an import of it fails for certain, in the driver as here: its text is no Python, or
+    there is no such module where only the project can have one. Any other that is not found here
+    may come with `--py-files`: the driver has those on its path, the launcher has not."""
     try:
         spec = importlib.util.find_spec(name)
-        if spec is None or not spec.origin:
+        if spec is not None and spec.origin:
+            if spec.origin.endswith(".py"):
+                ast.parse(Path(spec.origin).read_bytes())
             return False
-        if spec.origin.endswith(".py"):
-            ast.parse(Path(spec.origin).read_bytes())
-    except (ImportError, SyntaxError, ValueError, OSError):
+    except (SyntaxError, ValueError, OSError):
+        return True
+    except ModuleNotFoundError as error:
+        if not error.name or not f"{name}.".startswith(f"{error.name}."):
+            return False  # one that a package on the way to it imports
+    except ImportError:
         return False
-    return True
+    first = name.partition(".")[0]
+    if first == "pipelines" and pipelines.is_dir():
+        return True
+    return (folder / f"{first}.py").is_file() or (folder / first / "__init__.py").is_file()
 
 
 def _is_there(module: str, name: str = "") -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ class ReachedError(Exception):
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "pipelines" / "orders"
     folder.mkdir(parents=True)
     (folder / "pipeline.yaml").write_text(PIPELINE)
@@ -42,7 +43,11 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         raise ReachedError
 
     monkeypatch.setattr(submit, "provide_java", reached)
-    return tmp_path
+    before = {*sys.modules}
+    yield tmp_path
+    for name in {*sys.modules} - before:  # the packages that a step's module lies in
+        if name.partition(".")[0] in {"pipelines", "launched_steps", "launched_zip"}:
+            del sys.modules[name]
 
 
 def launch(project: Path, *words: str) -> int:
@@ -108,6 +113,27 @@ def test_a_file_that_may_run_does_and_its_steps_import_nothing_twice(project: Pa
         with pytest.raises(ReachedError):
             launch(project)
     assert not (project / "imported").exists()
+
+
+@pytest.mark.parametrize("name", ["launched_zip.steps", "launched_zip"])
+def test_a_module_that_may_come_with_py_files_is_the_drivers_to_find(
+    project: Path, name: str
+) -> None:
+    folder = project / "pipelines" / "orders"
+    (project / "launched_zip").mkdir()  # no package: one in a file of --py-files goes before it
+    (folder / "pipeline.yaml").write_text(PIPELINE.replace("launched_steps", name))
+    with pytest.raises(ReachedError):
+        launch(project, "--py-files", "mylib.zip")
+
+
+@pytest.mark.parametrize("name", ["pipelines.orders.gone", "pipelines.gone.x", "launched_steps.x"])
+def test_a_module_that_only_the_project_can_have_is_looked_for(
+    project: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    folder = project / "pipelines" / "orders"
+    (folder / "pipeline.yaml").write_text(PIPELINE.replace("launched_steps", name))
+    assert launch(project, "--py-files", "mylib.zip") == 2
+    assert "there is no module" in capsys.readouterr().err
 
 
 def test_both_ways_to_run_one_refuse_it(
