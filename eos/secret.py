@@ -30,6 +30,7 @@ def file_of(reference: str) -> Path | None:
 
 
 def variable_of(reference: str) -> str:
+    """Of a file, `file:/path`."""
     return reference[2:-1]
 
 

@@ -79,7 +79,7 @@ class Places:
     path: str
     keys: Mapping[Location, Place]
     values: Mapping[Location, Place]
-    variables: Mapping[str, Sequence[Location]] = field(default_factory=dict)  # the environment's
+    variables: Mapping[str, Sequence[Location]] = field(default_factory=dict)  # and `file:/path`
 
     def problem(self, location: Location, message: str, *, at_key: bool = False) -> Problem:
         place = self._find(self.keys if at_key else self.values, location)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from eos.config.problems import Location, Places, Problem, refuse
-from eos.secret import file_of, variable_of
+from eos.secret import variable_of
 
 if TYPE_CHECKING:
     from eos.config.model import PipelineFile, ProfileFile
@@ -23,7 +23,7 @@ def require_hidden(pipeline: PipelineFile, profile: ProfileFile) -> None:
 
 
 def shown(places: Places, profile: ProfileFile) -> Iterator[Problem]:
-    """Where a file shows a variable that the profile names as a secret."""
+    """Where a file shows a variable, or another file, that the profile names as a secret."""
     for name, locations in places.variables.items():
         owner = _named(profile).get(name)
         for location in locations if owner else ():
@@ -35,7 +35,7 @@ def shown(places: Places, profile: ProfileFile) -> Iterator[Problem]:
 
 
 def _named(profile: ProfileFile) -> Mapping[str, str]:
-    """The environment's variables that are secrets, and as what."""
+    """The variables and files that are secrets, and as what."""
     security, registry = profile.kafka.security, profile.registry
     given = (
         security.password if security is not None else None,
@@ -44,5 +44,5 @@ def _named(profile: ProfileFile) -> Mapping[str, str]:
     return {
         variable_of(text): ".".join(map(str, place))
         for place, text in zip(SECRETS, given, strict=True)
-        if text and file_of(text) is None
+        if text
     }

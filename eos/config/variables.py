@@ -77,8 +77,10 @@ def substitute(text: str, environ: Mapping[str, str], shown: Shown = Shown.VALUE
 
 
 def variables_of(text: str) -> Iterator[str]:
-    """The environment's, that a text names."""
-    yield from (match[2] for match in _USE.finditer(text) if match[2])
+    """The environment's that a text names, and files, as `file:/path`."""
+    for match in _USE.finditer(text):
+        if match[2] or match[4]:
+            yield match[2] or f"file:{match[4]}"
 
 
 def says_secret(name: str) -> bool:

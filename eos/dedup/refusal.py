@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.audit.producer_state import Event, Range, State, after, decide
+from eos.audit.producer_state import VERDICTS, Event, Range, State, after, decide
 from eos.dedup.policy import NAMES, OPTIONS, UNSTAMPED, Policy
 from eos.dedup.rows import Rows
 from eos.errors import RecordRefusedError
@@ -69,11 +70,23 @@ def expected(policy: Policy, rows: Rows, at: int, before: pa.Table) -> str:
 
 
 def awaited(policy: Policy, rows: Rows, at: int, before: pa.Table) -> int:
-    """The number that would have been next where the row `at` left a gap; likewise."""
-    state = _state(policy, rows, at, before)
-    if state is None or state.epoch != rows.epoch[at].as_py() or not state.ranges:
-        return 0
-    return (state.ranges[-1].last + 1) % policy.rules.sequences
+    """The number that would have been next where the row `at` left a gap; likewise. Not one by
+    one, since such a row ends no run: behind the last one of its epoch that was written."""
+    producer, epoch = rows.producer[at], rows.epoch[at]
+    own = pc.and_(
+        pc.equal(rows.producer.slice(0, at), producer), pc.equal(rows.epoch.slice(0, at), epoch)
+    )
+    writes = [code for code, each in enumerate(VERDICTS) if policy.rules.writes(each)]
+    places = np.asarray(pc.indices_nonzero(own))
+    places = places[np.isin(rows.codes[places], writes)]
+    if len(places):
+        last = rows.sequence[int(places[-1])].as_py()
+    else:
+        known = before.filter(pc.equal(before.column("producer"), producer)).to_pylist()
+        if not known or known[0]["epoch"] != epoch.as_py() or not known[0]["last"]:
+            return 0
+        last = known[0]["last"][-1]
+    return int((last + 1) % policy.rules.sequences)
 
 
 def told(producer: bytes | None) -> str:

@@ -42,6 +42,7 @@ _TAKEN_AS: Mapping[str, tuple[Any, ...]] = {  # Arrow's types that Spark takes f
     "int": (pa.int32(),),
     "bigint": (pa.int64(),),
 }
+_SAFE = "spark.sql.execution.pandas.convertToArrowArraySafely"
 # SQL that is nothing but a column's name.
 _NAME = re.compile(r"`([^`]+)`|(?!(?:null|true|false)$)([a-z_][a-z0-9_]*)", re.IGNORECASE)
 _COORDINATES = {"topic": "string", "partition": "int", "offset": "bigint"}
@@ -77,6 +78,8 @@ class Fused:
         of_read = kept([each for each in self.last.schema.fields if each.name in read])
         through = Through(self.last.part, self.taken, of_read, self.at, encode)
         if self.last.kind == "pandas":
+            is_safe = self.last.frame.sparkSession.conf.get(_SAFE, "true") == "true"
+            through = replace(through, is_safe=is_safe)
             return self.last.frame.mapInPandas(through.pandas, schema)
         return self.last.frame.mapInArrow(through.arrow, schema)
 
@@ -87,18 +90,23 @@ def mapped(rows: DataFrame | Fused, encode: Encode, schema: str) -> DataFrame:
     )
 
 
-def fused(plan: Plan, last: InBatches | None) -> Fused | None:
+def fused(plan: Plan, last: InBatches) -> Fused | None:
     """None: the sinks of this plan do not take what its last step returns as it is."""
-    if last is None:
+    if plan.tables:  # a table is written of all that the step returns
         return None
-    present = {field.name: field.dataType.simpleString() for field in last.schema.fields}
+    fields = last.schema.fields
+    present = {each.name: each.dataType.simpleString() for each in fields}
+    # Those that came have no nulls; where `returns` says so of others, Spark looks for them.
+    strict = {each.name for each in fields if not each.nullable}
+    if strict:
+        strict -= {each.name for each in last.frame.schema.fields if not each.nullable}
     if len({name.lower() for name in present}) < len(present):
         return None
     found: dict[str, Taken] = {}
     for sink in plan.sinks:
         for name, kinds in _asked(sink, present).items():
             taken = _taken(name, plan.outputs.columns.get(name), present)
-            if taken is None or taken.kind not in kinds:
+            if taken is None or taken.kind not in kinds or taken.column in strict:
                 return None
             if (
                 taken.column == HEADERS_COLUMN and last.kind == "pandas"
@@ -154,6 +162,7 @@ class Through:
     schema: StructType  # of what is read
     at: tuple[str, ...]
     encode: Encode
+    is_safe: bool = True  # no number of pandas is cut off
 
     def arrow(self, parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from self.encode(map(self._read, self.part.arrow(parts)))
@@ -166,8 +175,13 @@ class Through:
         """As Spark does it behind `mapInPandas`, but for what nobody reads."""
         from pyspark.sql.conversion import PandasToArrowConversion
 
-        found = frame[self.schema.names]
-        return PandasToArrowConversion.convert(found, self.schema, timezone="UTC", arrow_cast=True)
+        return PandasToArrowConversion.convert(
+            frame[self.schema.names],
+            self.schema,
+            timezone="UTC",
+            safecheck=self.is_safe,
+            arrow_cast=True,
+        )
 
     def _read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = {each.name: self._column(batch, each) for each in self.taken}
@@ -196,6 +210,12 @@ class Through:
 
 
 def _is_of(found: pa.DataType, kind: str) -> bool:
-    if kind == KAFKAS_HEADERS:
-        return bool(pa.types.is_list(found) and pa.types.is_struct(found.value_type))
-    return found in _TAKEN_AS[kind]
+    if kind != KAFKAS_HEADERS:
+        return found in _TAKEN_AS[kind]
+    if not (pa.types.is_list(found) and pa.types.is_struct(found.value_type)):
+        return False
+    # The encode stage takes the two by their places.
+    fields = list(found.value_type)
+    return [each.name for each in fields] == ["key", "value"] and (
+        fields[0].type in _TAKEN_AS["string"] and fields[1].type in _TAKEN_AS["binary"]
+    )

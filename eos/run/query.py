@@ -99,8 +99,12 @@ def projected(plan: Plan, frame: DataFrame) -> DataFrame:
 def encodable(plan: Plan, frame: DataFrame) -> DataFrame | Fused:
     """The same, or what leads there without Spark."""
     rows, tables = plan.decode.apply(frame), opened(plan, frame.sparkSession)
-    short = fused(plan, last_in_batches(rows, plan.transforms, tables))
-    return short or sink_columns(apply(rows, plan.transforms, tables), plan, is_packed=True)
+    last = last_in_batches(rows, plan.transforms, tables)
+    short = fused(plan, last) if last else None
+    if short:
+        return short
+    made = last.applied() if last else apply(rows, plan.transforms, tables)
+    return sink_columns(made, plan, is_packed=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,10 @@ def spark() -> Iterator[SparkSession]:
         yield session
 
 
+_VALUE_FIRST = pa.list_(pa.struct([("value", pa.binary()), ("key", pa.string())]))
+SWAPPED = pa.array([[]] * 50, _VALUE_FIRST)
+
+
 def in_arrow(rows: Any) -> Any:
     """All columns, and four more."""
     number = rows["offset"]
@@ -155,6 +159,19 @@ def test_what_sql_has_to_make_or_refuse_goes_the_long_way(spark, tmp_path, sink,
         assert not isinstance(encodable(made, spark.sql(ROWS)), Fused)
 
 
+@pytest.mark.parametrize(
+    ("sink", "returns"),
+    [
+        ("topic: out", "key BINARY NOT NULL, value BINARY"),
+        ("{topic: out}\n  delta: {path: all}", "key BINARY, value BINARY"),
+    ],
+)
+def test_what_spark_has_to_look_at_goes_the_long_way(spark, tmp_path, sink, returns):
+    """For nulls where there may be none; at what a table reads, before anything is committed."""
+    made = planned(tmp_path, sink, "arrow", returns)
+    assert not isinstance(encodable(made, spark.sql(ROWS)), Fused)
+
+
 @pytest.mark.parametrize("kind", ["arrow", "pandas"])
 def test_a_record_that_can_not_be_written_is_named_by_its_source(spark, tmp_path, kind):
     def one_large(rows: Any) -> Any:
@@ -182,10 +199,35 @@ def test_a_record_that_can_not_be_written_is_named_by_its_source(spark, tmp_path
             lambda rows: rows.set_column(0, "key", rows["offset"]),
             "column `key` as int64, which its `returns` names as binary",
         ),
+        (
+            "arrow",
+            lambda rows: rows.set_column(rows.column_names.index("headers"), "headers", SWAPPED),
+            "column `headers` as list",
+        ),
         ("pandas", lambda _rows: None, "returned nothing"),
     ],
 )
 def test_what_a_function_returns_is_told(spark, tmp_path, kind, call, words):
-    made = planned(tmp_path, "topic: out", kind, "key BINARY, value BINARY", call=call)
+    returns = "*" if "headers" in words else "key BINARY, value BINARY"
+    made = planned(tmp_path, "topic: out", kind, returns, call=call)
     with pytest.raises(TransformError, match=words):
+        encoded(encodable(made, spark.sql(ROWS)), made)
+
+
+def test_numbers_are_cut_off_where_spark_is_told_so(spark, tmp_path):
+    """As behind `mapInPandas`."""
+
+    def halves(rows: Any) -> Any:
+        return rows.assign(half=rows["offset"] + 0.5)
+
+    returns = f"{KAFKAS}, half BIGINT"
+    made = planned(tmp_path, "{topic: out, key: half}", "pandas", returns, call=halves)
+    setting = "spark.sql.execution.pandas.convertToArrowArraySafely"
+    spark.conf.set(setting, "false")
+    try:
+        rows = spark.sql(ROWS)
+        assert encoded(encodable(made, rows), made) == encoded(projected(made, rows), made)
+    finally:
+        spark.conf.unset(setting)
+    with pytest.raises(Exception, match="half"):
         encoded(encodable(made, spark.sql(ROWS)), made)

@@ -10,6 +10,7 @@ import pytest
 
 from eos.config.load import load_pipeline, load_profile
 from eos.config.model import ProfileFile
+from eos.config.secrets import require_hidden
 from eos.config.security import Security
 from eos.errors import UsageError
 from eos.plan.security import kafka_settings, principal, source_options
@@ -268,6 +269,28 @@ def test_a_file_fills_in_what_is_no_secret_by_its_name(tmp_path):
             (problem,) = caught.value.fields["problems"]
             assert f"expected no `${{file:{path}}}` in a pipeline file: by its" in problem.message
             assert "filled" not in str(caught.value)
+
+
+def test_a_file_that_the_profile_names_as_a_secret_shows_nowhere(tmp_path):
+    (tmp_path / "kp").write_text(SECRET)
+    reference = f"${{file:{tmp_path}/kp}}"
+    path, pipeline = tmp_path / "a.yaml", tmp_path / "pipeline.yaml"
+    text = f'registry: {{url: "http://a", user: b, password: "{reference}"}}\n'
+    path.write_text(text)
+    profile = load_profile(str(path), tmp_path, {})
+    pipeline.write_text(
+        f"version: 1\nname: a\nsource: {{kafka: {{topic: '{reference}'}}}}\n"
+        "sink: {kafka: {topic: out}}\n"
+    )
+    with pytest.raises(UsageError) as caught:
+        require_hidden(load_pipeline(pipeline, {}), profile)
+    path.write_text(f'deployment: "{reference}"\n{text}')
+    with pytest.raises(UsageError) as also:
+        load_profile(str(path), tmp_path, {})
+    for error in (caught, also):
+        (found,) = error.value.fields["problems"]
+        assert f"no `{reference}` here: it is `registry.password` of" in found.message
+        assert SECRET not in str(error.value)
 
 
 def test_the_way_out_for_a_secret_that_is_not_set_is_no_default(tmp_path):
