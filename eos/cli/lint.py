@@ -68,7 +68,10 @@ def _find(path: Path, text: str | None, *, launches: bool = False) -> Iterable[P
     """What is wrong with its words, and with those of its parts that are right by themselves."""
     problems, parts = load_parts(path, text=text)
     found = [*problems, *_rules(parts, launches), *_unread(parts)]
-    found += [*_steps(parts, launches), *_sinks(parts)]
+    # A user's module may print when it is imported; stdout is for the findings.
+    with contextlib.redirect_stdout(sys.stderr):
+        found += _steps(parts, launches)
+    found += _sinks(parts)
     # The pipeline file first, then those that it names.
     yield from sorted(dict.fromkeys(found), key=lambda each: (each.path != str(path), *each[:3]))
 
@@ -92,9 +95,7 @@ def _steps(parts: Parts, launches: bool) -> Iterable[Problem]:
         if key != "sql" and launches and _is_drivers(getattr(step, key), parts):
             continue
         try:
-            # A user's module may print when it is imported; stdout is for the findings.
-            with contextlib.redirect_stdout(sys.stderr):
-                (loaded,) = load([step], parts.project_root, parts.folder, looks=True)
+            (loaded,) = load([step], parts.project_root, parts.folder, looks=True)
         except TransformError as error:
             yield parts.places.problem((*place, key), error.message)
             continue

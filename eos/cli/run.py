@@ -31,7 +31,7 @@ def command(words: Sequence[str]) -> list[str]:
 
 def refuse_wrong(pipeline: Path) -> None:
     """What is wrong with a file, its steps and sinks. Modules that import more than Python and what
-    `lint` leaves out are the driver's to judge: a good one is not to be imported twice."""
+    `lint` leaves out are the driver's to judge: what they import may be there only."""
     from eos.cli.lint import errors  # here: words that are wrong are told without it
     from eos.config.problems import refuse
 

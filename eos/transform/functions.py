@@ -200,7 +200,7 @@ def _module(reference: str, name: str) -> ModuleType:
                 "pipeline's own",
             ) from error
         raise _failed(reference, "can't be imported", error) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # who ends the process here would end ours
         raise _failed(reference, "can't be imported", error) from error
 
 
@@ -249,7 +249,7 @@ def _travel_by_value(modules: Iterable[str]) -> None:
             register(sys.modules[name])
 
 
-def _failed(reference: str, how: str, error: Exception) -> TransformError:
+def _failed(reference: str, how: str, error: Exception | SystemExit) -> TransformError:
     """The error with the user's own line, without the frames of Spark below it."""
     ours, stdlib = str(Path(__file__).parent), sysconfig.get_paths()["stdlib"]
     frames = [

@@ -126,7 +126,7 @@ def outline(name: str, within: Sequence[Path]) -> ModuleType | None:
         vars(module)[_STAND_IN] = _StandIn
         code = compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
         exec(code, vars(module))  # noqa: S102 - a user's module, as an import runs it
-    except (Exception, _NeededError):  # noqa: BLE001 - whatever it is, the import says it
+    except (Exception, SystemExit, _NeededError):  # noqa: BLE001 - whatever it is, the import says it
         return None
     return module
 
@@ -134,19 +134,22 @@ def outline(name: str, within: Sequence[Path]) -> ModuleType | None:
 def fails_at_once(name: str, pipelines: Path, folder: Path) -> bool:
     """Whether an import of it fails for certain, in the driver as here: its text is no Python, or
     there is no such module where only the project can have one. Any other that is not found here
-    may come with `--py-files`: the driver has those on its path, the launcher has not."""
+    may come with `--py-files`: the driver has those on its path, the launcher has not. Packages on
+    the way to it are imported; what they raise may be of this environment alone."""
+    spec = None
     try:
         spec = importlib.util.find_spec(name)
-        if spec is not None and spec.origin:
-            if spec.origin.endswith(".py"):
-                ast.parse(Path(spec.origin).read_bytes())
-            return False
-    except (SyntaxError, ValueError, OSError):
-        return True
     except ModuleNotFoundError as error:
         if not error.name or not f"{name}.".startswith(f"{error.name}."):
             return False  # one that a package on the way to it imports
-    except ImportError:
+    except (Exception, SystemExit):  # noqa: BLE001 - such a package may do anything
+        return False
+    if spec is not None and spec.origin:
+        try:
+            if spec.origin.endswith(".py"):
+                ast.parse(Path(spec.origin).read_bytes())
+        except (SyntaxError, ValueError, OSError):
+            return True
         return False
     first = name.partition(".")[0]
     if first == "pipelines" and pipelines.is_dir():

@@ -86,7 +86,7 @@ def ask(query: Query, frame: DataFrame, stages: Mapping[str, DataFrame]) -> Data
         ) from error
 
 
-def words_of(error: Exception) -> str:
+def words_of(error: BaseException) -> str:
     """Spark's own words, without its plans and stack traces."""
     return str(error).split("\n\nJVM stacktrace")[0].split(";\n")[0].strip()[:1000]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from eos.cli import run
+from eos.cli.lint import lint
 from eos.cli.run import command, refuse_wrong
 from eos.launch import early, submit
 
@@ -102,7 +104,7 @@ def test_a_state_root_that_can_not_be_made(
     assert "of profile 'odd'" in said
 
 
-def test_a_file_that_may_run_does_and_its_steps_import_nothing_twice(project: Path) -> None:
+def test_a_file_that_may_run_does_and_other_modules_are_not_imported(project: Path) -> None:
     folder = project / "pipelines" / "orders"
     with (folder / "pipeline.yaml").open("a") as file:  # `ofset` may be anything to Spark
         file.write("expect: [{name: a, rule: ofset > 0}]\n")
@@ -134,6 +136,28 @@ def test_a_module_that_only_the_project_can_have_is_looked_for(
     (folder / "pipeline.yaml").write_text(PIPELINE.replace("launched_steps", name))
     assert launch(project, "--py-files", "mylib.zip") == 2
     assert "there is no module" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "top", ["import os; os.environ['UNSET_HERE']", "raise SystemExit", "import launched_nowhere"]
+)
+@pytest.mark.parametrize("place", ["", "__init__.py"])
+def test_a_module_that_can_not_be_imported_here_is_the_drivers_to_import(
+    project: Path, capsys: pytest.CaptureFixture[str], place: str, top: str
+) -> None:
+    folder = project / "pipelines" / "orders"
+    name = "pipelines.orders.steps"
+    (folder / "pipeline.yaml").write_text(PIPELINE.replace("launched_steps", name))
+    (folder / "steps.py").write_text(STEPS)
+    (folder / (place or "steps.py")).write_text(f"print('top')\n{top}\n")
+    with pytest.raises(ReachedError):
+        launch(project)
+    said = capsys.readouterr()
+    assert "top" not in said.out
+    assert "Traceback" not in said.err
+    assert lint([folder], as_json=True) == 1  # which has no driver to leave it to
+    (found,) = json.loads(capsys.readouterr().out)["problems"]
+    assert f"transform `{name}:passed` can't be imported" in found["message"]
 
 
 def test_both_ways_to_run_one_refuse_it(
