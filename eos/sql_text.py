@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 _TOKEN = re.compile(
@@ -224,8 +224,10 @@ def names(text: str) -> frozenset[str]:
     return frozenset(token.text for token in tokens(text))
 
 
-def unstable(text: str) -> Iterator[Unstable]:
-    """Functions whose answer a redone micro-batch would not repeat."""
+def unstable(text: str, columns: Collection[str] | None = ()) -> Iterator[Unstable]:
+    """Functions whose answer a redone micro-batch would not repeat. A column goes before a function
+    that stands without brackets: pass those that there are, or None if nobody knows them."""
+    known = _BARE if columns is None else {name.lower() for name in columns}
     found = list(tokens(text))
     for number, token in enumerate(found):
         after = [each.text for each in found[number + 1 : number + 3]]
@@ -235,7 +237,7 @@ def unstable(text: str) -> Iterator[Unstable]:
         reason = UNSTABLE.get(token.text, "")
         if token.text in _CALLED_WITHOUT and after == ["(", ")"]:
             reason = _CALLED_WITHOUT[token.text]
-        elif after[:1] != ["("] and token.text not in _BARE:
+        elif after[:1] != ["("] and (token.text not in _BARE or token.text in known):
             continue
         if reason:
             line = text.count("\n", 0, token.at) + 1

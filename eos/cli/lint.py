@@ -135,22 +135,21 @@ def _sinks(parts: Parts) -> Iterable[Problem]:
 
 def _rules(parts: Parts, launches: bool) -> Iterable[Problem]:
     """What no redo may change is an error here: the dead letters are asked for once more."""
-    columns = []
+    columns = None  # not known, or to the registry only
     if parts.source is not None:
         try:
             read = decode(parts.source, (), parts.folder)
-            columns = [*KAFKA_COLUMNS, *read.key.names, *read.value.names]
+            if not parts.source.reads_latest:
+                columns = [*KAFKA_COLUMNS, *read.key.names, *read.value.names]
         except UsageError as error:
             yield parts.places.problem(("source",), error.message)
     for place, rule in parts.rules.items():
         at = (*place, "rule")
-        for found in sql_text.unstable(rule.rule):
+        for found in sql_text.unstable(rule.rule, columns):
             told = f"`{found.function}` in a rule {found.reason}; a rule depends on its record only"
             yield parts.places.problem(at, told)
-        # Where columns are not known, or only the registry knows them, there is nothing to compare.
-        is_known = parts.source is not None and columns and not parts.source.reads_latest
-        is_known = is_known and not launches
-        for word, close in sql_text.misspelt(rule.rule, columns) if is_known else ():
+        known = () if launches or columns is None else columns
+        for word, close in sql_text.misspelt(rule.rule, known):
             told = f"`{word}` is no column of the source; did you mean `{close}`?"
             yield parts.places.problem(at, told)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eos.cli.lint import find
+from eos.cli.lint import errors, find
 
 ALL_WRONG = """\
 version: 1
@@ -79,6 +79,27 @@ def test_a_rule_is_compared_with_columns_that_are_known_only(tmp_path: Path) -> 
     assert (8, "`amuont` is no column of the source; did you mean `amount`?") in told(
         tmp_path, right
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "count"),
+    [
+        ('{json: "current_date DATE"}', 0),
+        ("{avro: {subject: orders-value}}", 0),  # only the registry knows
+        ('{json: "day DATE"}', 1),
+    ],
+)
+def test_a_column_of_a_rule_may_have_a_functions_name(
+    tmp_path: Path, value: str, count: int
+) -> None:
+    path = tmp_path / "pipeline.yaml"
+    rules = "expect: [{name: a, rule: current_date > '2026-01-01'}]\n"
+    path.write_text(
+        f"version: 1\nname: a\nsource: {{kafka: {{topic: in}}, value: {value}}}\n{rules}"
+        "sink: {kafka: {topic: out}}\n"
+    )
+    for found in (errors(path), [each for each in find(path) if each.severity == "error"]):
+        assert len(found) == count, found
 
 
 PAIRS = """\

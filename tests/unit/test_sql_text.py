@@ -77,6 +77,16 @@ def test_what_only_looks_like_one_is_none(text):
     assert list(unstable(text)) == []
 
 
+def test_a_column_goes_before_a_function_without_brackets():
+    text = "current_date > '2026' AND current_date() > ts AND current_time > t"
+    for columns, told in (
+        (["Current_Date"], [27, 51]),
+        (None, [27]),
+        (["ts"], [1, 27, 51]),
+    ):
+        assert [each.column for each in unstable(text, columns)] == told
+
+
 def test_the_time_of_day_is_one_where_no_argument_is_given():
     assert [each.function for each in unstable("SELECT unix_timestamp ( )")] == ["unix_timestamp"]
 
