@@ -77,16 +77,17 @@ def _find(path: Path, text: str | None, *, launches: bool = False) -> Iterable[P
 
 
 def _named_twice(paths: Sequence[Path]) -> Iterable[Problem]:
-    """Of several files of one project. All that a pipeline leaves behind goes by its name."""
+    """Of several files of one project. All that a pipeline leaves behind goes by its name and what
+    the profile says; who runs them with several profiles, such as dev and prod, means it."""
     first: dict[tuple[Path, str], Path] = {}
     for path in dict.fromkeys(path.resolve() for path in paths) if len(paths) > 1 else ():
         file = path / "pipeline.yaml" if path.is_dir() else path
         name, place = name_of(file)
         other = first.setdefault((project_root(file.parent), name), file)
         if name and other != file:
-            told = f"expected each name once in a project, `{name}` is that of {other}, too: both "
-            told += "would have one ledger, consumer group, transactional id and checkpoint"
-            yield Problem(str(file), place.line, place.column, told)
+            told = f"`{name}` is the name of {other}, too: under one profile they would share "
+            told += "ledger, group and transactional id"
+            yield Problem(str(file), place.line, place.column, told, "warning")
 
 
 def _steps(parts: Parts, launches: bool) -> Iterable[Problem]:

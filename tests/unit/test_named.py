@@ -64,7 +64,7 @@ def test_a_folder_without_a_pipeline_is_not_meant_where_a_pipeline_has_its_name(
         file_of("none")
 
 
-def test_two_files_of_one_name_are_an_error_within_one_project(
+def test_two_files_of_one_name_are_a_warning_within_one_project(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, two = (project / "pipelines" / each for each in ("orders", "two"))
@@ -73,9 +73,9 @@ def test_two_files_of_one_name_are_an_error_within_one_project(
     elsewhere = project / "elsewhere" / "pipelines" / "one"
     elsewhere.mkdir(parents=True)
     (elsewhere / "pipeline.yaml").write_text(TEXT.format(name="one"))
-    assert lint([one, two, elsewhere], as_json=False) == 1
+    assert lint([one, two, elsewhere], as_json=False) == 0  # dev and prod may have one
     (told,) = capsys.readouterr().out.splitlines()
-    assert told.startswith(f"{two}/pipeline.yaml:2:7: expected each name once in a project, `one`")
-    assert f"{one}/pipeline.yaml, too" in told
+    assert told.startswith(f"{two}/pipeline.yaml:2:7: warning: `one` is the name of {one}/pipe")
+    assert "under one profile they would share ledger, group and transactional id" in told
     assert lint([one, one / "pipeline.yaml", elsewhere], as_json=False) == 0
     assert list(find(two)) == []
