@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 pytest.register_assert_rewrite("support")  # before its first import: what fails there shows values
 
@@ -15,9 +15,15 @@ from eos.launch.embedded import EmbeddedKafka  # noqa: E402
 from eos.launch.jars import BROKER_VERSIONS  # noqa: E402
 
 # The same examples in every run, so that a change is judged by itself and not by luck. Others are
-# looked for with `--hypothesis-profile search`.
-settings.register_profile("same", derandomize=True, database=None)
-settings.register_profile("search", derandomize=False)
+# looked for with `--hypothesis-profile search`. A machine that pauses while one is made is no
+# fault.
+_PATIENT = [HealthCheck.too_slow]
+settings.register_profile(
+    "same", derandomize=True, database=None, deadline=None, suppress_health_check=_PATIENT
+)
+settings.register_profile(
+    "search", derandomize=False, deadline=None, suppress_health_check=_PATIENT
+)
 settings.load_profile("same")
 
 

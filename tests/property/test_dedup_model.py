@@ -76,7 +76,7 @@ def test_everybody_who_remembers_all_would_say_the_same(data, circle):
     _as_remembered(data, data.draw(stories(circle)), policy(sequences=circle), Oracle(circle))
 
 
-@settings(max_examples=examples(36), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.data(), st.sampled_from([UNWRAPPED, CIRCLE]), st.sampled_from([1, 3, 40]))
 def test_numbers_that_are_spread_over_partitions(data, circle, window):
     sent = [

@@ -6,7 +6,7 @@ The oracle reads the simulated broker's log and shares nothing with the writer.
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from support.examples import examples
 from support.simulated_wire import (
@@ -62,7 +62,7 @@ adds = st.lists(
 work = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3), st.booleans()), max_size=40)
 
 
-@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), deadline=None)
 @given(
     work,
     st.lists(happenings, max_size=25),
@@ -88,7 +88,7 @@ def test_what_was_added_is_in_the_log_once_whatever_passes(
     run.check_receipts(receipts)
 
 
-@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(200), deadline=None)
 @given(
     work,
     st.lists(happenings, max_size=8),
