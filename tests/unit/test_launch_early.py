@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,20 @@ from eos.run import main
 main.die_with_parent = lambda: os.kill(os.getpid(), {number})
 sys.exit(main.main(["nowhere.yaml"]))
 """
+
+
+@pytest.fixture(autouse=True)
+def own_signals() -> Iterator[None]:
+    """What a launcher in this process listens to is no other test's; and in the background of a
+    shell a process begins with SIGINT ignored."""
+    before = {number: signal.getsignal(number) for number in early.NUMBERS}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def ended(program: str, **environment: str) -> tuple[int, str]:
