@@ -25,6 +25,7 @@ WAIT_S_MAX = 240
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.delenv(stopping.FINISH, raising=False)
     monkeypatch.setattr(module, "Deadline", FewTries)
     monkeypatch.setattr(stopping.Stopping, "listen", lambda _self: None)
     monkeypatch.setattr(stopping.signal, "setitimer", lambda *_: None)

@@ -36,7 +36,7 @@ OPEN = {
 @pytest.mark.parametrize("text", OPEN)
 def test_it_is_told_where_it_begins(tmp_path: Path, text: str) -> None:
     path = tmp_path / "pipeline.yaml"
-    path.write_text(TWO + text)
+    path.write_text(TWO + text, encoding="utf-8")
     (found,), _ = load_parts(path)
     line, column, words = OPEN[text]
     assert (found.line, found.column) == (line, column)
@@ -55,7 +55,7 @@ def test_a_file_that_was_cut_off_anywhere_is_a_problem_within_it() -> None:
 
 def test_a_profile_that_is_no_yaml_is_told_as_well(tmp_path: Path) -> None:
     path = tmp_path / "prod.yaml"
-    path.write_text("kafka: {bootstrap: 'a:1}\n")
+    path.write_text("kafka: {bootstrap: 'a:1}\n", encoding="utf-8")
     with pytest.raises(UsageError, match=r"prod\.yaml:1:20: expected YAML: this `'` has no `'`"):
         load_profile(str(path), tmp_path, {})
 
@@ -65,7 +65,7 @@ def test_a_broken_file_is_in_nobody_elses_way(
 ) -> None:
     for folder, text in (("aa", TWO + "sink: {\n"), ("orders", WHOLE)):
         (tmp_path / "pipelines" / folder).mkdir(parents=True)
-        (tmp_path / "pipelines" / folder / "pipeline.yaml").write_text(text)
+        (tmp_path / "pipelines" / folder / "pipeline.yaml").write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pipelines" / "orders").rename(tmp_path / "pipelines" / "zz")
     assert find_pipeline("orders").folder.name == "zz"

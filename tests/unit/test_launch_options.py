@@ -338,8 +338,9 @@ def test_a_spark_home_of_another_version_is_refused(
         assert spark.find_spark() == Spark(tmp_path, is_installed=True)
 
 
-def test_sparks_options_are_those_of_its_parser() -> None:
+def test_sparks_options_are_those_of_its_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     """The launcher's class holds them all as texts."""
+    monkeypatch.delenv("SPARK_HOME", raising=False)
     (jar,) = (find_spark().home / "jars").glob("spark-launcher_*.jar")
     with zipfile.ZipFile(jar) as found:
         told = found.read("org/apache/spark/launcher/SparkSubmitOptionParser.class")

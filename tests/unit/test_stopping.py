@@ -53,6 +53,12 @@ while time.monotonic() < end:
 """
 
 
+@pytest.fixture(autouse=True)
+def default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever who runs the tests has set."""
+    monkeypatch.delenv(stopping.FINISH, raising=False)
+
+
 @contextmanager
 def started(
     stop_s_max: float, what: str, stderr: int = subprocess.PIPE
