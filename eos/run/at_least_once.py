@@ -24,12 +24,13 @@ from eos.read.offset_log import Checkpoint
 from eos.run.beginning import resolve
 from eos.run.columns import quoted_text, sink_columns
 from eos.run.lookup import pinned, require
-from eos.run.query import check, transformed
+from eos.run.query import check
 from eos.run.refusal import record_refusal
 from eos.run.session import write_checkpoints
 from eos.run.source import source_of
 from eos.run.start import require_store, with_targets
 from eos.run.state import state_refusal
+from eos.run.steps import transformed
 from eos.run.stopping import Stopping
 from eos.run.task_error import task_error
 from eos.run.topics import source_topics

@@ -38,7 +38,7 @@ from eos.run.lake import Lake, lake_of, none_left
 from eos.run.lookup import at_versions, pinned, require
 from eos.run.ownership import RunLock
 from eos.run.progress import lag_of
-from eos.run.query import PipelineQuery, check, projected, transformed
+from eos.run.query import PipelineQuery, check
 from eos.run.refusal import source_refusal
 from eos.run.registered import with_registry
 from eos.run.session import open_session, write_checkpoints
@@ -51,6 +51,7 @@ from eos.run.start import (
     with_targets,
 )
 from eos.run.state import forgotten, require_state, state_refusal
+from eos.run.steps import projected, transformed
 from eos.run.stopping import Stopping
 from eos.run.take import still_ours, take
 from eos.run.task_error import data_loss

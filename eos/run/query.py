@@ -31,13 +31,14 @@ from eos.run.audit import NO_AUDIT, Audit
 from eos.run.columns import sink_columns
 from eos.run.dedup import Deduplicating
 from eos.run.dedup_rows import as_stream
-from eos.run.fused import Fused, fused, mapped
+from eos.run.fused import Fused, mapped
 from eos.run.lake import Lake
-from eos.run.lookup import opened, pinned, versions
+from eos.run.lookup import pinned, versions
 from eos.run.rules import require_lasting
 from eos.run.session import ARROW_BYTES_MAX
 from eos.run.source import LiveSource
 from eos.run.state import advance, with_state
+from eos.run.steps import encodable, transformed
 from eos.run.task_error import task_error
 from eos.run.tasks import EncodeAndWriteTask, EncodeTask, WriteStage, WriteTask
 from eos.run.topics import existing_topics
@@ -50,7 +51,6 @@ from eos.transaction.ranges import Step
 from eos.transaction.receipt import Receipt
 from eos.transaction.wire import TopicInfo, Wire
 from eos.transform.check import check_stream
-from eos.transform.functions import apply, last_in_batches
 from eos.transform.unstable import unstable
 
 if TYPE_CHECKING:
@@ -85,26 +85,6 @@ def check(plan: Plan, stream: DataFrame, bus: Bus) -> Plan:
             )
         )
     return with_state(plan, state, bus)
-
-
-def transformed(plan: Plan, frame: DataFrame) -> DataFrame:
-    return apply(plan.decode.apply(frame), plan.transforms, opened(plan, frame.sparkSession))
-
-
-def projected(plan: Plan, frame: DataFrame) -> DataFrame:
-    """From the source's rows to the columns that the sinks read."""
-    return sink_columns(transformed(plan, frame), plan, is_packed=True)
-
-
-def encodable(plan: Plan, frame: DataFrame) -> DataFrame | Fused:
-    """The same, or what leads there without Spark."""
-    rows, tables = plan.decode.apply(frame), opened(plan, frame.sparkSession)
-    last = last_in_batches(rows, plan.transforms, tables)
-    short = fused(plan, last) if last else None
-    if short:
-        return short
-    made = last.applied() if last else apply(rows, plan.transforms, tables)
-    return sink_columns(made, plan, is_packed=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from eos.encode.stage import SPARK_SCHEMA, EncodeStage
 from eos.encode.targets import Targets
 from eos.faults import CrashPlan
 from eos.plan.plan import Plan, plan
-from eos.run.query import projected
+from eos.run.steps import projected
 from eos.run.tasks import EncodeTask
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from eos.errors import EosError, RecordRefusedError, TransformError, crossed
 from eos.faults import CrashPlan
 from eos.plan.plan import Plan, plan
 from eos.run.fused import Fused, mapped
-from eos.run.query import encodable, projected
+from eos.run.steps import encodable, projected
 from eos.run.tasks import EncodeTask
 from eos.transform.functions import Function
 
