@@ -20,13 +20,13 @@ from eos.launch.demo import Demo, Loaded
 
 ROOT = Path(__file__).parents[2]
 ORDERS = 3000
+OWN = shutil.ignore_patterns("__pycache__")  # others write there at the same time
 
 
 def declare(project: Project, example: str, instead: dict[str, str]) -> Demo:
     """The example's folder under the project's name, with other words for some of its own."""
     place = project.folder / "pipelines" / project.name
-    ours = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "pipelines" / example, place, ignore=ours)
+    shutil.copytree(ROOT / "pipelines" / example, place, ignore=OWN)
     for path in place.iterdir():
         text = path.read_text()
         for word, other in instead.items():
@@ -64,8 +64,6 @@ def test_what_a_till_sent_again_and_what_came_too_late_is_dropped(
     own = {"payments_deduped": project.name, r'(?<=[" ])payments(?=[".,])': project.source}
     demo = declare(project, "payments_deduped", own)
     assert demo.load() == Loaded(2250, 2250)
-    told = capfd.readouterr().err
-    assert told.count("is killed") == 2
     done = project.run_warm()
     assert done.returncode == 0, done.stderr
     assert "dedup dropped 500 duplicate and 250 fenced" in done.stderr
@@ -79,6 +77,8 @@ def test_what_a_till_sent_again_and_what_came_too_late_is_dropped(
         "seconds": 1.5,
     }
     assert demo.load() == Loaded(0, 2250)
+    done = project.run_warm()  # writes into the table what the first had no time for
+    assert done.returncode == 0, done.stderr
     assert audit(project.words()) == 0
     said = capfd.readouterr().out
     assert all(line in said for line in shown("of each producer", project))
@@ -98,7 +98,8 @@ def test_no_order_of_the_quickstart_is_lost_or_twice_although_the_driver_is_kill
     """The command of the README, by the launcher, with an embedded broker of its own."""
     project = Project.without_broker(tmp_path)
     (tmp_path / "pipelines").mkdir()
-    shutil.copytree(ROOT / "pipelines" / "quickstart", tmp_path / "pipelines" / "quickstart")
+    place = tmp_path / "pipelines" / "quickstart"
+    shutil.copytree(ROOT / "pipelines" / "quickstart", place, ignore=OWN)
     words = ["pipelines/quickstart/pipeline.yaml", "--profile", str(project.profile)]
     done = subprocess.run(
         [sys.executable, "-m", "eos.launch.submit", *words, "--demo-crash", "--json"],

@@ -23,7 +23,8 @@ ROOT = Path(__file__).parents[2]
 def declare(project: Project, example: str, topics: str) -> None:
     """The example's folder in this project; `topics` is how its topics begin."""
     place = project.folder / "pipelines" / example
-    shutil.copytree(ROOT / "pipelines" / example, place)
+    own = shutil.ignore_patterns("__pycache__")  # others write there at the same time
+    shutil.copytree(ROOT / "pipelines" / example, place, ignore=own)
     file = place / "pipeline.yaml"
     text = re.sub(rf"\b{topics}\b(?=[.,}}])", f"{project.name}.{topics}", file.read_text())
     text, count = re.subn(rf"(?m)^name: {example}$", f"name: {project.name}", text)

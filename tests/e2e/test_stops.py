@@ -131,7 +131,8 @@ def test_a_record_too_large_stops_with_its_coordinates_and_loses_nothing(
     assert has_no_trace(stopped.stderr), stopped.stderr
     assert outside.read(bootstrap, project.target) == []
     limit(project, 1_000_000)
-    assert project.run_warm().returncode == 0
+    done = project.run_warm()
+    assert done.returncode == 0, done.stderr
     assert same(project)
 
 
@@ -220,7 +221,8 @@ def test_an_attempt_whose_tasks_run_may_commit_within_its_time(
     assert (0 < len(outside.read(bootstrap, project.target)) < 1_000) is finishes
     go_on.touch()
     project.declare(500)
-    assert project.run_warm().returncode == 0
+    done = project.run_warm()
+    assert done.returncode == 0, done.stderr
     assert same(project)
 
 
