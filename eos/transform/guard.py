@@ -21,6 +21,7 @@ _WRITE = "return the DataFrame: its rows go to the sinks that the pipeline file 
 _KEEP = "return the DataFrame without it: the framework evaluates it once for all sinks"
 _VIEW = 'name the DataFrame in the query: spark.sql("SELECT ... FROM {rows}", rows=frame)'
 _SESSION = "Spark settings belong into the profile, under spark.conf"
+_BUILD = f"frame.sparkSession is the session. {_SESSION}"
 _UDF = "call the function object that udf() or pandas_udf() returns"
 _UDTF = "call the function object that udtf() returns"
 _JAVA = (
@@ -61,10 +62,10 @@ _SESSION_METHODS = {
         "interruptTag", "registerProgressHandler", "removeProgressHandler", "removeTag",
     ], _JOBS),
 }
-# `SparkSession.builder.getOrCreate()` alone finds the session. With settings it changes them.
-_BUILDER_METHODS = dict.fromkeys(
-    ["appName", "config", "create", "enableHiveSupport", "master", "remote"], _SESSION
-)
+# `SparkSession.builder.getOrCreate()` finds the session. With settings it changes them, but none of
+# these changes one that runs: they come by `config`.
+_BUILDER_METHODS = dict.fromkeys(["config", "create", "remote"], _BUILD)
+_LABELS = ("appName", "master", "enableHiveSupport")
 _CONTEXT_METHODS = {
     "stop": _ENDS,
     **dict.fromkeys(["setCheckpointDir", "setLogLevel", "setSystemProperty"], _SESSION),
@@ -145,21 +146,30 @@ def _install() -> None:
         _depth += 1
         if _depth > 1:
             return
-        from pyspark.sql import GroupedData, SparkSession
-
-        for owner, methods in blocked():
-            for name, remedy in methods.items():
-                original = owner.__dict__.get(name)
-                if original is None:
-                    continue  # another Spark release, or inherited from what is blocked itself
-                _put(owner, name, _refusing(owner.__qualname__, name, original, remedy))
-        _put(SparkSession, "sql", _queries_only(SparkSession.sql))
-        _put(GroupedData, "pivot", _with_values(GroupedData.pivot))
+        for owner, name, instead in _instead():
+            _originals.append((owner, name, owner.__dict__[name]))
+            setattr(owner, name, instead)
 
 
-def _put(owner: type, name: str, instead: Any) -> None:
-    _originals.append((owner, name, owner.__dict__[name]))
-    setattr(owner, name, instead)
+@functools.cache
+def _instead() -> list[tuple[type, str, Any]]:
+    """What stands in the place of each while a transform runs. Made once: it is put there for every
+    micro-batch and step."""
+    from pyspark.sql import GroupedData, SparkSession
+
+    found = []
+    for owner, methods in blocked():
+        for name, remedy in methods.items():
+            original = owner.__dict__.get(name)
+            if original is None:
+                continue  # another Spark release, or inherited from what is blocked itself
+            found.append((owner, name, _refusing(owner.__qualname__, name, original, remedy)))
+    for name in _LABELS:
+        original = SparkSession.Builder.__dict__[name]
+        found.append((SparkSession.Builder, name, _allowed(original)))
+    found.append((SparkSession, "sql", _queries_only(SparkSession.sql)))
+    found.append((GroupedData, "pivot", _with_values(GroupedData.pivot)))
+    return found
 
 
 def _remove() -> None:
@@ -232,19 +242,30 @@ def _refusing(owner: str, name: str, original: Any, remedy: str) -> Any:
 
 def _queries_only(original: Callable[..., Any]) -> Callable[..., Any]:
     """`spark.sql` for a query, not for a command."""
+    allowed = _allowed(original)
 
     @functools.wraps(original)
     def sql(self: Any, query: str, *args: Any, **kwargs: Any) -> Any:
         if not _QUERY.match(query):
             _refuse("SparkSession.sql", "only queries (SELECT, WITH, FROM ...) are allowed here")
         # `FROM {rows}` with a DataFrame is a view for Spark while it parses the query.
+        return allowed(self, query, *args, **kwargs)
+
+    return sql
+
+
+def _allowed(original: Callable[..., Any]) -> Callable[..., Any]:
+    """May ask what is refused of a transform itself."""
+
+    @functools.wraps(original)
+    def method(*args: Any, **kwargs: Any) -> Any:
         before, _inside.function = _inside.function, ""
         try:
-            return original(self, query, *args, **kwargs)
+            return original(*args, **kwargs)
         finally:
             _inside.function = before
 
-    return sql
+    return method
 
 
 def _with_values(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -265,7 +265,8 @@ def test_a_transform_that_runs_or_changes_something_is_refused(table, name):
 
 def test_a_transform_may_make_rows_and_look_at_its_session(table):
     def joined(frame: DataFrame) -> DataFrame:
-        spark = SparkSession.builder.getOrCreate()
+        spark = SparkSession.builder.appName("x").getOrCreate()
+        assert (spark, spark.sparkContext.appName) == (frame.sparkSession, "transforms")
         assert spark.conf.get("spark.sql.shuffle.partitions")
         named = spark.createDataFrame([(1, "one"), (2, "two")], ["value", "name"])
         wide = frame.groupBy("value").pivot("value", [1, 2]).count()

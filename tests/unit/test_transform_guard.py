@@ -41,7 +41,7 @@ HARMLESS: dict[type, str] = {
         Builder active builder catalog client conf createDataFrame dataSource emptyDataFrame
         getActiveSession getTags newSession profile range read sparkContext sql table tvf udf udtf
         version""",
-    SparkSession.Builder: "getOrCreate",
+    SparkSession.Builder: "appName enableHiveSupport getOrCreate master",
     SparkContext: """
         PACKAGE_EXTENSIONS accumulator applicationId binaryFiles binaryRecords broadcast
         defaultMinPartitions defaultParallelism dump_profiles emptyRDD getCheckpointDir getConf
@@ -141,3 +141,19 @@ def test_outside_of_a_transform_all_is_as_it_was() -> None:
         assert before != [owner.__dict__.get(name) for owner, name in REFUSED]
     assert before == [owner.__dict__.get(name) for owner, name in REFUSED]
     assert "pivot_col" in inspect.signature(GroupedData.pivot).parameters
+
+
+def test_what_refuses_is_made_once() -> None:
+    seen = []
+    for _ in range(2):
+        with guarded("tests:step"):
+            seen.append([owner.__dict__.get(name) for owner, name in REFUSED])
+    assert all(one is other for one, other in zip(*seen, strict=True))
+
+
+@pytest.mark.usefixtures("inside")
+def test_the_builder_may_name_what_runs_already_and_nothing_else() -> None:
+    named = SparkSession.builder.appName("x").master("local[1]").enableHiveSupport()
+    with pytest.raises(TransformError) as caught:
+        named.config("spark.sql.ansi.enabled", "false")
+    assert caught.value.hint.startswith("frame.sparkSession is the session")
