@@ -39,8 +39,9 @@ _QUEUE_RECORDS = 50_000  # librdkafka's queue holds 100,000
 _POLL_S = 0.05
 # One request at a time. A broker may not know a topic yet that was just made: it refuses the first
 # record batch, and takes the second, whatever its sequence, since it knows none before. Repeated,
-# the first is a duplicate in its eyes, which librdkafka takes for a success: it is lost.
-IN_ORDER = {"max.in.flight": 1}
+# the first is a duplicate in its eyes, which librdkafka takes for a success: it is lost. And what
+# is sent again, since an answer came late, is there once.
+IN_ORDER = {"max.in.flight": 1, "enable.idempotence": True}
 _QUIET = {"log_level": 3}  # librdkafka tells each retry otherwise
 # It drops what it knows of a broker when others are told to it, with whatever was just asked there.
 # The names with _ are public: they are what the client finds out by itself.
@@ -217,7 +218,6 @@ def fill(bootstrap: str, topic: str, records: Iterable[Mapping[str, Any]]) -> in
             **_QUIET,
             **IN_ORDER,
             "bootstrap.servers": bootstrap,
-            "enable.idempotence": True,
             "linger.ms": 20,
         }
     )

@@ -80,7 +80,6 @@ class Past:
             {
                 **outside.IN_ORDER,
                 "bootstrap.servers": self.bootstrap,
-                "enable.idempotence": True,
                 "log_level": 3,
             }
         )

@@ -55,7 +55,6 @@ class Scenes:
             {
                 **outside.IN_ORDER,
                 "bootstrap.servers": broker.bootstrap,
-                "enable.idempotence": True,
                 "socket.timeout.ms": 5_000,  # of a broker that answers nothing
                 "log_level": 2,
             }
