@@ -13,12 +13,6 @@ from eos.cli.init import init
 from eos.config.load import load_pipeline
 
 ROOT = Path(__file__).parents[2]
-# All that have tests. One Spark for all of them, and for what `eos init` writes.
-EXAMPLES = [
-    path.parent
-    for path in sorted((ROOT / "pipelines").glob("*/pipeline.yaml"))
-    if load_pipeline(path).tests
-]
 pytestmark = pytest.mark.spark
 TEXT = """
 version: 1
@@ -67,8 +61,14 @@ def test_what_passes_and_what_fails_is_told_with_the_difference(tmp_path: Path) 
     misspelt.write_text(MISSPELT)
     broken.write_text(TEXT.replace("topic: all,", "topc: all,"))
     assert init([str(tmp_path / "shop")]) == 0
-    assert EXAMPLES, "no example has tests"
-    examples = [*EXAMPLES, tmp_path / "shop" / "pipelines" / "shop"]
+    # All that have tests. One Spark for all of them, and for what `eos init` writes.
+    ours = [
+        path.parent
+        for path in sorted((ROOT / "pipelines").glob("*/pipeline.yaml"))
+        if load_pipeline(path).tests
+    ]
+    assert ours, "no example has tests"
+    examples = [*ours, tmp_path / "shop" / "pipelines" / "shop"]
     done = subprocess.run(
         [sys.executable, "-m", "eos", "test", *map(str, [misspelt, broken, path, *examples])],
         capture_output=True,
