@@ -1,6 +1,10 @@
 """`eos`, and `python -m eos`: listens to signals, and imports the command line then."""
 
+from __future__ import annotations
+
 import sys
+from collections.abc import Callable
+from typing import NoReturn
 
 from eos.launch import early
 
@@ -12,11 +16,31 @@ def main() -> None:
     else:
         early.listen_quietly()
 
-    from eos.cli.main import main as command_line  # behind it: this takes a while
+    from eos.cli.direct import direct  # behind it: what is imported from here on takes a while
+
+    call = direct(sys.argv[1:])
+    if call is not None:
+        early.usual()
+        ended(call)
+    from eos.cli.main import main as command_line
 
     if not is_run:
         early.usual()
     command_line()
+
+
+def ended(call: Callable[[], int]) -> NoReturn:
+    """As the command line ends: an error of ours is two lines and an exit code."""
+    from eos.errors import EosError
+
+    try:
+        sys.exit(call())
+    except EosError as error:
+        from eos.cli.main import report
+
+        sys.exit(report(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -174,3 +174,30 @@ def test_the_help_of_every_verb_has_an_example(verb, capsys):
     examples = [line.strip().removeprefix("Example: ") for line in said.splitlines()]
     assert any(line.startswith(f"eos {verb} ") for line in examples)
     assert "\x1b" not in said
+
+
+ENTRY = """
+import sys
+from eos.__main__ import main
+try:
+    main()
+except SystemExit as end:
+    print("typer" in sys.modules, end.code)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["lint", str(QUICKSTART)], "False 0"),
+        (["lint", "--json", str(QUICKSTART)], "False 0"),
+        (["plan", str(QUICKSTART)], "False 0"),
+        (["plan", "nothing.yaml"], "True 2"),  # for its words
+        (["lint", "--help"], "True 0"),
+        (["lint"], "True 2"),
+    ],
+)
+def test_what_asks_nobody_does_not_load_the_library_of_the_command_line(words, says):
+    command = [sys.executable, "-c", ENTRY, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == says, done.stderr
