@@ -34,7 +34,8 @@ EXIT_JVM_DIED = 5  # errors.Recovery.RESTART
 KILLED = 128 + signal.SIGKILL
 _POLL_S = 0.05
 # Of spark-submit itself, and of a JVM that can't start; what is logged begins with a time.
-_WHY = re.compile(r"Error: |Invalid |Unrecognized |Exception in thread|[\w.$]+(Exception|Error): ")
+_USAGE = r"Error: |Invalid |Unrecognized "
+_WHY = re.compile(_USAGE + r"|Exception in thread|[\w.$]+(Exception|Error): ")
 _WHY_MAX = 500
 _JVM_GRACE_S = 20.0  # for a JVM whose driver has ended
 _REST_GRACE_S = 3.0  # for a driver whose JVM has ended
@@ -132,13 +133,15 @@ def _attend(jvm: subprocess.Popen[bytes], pid_file: Path, signals: _Signals) -> 
 
 
 def _tell_why(log: Path) -> None:
-    """Of a JVM that never came to a driver: what it was told is wrong, but for packages that it
-    could not fetch. The first such line: what follows it is only that the JVM ends."""
+    """Of a JVM that never came to a driver: what it was told is wrong, if it says so itself. Any
+    other failure, such as of packages that it could not fetch, may pass. The first such line: what
+    follows it is only that the JVM ends."""
     lines = log.read_text(errors="replace").splitlines()
     said = next((line for line in lines if _WHY.match(line)), None)
     if said is None:
         return
-    kind = UnavailableError if "unresolved dependency" in said else UsageError
+    is_usage = re.match(_USAGE, said) and "unresolved dependency" not in said
+    kind = UsageError if is_usage else UnavailableError
     raise kind(
         f"spark-submit ended before the pipeline's driver began: {said[:_WHY_MAX]}",
         hint="correct its options, or `spark` in the profile (`conf`, such as memory, and "

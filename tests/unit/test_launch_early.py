@@ -122,6 +122,7 @@ def test_the_launcher_takes_such_an_end_for_no_run(tmp_path: Path) -> None:
         ("Error: Unrecognized option: --onec\n\nUsage: spark-submit", UsageError),
         ("Invalid maximum heap size: -Xmx1gigg\nError: A fatal exception", UsageError),
         ("Exception in thread main [unresolved dependency: a#b;1]", UnavailableError),
+        ("java.net.UnknownHostException: repository", UnavailableError),
     ],
 )
 def test_a_jvm_that_ends_before_its_driver_tells_why(
