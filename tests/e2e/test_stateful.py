@@ -60,10 +60,7 @@ def test_each_group_is_told_once_whatever_dies_when(made: Project) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)  # nine starts of Spark
-@pytest.mark.parametrize(
-    ("function", "moment"),
-    [("running", "before"), ("visits", "after"), ("processed", "before"), ("distinct", "after")],
-)
+@pytest.mark.parametrize(("function", "moment"), [("processed", "before"), ("distinct", "after")])
 def test_no_state_counts_a_record_twice_whatever_dies_when(
     made: Project, function: str, moment: str
 ) -> None:
