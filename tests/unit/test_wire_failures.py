@@ -66,7 +66,7 @@ def free_port():
 
 def test_refused_connection_is_one_sentence_with_the_address_and_the_likely_cause(free_port):
     with wire_to(f"127.0.0.1:{free_port}") as wire, pytest.raises(UnavailableError) as caught:
-        wire.agree_on_profile(Deadline.after_ms(5_000))
+        wire.agree_on_profile(Deadline.after_ms(2_000))
     assert f"no broker of 127.0.0.1:{free_port} answers" in caught.value.message
     assert "ECONNREFUSED" in caught.value.message
     assert "nothing listens there" in caught.value.hint
@@ -76,7 +76,7 @@ def test_refused_connection_is_one_sentence_with_the_address_and_the_likely_caus
 def test_unknown_host_is_named():
     no_broker = pytest.raises(UnavailableError, match=r"no broker of no-such-host\.invalid:9092")
     with wire_to("no-such-host.invalid:9092") as wire, no_broker as caught:
-        wire.transaction_version(Deadline.after_ms(5_000))
+        wire.transaction_version(Deadline.after_ms(2_000))
     assert "not known here" in caught.value.hint
 
 
