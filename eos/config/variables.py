@@ -1,8 +1,8 @@
 """`${VAR}`, `${VAR:-default}`, `${file:/path}` and `$$` in the values of a file.
 
 A secret never prints. What a pipeline file says is printed by `eos plan`, in errors, by Spark. So
-a secret can't be filled in there: a variable or a file that is named like one, or a variable that a
-profile names as a password (`secrets.py`).
+a secret can't be filled in there: a variable or a file that is named like one, or that a profile
+names as a password (`secrets.py`).
 """
 
 from __future__ import annotations

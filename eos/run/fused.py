@@ -108,9 +108,8 @@ def fused(plan: Plan, last: InBatches) -> Fused | None:
             taken = _taken(name, plan.outputs.columns.get(name), present)
             if taken is None or taken.kind not in kinds or taken.column in strict:
                 return None
-            if (
-                taken.column == HEADERS_COLUMN and last.kind == "pandas"
-            ):  # Spark's own conversion has them
+            # Lists of structs go through pandas by Spark's own conversion only.
+            if taken.column == HEADERS_COLUMN and last.kind == "pandas":
                 return None
             found[name] = taken
     at: tuple[str, ...] = ()
