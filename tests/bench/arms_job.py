@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 from pyspark.sql.streaming.query import StreamingQuery
@@ -71,9 +72,9 @@ def _heard_by(heard: Collected) -> Iterator[None]:
     shown = pipeline.shown
 
     @contextmanager
-    def both(bus: Bus, name: str) -> Iterator[Live | None]:
+    def both(bus: Bus, *of_a_run: Any) -> Iterator[Live | None]:
         bus.subscribe(heard)
-        with shown(bus, name) as live:
+        with shown(bus, *of_a_run) as live:
             yield live
 
     pipeline.shown = both
@@ -125,7 +126,10 @@ class Job:
             parts.run(arm, self.spark, self.bootstrap, self.source, place, self.partitions)
             told = {"records": self.records}
         else:
-            self._spark(name, SINKS[arm])
+            try:
+                self._spark(name, SINKS[arm])
+            except StreamingQueryException as failed:  # a finding about Spark's sink, like others
+                told = {"records": 0, "failed": str(failed)}
         seconds = time.monotonic() - started
         found = {
             "arm": arm,

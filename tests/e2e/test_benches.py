@@ -1,0 +1,60 @@
+"""The jobs of the benchmarks, small: nobody runs those every day, and what they use changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench.arms import run_arms
+from confluent_kafka import Producer
+from support import outside
+
+from eos.launch.embedded import EmbeddedKafka
+
+pytestmark = pytest.mark.long
+
+SOURCE, PRODUCERS, PARTITIONS = "benches.small", 100, 4
+RECORDS = 2 * PRODUCERS
+# Arms that are alike but for settings are left out.
+JOBS = {
+    "arms_job.py": ["eos", "spark", "confluent", "kafka_python"],
+    "small_job.py": ["eos", "spark_files", "read", "shuffle"],
+    "cold_job.py": ["eos"],
+    "rows_job.py": ["none", "arrow", "pandas_sql"],
+    "dedup_job.py": ["without", "partition", "json_producer"],
+}
+# What only that job tells of its first arm's turn.
+TOLD = {
+    "small_job.py": {"steps_ms", "jvm_calls"},
+    "cold_job.py": {"committed_s", "committed_cpu_s"},
+    "dedup_job.py": {"known_seconds", "known_cpu_seconds"},
+}
+
+
+@pytest.fixture(scope="module")
+def source(broker: EmbeddedKafka) -> str:
+    """Fits all jobs: JSON, and each producer's first record before each one's second."""
+    outside.create_topics(broker.bootstrap, PARTITIONS, SOURCE)
+    producer = Producer({**outside.IN_ORDER, "bootstrap.servers": broker.bootstrap})
+    value = b'{"id": %d, "customer": "c", "amount": 12.5, "note": "none"}'
+    for sequence in (b"0", b"1"):
+        for number in range(PRODUCERS):
+            headers = [("p", b"producer-%d" % number), ("e", b"0"), ("s", sequence)]
+            place = number % PARTITIONS
+            producer.produce(SOURCE, value % number, partition=place, headers=headers)
+    assert producer.flush(60) == 0
+    return SOURCE
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("script", JOBS)
+def test_every_arm_runs(script: str, source: str, broker: EmbeddedKafka, tmp_path: Path) -> None:
+    arms = JOBS[script]
+    given: dict[str, Any] = {"records": RECORDS, "partitions": PARTITIONS, "script": script}
+    runs = run_arms(broker, tmp_path, source, arms, PRODUCERS, 0, 280, **given)
+    assert [run["arm"] for run in runs] == arms
+    for run in runs:
+        assert run["records"] == RECORDS, run
+        assert "failed" not in run
+    assert TOLD.get(script, set()) <= set(runs[0])
