@@ -92,6 +92,16 @@ def run_arms(
     return [run for run in runs if run["round"] or not rounds]
 
 
+def ratios(
+    runs: Sequence[Mapping[str, Any]], arm: str, figure: str, share: float = 1
+) -> list[float]:
+    """To eos, of neighbours in a round: what the machine did to one it did to both. Without the
+    rounds in which the arm failed."""
+    of_eos = {run["round"]: run[figure] for run in runs if run["arm"] == "eos"}
+    through = [run for run in runs if run["arm"] == arm and "failed" not in run]
+    return [run[figure] / share / of_eos[run["round"]] for run in through]
+
+
 def command(conf: Mapping[str, str] = NOTHING) -> list[str]:
     """What a pipeline is submitted with, but for the job."""
     given, here = {**CONF, **conf}, CHECKOUT

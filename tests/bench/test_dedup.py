@@ -45,6 +45,7 @@ PARTITIONS_SPREAD = 8
 
 @pytest.mark.timeout(1800)
 def test_the_cost_follows_what_is_touched(tmp_path: Path, figures: Figures) -> None:
+    steps: list[dict[str, Any]] = []
     for known in KNOWN:
         made = generations(tmp_path / str(known), policy())
         generation = filled(made, known)
@@ -62,6 +63,9 @@ def test_the_cost_follows_what_is_touched(tmp_path: Path, figures: Figures) -> N
                 f"begin {begin * 1000:.0f}, judge {judge * 1000:.0f}, "
                 f"commit {commit * 1000:.0f} ms",
             )
+            spent_ms = [round(sum(run[:3]) * 1000, 1) for run in runs]
+            steps.append({"known": known, "active": active, "ms": spent_ms})
+    figures.keep("dedup_known", steps)
 
 
 @pytest.mark.timeout(1800)

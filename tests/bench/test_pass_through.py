@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.arms import run_arms
+from bench.arms import ratios, run_arms
 from bench.conftest import Figures
 from bench.encoding import records
 from bench.shapes import SHAPES, Shape
@@ -162,17 +162,25 @@ def _tell(
     goals: dict[str, str] | None = None,
 ) -> None:
     """Seconds and CPU seconds of each arm for all records, and the ratios to eos."""
+    broken = [run for run in runs if "failed" in run]
+    runs = [run for run in runs if "failed" not in run]
     for run in runs:
         assert run["records"] == round(records * SHARES.get(run["arm"], 1)), run
+    through = [arm for arm in arms if any(run["arm"] == arm for run in runs)]
     for arm in arms:
+        why = [run["failed"].splitlines()[0] for run in broken if run["arm"] == arm]
+        if why:
+            told = f"failed in {len(why)} rounds: {why[0].rpartition('): ')[2]}"
+            figures.add(f"{what}, {ARMS[arm]}", told)
+    for arm in through:
         share = SHARES.get(arm, 1)
         seconds, cpu = _median(runs, arm, _seconds) / share, _median(runs, arm, _cpu) / share
         told = f" (from {share:.0%} of them)" if share < 1 else ""
         figures.add(f"{what}, {ARMS[arm]}", f"{seconds:.1f} s, {cpu:.1f} CPU s{told}")
-    for arm in arms[1:]:
+    for arm in through[1:]:
         title = f"{what}, {ARMS[arm]} / eos"
-        figures.add(f"{title}: time", _ratio(runs, arm, _seconds), (goals or {}).get(arm, ""))
-        figures.add(f"{title}: CPU", _ratio(runs, arm, _cpu))
+        figures.add(f"{title}: time", _ratio(runs, arm, "seconds"), (goals or {}).get(arm, ""))
+        figures.add(f"{title}: CPU", _ratio(runs, arm, "cpu_seconds"))
 
 
 def _steps(runs: list[Run]) -> str:
@@ -197,10 +205,6 @@ def _median(runs: list[Run], arm: str, figure: Callable[[Run], float]) -> float:
     return statistics.median(figure(run) for run in runs if run["arm"] == arm)
 
 
-def _ratio(runs: list[Run], arm: str, figure: Callable[[Run], float]) -> str:
-    """Of neighbours: what the machine did to one round it did to both."""
-    share = SHARES.get(arm, 1)
-    by_round = {(run["arm"], run["round"]): figure(run) for run in runs}
-    rounds = sorted({run["round"] for run in runs})
-    ratios = [by_round[arm, number] / share / by_round["eos", number] for number in rounds]
-    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+def _ratio(runs: list[Run], arm: str, figure: str) -> str:
+    each = ratios(runs, arm, figure, SHARES.get(arm, 1))
+    return f"{statistics.median(each):.2f} ({min(each):.2f} to {max(each):.2f})"

@@ -1,0 +1,185 @@
+"""Curves as SVG that stands by itself in a page of docs, in light and in dark.
+
+A report's charts (`eos/report/charts.py`) are times beside HTML that has the words; here an x is a
+size, mostly over decades, and the words are inside. Colours are the report's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+
+from eos.report.charts import nice
+from eos.report.markup import Markup, raw, tag
+
+_WIDTH, _HEIGHT = 720, 360
+_LEFT, _RIGHT, _TOP, _FOOT = 72, 24, 62, 54
+_BESIDE = 7  # lines that meet at an x stand beside one another, so that each spread is seen
+_COLOURS = files("eos.report").joinpath("page.css").read_text(encoding="utf-8").split("* {")[0]
+_STYLE = """
+text { font: 13px system-ui, "Segoe UI", "Liberation Sans", sans-serif; fill: var(--soft); }
+.title { font-size: 15px; font-weight: 600; fill: var(--ink); }
+.ground { fill: var(--card); }
+.grid { stroke: var(--line); }
+.even { stroke: var(--ink); stroke-dasharray: 5 4; }
+.one { --shade: var(--committed); }
+.two { --shade: var(--redone); }
+.three { --shade: var(--written); }
+.curve, .spread { stroke: var(--shade); fill: none; stroke-width: 2; }
+.spread { stroke-width: 1.5; }
+.point { fill: var(--shade); }
+.failed { fill: var(--shade); font-weight: 600; }
+"""
+_SHADES = ("one", "two", "three")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    x: float
+    least: float
+    median: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    name: str
+    points: Sequence[Point]
+    # By x: of how many rounds how many did not get through.
+    failed: Mapping[float, str] = field(default_factory=dict)
+
+    def cell(self, x: float) -> str:
+        told = [
+            f"{_digits(p.median)} ({_digits(p.least)} to {_digits(p.most)})"
+            for p in self.points
+            if p.x == x
+        ]
+        return ", ".join([*told, *([f"{self.failed[x]} failed"] if x in self.failed else [])])
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    title: str
+    x: str
+    y: str
+    lines: Sequence[Line]
+    even: float | None = None  # where neither side is ahead: a line across
+    is_log: bool = False  # of y; x is always
+
+    def svg(self) -> Markup:
+        return tag(
+            "svg",
+            tag("title", f"{self.title}: {self.y} over {self.x}"),
+            tag("style", raw(_COLOURS + _STYLE)),
+            tag("rect", class_="ground", width=_WIDTH, height=_HEIGHT, rx=8),
+            tag("text", self.title, class_="title", x=_LEFT, y=26),
+            list(self._legend()),
+            list(self._axes()),
+            [list(self._drawn(line, at)) for at, line in enumerate(self.lines)],
+            xmlns="http://www.w3.org/2000/svg",
+            viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+            width=_WIDTH,
+            height=_HEIGHT,
+            role="img",
+        )
+
+    def table(self) -> str:
+        """The same in Markdown: median, least and most."""
+        rows = [["", *(line.name for line in self.lines)], ["---"] * (len(self.lines) + 1)]
+        rows += ([_size(x), *(line.cell(x) for line in self.lines)] for x in self._sizes())
+        return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+    def _sizes(self) -> list[float]:
+        return sorted(
+            {x for line in self.lines for x in (*(p.x for p in line.points), *line.failed)}
+        )
+
+    def _ends(self) -> tuple[float, float]:
+        """Of the y axis."""
+        points = [point for line in self.lines for point in line.points]
+        most = max((point.most for point in points), default=1.0)
+        if self.is_log:
+            least = min((point.least for point in points), default=1.0)
+            return 10.0 ** math.floor(math.log10(least)), 10.0 ** math.ceil(math.log10(most))
+        return 0.0, nice(max(most, self.even or 0))
+
+    def _x(self, value: float) -> float:
+        sizes = self._sizes()
+        low, high = math.log10(sizes[0]), math.log10(sizes[-1])
+        share = (math.log10(value) - low) / (high - low) if high > low else 0.5
+        room = _WIDTH - _LEFT - _RIGHT - 60  # the first and the last have words below them
+        return _LEFT + 30 + share * room
+
+    def _y(self, value: float) -> float:
+        low, high = self._ends()
+        if self.is_log:
+            low, high, value = math.log10(low), math.log10(high), math.log10(value)
+        return _HEIGHT - _FOOT - (value - low) / (high - low) * (_HEIGHT - _FOOT - _TOP)
+
+    def _axes(self) -> Iterator[Markup]:
+        low, high = self._ends()
+        if self.is_log:
+            steps = [low * 10**power for power in range(round(math.log10(high / low)) + 1)]
+        else:
+            parts = 4 if f"{high:e}".startswith("2.0") else 5
+            steps = [high * part / parts for part in range(parts + 1)]
+        for step in steps:
+            y = f"{self._y(step):.1f}"
+            yield tag("path", class_="grid", d=f"M{_LEFT} {y}H{_WIDTH - _RIGHT}")
+            yield tag("text", f"{step:,g}", x=_LEFT - 8, y=y, dy="4", text_anchor="end")
+        if self.even is not None:
+            y = f"{self._y(self.even):.1f}"
+            yield tag("path", class_="even", d=f"M{_LEFT} {y}H{_WIDTH - _RIGHT}")
+        foot = _HEIGHT - _FOOT
+        for x in self._sizes():
+            yield tag("text", _size(x), x=f"{self._x(x):.1f}", y=foot + 20, text_anchor="middle")
+        middle = (_LEFT + _WIDTH - _RIGHT) / 2
+        yield tag("text", self.x, x=middle, y=_HEIGHT - 12, text_anchor="middle")
+        up = f"translate(14 {(_TOP + foot) / 2}) rotate(-90)"
+        yield tag("text", self.y, transform=up, text_anchor="middle")
+
+    def _legend(self) -> Iterator[Markup]:
+        x = float(_LEFT)
+        for line, shade in zip(self.lines, _SHADES, strict=False):
+            yield tag("rect", class_=f"{shade} point", x=x, y=38, width=12, height=12, rx=2)
+            yield tag("text", line.name, x=x + 18, y=48)
+            x += 18 + 7 * len(line.name) + 22
+
+    def _drawn(self, line: Line, at: int) -> Iterator[Markup]:
+        shade, beside = _SHADES[at], (at - (len(self.lines) - 1) / 2) * _BESIDE
+        places = [(self._x(point.x) + beside, point) for point in sorted(line.points, key=_by_x)]
+        steps = [f"{x:.1f} {self._y(point.median):.1f}" for x, point in places]
+        if steps:
+            yield tag("path", class_=f"{shade} curve", d=f"M{'L'.join(steps)}")
+        for x, point in places:
+            ends = f"M{x:.1f} {self._y(point.least):.1f}V{self._y(point.most):.1f}"
+            yield tag("path", class_=f"{shade} spread", d=ends)
+            median = f"{self._y(point.median):.1f}"
+            about = f"{line.name}, {_size(point.x)}: {_digits(point.median)}"
+            yield tag(
+                "circle",
+                tag("title", about),
+                class_=f"{shade} point",
+                cx=f"{x:.1f}",
+                cy=median,
+                r=4,
+            )
+        for size, often in line.failed.items():
+            x, y = f"{self._x(size) + beside:.1f}", _HEIGHT - _FOOT - 8
+            yield tag(
+                "text", f"{often} failed", class_=f"{shade} failed", x=x, y=y, text_anchor="middle"
+            )
+
+
+def _by_x(point: Point) -> float:
+    return point.x
+
+
+def _size(value: float) -> str:
+    return f"{value / 1e6:g} million" if value >= 1e6 else f"{value:,.0f}"
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2f}"
