@@ -11,8 +11,9 @@ Imported by every Python worker, so nothing here loads pyspark.sql, YAML or the 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import pyarrow.compute as pc
 
 from eos.audit.producer_chain import Ints
 from eos.audit.producer_state import Verdict
+from eos.dedup import gather
 from eos.dedup.account import Account
 from eos.dedup.homes import SPREAD_STATES, Kept, bucket_of, read_states, shard
 from eos.dedup.judge import stamped
@@ -36,14 +38,12 @@ from eos.errors import EosError, crossing
 from eos.transaction.port import TopicPartition
 
 _FIRST_BUCKETS = 1  # a shard's: there are many of them
-COLUMNS = ("shard", "topic", "partition", "offset", "producer", "epoch", "sequence")
 
 
 @dataclass(frozen=True, slots=True)
 class SpreadStage:
     """One attempt. `folder` is the table's, `work` the attempt's own; `known` are the states that
-    it begins with. Rows come ordered by shard, and all of a shard to one task. `topic`: the only
-    one that they are of; empty: they say it."""
+    it begins with. `topic`: the only one that rows are of; empty: they say it."""
 
     pipeline: str
     folder: str
@@ -53,46 +53,40 @@ class SpreadStage:
     now_ms: int
     topic: str = ""
 
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the stamps."""
+        return gather.schema(is_of_one_topic=bool(self.topic))
+
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """As Spark calls an Arrow function over batches. Nothing comes out."""
+        """As Spark calls an Arrow function over batches: of packed stamps that come ordered by
+        shard, and all of a shard to one task. Nothing comes out."""
+        yield from self._judged(gather.unpacked(batches, self.schema))
+
+    def at_once(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Likewise of stamps as they are read, all of the micro-batch to one task, which holds
+        them."""
+        yield from self._judged(gather.sorted_by_shard(batches, self.schema))
+
+    def _judged(self, parts: Iterable[gather.Part]) -> Iterator[pa.RecordBatch]:
         try:
-            self.judge(map(self._unpacked, batches))
+            self.judge(parts)
         except EosError as error:
             raise crossing(error) from error
         yield from ()
 
-    def _unpacked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        shard, at, producer, epoch, sequence, *topics = batch.columns
-        columns = (shard, *unpacked(at, topics, self.topic), producer, epoch, sequence)
-        return pa.RecordBatch.from_arrays(list(columns), list(COLUMNS))
-
-    def judge(self, batches: Iterator[pa.RecordBatch]) -> None:
+    def judge(self, parts: Iterable[gather.Part]) -> None:
         leaving = Leaving(self.pipeline, self.folder, self.work)
-        for number, rows in _by_shard(batches):
+        # All of a shard are held until the last has come: a producer's are judged together.
+        for number, own in itertools.groupby(parts, key=itemgetter(0)):
+            rows = pa.Table.from_batches([part for _, part in own])
             home = shard(number)
             kept = self.known.get(home, Kept(_FIRST_BUCKETS))
-            judge = _Judge(self.pipeline, home, self.policy, kept, Path(self.folder), self.now_ms)
+            judge = _Judge(
+                self.pipeline, home, self.policy, kept, Path(self.folder), self.now_ms, self.topic
+            )
             judge.judge(rows)
             leaving.leave(judge)
-
-
-def _by_shard(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
-    """Each shard's rows. They are held until all have come: a producer's are judged together."""
-    waiting: list[pa.RecordBatch] = []
-    number = -1
-    for batch in batches:
-        shards = np.asarray(batch.column(0))
-        cuts = [0, *(np.flatnonzero(np.diff(shards)) + 1).tolist(), len(shards)]
-        for start, end in itertools.pairwise(cuts):
-            if start == end:
-                continue
-            if int(shards[start]) != number and waiting:
-                yield number, pa.Table.from_batches(waiting)
-                waiting = []
-            number = int(shards[start])
-            waiting.append(batch.slice(start, end - start))
-    if waiting:
-        yield number, pa.Table.from_batches(waiting)
 
 
 @dataclass(slots=True)
@@ -105,6 +99,7 @@ class _Judge:
     kept: Kept
     folder: Path
     now_ms: int
+    topic: str
     states: pa.Table = field(default_factory=SPREAD_STATES.empty_table)
     read: set[int] = field(default_factory=set)
     changed: set[int] = field(default_factory=set)
@@ -146,17 +141,17 @@ class _Judge:
 
     def judge(self, table: pa.Table) -> None:
         """All its records, whatever their order."""
-        columns = [whole(table.column(name)) for name in COLUMNS[1:]]
-        topic, partition, offset, producer, epoch, sequence = columns
+        at, producer, epoch, sequence, *topics = (whole(each) for each in table.columns)
+        topic, partition, offset = unpacked(at, topics, self.topic)
         is_stamped = stamped(self.policy, producer, epoch, sequence)
         codes = np.full(table.num_rows, UNSTAMPED, np.int8)
         missing = np.zeros(table.num_rows, np.int64)
         place, names = self._placed(topic, partition)
-        at = np.asarray(is_stamped)
+        has = np.asarray(is_stamped)
         who = producer.filter(is_stamped)
-        numbers = [_ints(each)[at] for each in (epoch.fill_null(0), sequence.fill_null(0), offset)]
-        found = self._decided(who, numbers, place[at], names)
-        codes[at], missing[at] = found.codes, found.missing
+        numbers = [_ints(each)[has] for each in (epoch.fill_null(0), sequence.fill_null(0), offset)]
+        found = self._decided(who, numbers, place[has], names)
+        codes[has], missing[has] = found.codes, found.missing
         rows = Rows(codes, topic, partition, offset, producer, epoch, sequence)
         wrong = np.flatnonzero(np.isin(codes, self.policy.codes(self.policy.refused)))
         if len(wrong):

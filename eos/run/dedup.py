@@ -101,7 +101,7 @@ class Deduplicating:
         return taken(frame, self._asked, self._stage)
 
     def _tasks(self, in_one_task: bool) -> int:
-        return 1 if in_one_task else self._parallelism
+        return 0 if in_one_task else self._parallelism
 
     def judge_all(
         self, job: DataFrame, frame: DataFrame, ranges: Ranges, floors: Ends
@@ -172,7 +172,7 @@ def judged_anew(frame: DataFrame, planned: Plan, folder: Path) -> tuple[DataFram
         return frame, frame, 0
     there = replace(planned, names=replace(planned.names, producers=str(folder)))
     opened = generations_of(there, planned.dedup).begun("")
-    stage = _stage(frame, planned.dedup, opened, lambda job: job.collect(), 1)
+    stage = _stage(frame, planned.dedup, opened, lambda job: job.collect(), 0)
     if not planned.dedup.policy.window:
         _judge(frame, planned.dedup, opened)
     count = sum(each.records for each in opened.dead())

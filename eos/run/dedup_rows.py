@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from eos.dedup.fields import Dedup
+from eos.dedup.gather import PACKED, Gather
 from eos.dedup.homes import SHARDS
 from eos.dedup.policy import DROPPED, NAMES
 from eos.encode.refusal import AT
@@ -112,25 +113,24 @@ def as_stream(frame: DataFrame, dedup: Dedup | None) -> DataFrame:
 
 def judging(frame: DataFrame, dedup: Dedup, stage: SpreadStage, tasks: int) -> DataFrame:
     """The job that judges producers whose numbers are spread over partitions: their stamps come
-    together by producer, and nothing comes out."""
+    together by producer, and nothing comes out. `tasks`: as many judge, behind a shuffle; 0: one
+    does, which holds them all."""
     from pyspark.sql import functions as f
 
     producer, epoch, sequence = dedup.columns
     rows = frame.selectExpr(
-        # An id that is not there belongs nowhere, and is told by whoever is there.
-        f"CAST(coalesce(crc32({producer}), 0) % {SHARDS} AS INT) AS shard",
         f"{AT} AS at",
         f"{producer} AS producer",
         f"{epoch} AS epoch",
         f"{sequence} AS sequence",
         *_topic(stage),
     )
-    if tasks == 1:
-        ordered = rows.coalesce(1).sortWithinPartitions("shard")
-    else:
-        # A task reads some of the shuffle's partitions, one after the other: nothing to sort. By
-        # id, since a hash would give one several shards and another none.
-        ordered = rows.repartitionById(SHARDS, f.col("shard")).coalesce(tasks)
+    if not tasks:
+        return rows.coalesce(1).mapInArrow(stage.at_once, "shard INT")
+    packed = rows.mapInArrow(Gather(stage.schema), PACKED)
+    # A task reads some of the shuffle's partitions, one after the other: nothing to sort. By id,
+    # since a hash would give one several shards and another none.
+    ordered = packed.repartitionById(SHARDS, f.col("shard")).coalesce(tasks)
     return ordered.mapInArrow(stage, "shard INT")
 
 

@@ -20,9 +20,10 @@ from confluent_kafka import Producer
 from support import outside
 from support.deduped import generations, policy
 
+from eos.dedup.gather import STAMPS
 from eos.dedup.generations import Generations
 from eos.dedup.homes import STATES, BucketFile, Home, bucket_of, grown, write_states
-from eos.dedup.spread_stage import COLUMNS, SpreadStage
+from eos.dedup.spread_stage import SpreadStage
 from eos.launch.embedded import EmbeddedKafka
 from eos.transaction.port import TopicPartition
 
@@ -141,7 +142,7 @@ def test_one_shard_of_spread_producers(tmp_path: Path, figures: Figures) -> None
             assert isinstance(opened.stage, SpreadStage)
             batches = shard_rows(count, producers, turn)
             begun, rss = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            opened.stage.judge(iter(batches))
+            opened.stage.judge(batches)
             spent = time.perf_counter() - begun
             grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - rss) / 1024
             done = opened.commit()
@@ -153,26 +154,24 @@ def test_one_shard_of_spread_producers(tmp_path: Path, figures: Figures) -> None
         )
 
 
-def shard_rows(count: int, producers: int, turn: int) -> list[pa.RecordBatch]:
-    """All in shard 0, whatever their ids, as Spark hands them over: 10,000 at a time."""
+def shard_rows(count: int, producers: int, turn: int) -> list[tuple[int, pa.RecordBatch]]:
+    """All in shard 0, whatever their ids, as other tasks packed them: 10,000 at a time."""
     at = np.arange(count)
     order = np.argsort(at % PARTITIONS_SPREAD, kind="stable")
     number, who = (at // producers + turn * (count // producers))[order], (at % producers)[order]
     partition = (at % PARTITIONS_SPREAD)[order]
-    offset = at // PARTITIONS_SPREAD + turn * count
+    offset = (at // PARTITIONS_SPREAD + turn * count)[order]
     table = pa.table(
         [
-            pa.array(np.zeros(count, np.int32)),
-            pa.array(["topic"] * count),
-            pa.array(partition.astype(np.int32)),
-            pa.array(offset[order]),
+            pa.array(offset << 16 | partition),
             names(who),
             pa.array(np.zeros(count, np.int64)),
             pa.array(number),
+            pa.array(["topic"] * count),
         ],
-        names=list(COLUMNS),
+        schema=STAMPS,
     )
-    return table.to_batches(max_chunksize=10_000)
+    return [(0, batch) for batch in table.to_batches(max_chunksize=10_000)]
 
 
 def names(numbers: np.ndarray) -> pa.Array:

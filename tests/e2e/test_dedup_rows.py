@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from support.deduped import policy
+from support.deduped import generations, policy
 from support.local_spark import local_spark
 
 from eos.dedup.fields import Dedup, Place
 from eos.dedup.lookup import Lookup
 from eos.errors import AttemptFailedError
-from eos.run.dedup_rows import counted, require_counted
+from eos.run.dedup_rows import counted, judging, require_counted
 from eos.transaction.port import TopicPartition
 
 pytestmark = pytest.mark.spark
@@ -100,3 +100,31 @@ def test_steps_that_see_the_rows_twice_or_not_at_all_have_them_counted_anew(spar
     assert len(twice.collect()) == 6
     with pytest.raises(AttemptFailedError, match="1 are there now"):
         require_counted(twice, gone, LOOKUP)
+
+
+def test_however_many_tasks_judge_they_say_the_same(spark, tmp_path):
+    """One that holds all stamps, one behind a shuffle, or several; of two topics, and with parts
+    of the source that have no rows."""
+    sent = [
+        (topic, partition, offset, who, 0, offset)
+        for topic in ("a", "b")
+        for partition in (0, 3)
+        for offset in range(150)
+        for who in [f"{topic}-{partition}-{offset % 7}" if offset % 10 else None]
+    ]
+    stamps = "topic STRING, partition INT, offset BIGINT, who STRING, epoch INT, number BIGINT"
+    texts = {"p": "who", "e": "CAST(epoch AS STRING)", "s": "CAST(number AS STRING)"}
+    headers = ", ".join(f"struct('{n}', CAST({text} AS BINARY))" for n, text in texts.items())
+    typed = f"CAST(array({headers}) AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers"
+    frame = spark.createDataFrame(sent, stamps).repartition(9)
+    frame = frame.selectExpr("topic", "partition", "offset", typed)
+    said = []
+    for tasks in (0, 1, 3):
+        opened = generations(tmp_path / str(tasks), policy(window=9)).begun("")
+        assert judging(frame, DEDUP, opened.stage, tasks).collect() == []
+        said.append((opened.lookup().counts, opened.commit().told))
+    assert all(each == said[0] for each in said)
+    counts, told = said[0]
+    assert counts == {TopicPartition(topic, n): 150 for topic in ("a", "b") for n in (0, 3)}
+    assert told["verdicts"]["unstamped"] == 60
+    assert told["states"] == 28

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from eos.audit.producer_state import UNWRAPPED, Rules, Verdict
+from eos.dedup.gather import STAMPS, Gather, unpacked
 from eos.dedup.generations import Generations, Opened
 from eos.dedup.homes import SHARDS
 from eos.dedup.policy import NAMES, OPTIONS, Policy
-from eos.dedup.spread_stage import COLUMNS, SpreadStage
+from eos.dedup.spread_stage import SpreadStage
 from eos.dedup.table import ProducersTable
 from eos.faults import Dies
 from eos.transaction.ledger_record import Position
@@ -64,7 +65,7 @@ def judged(opened: Opened, rows: Sequence[Row], batch: int = 3) -> dict[tuple[in
     found: dict[tuple[int, int], str] = {}
     stage = opened.stage
     if isinstance(stage, SpreadStage):
-        stage.judge(by_shard(rows, batch))
+        stage.judge(unpacked(by_shard(rows, stage, batch), stage.schema))
         stage = opened.lookup()
     for partition in sorted({row.sent.partition for row in rows}):
         own = [row for row in rows if row.sent.partition == partition]
@@ -76,17 +77,27 @@ def judged(opened: Opened, rows: Sequence[Row], batch: int = 3) -> dict[tuple[in
     return found
 
 
-def by_shard(rows: Sequence[Row], batch: int) -> Iterator[pa.RecordBatch]:
-    """As `run.dedup_rows.judging` hands them over."""
+def by_shard(rows: Sequence[Row], stage: SpreadStage, batch: int) -> Iterator[pa.RecordBatch]:
+    """As `run.dedup_rows.judging` hands them over: each partition was gathered by a task of its
+    own, and Spark's shuffle brought a shard's packed rows together."""
+    gathered = Gather(stage.schema)
+    packed: list[pa.RecordBatch] = []
+    for partition in sorted({row.sent.partition for row in rows}):
+        own = [row for row in rows if row.sent.partition == partition]
+        parts = (own[at : at + batch] for at in range(0, len(own), batch))
+        packed += gathered(map(stamps, parts))
+    for number in range(SHARDS):
+        for each in packed:
+            found = [at for at, shard in enumerate(each.column(0).to_pylist()) if shard == number]
+            yield each.take(pa.array(found, pa.int64()))
 
-    def shard_of(row: Row) -> int:
-        return zlib.crc32(row.sent.producer) % SHARDS if row.sent.producer is not None else 0
 
-    ordered = sorted(rows, key=shard_of)
-    for at in range(0, len(ordered), batch):
-        part = ordered[at : at + batch]
-        shards = pa.array([shard_of(row) for row in part], pa.int32())
-        yield pa.RecordBatch.from_arrays([shards, *columns(part)], list(COLUMNS))
+def stamps(rows: Sequence[Row], topics: Sequence[str] | None = None) -> pa.RecordBatch:
+    """As they come out of the JVM, where the source has several topics."""
+    topic, partition, offset, *stamp = columns(rows)
+    at = pc.bit_wise_or(pc.shift_left(offset, 16), partition.cast(pa.int64()))
+    topic = topic if topics is None else pa.array(topics, pa.string())
+    return pa.RecordBatch.from_arrays([at, *stamp, topic], schema=STAMPS)
 
 
 def columns(rows: Sequence[Row]):

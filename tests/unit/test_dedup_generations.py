@@ -245,10 +245,8 @@ def test_rows_come_with_partition_and_offset_as_one_number(tmp_path, topic, wind
     at = pa.array([(row.offset << 16) | row.sent.partition for row in sent])
     named = [] if topic else [names]
     if window:
-        shard = pa.array([0, 0, 0], pa.int32())
-        arrays = [shard, at, *stamps, *named]
-        rows = pa.RecordBatch.from_arrays(arrays, [str(n) for n in range(len(arrays))])
-        assert list(opened.stage(iter([rows]))) == []
+        rows = pa.RecordBatch.from_arrays([at, *stamps, *named], schema=opened.stage.schema)
+        assert list(opened.stage.at_once(iter([rows]))) == []
         assert dict(opened.lookup().counts) == {("t", 65_535): 3}
         (codes,) = opened.lookup()(iter([(at, *named) if named else at]))
     else:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.deduped import Row, Sent, columns, generations, judged, policy
+from support.deduped import Row, Sent, columns, generations, judged, policy, stamps
 
 from eos.dedup import account, stage
 from eos.dedup.homes import SHARDS
 from eos.dedup.policy import NAMES
-from eos.dedup.spread_stage import COLUMNS, SpreadStage
+from eos.dedup.spread_stage import SpreadStage
 from eos.errors import (
     AttemptFailedError,
     PromiseBrokenError,
@@ -211,8 +211,7 @@ def test_of_two_records_with_one_number_the_first_by_topic_and_partition_counts(
     numbered = [0, 0, 1, 2, 2]
     sent = [Row(offset, Sent(at, b"p", 0, numbered[n])) for n, (_, at, offset) in enumerate(lie)]
     named = pa.array([topic for topic, _, _ in lie])
-    arrays = [pa.array([0] * len(lie), pa.int32()), named, *columns(sent)[1:]]
-    opened.stage.judge(iter([pa.RecordBatch.from_arrays(arrays, list(COLUMNS))]))
+    opened.stage.judge([(0, stamps(sent, named.to_pylist()))])
     lookup = opened.lookup()
     assert lookup.counts == {("a", 0): 2, ("a", 1): 1, ("b", 0): 1, ("b", 1): 1}
     (codes,) = lookup.codes(iter([(named, *columns(sent)[1:3])]))
@@ -254,12 +253,9 @@ def test_a_task_that_runs_again_tells_of_the_same(tmp_path, monkeypatch):
     opened = generations(tmp_path, spread()).begun("")
     # A record of each of ten producers comes twice.
     ids = [b"%d" % at for at in range(400) if zlib.crc32(b"%d" % at) % SHARDS == 0][:10]
-    sent = [(0, "t", 0, 2 * at + k, each, 0, 0) for at, each in enumerate(ids) for k in (0, 1)]
-    kinds = [pa.int32(), pa.string(), pa.int32(), pa.int64(), pa.binary(), pa.int64(), pa.int64()]
+    sent = rows(*((0, each, 0, 0) for each in ids for _ in range(2)))
     for order in (sent, sent[::-1]):
-        given = zip(zip(*order, strict=True), kinds, strict=True)
-        arrays = [pa.array(each, kind) for each, kind in given]
-        opened.stage.judge(iter([pa.RecordBatch.from_arrays(arrays, list(COLUMNS))]))
+        opened.stage.judge([(0, stamps(order))])
     opened.reports()  # they agree
 
 
