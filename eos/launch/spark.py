@@ -36,8 +36,14 @@ _DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _PYTHON_PATH = "spark.executorEnv.PYTHONPATH"
 _PYTHON, _DRIVER_PYTHON = "spark.pyspark.python", "spark.pyspark.driver.python"
-# Who forks Python workers on this machine. One that has Spark alone could not import ours so early.
-DAEMON = ("spark.python.daemon.module", "eos.run.daemon")
+# Where tasks run on this machine. Who forks Python workers: one that has Spark alone could not
+# import ours so early. And how rows come there: over TCP the last piece of them waits for an
+# acknowledgement of the one before, which Linux holds back for 40 ms, in each task. The socket's
+# path has a bound, which the folders of a cluster's executors may exceed.
+LOCAL = {
+    "spark.python.daemon.module": "eos.run.daemon",
+    "spark.python.unix.domain.socket.enabled": "true",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +119,7 @@ def command(
     if spark.is_installed or is_remote:
         joined["--py-files"].insert(0, str(shipping.eos_zip(ship_folder, project)))
     if not is_remote:
-        given.setdefault(*DAEMON)
+        given |= {key: value for key, value in LOCAL.items() if key not in given}
     if is_remote and not _brings_its_own(given):
         joined["--archives"].insert(0, f"{shipping.packages_zip()}#{PACKAGES}")
         given[_PYTHON_PATH] = os.pathsep.join(filter(None, [PACKAGES, given.get(_PYTHON_PATH)]))

@@ -25,7 +25,7 @@ CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.stage.maxConsecutiveAttempts": "1",
-    **dict([spark.DAEMON]),
+    **spark.LOCAL,
 }
 
 

@@ -110,18 +110,21 @@ def test_a_local_run_ships_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         *("/s/bin/spark-submit", "--master", "local[*]", "--conf", "spark.ui.enabled=false"),
         *("--conf", "spark.driver.extraClassPath=/j/a.jar"),
         *("--conf", "spark.python.daemon.module=eos.run.daemon"),
+        *("--conf", "spark.python.unix.domain.socket.enabled=true"),
         *(str(spark.CHECKOUT / "eos" / "job" / "run.py"), "p.yaml"),
     ]
 
 
-def test_who_forks_workers_is_ours_only_on_this_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("key", spark.LOCAL)
+def test_how_workers_are_made_and_reached_is_ours_only_on_this_machine(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Elsewhere Spark's process has not unpacked `eos` yet, and the user's own choice stays."""
+    """Elsewhere Spark's process has not unpacked `eos` yet, and a socket's path may be too long;
+    and the user's own choice stays."""
     remote = built(["--master", "spark://x:7077"], tmp_path, monkeypatch)
-    assert not [word for word in remote if word.startswith("spark.python.daemon.module")]
-    own = built(["--conf", "spark.python.daemon.module=mine"], tmp_path, monkeypatch)
-    assert [word for word in own if "daemon.module" in word] == ["spark.python.daemon.module=mine"]
+    assert not [word for word in remote if word.startswith(key)]
+    own = built(["--conf", f"{key}=mine"], tmp_path, monkeypatch)
+    assert [word for word in own if word.startswith(key)] == [f"{key}=mine"]
 
 
 def test_another_master_gets_eos_and_the_pipelines_as_a_zip(
