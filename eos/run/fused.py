@@ -10,10 +10,11 @@ Every Python worker imports `Through`, so nothing here loads pyspark.sql or the 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -80,14 +81,22 @@ class Fused:
         if self.last.kind == "pandas":
             is_safe = self.last.frame.sparkSession.conf.get(_SAFE, "true") == "true"
             through = replace(through, is_safe=is_safe)
-            return self.last.frame.mapInPandas(through.pandas, schema)
-        return self.last.frame.mapInArrow(through.arrow, schema)
+            return self.last.frame.mapInPandas(through.pandas, _parsed(schema))
+        return self.last.frame.mapInArrow(through.arrow, _parsed(schema))
 
 
 def mapped(rows: DataFrame | Fused, encode: Encode, schema: str) -> DataFrame:
-    return (
-        rows.mapped(encode, schema) if isinstance(rows, Fused) else rows.mapInArrow(encode, schema)
-    )
+    if isinstance(rows, Fused):
+        return rows.mapped(encode, schema)
+    return rows.mapInArrow(encode, _parsed(schema))
+
+
+@functools.cache
+def _parsed(schema: str) -> StructType:
+    """Once a process: PySpark asks the JVM to parse a text each time."""
+    from pyspark.sql.types import StructType
+
+    return cast("StructType", StructType.fromDDL(schema))
 
 
 def fused(plan: Plan, last: InBatches) -> Fused | None:

@@ -191,7 +191,8 @@ class PipelineQuery:
     ) -> Callable[[Identity, Ends], Sequence[Receipt]]:
         def execute(identity: Identity, floors: Ends) -> Sequence[Receipt]:
             is_small = ranges.records_max <= ONE_TASK_RECORDS_MAX
-            self._read = (frame.coalesce(1) if is_small else frame), floors
+            if self._lake is not None:
+                self._read = (frame.coalesce(1) if is_small else frame), floors
             self._plan = pinned(self._plan, frame.sparkSession)
             part = _Part(batch_id, ranges, identity, self._writers_deadline())
             try:
@@ -328,14 +329,14 @@ class PipelineQuery:
             both = EncodeAndWriteTask(encode, write)
             # The tasks that keep state are as many as its partitions.
             if self._plan.is_stateful and not isinstance(out, Fused):
-                return out.repartition(1).mapInArrow(both, receipt.SCHEMA)
+                return mapped(out.repartition(1), both, receipt.SCHEMA)
             return mapped(out.coalesce(1), both, receipt.SCHEMA)
         # repartitionById, since a hash would put two writers into one task and leave another
         # idle. The manifests go to one id more: their task sums up what was planned.
         encoded = mapped(out, EncodeTask(encode, crash), SPARK_SCHEMA)
         shuffled = encoded.repartitionById(writers + 1, "writer")
         ordered = shuffled.sortWithinPartitions("target", "source", "position")
-        return ordered.mapInArrow(WriteTask(write), receipt.SCHEMA)
+        return mapped(ordered, WriteTask(write), receipt.SCHEMA)
 
     def _targets(self, names: Iterable[str]) -> Targets:
         """The partitions of targets as they are now, frozen for this attempt."""

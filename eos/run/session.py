@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eos.errors import UnavailableError, UsageError
 
@@ -40,6 +40,24 @@ _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _LOCAL_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
+# Classes that PySpark looks up in the JVM by these names for each plan that it makes, half a
+# millisecond each time; and of some the methods, which it looks up, too.
+_LOOKED_UP = {
+    "PythonUtils": ("toSeq", "getBroadcastThreshold"),
+    "SimplePythonFunction": (),
+    "org.apache.spark.sql.classic.SparkSession": ("getActiveSession",),
+    "org.apache.spark.sql.execution.python.UserDefinedPythonFunction": (),
+}
+
+
+def look_up_once(spark: SparkSession) -> None:
+    """Py4J asks the JVM for what is no attribute of its objects. So these become some."""
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public way
+    for name, methods in _LOOKED_UP.items():
+        found = getattr(jvm, name)
+        setattr(jvm, name, found)
+        for method in methods:
+            setattr(found, method, getattr(found, method))
 
 
 def write_checkpoints(spark: SparkSession, *, is_local: bool) -> None:
@@ -99,4 +117,5 @@ def open_session(name: str, *, is_transactional: bool = True) -> SparkSession:
         ) from error
     for key, value in _SESSION.items():
         spark.conf.set(key, given.get(key) or value)
+    look_up_once(spark)
     return spark

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from py4j.clientserver import JavaClient
 from pyspark.sql import DataFrame, SparkSession
 from support.local_spark import local_spark
 
@@ -18,6 +19,8 @@ from eos.errors import TransformError
 from eos.plan.plan import Plan, plan
 from eos.run.cases import check
 from eos.run.columns import sink_columns
+from eos.run.fused import mapped
+from eos.run.session import look_up_once
 from eos.transform.check import check_stream
 from eos.transform.sql import Query
 
@@ -221,3 +224,25 @@ def test_an_aggregate_in_a_sink_is_refused_as_in_a_step(spark, tmp_path):
     stream = spark.readStream.format("rate").load().selectExpr("'v' AS value", "value AS id")
     with pytest.raises(TransformError):
         check_stream(sink_columns(stream, planned(tmp_path, "{topic: a, key: max(id)}")), "append")
+
+
+def test_a_plan_looks_up_no_name_in_the_jvm_again(rows, tmp_path, monkeypatch):
+    """Each takes half a millisecond of a small micro-batch."""
+    asked, send = [], JavaClient.send_command
+
+    def noted(client, command, *more):
+        asked.append(command)
+        return send(client, command, *more)
+
+    monkeypatch.setattr(JavaClient, "send_command", noted)
+    passed_on = planned(tmp_path, "topic: a")
+
+    def lookups():
+        asked.clear()
+        mapped(sink_columns(rows, passed_on, is_packed=True), lambda parts: parts, "id BIGINT")
+        assert len(asked) > 20
+        return [command for command in asked if command.startswith("r\n")]
+
+    assert lookups(), "Spark itself does not look up anything any more"
+    look_up_once(rows.sparkSession)
+    assert lookups() == []
