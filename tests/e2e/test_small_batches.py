@@ -1,0 +1,119 @@
+"""Small micro-batches: one task, no shuffle, connections kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from support import outside
+from support.brokers import Kafka
+from support.connections import Connection, connections
+from support.project import PIPELINE, Project
+from support.volume import fill_topic
+from support.warm import Run
+
+from eos.run.query import ONE_TASK_RECORDS_MAX
+
+LARGE, SMALL = ONE_TASK_RECORDS_MAX + 100, 40  # partitions get rounded shares of a limit
+FOREVER = PIPELINE.replace("available_now: true", "every: 10 ms")
+RECORDS, WARM, MORE = 4, 10, 20  # of a micro-batch; micro-batches before a look, and after it
+WAIT_S_MAX = 600
+_COMMITTED = re.compile(r"micro-batch (\d+) committed")
+
+
+@dataclass
+class Executed:
+    """A plan as Spark's event log has it, and how many tasks each of its stages had."""
+
+    plan: str
+    tasks: dict[int, int] = field(default_factory=dict)
+
+
+def executed_by_attempts(events: Path) -> list[Executed]:
+    """In their order."""
+    log = [path for path in events.rglob("events_*") if path.is_file()]
+    found: dict[str, Executed] = {}
+    for line in (line for path in sorted(log) for line in path.read_text().splitlines()):
+        event = json.loads(line)
+        if event["Event"].endswith("SparkListenerSQLExecutionStart"):
+            found[str(event["executionId"])] = Executed(event["physicalPlanDescription"])
+        elif event["Event"] == "SparkListenerJobStart":
+            told = event["Properties"]
+            if "eos-attempt-" in told.get("spark.job.tags", ""):
+                of = found[told["spark.sql.execution.id"]]
+                stages = event["Stage Infos"]
+                of.tasks |= {each["Stage ID"]: each["Number of Tasks"] for each in stages}
+    return [each for each in found.values() if each.tasks]
+
+
+def test_a_small_micro_batch_is_one_task_and_a_large_one_has_a_shuffle(
+    broker: Kafka, tmp_path: Path
+) -> None:
+    project = Project.made(tmp_path, broker)
+    project.declare(LARGE, partitions=2)
+    events = project.folder / "state" / "events"
+    events.mkdir(parents=True)
+    with project.profile.open("a") as profile:
+        profile.write(f"    spark.eventLog.enabled: true\n    spark.eventLog.dir: '{events}'\n")
+        profile.write("    spark.eventLog.compress: false\n")
+    rows = [b"k%d" % n for n in range(100)], [b"%d" % n for n in range(100)]
+    fill_topic(broker.bootstrap, project.source, rows, LARGE + SMALL)
+    done = project.run()
+    assert done.returncode == 0, done.stderr
+    counts = re.findall(r"micro-batch \d+ committed: ([\d,]+) records in", done.stderr)
+    large, *small = executed_by_attempts(events)
+    assert len(counts) == 1 + len(small) > 1
+    assert len(large.tasks) > 1
+    assert "Exchange" in large.plan
+    for each in small:
+        assert list(each.tasks.values()) == [1]
+        assert "Exchange" not in each.plan
+        assert "MapInArrow" in each.plan, "not the plan that was meant"
+
+
+def test_connections_are_kept_from_one_micro_batch_to_the_next(project: Project) -> None:
+    bootstrap = project.broker.bootstrap
+    project.declare(RECORDS, text=FOREVER)
+    outside.create_topics(bootstrap, RECORDS, project.source)
+    run = project.start_warm()
+    first = _connections_after(WARM, run, project)
+    last = _connections_after(WARM + MORE, run, project)
+    assert last - first == set(), "made anew, or left open"
+    by_who = Counter(each.who for each in last)
+    assert set(by_who) == {"driver", "jvm", "worker"}, by_who
+    run.send_signal(signal.SIGTERM)
+    assert run.wait() == 0, run.said()
+
+
+def _connections_after(micro_batches: int, run: Run, project: Project) -> set[Connection]:
+    """While nothing is under way."""
+    bootstrap = project.broker.bootstrap
+    while _committed(run) < micro_batches:
+        outside.fill(bootstrap, project.source, range(WARM * RECORDS))
+        _until(lambda: _is_whole(project), run)
+    return connections(os.getsid(run.pid), bootstrap)
+
+
+def _committed(run: Run) -> int:
+    return len(_COMMITTED.findall(run.said()))
+
+
+def _is_whole(project: Project) -> bool:
+    ends = (project.target, project.source)
+    out, came = (len(outside.read(project.broker.bootstrap, topic)) for topic in ends)
+    return out == came
+
+
+def _until(is_so: Callable[[], bool], run: Run) -> None:
+    give_up_at = time.monotonic() + WAIT_S_MAX
+    while not is_so():
+        assert run.poll() is None, run.said()
+        assert time.monotonic() < give_up_at, run.said()
+        time.sleep(0.1)
