@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eos.errors import UnavailableError, UsageError
@@ -58,6 +60,15 @@ def look_up_once(spark: SparkSession) -> None:
         setattr(jvm, name, found)
         for method in methods:
             setattr(found, method, getattr(found, method))
+
+
+def _leave_no_socket(spark: SparkSession) -> None:
+    """The one by which Spark hears of its accumulators is a file, which goes with a context that is
+    stopped: a driver just ends."""
+    context: Any = spark.sparkContext
+    address = context._accumulatorServer.server_address  # noqa: SLF001 - PySpark has no public way
+    if isinstance(address, str):
+        atexit.register(Path(address).unlink, missing_ok=True)
 
 
 def write_checkpoints(spark: SparkSession, *, is_local: bool) -> None:
@@ -118,4 +129,5 @@ def open_session(name: str, *, is_transactional: bool = True) -> SparkSession:
     for key, value in _SESSION.items():
         spark.conf.set(key, given.get(key) or value)
     look_up_once(spark)
+    _leave_no_socket(spark)
     return spark
