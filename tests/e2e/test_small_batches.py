@@ -1,4 +1,4 @@
-"""Small micro-batches: one task, no shuffle, connections kept."""
+"""Small micro-batches: one task, no shuffle, connections kept, and rows by the short way."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import json
 import os
 import re
 import signal
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from support import outside
 from support.brokers import Kafka
 from support.connections import Connection, connections
@@ -53,22 +55,39 @@ def executed_by_attempts(events: Path) -> list[Executed]:
     return [each for each in found.values() if each.tasks]
 
 
-def test_a_small_micro_batch_is_one_task_and_a_large_one_has_a_shuffle(
-    broker: Kafka, tmp_path: Path
-) -> None:
-    project = Project.made(tmp_path, broker)
+@dataclass(frozen=True)
+class Ran:
+    """A run of a large and of small micro-batches, in a process of its own."""
+
+    said: str
+    events: Path
+    sockets: Path  # the folder of those that workers are reached by
+    had_sockets: bool
+
+
+@pytest.fixture(scope="module")
+def ran(broker: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+    project = Project.made(tmp_path_factory.mktemp("small"), broker)
     project.declare(LARGE, partitions=2)
     events = project.folder / "state" / "events"
     events.mkdir(parents=True)
-    with project.profile.open("a") as profile:
-        profile.write(f"    spark.eventLog.enabled: true\n    spark.eventLog.dir: '{events}'\n")
-        profile.write("    spark.eventLog.compress: false\n")
     rows = [b"k%d" % n for n in range(100)], [b"%d" % n for n in range(100)]
     fill_topic(broker.bootstrap, project.source, rows, LARGE + SMALL)
-    done = project.run()
-    assert done.returncode == 0, done.stderr
-    counts = re.findall(r"micro-batch \d+ committed: ([\d,]+) records in", done.stderr)
-    large, *small = executed_by_attempts(events)
+    with tempfile.TemporaryDirectory(prefix="eos-") as sockets:  # pytest's is too long for one
+        with project.profile.open("a") as profile:
+            profile.write(f"    spark.eventLog.enabled: true\n    spark.eventLog.dir: '{events}'\n")
+            profile.write("    spark.eventLog.compress: false\n")
+            profile.write(f"    spark.python.unix.domain.socket.dir: '{sockets}'\n")
+        made_at = Path(sockets).stat().st_mtime_ns
+        done = project.run()
+        assert done.returncode == 0, done.stderr
+        had_sockets = Path(sockets).stat().st_mtime_ns > made_at
+        yield Ran(done.stderr, events, Path(sockets), had_sockets)
+
+
+def test_a_small_micro_batch_is_one_task_and_a_large_one_has_a_shuffle(ran: Ran) -> None:
+    counts = re.findall(r"micro-batch \d+ committed: ([\d,]+) records in", ran.said)
+    large, *small = executed_by_attempts(ran.events)
     assert len(counts) == 1 + len(small) > 1
     assert len(large.tasks) > 1
     assert "Exchange" in large.plan
@@ -76,6 +95,15 @@ def test_a_small_micro_batch_is_one_task_and_a_large_one_has_a_shuffle(
         assert list(each.tasks.values()) == [1]
         assert "Exchange" not in each.plan
         assert "MapInArrow" in each.plan, "not the plan that was meant"
+
+
+def test_workers_are_reached_by_sockets_that_go_with_a_run(ran: Ran) -> None:
+    """Over TCP the last piece of a task's rows waits for a late acknowledgement."""
+    assert ran.had_sockets
+    give_up_at = time.monotonic() + WAIT_S_MAX
+    while left := list(ran.sockets.iterdir()):  # who forks workers ends behind the JVM
+        assert time.monotonic() < give_up_at, left
+        time.sleep(0.1)
 
 
 def test_connections_are_kept_from_one_micro_batch_to_the_next(project: Project) -> None:
