@@ -11,7 +11,7 @@ Imported by every Python worker, so nothing here loads pyspark.sql, YAML or the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,16 @@ from eos.dedup.policy import Policy
 from eos.errors import EosError, crossing
 from eos.transaction.port import TopicPartition
 
-# Rows that are decided together. Spark keeps as many rows aside until their answers come.
+# Rows that are decided together. As many are kept aside until their answers come: by Spark, or by
+# this process where encoding is in the same pass (`run/judged.py`), which has another bound, too.
 CHUNK_ROWS = 1 << 17
 
 # topic, partition, offset, producer, epoch, sequence
 Columns = tuple[Any, Any, Any, Any, Any, Any]
+
+
+def _never() -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +64,15 @@ class DedupStage:
         except EosError as error:
             raise crossing(error) from error
 
-    def codes(self, batches: Iterator[Columns]) -> Iterator[Any]:
+    def codes(
+        self, batches: Iterator[Columns], is_full: Callable[[], bool] = _never
+    ) -> Iterator[Any]:
+        """`is_full`: asked whether no more rows can be kept aside."""
         judges: dict[TopicPartition, Judge] = {}
         waiting: list[Columns] = []
         for batch in batches:
             waiting.append(batch)
-            if sum(len(each[0]) for each in waiting) >= CHUNK_ROWS:
+            if sum(len(each[0]) for each in waiting) >= CHUNK_ROWS or is_full():
                 yield from self._judged(waiting, judges)
                 waiting = []
         if waiting:

@@ -38,15 +38,18 @@ _JSON_OPTIONS = (
     "'timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\")"
 )
 _BYTES = ("binary", "string")
+_NOTHING: Mapping[str, str] = {}
 # Their text is the same on every machine. A time's depends on the session's zone.
 _WITH_A_TEXT = ("tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "date")
 
 
-def sink_columns(out: DataFrame, plan: Plan, *, is_packed: bool = False) -> DataFrame:
+def sink_columns(
+    out: DataFrame, plan: Plan, *, is_packed: bool = False, beside: Mapping[str, str] = _NOTHING
+) -> DataFrame:
     """What the sinks need of the transforms' result, and the source coordinates it kept.
 
     `is_packed`: for the encode stage, which takes headers in a form that costs less, and is told
-    by itself of which topic all rows are, if there is but one."""
+    by itself of which topic all rows are, if there is but one. `beside`: more columns, in SQL."""
     present = {field.name: field.dataType.simpleString() for field in out.schema.fields}
     wanted = _wanted(plan, present)
     columns = {name: _passed_on(name, present, is_packed=is_packed) for name in wanted}
@@ -58,6 +61,7 @@ def sink_columns(out: DataFrame, plan: Plan, *, is_packed: bool = False) -> Data
     outputs = plan.outputs
     if outputs.columns:
         columns |= _computed(out, outputs, present, is_packed=is_packed)
+    columns |= beside
     # As texts, in one call: PySpark takes 2 ms to make a column object.
     made = _selected(out, [f"{what} AS `{name}`" for name, what in columns.items()])
     if outputs.is_filtered:

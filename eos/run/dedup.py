@@ -12,6 +12,7 @@ from eos.dedup.lookup import Lookup
 from eos.dedup.place import OFFSETS_MAX, PARTITIONS_MAX
 from eos.dedup.policy import OPTIONS
 from eos.dedup.spread_stage import SpreadStage
+from eos.dedup.stage import DedupStage
 from eos.errors import UnavailableError, UsageError
 from eos.faults import CrashPlan
 from eos.observe import events
@@ -20,14 +21,15 @@ from eos.plan.plan import Plan
 from eos.read.decode import Refused
 from eos.read.offset_log import Ranges
 from eos.run.dedup_rows import (
-    Stage,
     counted,
+    in_one_pass,
     judging,
     refused,
     require_counted,
     rule_of,
     taken,
 )
+from eos.run.judged import Judged
 from eos.transaction.ledger_record import Ends, Position
 from eos.transaction.port import TopicPartition
 
@@ -77,7 +79,7 @@ class Deduplicating:
         self._crash = crash
         self._parallelism = parallelism
         self._asked = dedup  # and as the attempt that was begun last asks
-        self._stage: Stage
+        self._stage: DedupStage | Lookup
         self._opened: Opened | None = None  # by the attempt that was executed last
         self._done: Done | None = None
 
@@ -85,23 +87,31 @@ class Deduplicating:
         """Raises if the states that go with it can't be had."""
         self._generations.require(position.producers)
 
-    def begun(
+    def begin(
         self, frame: DataFrame, position: Position, collect: Collect, *, in_one_task: bool
-    ) -> DataFrame:
-        """An attempt: the rows that stay. Each row that is left out before would be a gap."""
+    ) -> None:
+        """An attempt at these rows. Each one that is left out before would be a gap."""
         self._done = None
         accepts_gap = position.accepts_gap
         opened = self._generations.begun(position.producers, accepts_gap=accepts_gap)
         self._opened = opened
         # What a person lets pass this once is no dead letter.
         self._asked = replace(self._dedup, policy=opened.stage.policy)
-        self._stage = _stage(frame, self._asked, opened, collect, self._tasks(in_one_task))
+        # 0: one judges them all, without a shuffle.
+        tasks = 0 if in_one_task else self._parallelism
+        self._stage = _stage(frame, self._asked, opened, collect, tasks)
+
+    def rows(self, frame: DataFrame) -> DataFrame:
+        """Those that stay."""
         if _is_whole(self._stage):
             return counted(frame, self._asked)
         return taken(frame, self._asked, self._stage)
 
-    def _tasks(self, in_one_task: bool) -> int:
-        return 0 if in_one_task else self._parallelism
+    def in_one_pass(self, plan: Plan, frame: DataFrame) -> Judged | None:
+        """The same with encoding behind it. None: there is no such short way."""
+        if _is_whole(self._stage):
+            return None  # no row has to be told
+        return in_one_pass(plan, self._asked, self._stage, frame)
 
     def judge_all(
         self, job: DataFrame, frame: DataFrame, ranges: Ranges, floors: Ends
@@ -193,7 +203,9 @@ def _judge(frame: DataFrame, dedup: Dedup, opened: Opened) -> None:
     taken(frame, dedup, opened.stage).selectExpr("count(offset)").collect()
 
 
-def _stage(frame: DataFrame, dedup: Dedup, opened: Opened, collect: Collect, tasks: int) -> Stage:
+def _stage(
+    frame: DataFrame, dedup: Dedup, opened: Opened, collect: Collect, tasks: int
+) -> DedupStage | Lookup:
     """What tells the rows' codes: it judges them as they pass, or they were judged before."""
     if not isinstance(opened.stage, SpreadStage):
         return opened.stage

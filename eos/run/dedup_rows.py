@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 from eos.dedup.fields import Dedup
 from eos.dedup.gather import PACKED, Gather
 from eos.dedup.homes import SHARDS
+from eos.dedup.lookup import Lookup
 from eos.dedup.policy import DROPPED, NAMES
 from eos.encode.refusal import AT
 from eos.read.decode import ERROR, RULE
+from eos.run.columns import sink_columns
+from eos.run.judged import STAMPS, Judged
 from eos.transaction.port import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from eos.dedup.lookup import Lookup
     from eos.dedup.spread_stage import SpreadStage
+    from eos.dedup.stage import DedupStage
+    from eos.plan.plan import Plan
 
 _CODE = "__eos_verdict"
 _PASSED = "eos.judged"  # how many rows, as Spark counts them
@@ -51,11 +55,29 @@ RULES = tuple(map(rule_of, _REASONS))
 def taken(frame: DataFrame, dedup: Dedup, stage: Stage) -> DataFrame:
     """Without the rows that are proven to have been there before, or that go to the dead letters.
     `stage` tells a row's code, of the judge's own or looked up."""
-    left_out = (*DROPPED, *dedup.policy.codes(dedup.policy.dead))
-    kept = _judged(frame, dedup, stage).where(f"{_CODE} NOT IN ({_listed(left_out)})")
+    kept = _judged(frame, dedup, stage).where(f"{_CODE} NOT IN ({_listed(_left_out(dedup))})")
     if dedup.verdict:
         kept = kept.withColumn(dedup.verdict, _named(NAMES))
     return kept.drop(_CODE)
+
+
+def _left_out(dedup: Dedup) -> tuple[int, ...]:
+    return (*DROPPED, *dedup.policy.codes(dedup.policy.dead))
+
+
+def in_one_pass(
+    plan: Plan, dedup: Dedup, stage: DedupStage | Lookup, frame: DataFrame
+) -> Judged | None:
+    """As `taken`, with what the sinks read of it. None: something stands between dedup and them: a
+    step, a format to read, SQL of a sink, which all may only see the rows that stay."""
+    decode = plan.decode
+    if plan.transforms or plan.outputs.columns or dedup.verdict:
+        return None
+    if not decode.is_plain or decode.distinct is not None:
+        return None
+    stamps = () if isinstance(stage, Lookup) else zip(STAMPS, dedup.columns, strict=True)
+    columns = sink_columns(frame, plan, is_packed=True, beside=dict(stamps))
+    return Judged(columns, stage, _left_out(dedup))
 
 
 def counted(frame: DataFrame, dedup: Dedup) -> DataFrame:

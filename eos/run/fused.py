@@ -81,18 +81,12 @@ class Fused:
         if self.last.kind == "pandas":
             is_safe = self.last.frame.sparkSession.conf.get(_SAFE, "true") == "true"
             through = replace(through, is_safe=is_safe)
-            return self.last.frame.mapInPandas(through.pandas, _parsed(schema))
-        return self.last.frame.mapInArrow(through.arrow, _parsed(schema))
-
-
-def mapped(rows: DataFrame | Fused, encode: Encode, schema: str) -> DataFrame:
-    if isinstance(rows, Fused):
-        return rows.mapped(encode, schema)
-    return rows.mapInArrow(encode, _parsed(schema))
+            return self.last.frame.mapInPandas(through.pandas, parsed(schema))
+        return self.last.frame.mapInArrow(through.arrow, parsed(schema))
 
 
 @functools.cache
-def _parsed(schema: str) -> StructType:
+def parsed(schema: str) -> StructType:
     """Once a process: PySpark asks the JVM to parse a text each time."""
     from pyspark.sql.types import StructType
 

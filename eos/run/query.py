@@ -31,14 +31,15 @@ from eos.run.audit import NO_AUDIT, Audit
 from eos.run.columns import sink_columns
 from eos.run.dedup import Deduplicating
 from eos.run.dedup_rows import as_stream
-from eos.run.fused import Fused, mapped
+from eos.run.fused import Fused
+from eos.run.judged import Judged
 from eos.run.lake import Lake
 from eos.run.lookup import pinned, versions
 from eos.run.rules import require_lasting
 from eos.run.session import ARROW_BYTES_MAX
 from eos.run.source import LiveSource
 from eos.run.state import advance, with_state
-from eos.run.steps import encodable, transformed
+from eos.run.steps import encodable, mapped, transformed
 from eos.run.task_error import task_error
 from eos.run.tasks import EncodeAndWriteTask, EncodeTask, WriteStage, WriteTask
 from eos.run.topics import existing_topics
@@ -197,8 +198,7 @@ class PipelineQuery:
             part = _Part(batch_id, ranges, identity, self._writers_deadline())
             try:
                 above = _above(frame, floors)
-                rows = self._deduplicated(above, part)
-                out = rows if self._plan.is_stateful else encodable(self._plan, rows)
+                rows, out = self._encodable(above, part)
                 targets = self._targets(self._plan.row_topics)
                 job = self._job(out, self._plan.sinks, targets, part)
                 receipts = receipt.check(self._collected(job, part), targets)
@@ -226,16 +226,23 @@ class PipelineQuery:
 
         return execute
 
-    def _deduplicated(self, rows: DataFrame, part: _Part) -> DataFrame:
+    def _encodable(
+        self, frame: DataFrame, part: _Part
+    ) -> tuple[DataFrame, DataFrame | Fused | Judged]:
+        """The rows that the steps see, and what is to be encoded."""
         if self._dedup is None:
-            return rows
-        is_small = part.ranges.records_max <= ONE_TASK_RECORDS_MAX
-        return self._dedup.begun(
-            rows,
+            return frame, frame if self._plan.is_stateful else encodable(self._plan, frame)
+        self._dedup.begin(
+            frame,
             self._micro_batches.position,
             lambda job: self._collected(job, part),
-            in_one_task=is_small,
+            in_one_task=part.ranges.records_max <= ONE_TASK_RECORDS_MAX,
         )
+        short = self._dedup.in_one_pass(self._plan, frame)
+        if short is not None:
+            return frame, short  # such a plan has no step, and refuses no row
+        rows = self._dedup.rows(frame)
+        return rows, encodable(self._plan, rows)
 
     def _require_none_raised(self, error: Exception) -> None:
         refused = self._plan.decode.raised(str(error))
@@ -300,7 +307,11 @@ class PipelineQuery:
         return collected(job, self._wire, names.transactional_id, part.identity, timeout_ms)
 
     def _job(
-        self, out: DataFrame | Fused, sinks: tuple[SinkSpec, ...], targets: Targets, part: _Part
+        self,
+        out: DataFrame | Fused | Judged,
+        sinks: tuple[SinkSpec, ...],
+        targets: Targets,
+        part: _Part,
     ) -> DataFrame:
         writers = self._plan.writers(len(targets.partitions))
         encode = EncodeStage(
@@ -328,7 +339,7 @@ class PipelineQuery:
         if part.ranges.records_max <= ONE_TASK_RECORDS_MAX:
             both = EncodeAndWriteTask(encode, write)
             # The tasks that keep state are as many as its partitions.
-            if self._plan.is_stateful and not isinstance(out, Fused):
+            if self._plan.is_stateful and not isinstance(out, Fused | Judged):
                 return mapped(out.repartition(1), both, receipt.SCHEMA)
             return mapped(out.coalesce(1), both, receipt.SCHEMA)
         # repartitionById, since a hash would put two writers into one task and leave another

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from eos.plan.plan import Plan
 from eos.run.columns import sink_columns
-from eos.run.fused import Fused, fused
+from eos.run.fused import Encode, Fused, fused, parsed
+from eos.run.judged import Judged
 from eos.run.lookup import opened
 from eos.transform.functions import apply, last_in_batches
 
@@ -32,3 +33,10 @@ def encodable(plan: Plan, frame: DataFrame) -> DataFrame | Fused:
         return short
     made = last.applied() if last else apply(rows, plan.transforms, tables)
     return sink_columns(made, plan, is_packed=True)
+
+
+def mapped(rows: DataFrame | Fused | Judged, encode: Encode, schema: str) -> DataFrame:
+    """What a task makes of the rows: in the same pass of Python, where they are part of one."""
+    if isinstance(rows, Fused | Judged):
+        return rows.mapped(encode, schema)
+    return rows.mapInArrow(encode, parsed(schema))

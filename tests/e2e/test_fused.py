@@ -18,8 +18,8 @@ from eos.encode.targets import Targets
 from eos.errors import RecordRefusedError, TransformError, crossed
 from eos.faults import CrashPlan
 from eos.plan.plan import Plan, plan
-from eos.run.fused import Fused, mapped
-from eos.run.steps import encodable, projected
+from eos.run.fused import Fused
+from eos.run.steps import encodable, mapped, projected
 from eos.run.tasks import EncodeTask
 from eos.transform.functions import Function
 

@@ -19,8 +19,8 @@ from eos.errors import TransformError
 from eos.plan.plan import Plan, plan
 from eos.run.cases import check
 from eos.run.columns import sink_columns
-from eos.run.fused import mapped
 from eos.run.session import look_up_once
+from eos.run.steps import mapped
 from eos.transform.check import check_stream
 from eos.transform.sql import Query
 

@@ -1,0 +1,80 @@
+"""Dedup and encoding behind it, as one pass of Python.
+
+In Spark's plan they are two: rows wait inside the JVM for what Python says of their stamps, and
+those that stay go out to Python once more. Where nothing stands between (`dedup_rows.in_one_pass`)
+a task judges the rows that it has got, and encodes those that stay.
+
+Every Python worker imports `Through`, so nothing here loads pyspark.sql or the configuration.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from eos.dedup.lookup import Lookup
+from eos.dedup.place import unpacked
+from eos.dedup.stage import DedupStage
+from eos.run.fused import Encode, parsed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+STAMPS = ("__producer", "__epoch", "__sequence")
+# What a task holds of rows that wait for their verdict, beside what it holds to encode.
+HELD_BYTES_MAX = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """`frame`: the source's rows as the sinks read them, not judged yet, and their stamps."""
+
+    frame: DataFrame
+    stage: DedupStage | Lookup
+    left_out: Sequence[int]  # codes
+
+    def coalesce(self, tasks: int) -> Judged:
+        return replace(self, frame=self.frame.coalesce(tasks))
+
+    def mapped(self, encode: Encode, schema: str) -> DataFrame:
+        return self.frame.mapInArrow(Through(self.stage, self.left_out, encode), parsed(schema))
+
+
+@dataclass(frozen=True, slots=True)
+class Through:
+    """Both as one function of a task."""
+
+    stage: DedupStage | Lookup
+    left_out: Sequence[int]
+    encode: Encode
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from self.encode(self.kept(batches))
+
+    def kept(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows that stay. Some wait until enough have come that are judged together."""
+        held: deque[pa.RecordBatch] = deque()
+
+        def asked() -> Iterator[tuple[Any, ...]]:
+            for batch in batches:
+                held.append(batch)
+                yield self._asked(batch)
+
+        def is_full() -> bool:
+            held_bytes: int = sum(each.nbytes for each in held)
+            return held_bytes >= HELD_BYTES_MAX
+
+        for codes in self.stage.codes(asked(), is_full):
+            batch = held.popleft()
+            stays = ~np.isin(np.asarray(codes), self.left_out)
+            yield batch if stays.all() else batch.filter(pa.array(stays))
+
+    def _asked(self, batch: pa.RecordBatch) -> tuple[Any, ...]:
+        topics = [] if self.stage.topic else [batch.column("__topic")]
+        stamps = () if isinstance(self.stage, Lookup) else map(batch.column, STAMPS)
+        return (*unpacked(batch.column("__at"), topics, self.stage.topic), *stamps)

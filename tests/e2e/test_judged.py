@@ -1,0 +1,206 @@
+"""Dedup and encoding as one pass of Python, beside the two of Spark's plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from support.deduped import policy
+from support.local_spark import local_spark
+
+from eos.config.load import load_pipeline, load_profile
+from eos.dedup import stage as stage_file
+from eos.dedup.fields import Dedup, Place
+from eos.dedup.generations import Generations, Opened
+from eos.dedup.table import ProducersTable
+from eos.encode.stage import SPARK_SCHEMA, EncodeStage
+from eos.encode.targets import Targets
+from eos.errors import RecordRefusedError, crossed
+from eos.faults import CrashPlan
+from eos.plan.plan import Plan, plan
+from eos.run import judged
+from eos.run.dedup_rows import in_one_pass, judging, taken
+from eos.run.judged import Judged
+from eos.run.steps import encodable, mapped
+from eos.run.tasks import EncodeTask
+from eos.transform.functions import Function
+
+pytestmark = pytest.mark.spark
+
+TEXT = """\
+version: 1
+name: orders
+source: {{kafka: {{{topics}}}}}
+dedup: {{producer: {{id: header(p), epoch: header(e), sequence: header(s)}}}}
+sink:
+  kafka:
+    - {sink}
+"""
+ONE, TWO = "topic: a", "topics: [a, b]"
+# 400 rows of two partitions, one behind the other as a task has them, and 23 producers. Every ninth
+# resends what it sent before, every fiftieth has no stamp.
+ROWS = """
+  SELECT CAST(IF(id % 5 = 0, NULL, concat('k', id)) AS BINARY) AS key, {topic} AS topic,
+    CAST(IF(id % 7 = 0, NULL, repeat('v', CAST(id AS INT))) AS BINARY) AS value,
+    CAST(id DIV 200 AS INT) AS partition, id AS offset, TIMESTAMP'2026-11-22' AS timestamp,
+    CAST(array(
+      named_struct('key', 'p', 'value', CAST(IF(id % 50 = 0, NULL, id % 23) AS STRING)),
+      named_struct('key', 'e', 'value', '0'),
+      named_struct('key', 's', 'value', CAST(IF(id % 9 = 0, 0, id DIV 23) AS STRING))
+    ) AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers
+  FROM range(0, 400, 1, 1)
+"""
+DEDUP = Dedup(Place("header", "p"), Place("header", "e"), Place("header", "s"), policy())
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with local_spark("judged") as session:
+        session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "30")  # several of them
+        yield session
+
+
+def planned(folder: Path, sink: str, *steps: Function, topics: str = ONE) -> Plan:
+    path = folder / "pipeline.yaml"
+    path.write_text(TEXT.format(sink=sink, topics=topics))
+    return plan(load_pipeline(path, {}), load_profile(None, folder, {}), ("a:1",), steps)
+
+
+def rows(spark: SparkSession, topics: str = ONE) -> DataFrame:
+    return spark.sql(ROWS.format(topic="'a'" if topics == ONE else "IF(id < 150, 'a', 'b')"))
+
+
+def encoded(out: Any, made: Plan) -> list[tuple[Any, ...]]:
+    targets = Targets.of(dict.fromkeys(made.row_topics, (3, 1 << 20)))
+    topic = made.source_topics[0] if len(made.source_topics) == 1 else ""
+    task = EncodeTask(
+        EncodeStage(made.sinks, targets, 2, 1_763_800_000_000, source_topic=topic),
+        CrashPlan().of_tasks(0),
+    )
+    try:
+        found = mapped(out, task, SPARK_SCHEMA).collect()
+    except Exception as error:
+        raise (crossed(str(error)) or error) from error
+    return [(*row[:-1], bytes(row.blob)) for row in found]
+
+
+def opened(folder: Path, dedup: Dedup, topics: str = ONE) -> Opened:
+    table = ProducersTable(folder / "producers", "orders")
+    topic = "a" if topics == ONE else ""
+    return Generations("orders", table, dedup.policy, dedup.reading, topic).begun("")
+
+
+def told(begun: Opened) -> dict[str, Any]:
+    said = dict(begun.commit().told)
+    assert said["verdicts"]["duplicate"] > 10
+    return said
+
+
+@pytest.mark.parametrize("topics", [ONE, TWO])
+@pytest.mark.parametrize(
+    "sink",
+    [
+        "topic: out",
+        "{topic: out, partition: partition}",
+        "topic: out\n    - topic: again",
+    ],
+)
+def test_what_comes_out_and_what_is_told_is_the_same(spark, tmp_path, sink, topics):
+    made, dedup = planned(tmp_path, sink, topics=topics), DEDUP
+    frame = rows(spark, topics)
+    short = opened(tmp_path / "short", dedup, topics)
+    found = in_one_pass(made, dedup, short.stage, frame)
+    assert isinstance(found, Judged)
+    in_one = encoded(found, made)
+    long = opened(tmp_path / "long", dedup, topics)
+    assert in_one == encoded(encodable(made, taken(frame, dedup, long.stage)), made)
+    said = told(short)
+    assert said == told(long)
+    dropped = said["verdicts"]["duplicate"]
+    assert sum(row[4] for row in in_one) == (400 - dropped) * len(made.sinks)
+
+
+def test_what_was_judged_before_is_looked_up(spark, tmp_path):
+    """Spread producers; some rows are left out, as duplicates or as dead letters."""
+    dedup = replace(DEDUP, policy=policy(window=99, dead=("unstamped",)))
+    made, frame = planned(tmp_path, "topic: out"), rows(spark)
+    begun = opened(tmp_path, dedup)
+    assert judging(frame, dedup, begun.stage, 0).collect() == []
+    lookup = begun.lookup()
+    found = encoded(in_one_pass(made, dedup, lookup, frame), made)
+    assert found == encoded(encodable(made, taken(frame, dedup, lookup)), made)
+    verdicts = told(begun)["verdicts"]
+    assert verdicts["unstamped"] == 8
+    assert sum(row[4] for row in found) == 400 - verdicts["duplicate"] - 8
+
+
+def test_rows_leave_the_jvm_once(spark, tmp_path):
+    made, frame = planned(tmp_path, "topic: out"), rows(spark)
+    begun = opened(tmp_path, DEDUP)
+    ways = in_one_pass(made, DEDUP, begun.stage, frame), taken(frame, DEDUP, begun.stage)
+    for out, passes in zip(ways, (1, 2), strict=True):
+        rest = out if isinstance(out, Judged) else encodable(made, out)
+        job = mapped(rest, lambda parts: parts, SPARK_SCHEMA)
+        text = job._jdf.queryExecution().executedPlan().toString()
+        assert text.count("MapInArrow") + text.count("ArrowEvalPython") == passes, text
+
+
+@pytest.mark.parametrize(
+    "sink",
+    [
+        "{topic: out, headers: {}}",
+        "{topic: out, value: json}",
+        "{topic: out, key: upper(topic)}",
+        "{topic: out, where: offset > 3}",
+    ],
+)
+def test_what_sql_has_to_look_at_sees_what_stays_only(spark, tmp_path, sink):
+    made = planned(tmp_path, sink)
+    assert in_one_pass(made, DEDUP, opened(tmp_path, DEDUP).stage, rows(spark)) is None
+
+
+def test_a_step_or_a_verdict_as_a_column_goes_the_long_way(spark, tmp_path):
+    step = Function("mine:all", {}, lambda frame: frame, ("mine",))
+    stage = opened(tmp_path, DEDUP).stage
+    made = planned(tmp_path, "topic: out", step)
+    assert in_one_pass(made, DEDUP, stage, rows(spark)) is None
+    made = planned(tmp_path, "topic: out")
+    assert in_one_pass(made, replace(DEDUP, verdict="how"), stage, rows(spark)) is None
+
+
+def test_what_is_refused_is_named_by_its_place(spark, tmp_path):
+    """A producer's third number, whose second is not there."""
+    dedup = replace(DEDUP, policy=policy(refused=("gap",)))
+    made = planned(tmp_path, "topic: out")
+    gap = rows(spark).where("offset % 9 <> 0 AND offset <> 24")
+    found = in_one_pass(made, dedup, opened(tmp_path, dedup).stage, gap)
+    with pytest.raises(RecordRefusedError, match="a-0 at offset 47") as caught:
+        encoded(found, made)
+    assert "gap" in caught.value.message
+
+
+def test_rows_wait_in_a_bounded_space(tmp_path, monkeypatch):
+    """Whichever bound comes first: that of rows or that of bytes."""
+    names = ["value", "__at", *judged.STAMPS]
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in range(60):
+            seen.append(number)
+            at = pa.array([number << 16], pa.int64())
+            stamp = pa.array([b"p"]), pa.array([0], pa.int64()), pa.array([number], pa.int64())
+            yield pa.RecordBatch.from_arrays([pa.array([b"v" * 1000]), at, *stamp], names)
+
+    for rows_max, bytes_max, waiting in ((10, 1 << 30, 10), (1 << 17, 5000, 5)):
+        monkeypatch.setattr(stage_file, "CHUNK_ROWS", rows_max)
+        monkeypatch.setattr(judged, "HELD_BYTES_MAX", bytes_max)
+        seen: list[int] = []
+        begun = opened(tmp_path / str(waiting), DEDUP)
+        through = judged.Through(begun.stage, (), lambda parts: parts)
+        for given, _ in enumerate(through(batches())):
+            assert len(seen) - given <= waiting
+        assert given == 59
