@@ -37,8 +37,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+# Begun last, they would run on when all others are over.
+LONGEST = ("test_crashes.py", "test_delta.py")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Against another Kafka, what does not ask for it would only be the same again."""
+    """The longest files first. Against another Kafka, what does not ask for it would only be the
+    same again."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
     if config.getoption("kafka") == "embedded":
         return
     asking = [item for item in items if "broker" in getattr(item, "fixturenames", ())]

@@ -52,7 +52,7 @@ def test_reading_and_writing(figures: Figures, tmp_path: Path) -> None:
         "avro": Encoded(avro=schema),
         "protobuf": Encoded(protobuf={"file": "shop.desc", "message": "shop.Order"}),
     }
-    with local_spark("bench-protobuf", avro=True) as spark:
+    with local_spark("bench-protobuf") as spark:
         made = _orders(spark)
         took: dict[tuple[str, str], list[float]] = {}
         for turn in range(TURNS + 1):  # the first warms up

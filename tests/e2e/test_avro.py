@@ -142,7 +142,7 @@ def test_a_schema_that_avro_itself_refuses_is_told(spark, project):
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    with local_spark("avro", avro=True) as session:
+    with local_spark("avro") as session:
         yield session
 
 

@@ -12,7 +12,6 @@ import pytest
 from confluent_kafka import Producer
 from support import outside
 from support.project import Project
-from support.stateful import CONF
 from support.warm import KILLED
 
 from eos.faults import POINTS
@@ -38,7 +37,6 @@ _MIDNIGHT = (int(time.time()) // DAY - 2) * DAY
 def made(project: Project) -> Project:
     project.declare(40, PARTITIONS, text=PIPELINE)
     outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
-    project.profile.write_text(project.profile.read_text() + CONF)
     return project
 
 

@@ -10,7 +10,7 @@ import zlib
 from collections import Counter
 from pathlib import Path
 
-from support import outside, stateful
+from support import outside
 from support.project import Project
 from support.recent import DAY, DAY_MS
 
@@ -32,8 +32,6 @@ def declare(project: Project, example: str, topics: str) -> None:
     # Runs are of the folder that has the project's name.
     file.write_text(text.replace(f"pipelines.{example}.", f"pipelines.{project.name}."))
     place.rename(place.with_name(project.name))
-    # Each partition of a state is a task of every micro-batch: 200, if nobody says.
-    project.profile.write_text(f"{project.profile.read_text()}{stateful.CONF}")
 
 
 def ran(project: Project, *options: str, **environment: str) -> None:

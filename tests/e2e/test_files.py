@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from support.local_spark import local_spark
 
 from eos.read.files import Files, HadoopFiles, LocalFiles, files_for
 from eos.read.offset_log import Checkpoint, newest_with_offsets
@@ -19,20 +19,8 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    environment = pytest.MonkeyPatch()
-    environment.setenv("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local[1]").appName("files")
-    for key, value in {
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "1",
-    }.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    yield session
-    session.stop()
-    environment.undo()
+    with local_spark("files") as session:
+        yield session
 
 
 @pytest.fixture

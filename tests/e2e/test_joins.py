@@ -12,7 +12,6 @@ import pytest
 from confluent_kafka import Producer
 from support import outside
 from support.project import Project
-from support.stateful import CONF
 from support.warm import KILLED
 
 from eos.faults import POINTS
@@ -52,7 +51,6 @@ def made(project: Project) -> Project:
     project.declare(60, PARTITIONS, text=PIPELINE)
     place = project.folder / "pipelines" / project.name
     (place / "transform.py").write_text(TRANSFORM)
-    project.profile.write_text(project.profile.read_text() + CONF)
     paid = f"{project.source}.paid"
     outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source, paid)
     return project

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.archived import with_archive, words_of_a_run
 from support.processes import naming
 from support.project import Project
 
 from eos.launch.java import find_java, wrap
+from eos.run.local import SHORT_LIFE
 
 pytestmark = pytest.mark.spark
 
@@ -49,8 +51,8 @@ from eos.launch import driver, java, spark
 folder, root = Path(sys.argv[1]), Path(sys.argv[2])
 found = spark.find_spark()
 environment = spark.environment(found, java.find_java().home, "local[1]", folder, root)
-words = [str(found.submit), "--master", "local[1]", "--conf", "spark.ui.enabled=false"]
-words += [str(folder / "job.py"), *sys.argv[3:]]
+words = spark.command(found, [], "local[1]", {"spark.ui.enabled": "false"}, [], folder, root)
+words = [*words[:-1], str(folder / "job.py"), *sys.argv[3:]]
 sys.exit(driver.run(words, environment, folder / "jvm.log"))
 """
 
@@ -100,9 +102,9 @@ def launched(folder: Path, request: pytest.FixtureRequest) -> Iterator[Launched]
 
 def launch(folder: Path, *arguments: str, **environment: str) -> Launched:
     command = [sys.executable, "-c", LAUNCH, str(folder), str(ROOT), *arguments]
-    process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}, cwd=ROOT
-    )
+    words = words_of_a_run("local[1]")
+    quick = with_archive({**os.environ, **environment}, "local[1]", words, *SHORT_LIFE)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=quick, cwd=ROOT)
     return Launched(process, [])
 
 

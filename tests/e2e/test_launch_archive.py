@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.archived import words_of_a_run
 
 from eos.launch import spark
 from eos.launch.archive import Archive
 from eos.launch.java import find_java
 from eos.launch.submit import Application
+from eos.run.local import SHORT_LIFE
 
 MAKE_S_MAX = 300  # a bound, not a measure
 
@@ -36,9 +38,9 @@ sys.exit(int(sys.argv[2]))
 
 def command(folder: Path) -> list[str]:
     """As a pipeline has it, but for the job."""
-    words = spark.command(spark.find_spark(), [], "local[1]", {}, [], folder, folder)
     (folder / "job.py").write_text(JOB)
-    return [*words[:-1], str(folder / "job.py")]
+    conf = {"spark.driver.extraJavaOptions": " ".join(SHORT_LIFE)}
+    return [*words_of_a_run("local[1]", conf), str(folder / "job.py")]
 
 
 def run(words: list[str], folder: Path, archive: Archive, code: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -15,6 +16,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from support import outside
+from support.archived import class_path, with_archive, words_of_a_run
 from support.brokers import Kafka
 from support.local_spark import end_jvm
 from support.project import RUN_S_MAX, Project
@@ -126,9 +128,15 @@ def planned(folder: Path) -> Plan:
 @pytest.fixture(scope="module")
 def spark(folder: Path) -> Iterator[SparkSession]:
     end_jvm()
-    profile = load_profile(None, folder, {})
-    with local_session(profile, folder, "tabled", has_delta=True) as session:
-        yield session
+    profile, words = load_profile(None, folder, {}), words_of_a_run("local[1]")
+    # Little to read: most of the time would go into empty tasks.
+    few = {"spark.databricks.delta.snapshotPartitions": "1"}
+    profile.spark.conf.update({**class_path(words), **few})
+    with pytest.MonkeyPatch.context() as of_the_jvm:
+        for key, value in with_archive(os.environ, "local[1]", words).items():
+            of_the_jvm.setenv(key, value)
+        with local_session(profile, folder, "tabled", has_delta=True) as session:
+            yield session
     end_jvm()
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from support.local_spark import local_spark
 
 from eos.config.load import load_pipeline
 from eos.errors import TransformError
@@ -23,20 +24,8 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    environment = pytest.MonkeyPatch()
-    environment.setenv("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local[1]").appName("transforms")
-    for key, value in {
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "1",
-    }.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    yield session
-    session.stop()
-    environment.undo()
+    with local_spark("transforms") as session:
+        yield session
 
 
 @pytest.fixture

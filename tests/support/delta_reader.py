@@ -14,6 +14,7 @@ from typing import Any
 
 from eos.launch import jars, spark
 from eos.launch.provide import provide_java
+from support.archived import class_path, with_archive, words_of_a_run
 
 _CONF = {
     "spark.ui.enabled": "false",
@@ -36,12 +37,13 @@ def read(location: Path) -> Sequence[dict[str, Any]]:
     found = spark.find_spark()
     files = ",".join(map(str, jars.ensure(jars.DELTA)[jars.DELTA]))
     words = [str(found.home / "bin" / "spark-submit"), "--master", "local[1]", "--jars", files]
-    for name, value in _CONF.items():
+    run = words_of_a_run("local[1]")
+    for name, value in {**_CONF, **class_path(run)}.items():
         words += ["--conf", f"{name}={value}"]
     done = subprocess.run(
         [*words, str(_JOB), str(location)],
         env={
-            **os.environ,
+            **with_archive(os.environ, "local[1]", run),
             "JAVA_HOME": str(java),
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,

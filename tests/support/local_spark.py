@@ -1,7 +1,12 @@
-"""A Spark session in the test's own process, without Kafka: for what a plan is and does."""
+"""A Spark session in the test's own process, without Kafka: for what a plan is and does.
+
+PySpark keeps its JVM for the next session of the process. It has the class path of a run, so that
+it finds Avro and can map the class-data archive that runs have left.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,14 +15,14 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from eos.launch.jars import SPARK, ensure_one
+from eos.run.local import SHORT_LIFE
+from support.archived import class_path, with_archive, words_of_a_run
 
 CONF = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 
@@ -35,16 +40,17 @@ def end_jvm() -> None:
 
 
 @contextmanager
-def local_spark(name: str, *, avro: bool = False) -> Iterator[SparkSession]:
+def local_spark(name: str) -> Iterator[SparkSession]:
+    words = words_of_a_run("local[1]")
+    builder = SparkSession.builder.master("local[1]").appName(name)
+    for key, value in {**CONF, **class_path(words)}.items():
+        builder = builder.config(key, value)
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PYSPARK_PYTHON", sys.executable)
-        builder = SparkSession.builder.master("local[1]").appName(name)
-        for key, value in CONF.items():
-            builder = builder.config(key, value)
-        if avro:
-            end_jvm()
-            builder = builder.config("spark.jars", str(ensure_one(SPARK, "spark-avro")))
-        session = builder.getOrCreate()
+        with pytest.MonkeyPatch.context() as of_the_jvm:
+            for key, value in with_archive(os.environ, "local[1]", words, *SHORT_LIFE).items():
+                of_the_jvm.setenv(key, value)
+            session = builder.getOrCreate()
         try:
             yield session
         finally:

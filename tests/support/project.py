@@ -28,6 +28,7 @@ spark:
     spark.driver.host: 127.0.0.1
     spark.driver.bindAddress: 127.0.0.1
     spark.ui.enabled: false
+    spark.sql.shuffle.partitions: 2 # each is a task of every micro-batch that has a shuffle
     # A short life: half of it would go into optimising code that runs once.
     spark.driver.extraJavaOptions: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """

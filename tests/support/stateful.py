@@ -109,16 +109,12 @@ def processed(frame):
         Visits(), "user STRING, count BIGINT", "Update", "None"
     )
 '''
-CONF = "    spark.sql.shuffle.partitions: 2\n"  # each is a task of every micro-batch
 
 
 def declare(project: Project, function: str, records: int, more: str = "") -> None:
     project.declare(records, PARTITIONS, PIPELINE.replace("FUNCTION", function) + more)
     place = project.folder / "pipelines" / project.name
     (place / "transform.py").write_text(TRANSFORM)
-    profile = project.profile.read_text()
-    if CONF not in profile:
-        project.profile.write_text(profile + CONF)
 
 
 def feed(project: Project, numbers: Iterable[int], values: str = "%d") -> None:

@@ -24,6 +24,7 @@ from eos.launch import spark
 from eos.launch.locks import FileLock
 from eos.launch.process import LAUNCHER_LOCK, end_with_parent
 from eos.launch.provide import provide_java
+from support.archived import with_archive
 
 DRIVER = Path(__file__).with_name("warm_driver.py")
 START_S_MAX, RUN_S_MAX = 600, 900  # bounds, not measures
@@ -185,6 +186,7 @@ class _Driver:
         master = profile.master
         words = spark.command(found, [], master, profile.conf, [], folder / "ship", folder)
         environment = spark.environment(found, provide_java().home, master, folder, folder)
+        environment = with_archive(environment, master, words)
         with self._log.open("ab") as output:
             process = subprocess.Popen(
                 [*words[:-1], str(DRIVER), address],
