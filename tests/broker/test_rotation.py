@@ -46,6 +46,7 @@ def worn(proxied: ProxiedKafka, job: Callable[..., Job]) -> Iterator[Callable[..
         wire.close()
 
 
+@pytest.mark.long
 def test_33_000_attempts_each_have_an_identity_of_their_own(wire, name):
     """Empty ones, hours of a pipeline's life: once around the epochs, and on."""
     owner = Coordinator(wire, name, name, 60_000, backoff=lambda: Backoff(first_ms=1))

@@ -36,7 +36,6 @@ _DELTA = """
     spark.sql.catalog.spark_catalog: org.apache.spark.sql.delta.catalog.DeltaCatalog
     # Little to read: half of the time would go into empty tasks.
     spark.databricks.delta.snapshotPartitions: 1
-    spark.sql.shuffle.partitions: 1
 """
 
 
@@ -220,6 +219,7 @@ def test_a_table_that_refuses_rows_gets_them_once_it_takes_them(made: Project) -
 ONE = lake.pipeline("removing", lake.LAST)
 
 
+@pytest.mark.long  # `plan --check` tells the same of it: test_plan_check.py
 def test_a_table_that_is_not_the_one_it_was_stops_the_start(made: Project) -> None:
     lake.declare(made, 1000, ONE)
     lake.feed(made, range(10))

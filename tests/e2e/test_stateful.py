@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 
 import pytest
 from support import outside, stateful
@@ -40,13 +41,25 @@ def attempts(project: Project) -> list[dict[str, object]]:
     return [body for body in bodies if body["kind"] == "attempt"]
 
 
-@pytest.mark.timeout(1800)  # nine starts of Spark
-def test_each_group_is_told_once_whatever_dies_when(made: Project) -> None:
+# Behind these: states are written and the transaction is not; that is, and Spark does not know it;
+# Spark knows it, too.
+AROUND_THE_COMMIT = ("all_acked", "end_txn_answered", "commit_log")
+
+
+@pytest.mark.timeout(1800)  # four starts of Spark, or nine
+@pytest.mark.parametrize(
+    "points",
+    [
+        pytest.param(AROUND_THE_COMMIT, id="around the commit"),
+        pytest.param(POINTS, id="at each step", marks=pytest.mark.long),
+    ],
+)
+def test_each_group_is_told_once_whatever_dies_when(made: Project, points: Sequence[str]) -> None:
     """A kill behind each step. The last micro-batch has no data: only the watermark moved."""
-    records = RECORDS * (len(POINTS) + 4)
+    records = RECORDS * (len(points) + 4)
     stateful.declare(made, "counted", RECORDS)
     stateful.feed(made, range(records))
-    for point in POINTS:
+    for point in points:
         died = made.run_warm(EOS_CRASH_AT=f"{point}:after:both")
         assert died.returncode == KILLED, died.stderr
     told = ran(made)

@@ -77,7 +77,10 @@ class Older:
                 os.kill(pid, number)
 
 
-@pytest.mark.parametrize("point", ["first_produce:after", "end_txn_sent:before"])
+@pytest.mark.parametrize(
+    "point",
+    ["first_produce:after", pytest.param("end_txn_sent:before", marks=pytest.mark.long)],
+)
 def test_who_was_replaced_while_it_stood_still_ends_with_3(project: Project, point: str) -> None:
     bootstrap = project.broker.bootstrap
     project.declare(RECORDS)
