@@ -49,6 +49,13 @@ class Dedup:
         return self.producer.sql, _number(self.epoch), _number(self.sequence)
 
     @property
+    def header_names(self) -> tuple[str, ...]:
+        """For who has the headers at hand (`stamps`); none: something of it is elsewhere."""
+        places = (self.producer, self.epoch, self.sequence)
+        is_in_headers = all(each.kind == "header" for each in places)
+        return tuple(each.name for each in places) if is_in_headers else ()
+
+    @property
     def reading(self) -> tuple[str, ...]:
         """What gives a state its meaning."""
         return tuple(

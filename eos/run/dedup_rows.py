@@ -11,17 +11,17 @@ from eos.dedup.gather import PACKED, Gather
 from eos.dedup.homes import SHARDS
 from eos.dedup.lookup import Lookup
 from eos.dedup.policy import DROPPED, NAMES
+from eos.dedup.stage import DedupStage
 from eos.encode.refusal import AT
 from eos.read.decode import ERROR, RULE
 from eos.run.columns import sink_columns
-from eos.run.judged import STAMPS, Judged
+from eos.run.judged import STAMPS, Judged, Judging
 from eos.transaction.port import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from eos.dedup.spread_stage import SpreadStage
-    from eos.dedup.stage import DedupStage
     from eos.plan.plan import Plan
 
 _CODE = "__eos_verdict"
@@ -75,9 +75,11 @@ def in_one_pass(
         return None
     if not decode.is_plain or decode.distinct is not None:
         return None
-    stamps = () if isinstance(stage, Lookup) else zip(STAMPS, dedup.columns, strict=True)
-    columns = sink_columns(frame, plan, is_packed=True, beside=dict(stamps))
-    return Judged(columns, stage, _left_out(dedup))
+    names, beside = dedup.header_names, {}
+    if isinstance(stage, DedupStage) and not names:
+        beside = dict(zip(STAMPS, dedup.columns, strict=True))
+    columns = sink_columns(frame, plan, is_packed=True, beside=beside)
+    return Judged(columns, Judging(stage, _left_out(dedup), names))
 
 
 def counted(frame: DataFrame, dedup: Dedup) -> DataFrame:

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from eos.arrow import array_of, values_of
 from eos.dedup.lookup import Lookup
 from eos.dedup.place import unpacked
 from eos.dedup.stage import DedupStage
+from eos.dedup.stamps import stamps
 from eos.run.fused import Encode, parsed
 
 if TYPE_CHECKING:
@@ -31,30 +33,13 @@ HELD_BYTES_MAX = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """`frame`: the source's rows as the sinks read them, not judged yet, and their stamps."""
+class Judging:
+    """Of rows as the sinks read them. `names`: of the headers that stamps are in; none: they are
+    columns."""
 
-    frame: DataFrame
     stage: DedupStage | Lookup
     left_out: Sequence[int]  # codes
-
-    def coalesce(self, tasks: int) -> Judged:
-        return replace(self, frame=self.frame.coalesce(tasks))
-
-    def mapped(self, encode: Encode, schema: str) -> DataFrame:
-        return self.frame.mapInArrow(Through(self.stage, self.left_out, encode), parsed(schema))
-
-
-@dataclass(frozen=True, slots=True)
-class Through:
-    """Both as one function of a task."""
-
-    stage: DedupStage | Lookup
-    left_out: Sequence[int]
-    encode: Encode
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from self.encode(self.kept(batches))
+    names: Sequence[str]
 
     def kept(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows that stay. Some wait until enough have come that are judged together."""
@@ -71,10 +56,40 @@ class Through:
 
         for codes in self.stage.codes(asked(), is_full):
             batch = held.popleft()
-            stays = ~np.isin(np.asarray(codes), self.left_out)
-            yield batch if stays.all() else batch.filter(pa.array(stays))
+            stays = ~np.isin(values_of(codes), self.left_out)
+            yield batch if stays.all() else batch.filter(array_of(stays, pa.bool_()))
 
     def _asked(self, batch: pa.RecordBatch) -> tuple[Any, ...]:
         topics = [] if self.stage.topic else [batch.column("__topic")]
-        stamps = () if isinstance(self.stage, Lookup) else map(batch.column, STAMPS)
-        return (*unpacked(batch.column("__at"), topics, self.stage.topic), *stamps)
+        place = unpacked(batch.column("__at"), topics, self.stage.topic)
+        if isinstance(self.stage, Lookup):
+            return place
+        if self.names:
+            return (*place, *stamps(batch.column("headers"), self.names))
+        return (*place, *map(batch.column, STAMPS))
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """`frame`: the source's rows as the sinks read them, and what of stamps they do not have; not
+    judged yet."""
+
+    frame: DataFrame
+    judging: Judging
+
+    def coalesce(self, tasks: int) -> Judged:
+        return replace(self, frame=self.frame.coalesce(tasks))
+
+    def mapped(self, encode: Encode, schema: str) -> DataFrame:
+        return self.frame.mapInArrow(Through(self.judging, encode), parsed(schema))
+
+
+@dataclass(frozen=True, slots=True)
+class Through:
+    """Both as one function of a task."""
+
+    judging: Judging
+    encode: Encode
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from self.encode(self.judging.kept(batches))

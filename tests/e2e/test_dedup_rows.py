@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from support.deduped import generations, policy
@@ -12,6 +13,7 @@ from support.local_spark import local_spark
 
 from eos.dedup.fields import Dedup, Place
 from eos.dedup.lookup import Lookup
+from eos.dedup.stamps import numbers
 from eos.errors import AttemptFailedError
 from eos.run.dedup_rows import counted, judging, require_counted
 from eos.transaction.port import TopicPartition
@@ -68,6 +70,33 @@ def test_a_number_that_is_none_is_null(spark):
     _, number, _ = replace(DEDUP, epoch=Place("key")).columns
     found = [row[0] for row in frame.selectExpr(number).collect()]
     assert found == [5, 7, -1, None, None, None, None, None]
+
+
+ODD = [
+    *(b"", b"+", b"-", b"- 1", b"-0", b"+7", b"--7", b"1.", b"1.5", b"1e3", b"0x10", b"1_0", b"1L"),
+    *(b"0" * 40 + b"12", b"0" * 40, b"1" * 17, b"1" * 18, b"1" * 19, b"9" * 19, b"1" * 20, b"5\n6"),
+    *(str(bound + more).encode() for bound in (2**63, -(2**63)) for more in (-1, 0, 1)),
+    *(bytes([each, 0x35, each]) for each in range(256)),
+    *(
+        b"1\xc2\xa0",
+        b"\xc2\x855",
+        "\u0661".encode(),
+        b"\xff\xfe",
+        b"1\x00\x00",
+        b" \x7f\t8\n\r ",
+        None,
+    ),
+]
+
+
+def test_a_number_in_a_header_that_python_reads_is_sparks(spark):
+    """Each by itself, too: digits alone take a shorter way."""
+    _, number, _ = replace(DEDUP, epoch=Place("key")).columns
+    frame = spark.createDataFrame([(each,) for each in ODD], "key BINARY").coalesce(1)
+    wanted = [row[0] for row in frame.selectExpr(number).collect()]
+    assert numbers(pa.array(ODD, pa.binary())).to_pylist() == wanted
+    assert [numbers(pa.array([each], pa.binary()))[0].as_py() for each in ODD] == wanted
+    assert sum(each is not None for each in wanted) > 40
 
 
 def test_what_was_judged_and_is_gone_ends_the_attempt(spark):
