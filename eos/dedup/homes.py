@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -99,6 +100,10 @@ def bucket_of(producers: pa.Array, buckets: int) -> npt.NDArray[np.int64]:
     return (hashes.astype(np.int64) % buckets).astype(np.int64)
 
 
+def distinct(buckets: npt.NDArray[np.int64]) -> set[int]:
+    return set(np.flatnonzero(np.bincount(buckets)).tolist())
+
+
 def grown(buckets: int, rows: int) -> int:
     """As many buckets as so many states want: never fewer than there are."""
     while rows > buckets * BUCKET_ROWS_MAX and buckets < BUCKETS_MAX:
@@ -117,20 +122,25 @@ def folder_of(home: TopicPartition) -> str:
 
 
 def read_states(place: str, file: BucketFile, schema: pa.Schema = STATES) -> pa.Table:
-    """Of one bucket."""
+    """Of one bucket, the columns of `schema`."""
     try:
+        # In one piece: most of it is wanted, and each look into a small file costs as much.
+        whole = pa.BufferReader(Path(place).read_bytes())
         # A column to each thread costs more than it brings: tasks run beside one another anyway.
-        found = pq.ParquetFile(place).read(columns=schema.names, use_threads=False)
+        found = pq.ParquetFile(whole).read(columns=schema.names, use_threads=False)
     except (OSError, pa.ArrowException) as error:
         raise _damaged(place, str(error).strip().splitlines()[0][:300]) from error
     if found.num_rows != file.rows:
         raise _damaged(place, f"it has {found.num_rows} rows, and had {file.rows}")
-    return found.cast(schema)
+    return found if found.schema.equals(schema) else found.cast(schema)
 
 
-def write_states(place: str, states: pa.Table) -> None:
+def write_states(place: str, states: pa.Table) -> int:
+    """How many bytes it became."""
+    made = pa.BufferOutputStream()
     # Half of zstd's time, for files of up to two thirds more.
-    pq.write_table(states, place, compression="lz4", use_dictionary=False, write_statistics=False)
+    pq.write_table(states, made, compression="lz4", use_dictionary=False, write_statistics=False)
+    return Path(place).write_bytes(made.getvalue())
 
 
 def _damaged(place: str, why: str) -> PromiseBrokenError:

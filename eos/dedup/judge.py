@@ -1,7 +1,7 @@
 """What becomes of the records of one source partition: the state machine over an Arrow stream.
 
-Vectorised: rows come in chunks, and `producer_batch` decides a chunk at a time. Only the buckets
-that a chunk's producers lie in are read.
+Vectorised: rows come in chunks, and `chunk` decides one at a time. Only the buckets that a chunk's
+producers lie in are read.
 """
 
 from __future__ import annotations
@@ -15,24 +15,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.audit import producer_table as tables
-from eos.audit.producer_batch import decide_all
 from eos.audit.producer_chain import Ints
-from eos.audit.producer_state import VERDICTS
 from eos.dedup.account import Account
-from eos.dedup.homes import STATES, Kept, bucket_of, read_states
+from eos.dedup.chunk import Sent, decide
+from eos.dedup.homes import Kept, bucket_of, distinct, read_states
+from eos.dedup.known import READ, Known
+from eos.dedup.leave import whole
 from eos.dedup.policy import UNSTAMPED, Policy
 from eos.dedup.refusal import awaited, expected, named, refusal
 from eos.dedup.rows import Codes, Rows
 from eos.errors import PromiseBrokenError
 from eos.transaction.port import TopicPartition
 
-_KEYED = tables.schema(pa.binary(), pa.int32())
-
 
 @dataclass(slots=True)
 class Judge:
-    """Of one partition in one attempt. `states` are those of the buckets that were read."""
+    """Of one partition in one attempt."""
 
     pipeline: str
     home: TopicPartition
@@ -46,14 +44,18 @@ class Judge:
     offset_first: int = -1
     offset_last: int = -1
     account: Account = field(init=False)
-    _states: pa.Table = field(default_factory=_KEYED.empty_table)
+    _known: Known = field(init=False)
 
     def __post_init__(self) -> None:
         self.account = Account(self.policy.codes(self.policy.dead))
+        self._known = Known(self.policy.rules.ranges_max)
 
     @property
-    def states(self) -> pa.Table:
-        return self._states.select(STATES.names)
+    def count(self) -> int:
+        return len(self._known)
+
+    def by_bucket(self, buckets: int) -> tuple[pa.Table, Ints]:
+        return self._known.by_bucket(buckets, is_as_read=buckets == self.kept.buckets)
 
     def says(self) -> Mapping[str, Any]:
         return {"offset_first": self.offset_first, "offset_last": self.offset_last}
@@ -63,11 +65,8 @@ class Judge:
         self._require_order(offset)
         is_stamped = stamped(self.policy, producer, epoch, sequence)
         codes = np.full(len(offset), UNSTAMPED, np.int8)
-        events = [each.filter(is_stamped) for each in (producer, epoch, sequence)]
-        buckets = bucket_of(events[0], self.kept.buckets)
-        self.load(set(np.unique(buckets).tolist()))
-        before = self._states
-        codes[np.asarray(is_stamped)] = self._decided(buckets, *events)
+        stamps = (each.filter(is_stamped) for each in (producer, epoch, sequence))
+        codes[np.asarray(is_stamped)], before = self._decided(*stamps)
         topic = pa.repeat(pa.scalar(self.home.topic), len(offset))
         partition = pa.repeat(pa.scalar(self.home.partition, pa.int32()), len(offset))
         rows = Rows(codes, topic, partition, offset, producer, epoch, sequence)
@@ -82,46 +81,34 @@ class Judge:
         """Reads what is not there yet. Who sent nothing for too long is unknown from here on."""
         missing = sorted(buckets - self.read)
         self.read |= buckets
-        parts = [self._states]
-        for bucket in missing:
-            file = self.kept.files.get(bucket)
-            if file is None:
-                continue
-            found = read_states(str(self.folder / file.path), file)
-            zero = pa.array(np.zeros(found.num_rows, np.int32), pa.int32())
-            found = found.append_column("partition", zero).select(_KEYED.names)
-            oldest = pc.min(found.column("at_ms")).as_py()
-            if self.now_ms - oldest >= self.policy.forget_ms:
-                fresh = tables.without_idle(found, self.now_ms, self.policy.forget_ms)
-                self.expired += found.num_rows - fresh.num_rows
-                self.changed.add(bucket)
-                found = fresh
-            parts.append(found)
-        self._states = pa.concat_tables(parts)
+        files = {each: self.kept.files[each] for each in missing if each in self.kept.files}
+        if not files:
+            return
+        states = pa.concat_tables(
+            read_states(f"{self.folder}/{file.path}", file, READ) for file in files.values()
+        )
+        bucket = np.repeat(list(files), [file.rows for file in files.values()])
+        is_idle = self.now_ms - np.asarray(states.column("at_ms")) >= self.policy.forget_ms
+        if is_idle.any():
+            self.expired += int(np.count_nonzero(is_idle))
+            self.changed |= distinct(bucket[is_idle])
+            states, bucket = states.filter(pa.array(~is_idle)), bucket[~is_idle]
+        self._known.add(states, bucket)
 
-    def _decided(self, buckets: Ints, producer: Any, epoch: Any, sequence: Any) -> Codes:
-        count = len(producer)
+    def _decided(self, producer: Any, epoch: Any, sequence: Any) -> tuple[Codes, pa.Table]:
+        """And the states before, of the producers that did not simply go on."""
         # An id is looked for once: all else goes by numbers.
         ids = producer.cast(pa.binary()).dictionary_encode()
-        columns = {
-            "producer": ids.indices,
-            "partition": pa.array(np.zeros(count, np.int32), pa.int32()),
-            "epoch": epoch,
-            "first": sequence,
-            "last": sequence,
-            "at_ms": pa.array(np.full(count, self.now_ms, np.int64), pa.int64()),
-        }
-        # Most of a bucket's states are of producers that sent nothing now.
-        who = pc.index_in(self._states.column("producer"), value_set=ids.dictionary)
-        others = self._states.filter(pc.is_null(who))
-        asked = self._states.set_column(0, "producer", who).filter(pc.is_valid(who))
-        decided = decide_all(pa.table(columns), asked, self.policy.rules)
-        after = decided.states
-        named = ids.dictionary.take(after.column("producer").combine_chunks())
-        self._states = pa.concat_tables([others, after.set_column(0, "producer", named)])
-        moves = [at for at, each in enumerate(VERDICTS) if self.policy.rules.writes(each)]
-        self.changed |= set(np.unique(buckets[np.isin(decided.codes, moves)]).tolist())
-        return decided.codes
+        buckets = bucket_of(ids.dictionary, self.kept.buckets)
+        self.load(distinct(buckets))
+        rows = self._known.rows(ids.dictionary, buckets)
+        numbers = (np.asarray(each, np.int64) for each in (epoch, sequence))
+        sent = Sent(np.asarray(ids.indices), *numbers)
+        decided = decide(self._known, rows, sent, self.now_ms, self.policy.rules)
+        self.changed |= distinct(buckets[decided.has_moved])
+        before = decided.before
+        names = self._known.producer.take(whole(before.column("producer")))
+        return decided.codes, before.set_column(0, "producer", names)
 
     def _require_order(self, offset: Any) -> None:
         """By Spark's source a partition is one task's, in order. Were it not, what is judged here

@@ -15,14 +15,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from eos.audit.producer_chain import Ints
 from eos.dedup.account import Account
-from eos.dedup.homes import Kept, bucket_of, folder_of, grown, write_states
+from eos.dedup.homes import Kept, folder_of, grown, write_states
 from eos.errors import UnavailableError
 from eos.transaction.port import TopicPartition
 
 
 class Judged(Protocol):
-    """`home` has `states`, those of the buckets that were `read`; `changed` ones moved on."""
+    """Of `home` there are `count` states, those of the buckets that were `read`; in `changed` ones
+    some moved on."""
 
     home: TopicPartition
     kept: Kept
@@ -32,7 +34,11 @@ class Judged(Protocol):
     expired: int
 
     @property
-    def states(self) -> pa.Table: ...
+    def count(self) -> int: ...
+
+    def by_bucket(self, buckets: int) -> tuple[pa.Table, Ints]:
+        """The states, ordered by which of so many buckets they belong to, and those."""
+        ...
 
     def load(self, buckets: set[int]) -> None: ...
 
@@ -55,7 +61,7 @@ class Leaving:
         changed, buckets = judged.changed, kept.buckets
         if changed:
             untouched = sum(f.rows for b, f in kept.files.items() if b not in judged.read)
-            buckets = grown(buckets, judged.states.num_rows + untouched)
+            buckets = grown(buckets, judged.count + untouched)
         if buckets != kept.buckets:
             judged.load(set(kept.files))
             changed = set(range(buckets))
@@ -88,12 +94,8 @@ class Leaving:
         """`[bucket, path, rows, bytes]` of each bucket that has states, in the buckets' order."""
         if not changed:
             return []
-        states = judged.states.combine_chunks()
-        bucket = bucket_of(whole(states.column("producer")), buckets)
-        # Numbers of 16 bits, which all buckets fit into, numpy sorts several times faster.
-        order = np.argsort(bucket.astype(np.uint16), kind="stable")
-        starts = np.searchsorted(bucket[order], np.arange(buckets + 1)).tolist()
-        states = states.take(pa.array(order))
+        states, bucket = judged.by_bucket(buckets)
+        starts = np.searchsorted(bucket, np.arange(buckets + 1)).tolist()
         inner, run = folder_of(judged.home), uuid.uuid4().hex
         Path(self.folder, inner).mkdir(parents=True, exist_ok=True)
         files = []
@@ -102,9 +104,8 @@ class Leaving:
             if start == end:
                 continue
             path = f"{inner}/{run}-{each}.parquet"
-            place = str(Path(self.folder, path))
-            write_states(place, states.slice(start, end - start))
-            files.append([each, path, end - start, Path(place).stat().st_size])
+            size = write_states(f"{self.folder}/{path}", states.slice(start, end - start))
+            files.append([each, path, end - start, size])
         return files
 
     def _noted(self, account: Account) -> str:

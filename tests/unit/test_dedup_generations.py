@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -128,6 +129,21 @@ def test_who_sent_nothing_for_too_long_is_forgotten_and_counted(tmp_path):
     )
 
 
+def test_who_is_forgotten_is_not_written_again_beside_who_moved_nowhere(tmp_path):
+    made = generations(tmp_path, policy(forget_ms=60_000))
+    assert bucket_of(pa.array([A]), 4) == bucket_of(pa.array([B]), 4)
+    done, _ = committed(made, "", (A, 0, 0), (B, 0, 0))
+    expired = []
+    for later, number in ((40_000, 1), (70_000, 1), (80_000, 1)):
+        opened = made.begun(done.generation)
+        opened.stage = replace(opened.stage, now_ms=opened.stage.now_ms + later)
+        judged(opened, rows((A, 0, number), start=2))
+        done = opened.commit()
+        expired.append(done.told["expired"])
+    assert expired == [0, 1, 0]
+    assert done.told["states"] == 1
+
+
 def _fields(value):
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
@@ -153,7 +169,7 @@ def test_only_the_buckets_of_its_producers_are_read_and_written(tmp_path, monkey
     original = homes.read_states
     monkeypatch.setattr(
         "eos.dedup.judge.read_states",
-        lambda place, file: read.append(place) or original(place, file),
+        lambda place, *more: read.append(place) or original(place, *more),
     )
     second, _ = committed(made, first.generation, (b"7", 0, 1), start=40)
     before, after = (made.begun(each.generation).known for each in (first, second))
