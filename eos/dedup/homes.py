@@ -28,6 +28,8 @@ BUCKET_ROWS_MAX = 8192
 GROWTH = 4
 BUCKETS_MAX = 4**8
 
+# `first` and `last`: of the ranges that were accepted the newest, oldest first. Those that `run`
+# tells, so many numbers up to the last one, need not be there but for that one.
 STATES = pa.schema(
     [
         ("producer", pa.binary()),

@@ -5,7 +5,8 @@ the order in which they were read, bucket by bucket, so that nothing need be sor
 
 A record has one number, so a state's ranges are plain numbers, and the newest of them are those of
 its run: `last`, the one before it, and so on. Only what lies behind a gap that was accepted, or
-before a wrap, is kept one by one, in `older`, until newer numbers took its place.
+before a wrap, is kept one by one, in `older`, until newer numbers took its place. Of a state that
+has none of those files have `last` alone; earlier versions wrote the whole run.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Known:
         row."""
         rows = rows[self._has_state[rows]]
         names = pa.array(rows, pa.int32()), pa.array(np.zeros(len(rows), np.int32))
-        return pa.table([*names, *self._written(rows)], schema=_BY_ROW)
+        return pa.table([*names, *self._written(rows, in_full=True)], schema=_BY_ROW)
 
     def put(self, states: pa.Table) -> None:
         """As `states` has them."""
@@ -112,22 +113,24 @@ class Known:
             order = np.argsort(bucket.astype(np.uint16), kind="stable")
             rows = order[has_state[order]]
             bucket, producer = bucket[rows], producer.take(pa.array(rows))
-        return pa.table([producer, *self._written(rows)], schema=STATES), bucket
+        columns = self._written(rows, in_full=False)
+        return pa.table([producer, *columns], schema=STATES), bucket
 
     def _own(self, last: Ints, run: Ints) -> Ints:
         """How many of the numbers that are kept `last` and `run` tell."""
         return np.minimum(np.minimum(run, len(self.older) + 1), last + 1)
 
-    def _written(self, rows: Any) -> list[Any]:
+    def _written(self, rows: Any, *, in_full: bool) -> list[Any]:
         """The columns that a state has, but for its name."""
         last, run, older = self.last[rows], self.run[rows], self.older[:, rows]
-        own = self._own(last, run)
+        is_odd = (older[-1:] != _NONE).any(axis=0)
+        own = np.where(is_odd | in_full, self._own(last, run), 1)
         most = int(own.max(initial=0))
         numbers = last[:, np.newaxis] - np.arange(most - 1, -1, -1)
-        counts, is_odd = own, (older[-1:] != _NONE).any()
-        if is_odd or int(own.min(initial=most)) < most:
+        counts = own
+        if is_odd.any() or int(own.min(initial=most)) < most:
             is_there = np.arange(most, 0, -1) <= own[:, np.newaxis]
-            if is_odd:
+            if is_odd.any():
                 numbers = np.concatenate((older.T, numbers), axis=1)
                 is_there = np.concatenate((older.T != _NONE, is_there), axis=1)
             numbers, counts = numbers[is_there], np.count_nonzero(is_there, axis=1)
@@ -144,8 +147,9 @@ class Known:
         last = numbers[ends - 1]
         older = np.full((len(self.older), len(run)), _NONE)
         own = self._own(last, run)
-        for back in range(1, int((counts - own).max(initial=0)) + 1):
-            has = np.flatnonzero(counts - own >= back)
+        more = counts - own  # below 0: `last` alone is there, and tells the others
+        for back in range(1, int(more.max(initial=0)) + 1):
+            has = np.flatnonzero(more >= back)
             older[-back, has] = numbers[ends[has] - own[has] - back]
         return epoch, last, run, at_ms, older
 

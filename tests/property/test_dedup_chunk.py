@@ -28,7 +28,7 @@ from eos.audit.producer_state import (
     decide,
 )
 from eos.dedup import chunk, homes, stage
-from eos.dedup.known import Known
+from eos.dedup.known import READ, Known
 
 PLAIN = chunk.straight
 
@@ -105,7 +105,16 @@ def decided(known, part, rules):
 
 
 def states_in(known):
-    found, _ = known.by_bucket(1, is_as_read=True)
+    """And what is read of files that have no more than must be, and all, as they once did."""
+    in_full = known.states(np.arange(len(known.producer)))
+    names = known.producer.take(in_full.column("producer").combine_chunks())
+    in_full = in_full.set_column(0, "producer", names)
+    shortened, bucket = known.by_bucket(1, is_as_read=True)
+    for files in (shortened, in_full):
+        read = Known(len(known.older) + 1)
+        read.add(files.select(READ.names), bucket)
+        again = read.states(np.arange(len(bucket)))
+        assert again.drop(["producer"]) == in_full.drop(["producer"])
     return {
         row["producer"]: State(
             row["epoch"],
@@ -113,7 +122,7 @@ def states_in(known):
             row["run"],
             row["at_ms"],
         )
-        for row in found.to_pylist()
+        for row in in_full.to_pylist()
     }
 
 
