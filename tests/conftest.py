@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 pytest.register_assert_rewrite("support")  # before its first import: what fails there shows values
 
-from support.brokers import LOOKS_OFTEN, Elsewhere, Kafka  # noqa: E402 - see above
+from support.brokers import LOOKS_OFTEN, Elsewhere, Kafka, abandon  # noqa: E402 - see above
 
 from eos.launch.embedded import EmbeddedKafka  # noqa: E402
 from eos.launch.jars import BROKER_VERSIONS  # noqa: E402
@@ -41,10 +42,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 LONGEST = ("test_crashes.py", "test_delta.py")
 
 
+def in_turns(items: list[pytest.Item]) -> None:
+    """The longest files first, then those with Spark, which compute, and those with a broker alone,
+    which mostly wait, side by side; the others last."""
+    files: dict[str, dict[Path, None]] = {"e2e": {}, "broker": {}}
+    for item in items:
+        files.setdefault(item.path.parent.name, {})[item.path] = None
+    place = {
+        path: number / len(files[folder])
+        for folder in ("e2e", "broker")
+        for number, path in enumerate(files[folder])
+    }
+    items.sort(key=lambda item: -1 if item.path.name in LONGEST else place.get(item.path, 1))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The longest files first. Against another Kafka, what does not ask for it would only be the
-    same again."""
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    """Against another Kafka, what does not ask for it would only be the same again."""
+    in_turns(items)
     if config.getoption("kafka") == "embedded":
         return
     asking = [item for item in items if "broker" in getattr(item, "fixturenames", ())]
@@ -63,6 +77,7 @@ def broker(
         version = None if chosen == "embedded" else chosen
         with EmbeddedKafka(folder, version=version) as kafka:
             yield kafka
+            abandon(kafka)
     elif chosen == "container":
         from support.container import kafka_in_container
 
@@ -78,3 +93,4 @@ def older_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedK
     root = tmp_path_factory.mktemp("older-broker")
     with EmbeddedKafka(root, config=LOOKS_OFTEN, version="3.9") as kafka:
         yield kafka
+        abandon(kafka)

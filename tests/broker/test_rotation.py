@@ -104,7 +104,13 @@ def refused(wire: Wire, job: Job, old: Identity, make_batch: Callable[..., bytes
     assert all(answer.error in {47, 49, 90} for answer in answers), answers
 
 
-@pytest.mark.parametrize("do", [Do.LOSE_ANSWER, Do.HOLD_REQUEST], ids=["answer lost", "late"])
+@pytest.mark.parametrize(
+    "do",
+    [
+        pytest.param(Do.LOSE_ANSWER, id="answer lost"),
+        pytest.param(Do.HOLD_REQUEST, id="late", marks=pytest.mark.long),
+    ],
+)
 def test_a_rotation_whose_answer_is_lost_gives_the_same_identity_again(proxied, worn, do):
     small = worn(request_timeout_ms=500)
     rule = proxied.proxy.rule("EndTxn", do, client=small.name, nth=END_TXN)

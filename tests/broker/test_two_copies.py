@@ -9,10 +9,14 @@ from __future__ import annotations
 import pytest
 from support.two_copies import MET, processes_started_together, started_together
 
-SEEDS = 100
+SEEDS, OF_ALL_RUNS = 100, 40  # more of the same among what takes long
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize(
+    "seed",
+    [*range(OF_ALL_RUNS)]
+    + [pytest.param(seed, marks=pytest.mark.long) for seed in range(OF_ALL_RUNS, SEEDS)],
+)
 def test_one_goes_on_to_the_end(side_by_side, seed):
     side_by_side(started_together, seed)
 

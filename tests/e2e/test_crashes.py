@@ -4,8 +4,8 @@ A pipeline for each row of DEATHS. Each run of it dies at the next point, the la
 source. What a stranger then finds must be what went in, whatever happened between. The pipelines
 share nothing but the broker, so they run side by side.
 
-Before and after each step all of a run dies; and one of its two processes, which of them in turn.
-The other turns are among what takes long.
+All of a run dies before and after each step. One of its two processes dies at each step, before or
+after it and which of them in turn; at all else among what takes long.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 
 import pytest
 from support import outside
@@ -26,25 +27,36 @@ from support.project import Project
 from eos.faults import MOMENTS, POINTS
 
 # Small micro-batches run as one task, large ones with a shuffle: both ways must survive.
-SIZES = {"python": 500, "jvm": 500, "both": 51_000}
-# Enough micro-batches for every run that dies after its commit. A driver whose JVM alone dies goes
-# on until it notices, and may commit at any point.
-COUNTS = {"python": 6, "jvm": 10, "both": 8}
+SMALL, LARGE = 500, 51_000
 PARTITIONS = 4
+EVERYWHERE = [f"{point}:{moment}" for point in POINTS for moment in MOMENTS]
+IN_TURN = [
+    f"{point}:{MOMENTS[number // 2 % 2]}:{('python', 'jvm')[number % 2]}"
+    for number, point in enumerate(POINTS)
+]
 
 
-def in_turn(first: int) -> list[str]:
-    """One moment of each step: before the first, after the second, or the other way round."""
-    return [f"{point}:{MOMENTS[(n + first) % 2]}" for n, point in enumerate(POINTS)]
+@dataclass(frozen=True)
+class Deaths:
+    """Where and who. Enough micro-batches for every run that dies after its commit: a driver whose
+    JVM alone dies goes on until it notices, and may commit at any point."""
+
+    points: Sequence[str]
+    records: int
+    micro_batches: int
+
+
+def others(victim: str) -> list[str]:
+    return [each for each in (f"{at}:{victim}" for at in EVERYWHERE) if each not in IN_TURN]
 
 
 DEATHS = {
-    "both": ("both", [f"{point}:{moment}" for point in POINTS for moment in MOMENTS]),
-    "python": ("python", in_turn(1)),
-    "jvm": ("jvm", in_turn(0)),
-    "python in the other turn": ("python", in_turn(0)),
-    "jvm in the other turn": ("jvm", in_turn(1)),
+    "all of it": Deaths([f"{at}:both" for at in EVERYWHERE], LARGE, 8),
+    "one of two": Deaths(IN_TURN, SMALL, 10),
+    "python": Deaths(others("python"), SMALL, 8),
+    "jvm": Deaths(others("jvm"), SMALL, 14),
 }
+TAKE_LONG = ("python", "jvm")
 
 
 @pytest.fixture(scope="module")
@@ -59,19 +71,20 @@ def crashed(
         runs: dict[str, Future[Project]] = {}
         for deaths in wanted:
             project = Project.made(tmp_path_factory.mktemp("crashed"), broker)
-            runs[deaths] = pool.submit(crash_everywhere, project, *DEATHS[deaths], given_up)
+            runs[deaths] = pool.submit(crash_everywhere, project, DEATHS[deaths], given_up)
         yield lambda deaths: runs[deaths].result()
         given_up.set()
 
 
-def crash_everywhere(
-    project: Project, victim: str, points: Sequence[str], given_up: threading.Event
-) -> Project:
-    filled(project, victim)
-    for point in points:
+def crash_everywhere(project: Project, deaths: Deaths, given_up: threading.Event) -> Project:
+    project.declare(deaths.records, PARTITIONS)
+    outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
+    records = range(deaths.records * deaths.micro_batches)
+    outside.fill(project.broker.bootstrap, project.source, records)
+    for point in deaths.points:
         assert not given_up.is_set()
         log = project.folder / point.replace(":", ".")
-        died = project.run(EOS_CRASH_AT=f"{point}:{victim}", EOS_CRASH_LOG=str(log))
+        died = project.run(EOS_CRASH_AT=point, EOS_CRASH_LOG=str(log))
         assert died.returncode != 0, died.stderr
         assert log.exists(), f"{point} was not reached:\n{died.stderr}"
     last = project.run()
@@ -79,17 +92,10 @@ def crash_everywhere(
     return project
 
 
-def filled(project: Project, victim: str) -> None:
-    records = SIZES[victim]
-    project.declare(records, PARTITIONS)
-    outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
-    outside.fill(project.broker.bootstrap, project.source, range(records * COUNTS[victim]))
-
-
 @pytest.mark.timeout(1800)  # up to seventeen runs of spark-submit, beside others
 @pytest.mark.parametrize(
     "deaths",
-    [pytest.param(name, marks=pytest.mark.long if "other" in name else ()) for name in DEATHS],
+    [pytest.param(name, marks=pytest.mark.long if name in TAKE_LONG else ()) for name in DEATHS],
 )
 def test_every_record_once_in_order_whatever_dies_when(
     crashed: Callable[[str], Project], deaths: str
@@ -97,9 +103,6 @@ def test_every_record_once_in_order_whatever_dies_when(
     project = crashed(deaths)
     check_exactly_once(project)
     check_logs(project)
-    victim, points = DEATHS[deaths]
-    if victim != "jvm" or "first_produce:after" in points:  # else its driver may commit them all
-        check_left_half(project)
     check_group_offsets(project)
     check_verified(project)
 
@@ -119,18 +122,14 @@ def check_exactly_once(project: Project) -> None:
         assert newest.get(row.key, -1) < number, f"key {row.key!r}: {number} after a later one"
         assert home.setdefault(row.key, row.partition) == row.partition
         newest[row.key] = number
-
-
-def check_left_half(project: Project) -> None:
-    """A crash left a half-written transaction behind: that was a test of more than starts."""
-    bootstrap = project.broker.bootstrap
     attempted = outside.read(bootstrap, project.target, "read_uncommitted")
-    assert len(attempted) > len(outside.read(bootstrap, project.target))
-    assert outside.check_topic(project.broker, project.target)["ABORT"] > 0
+    assert len(attempted) > len(came_out), "no crash left a half-written transaction behind"
 
 
 def check_logs(project: Project) -> None:
-    assert outside.check_topic(project.broker, project.target)["COMMIT"] > 0
+    markers = outside.check_topic(project.broker, project.target)
+    assert markers["COMMIT"] > 0
+    assert markers["ABORT"] > 0
     ledger = outside.check_topic(project.broker, project.ledger)
     # One record and one marker for each: the starts, the attempts, the clean end.
     records = outside.read(project.broker.bootstrap, project.ledger)

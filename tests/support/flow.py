@@ -15,7 +15,7 @@ from support.played import At
 from support.scenes import Scene
 
 PATIENCE_S = 300  # a test that waits for longer has failed
-_STEP_S = 0.02
+_STEP_S = 0.05
 
 
 @dataclass

@@ -15,6 +15,7 @@ from eos.launch.embedded import EmbeddedKafka
 from eos.launch.node import HOST, free_ports
 from eos.observe import events
 from support import outside
+from support.brokers import abandon
 from support.copy import Copy, Job
 from support.frames import end_asked
 from support.played import At, Hurried
@@ -106,6 +107,7 @@ def proxied_kafka(
             outside.fill(bootstrap, SOURCE, range(NUMBERS))
             expected, ends = _values(bootstrap, SOURCE), outside.ends(bootstrap, SOURCE)
             yield ProxiedKafka(broker, proxy, bootstrap, expected, ends, root / "jobs")
+            abandon(broker)
 
 
 def _values(bootstrap: str, topic: str) -> Values:

@@ -118,7 +118,7 @@ class Three:
         is_over = threading.Event()
 
         def feed() -> None:
-            while not is_over.wait(0.1):
+            while not is_over.wait(0.3):
                 for scene in scenes:
                     scene.feed(10)
 
