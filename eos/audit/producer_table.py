@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eos.audit.producer_chain import Flags, Ints
-from eos.audit.producer_state import IDLE_MS, Range, State
+from eos.audit.producer_state import Range, State
 
 _KEYS = ("producer", "partition")
 
@@ -92,12 +92,6 @@ def empty(events: pa.Schema) -> pa.Table:
     """No producer is known."""
     kinds = [_plain(events.field(name).type) for name in _KEYS]
     return schema(*kinds).empty_table()
-
-
-def without_idle(states: pa.Table, now_ms: int, idle_ms: int = IDLE_MS) -> pa.Table:
-    """Those that are not expired: see `producer_state.is_expired`."""
-    at_ms = states.column("at_ms").to_numpy()
-    return states.filter(pa.array(now_ms - at_ms < idle_ms))
 
 
 def opened(events: pa.Table, states: pa.Table) -> tuple[Events, States, pa.Table, pa.Table]:

@@ -104,9 +104,9 @@ class Known:
     def by_bucket(self, buckets: int, *, is_as_read: bool) -> tuple[pa.Table, Ints]:
         """All states, ordered by the bucket that each is in, and those. `is_as_read`: there are as
         many buckets as when they were read."""
-        rows: Any
         bucket = self.bucket if is_as_read else bucket_of(self.producer, buckets)
-        producer, rows = self.producer, slice(None)
+        producer = self.producer
+        rows: Any = slice(None)
         has_state = self._has_state
         if not has_state.all() or (np.diff(bucket) < 0).any():
             # Numbers of 16 bits, which all buckets fit into, numpy sorts several times faster.

@@ -8,7 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from eos.audit import producer_table
 from eos.audit.producer_batch import decide_all
 from eos.audit.producer_state import (
     IDLE_MS,
@@ -107,12 +106,6 @@ def test_an_idle_producer_is_forgotten():
     state = State(1, (Range(0, 0),), 1, at_ms=5)
     assert not is_expired(state, 5 + IDLE_MS - 1)
     assert is_expired(state, 5 + IDLE_MS)
-    columns = dict.fromkeys(("epoch", "first", "last"), pa.array([0, 0]))
-    events = pa.table(
-        {"producer": ["a", "b"], "partition": [0, 0], **columns, "at_ms": pa.array([5, 6])}
-    )
-    left = producer_table.without_idle(decide_all(events).states, 5 + IDLE_MS)
-    assert left.column("producer").to_pylist() == ["b"]
 
 
 @pytest.mark.parametrize("event", [Event(-1, 0, 0), Event(2**15, 0, 0), Event(0, -1, 0)])
