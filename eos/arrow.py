@@ -36,8 +36,20 @@ def scalar_of(value: int | bytes, kind: Any) -> Any:
     return (array_of([value], kind) if isinstance(value, int) else binaries([value]))[0]
 
 
+def text_of(value: str, count: int) -> Any:
+    """A column that says this in each row."""
+    return pa.repeat(binaries([value.encode()]).cast(pa.string())[0], count)
+
+
+def longs(values: Any) -> Any:
+    return array_of(values, pa.int64())
+
+
 def values_of(array: Any, null: int = 0) -> Any:
     """The numbers or booleans of an array, with `null` in the place of a null."""
+    if isinstance(array, pa.ChunkedArray):
+        chunks = array.chunks or [pa.nulls(0, array.type)]
+        return np.concatenate([values_of(each, null) for each in chunks])
     if array.null_count:
         array = pc.fill_null(array, scalar_of(null, array.type))
     data = array.buffers()[1] or b""

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from eos.arrow import array_of, longs, values_of
 from eos.audit.producer_chain import Flags, Ints
 from eos.audit.producer_state import Range, State
 
@@ -67,8 +68,10 @@ class States:
             is_known=_with(self.is_known, group, 1),
             epoch=_with(self.epoch, group, state.epoch),
             counts=_with(self.counts, group, len(state.ranges)),
-            first=np.concatenate((self.first[:start], _ints(first), self.first[end:])),
-            last=np.concatenate((self.last[:start], _ints(last), self.last[end:])),
+            first=np.concatenate(
+                (self.first[:start], np.asarray(first, np.int64), self.first[end:])
+            ),
+            last=np.concatenate((self.last[:start], np.asarray(last, np.int64), self.last[end:])),
             run=_with(self.run, group, state.run),
             at_ms=_with(self.at_ms, group, state.at_ms),
         )
@@ -109,13 +112,13 @@ def opened(events: pa.Table, states: pa.Table) -> tuple[Events, States, pa.Table
     )
     group, ends = np.cumsum(is_first) - 1, np.cumsum(sizes)
     rows = Events(group, epoch, first, last, at_ms, place, sizes, ends)
-    keys = events.select(_KEYS).take(pa.array(order[starts]))
+    keys = events.select(_KEYS).take(longs(order[starts]))
     spot = np.minimum(np.searchsorted(found, of_state), len(found) - 1)
     is_asked = found[spot] == of_state
-    others = states.filter(pa.array(~is_asked))
+    others = states.filter(array_of(~is_asked, pa.bool_()))
     return (
         rows,
-        _arrays(states.filter(pa.array(is_asked)), spot[is_asked], len(found)),
+        _arrays(states.filter(array_of(is_asked, pa.bool_())), spot[is_asked], len(found)),
         keys,
         others,
     )
@@ -123,25 +126,25 @@ def opened(events: pa.Table, states: pa.Table) -> tuple[Events, States, pa.Table
 
 def closed(states: States, keys: pa.Table, others: pa.Table) -> pa.Table:
     """The table of all states: what `opened` took apart."""
-    offsets = pa.array(np.concatenate(([0], np.cumsum(states.counts))), pa.int32())
+    offsets = array_of(np.concatenate(([0], np.cumsum(states.counts))), pa.int32())
     columns = [
         *(keys.column(name).cast(others.schema.field(name).type) for name in _KEYS),
-        pa.array(states.epoch, pa.int64()),
-        pa.ListArray.from_arrays(offsets, pa.array(states.first, pa.int64())),
-        pa.ListArray.from_arrays(offsets, pa.array(states.last, pa.int64())),
-        pa.array(states.run, pa.int64()),
-        pa.array(states.at_ms, pa.int64()),
+        longs(states.epoch),
+        pa.ListArray.from_arrays(offsets, longs(states.first)),
+        pa.ListArray.from_arrays(offsets, longs(states.last)),
+        longs(states.run),
+        longs(states.at_ms),
     ]
-    made = pa.table(columns, schema=others.schema).filter(pa.array(states.is_known))
+    made = pa.table(columns, schema=others.schema).filter(array_of(states.is_known, pa.bool_()))
     return pa.concat_tables([others, made]).combine_chunks()
 
 
 def _arrays(states: pa.Table, group: Ints, groups: int) -> States:
     order = np.argsort(group)
-    states, group = states.take(pa.array(order)), group[order]
+    states, group = states.take(longs(order)), group[order]
     lists = states.column("first").combine_chunks()
     counts = np.zeros(groups, np.int64)
-    counts[group] = lists.value_lengths().to_numpy(zero_copy_only=False)
+    counts[group] = values_of(lists.value_lengths())
     known = np.zeros(groups, np.bool_)
     known[group] = True
 
@@ -189,8 +192,9 @@ def _numbers(table: pa.Table, name: str) -> Ints:
     return _ints(column)
 
 
-def _ints(values: object) -> Ints:
-    return np.asarray(values, np.int64)
+def _ints(values: Any) -> Ints:
+    numbers: Ints = values_of(values).astype(np.int64)
+    return numbers
 
 
 def _with(array: npt.NDArray[Any], at: int, value: int) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eos.arrow import array_of, longs, values_of
 from eos.dedup.policy import NAMES, UNSTAMPED
 from eos.dedup.refusal import told
 from eos.dedup.rows import Rows
@@ -56,11 +57,11 @@ class Account:
         self.records += len(rows.codes)
         counts = np.bincount(rows.codes, minlength=len(NAMES))
         self.verdicts.update({NAMES[at]: int(n) for at, n in enumerate(counts) if n})
-        noted = pa.array(np.flatnonzero(np.isin(rows.codes, tuple(self.noted))))
+        noted = longs(np.flatnonzero(np.isin(rows.codes, tuple(self.noted))))
         if len(noted):
-            every = (rows.topic, rows.partition, rows.offset, pa.array(rows.codes))
+            every = (rows.topic, rows.partition, rows.offset, array_of(rows.codes, pa.int8()))
             self.notes.append(pa.table([each.take(noted) for each in every], VERDICTS_SCHEMA))
-        odd = pa.array(np.flatnonzero((rows.codes != 0) & (rows.codes != UNSTAMPED)))
+        odd = longs(np.flatnonzero((rows.codes != 0) & (rows.codes != UNSTAMPED)))
         if len(odd):
             self._tell(rows, odd)
         if expected is not None and self.verdicts["gap"]:
@@ -69,14 +70,14 @@ class Account:
     def _tell_gaps(self, rows: Rows, expected: Callable[[int], int]) -> None:
         """Of each producer the first, by its place: a task that runs again tells the same ones."""
         at = np.flatnonzero(rows.codes == _GAP)
-        taken = pa.array(at)
+        taken = longs(at)
         places = {
             name: getattr(rows, name).take(taken) for name in ("topic", "partition", "offset")
         }
         order = pc.sort_indices(pa.table(places), [(name, "ascending") for name in places])
         # The first ones alone are looked at singly: behind a gap that nobody accepts all are gaps.
         who = rows.producer.take(taken).take(order).dictionary_encode()
-        _, firsts = np.unique(np.asarray(who.indices), return_index=True)
+        _, firsts = np.unique(values_of(who.indices), return_index=True)
         for place in np.sort(firsts).tolist():
             row = int(at[order[place].as_py()])
             producer = rows.producer[row].as_py()
@@ -107,7 +108,7 @@ class Account:
             "topic": rows.topic,
             "partition": rows.partition,
             "producer": rows.producer,
-            "code": pa.array(rows.codes),
+            "code": array_of(rows.codes, pa.int8()),
         }
         found = pa.table({name: each.take(odd) for name, each in keys.items()})
         found = found.append_column("offset", rows.offset.take(odd))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from eos.arrow import array_of, longs
 from eos.audit.producer_batch import decide_all
 from eos.audit.producer_chain import Flags, Ints
 from eos.audit.producer_state import VERDICTS, Rules
@@ -44,12 +45,12 @@ def decide(known: Known, rows: Ints, sent: Sent, now_ms: int, rules: Rules) -> D
     before = known.states(rows[~has_moved])
     if len(at):
         columns = {
-            "producer": pa.array(rows[sent.who[at]], pa.int32()),
-            "partition": pa.array(np.zeros(len(at), np.int32)),
-            "epoch": pa.array(sent.epoch[at]),
-            "first": pa.array(sent.sequence[at]),
-            "last": pa.array(sent.sequence[at]),
-            "at_ms": pa.array(np.full(len(at), now_ms)),
+            "producer": array_of(rows[sent.who[at]], pa.int32()),
+            "partition": array_of(np.zeros(len(at)), pa.int32()),
+            "epoch": longs(sent.epoch[at]),
+            "first": longs(sent.sequence[at]),
+            "last": longs(sent.sequence[at]),
+            "at_ms": longs(np.full(len(at), now_ms)),
         }
         found = decide_all(pa.table(columns), before, rules)
         known.put(found.states)

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eos.arrow import array_of, scalar_of, text_of, values_of
 from eos.audit.producer_chain import Ints
 from eos.dedup.account import Account
 from eos.dedup.chunk import Sent, decide
@@ -66,9 +67,9 @@ class Judge:
         is_stamped = stamped(self.policy, producer, epoch, sequence)
         codes = np.full(len(offset), UNSTAMPED, np.int8)
         stamps = (each.filter(is_stamped) for each in (producer, epoch, sequence))
-        codes[np.asarray(is_stamped)], before = self._decided(*stamps)
-        topic = pa.repeat(pa.scalar(self.home.topic), len(offset))
-        partition = pa.repeat(pa.scalar(self.home.partition, pa.int32()), len(offset))
+        codes[values_of(is_stamped)], before = self._decided(*stamps)
+        topic = text_of(self.home.topic, len(offset))
+        partition = pa.repeat(scalar_of(self.home.partition, pa.int32()), len(offset))
         rows = Rows(codes, topic, partition, offset, producer, epoch, sequence)
         wrong = np.flatnonzero(np.isin(codes, self.policy.codes(self.policy.refused)))
         if len(wrong):
@@ -88,11 +89,11 @@ class Judge:
             read_states(f"{self.folder}/{file.path}", file, READ) for file in files.values()
         )
         bucket = np.repeat(list(files), [file.rows for file in files.values()])
-        is_idle = self.now_ms - np.asarray(states.column("at_ms")) >= self.policy.forget_ms
+        is_idle = self.now_ms - values_of(states.column("at_ms")) >= self.policy.forget_ms
         if is_idle.any():
             self.expired += int(np.count_nonzero(is_idle))
             self.changed |= distinct(bucket[is_idle])
-            states, bucket = states.filter(pa.array(~is_idle)), bucket[~is_idle]
+            states, bucket = states.filter(array_of(~is_idle, pa.bool_())), bucket[~is_idle]
         self._known.add(states, bucket)
 
     def _decided(self, producer: Any, epoch: Any, sequence: Any) -> tuple[Codes, pa.Table]:
@@ -102,8 +103,8 @@ class Judge:
         buckets = bucket_of(ids.dictionary, self.kept.buckets)
         self.load(distinct(buckets))
         rows = self._known.rows(ids.dictionary, buckets)
-        numbers = (np.asarray(each, np.int64) for each in (epoch, sequence))
-        sent = Sent(np.asarray(ids.indices), *numbers)
+        numbers = (values_of(each).astype(np.int64) for each in (epoch, sequence))
+        sent = Sent(values_of(ids.indices), *numbers)
         decided = decide(self._known, rows, sent, self.now_ms, self.policy.rules)
         self.changed |= distinct(buckets[decided.has_moved])
         before = decided.before
@@ -113,7 +114,7 @@ class Judge:
     def _require_order(self, offset: Any) -> None:
         """By Spark's source a partition is one task's, in order. Were it not, what is judged here
         would be no verdict at all."""
-        numbers = np.asarray(offset)
+        numbers = values_of(offset)
         if not len(numbers):
             return
         if numbers[0] <= self.offset_last or (np.diff(numbers) <= 0).any():
@@ -129,19 +130,9 @@ class Judge:
 
 def stamped(policy: Policy, producer: Any, epoch: Any, sequence: Any) -> Any:
     """Which records have an id, and numbers that can be meant."""
+    found = values_of(pc.is_valid(producer))
     limits = policy.rules.limits
-    return _all(
-        pc.is_valid(producer), _within(epoch, limits["epoch"]), _within(sequence, limits["first"])
-    )
-
-
-def _within(numbers: Any, limit: int) -> Any:
-    is_valid = pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, limit))
-    return pc.fill_null(is_valid, False)
-
-
-def _all(*flags: Any) -> Any:
-    found = flags[0]
-    for each in flags[1:]:
-        found = pc.and_(found, each)
-    return found
+    for numbers, limit in ((epoch, limits["epoch"]), (sequence, limits["first"])):
+        given = values_of(numbers, null=-1)
+        found = found & (given >= 0) & (given < limit)
+    return array_of(found, pa.bool_())

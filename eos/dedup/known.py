@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eos.arrow import array_of, binaries, longs, values_of
 from eos.audit import producer_table as tables
 from eos.audit.producer_chain import Flags, Ints
 from eos.dedup.homes import STATES, bucket_of
@@ -33,7 +34,7 @@ class Known:
     a row, but not always a state."""
 
     def __init__(self, ranges_max: int) -> None:
-        self.producer: Any = pa.array([], pa.binary())
+        self.producer: Any = binaries([])
         self.bucket, self.epoch, self.last, self.run, self.at_ms = np.zeros((5, 0), np.int64)
         self.older: Ints = np.zeros((ranges_max - 1, 0), np.int64)
 
@@ -52,16 +53,16 @@ class Known:
 
     def rows(self, producers: Any, bucket: Ints) -> Ints:
         """The row of each of these, no two of which are the same; who has none gets one."""
-        who = pc.index_in(self.producer, value_set=producers).fill_null(len(producers))
+        who = values_of(pc.index_in(self.producer, value_set=producers), null=len(producers))
         found = np.full(len(producers) + 1, -1)  # the last: of those that nobody asked for
-        found[np.asarray(who)] = np.arange(len(who))
+        found[who] = np.arange(len(who))
         found = found[:-1]
         new = np.flatnonzero(found < 0)
         if len(new):
             found[new] = len(self.bucket) + np.arange(len(new))
             zeros, none = np.zeros(len(new), np.int64), np.full((len(self.older) + 1, len(new)), -1)
             states = zeros, none[0], zeros, zeros, none[1:]
-            self._extend(producers.take(pa.array(new)), bucket[new], *states)
+            self._extend(producers.take(longs(new)), bucket[new], *states)
         return found
 
     def _extend(self, producer: Any, *more: Ints) -> None:
@@ -87,7 +88,7 @@ class Known:
         """As `producer_batch` takes them, of those rows that have one: a producer's name is its
         row."""
         rows = rows[self._has_state[rows]]
-        names = pa.array(rows, pa.int32()), pa.array(np.zeros(len(rows), np.int32))
+        names = array_of(rows, pa.int32()), array_of(np.zeros(len(rows)), pa.int32())
         return pa.table([*names, *self._written(rows, in_full=True)], schema=_BY_ROW)
 
     def put(self, states: pa.Table) -> None:
@@ -112,7 +113,7 @@ class Known:
             # Numbers of 16 bits, which all buckets fit into, numpy sorts several times faster.
             order = np.argsort(bucket.astype(np.uint16), kind="stable")
             rows = order[has_state[order]]
-            bucket, producer = bucket[rows], producer.take(pa.array(rows))
+            bucket, producer = bucket[rows], producer.take(longs(rows))
         columns = self._written(rows, in_full=False)
         return pa.table([producer, *columns], schema=STATES), bucket
 
@@ -134,9 +135,9 @@ class Known:
                 numbers = np.concatenate((older.T, numbers), axis=1)
                 is_there = np.concatenate((older.T != _NONE, is_there), axis=1)
             numbers, counts = numbers[is_there], np.count_nonzero(is_there, axis=1)
-        ends = pa.array(np.concatenate(([0], np.cumsum(counts))), pa.int32())
-        lists = pa.ListArray.from_arrays(ends, pa.array(numbers.ravel()))
-        return [pa.array(self.epoch[rows]), lists, lists, pa.array(run), pa.array(self.at_ms[rows])]
+        ends = array_of(np.concatenate(([0], np.cumsum(counts))), pa.int32())
+        lists = pa.ListArray.from_arrays(ends, longs(numbers.ravel()))
+        return [longs(self.epoch[rows]), lists, lists, longs(run), longs(self.at_ms[rows])]
 
     def _read(self, states: pa.Table) -> tuple[Ints, ...]:
         """What `_written` wrote: epoch, last, run, at_ms, older."""
@@ -154,5 +155,6 @@ class Known:
         return epoch, last, run, at_ms, older
 
 
-def _ints(values: object) -> Ints:
-    return np.asarray(values, np.int64)
+def _ints(values: Any) -> Ints:
+    numbers: Ints = values_of(values).astype(np.int64)
+    return numbers

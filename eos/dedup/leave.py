@@ -128,4 +128,4 @@ def whole(column: Any) -> Any:
     """A chunked array as an array."""
     if column.num_chunks == 1:
         return column.chunk(0)
-    return pa.concat_arrays(column.chunks or [pa.array([], column.type)])
+    return pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from eos.arrow import array_of, values_of
 from eos.dedup.account import VERDICTS_SCHEMA
-from eos.dedup.place import unpacked
+from eos.dedup.place import by_partition, unpacked
 from eos.dedup.rows import Codes
 from eos.errors import AttemptFailedError, EosError, UnavailableError, crossing
 from eos.transaction.port import TopicPartition
@@ -48,13 +49,13 @@ class Lookup:
         verdicts = self._read()
         seen: Counter[TopicPartition] = Counter()
         for topic, partition, offset in batches:
-            offsets = np.asarray(offset)
+            offsets = values_of(offset)
             codes = np.zeros(len(offsets), np.int8)
-            for tp, rows in _by_partition(topic, partition):
-                seen[tp] += len(rows)
+            for tp, rows in by_partition(topic, partition):
+                seen[tp] += len(offsets[rows])
                 if tp in verdicts:
                     codes[rows] = _found(*verdicts[tp], offsets[rows])
-            yield pa.array(codes, pa.int8())
+            yield array_of(codes, pa.int8())
         self._require_all(seen)
 
     def _read(self) -> Mapping[TopicPartition, tuple[Any, Codes]]:
@@ -68,9 +69,9 @@ class Lookup:
             ) from error
         table = pa.concat_tables([VERDICTS_SCHEMA.empty_table(), *parts]).combine_chunks()
         table = table.sort_by([(name, "ascending") for name in ("topic", "partition", "offset")])
-        offset, code = (np.asarray(table.column(name)) for name in ("offset", "code"))
+        offset, code = (values_of(table.column(name)) for name in ("offset", "code"))
         found = {}
-        for tp, rows in _by_partition(table.column("topic"), table.column("partition")):
+        for tp, rows in by_partition(table.column("topic"), table.column("partition")):
             found[tp] = offset[rows], code[rows]
         return found
 
@@ -106,14 +107,3 @@ def _found(known: Any, codes: Codes, offsets: Any) -> Codes:
     at = np.minimum(np.searchsorted(known, offsets), len(known) - 1)
     found: Codes = np.where(known[at] == offsets, codes[at], 0).astype(np.int8)
     return found
-
-
-def _by_partition(topic: Any, partition: Any) -> Iterator[tuple[TopicPartition, Any]]:
-    """Each partition with the places of its rows."""
-    numbers = np.asarray(partition)
-    names = topic.dictionary_encode()
-    names = names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
-    for each in names.dictionary.to_pylist() if len(names) else []:
-        of_topic = np.asarray(pc.equal(topic, each))
-        for number in np.unique(numbers[of_topic]).tolist():
-            yield TopicPartition(each, number), np.flatnonzero(of_topic & (numbers == number))

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from eos.arrow import array_of, longs
 from eos.dedup.homes import Kept
 from eos.dedup.judge import Judge
 from eos.dedup.leave import Leaving
-from eos.dedup.place import unpacked
+from eos.dedup.place import by_partition, unpacked
 from eos.dedup.policy import Policy
 from eos.errors import EosError, crossing
 from eos.transaction.port import TopicPartition
@@ -85,29 +85,17 @@ class DedupStage:
         sizes = [len(each[0]) for each in batches]
         columns = [pa.concat_arrays(list(each)) for each in zip(*batches, strict=True)]
         codes = np.zeros(sum(sizes), np.int8)
-        for tp, rows in _by_partition(columns[0], columns[1]):
+        for tp, rows in by_partition(columns[0], columns[1]):
             if tp not in judges:
                 kept = self.known.get(tp, Kept())
                 place = Path(self.folder)
                 judges[tp] = Judge(self.pipeline, tp, self.policy, kept, place, self.now_ms)
-            part = columns[2:] if rows is None else [each.take(rows) for each in columns[2:]]
+            part = columns[2:]
+            if not isinstance(rows, slice):
+                part = [each.take(longs(rows)) for each in part]
             found = judges[tp].judge(*part)
-            codes[slice(None) if rows is None else np.asarray(rows)] = found
+            codes[rows] = found
         start = 0
         for size in sizes:
-            yield pa.array(codes[start : start + size], pa.int8())
+            yield array_of(codes[start : start + size], pa.int8())
             start += size
-
-
-def _by_partition(topic: Any, partition: Any) -> Iterator[tuple[TopicPartition, Any]]:
-    """Each partition with its rows; None: all of them, as Spark's source has it."""
-    places = pa.table({"topic": topic, "partition": partition})
-    found = places.group_by(["topic", "partition"]).aggregate([]).to_pylist()
-    for each in found:
-        rows = None
-        if len(found) > 1:
-            is_here = pc.and_(
-                pc.equal(topic, each["topic"]), pc.equal(partition, each["partition"])
-            )
-            rows = pc.indices_nonzero(is_here)
-        yield TopicPartition(each["topic"], each["partition"]), rows

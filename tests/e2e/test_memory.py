@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 from support.processes import peak_mb, workers
 from support.project import Project
 from support.volume import fill_topic
@@ -23,6 +24,12 @@ name: {name}
 source: {{kafka: {{topics: [{source}, {source}.large], max_records: {records}}}}}
 sink: {{kafka: {{topic: {target}, create: {{partitions: {partitions}}}}}}}
 trigger: {{available_now: true}}
+"""
+# Rows wait until many are judged together: as many as there may be, of the large ones fewer.
+DEDUP = """
+dedup:
+  producer: {{id: header(p), epoch: header(e), sequence: header(s)}}
+  on_unstamped: accept
 """
 
 
@@ -54,12 +61,13 @@ def watched(variable: str) -> Iterator[dict[str, float]]:
         thread.join()
 
 
-def test_a_worker_stays_small_in_a_large_micro_batch(project: Project) -> None:
+@pytest.mark.parametrize("more", ["", pytest.param(DEDUP, marks=pytest.mark.long)])
+def test_a_worker_stays_small_in_a_large_micro_batch(project: Project, more: str) -> None:
     bootstrap = project.broker.bootstrap
     fill_topic(bootstrap, project.source, rows(20_000, SMALL_BYTES), SMALL_RECORDS)
     fill_topic(bootstrap, f"{project.source}.large", rows(500, LARGE_BYTES), LARGE_RECORDS)
     records = SMALL_RECORDS + LARGE_RECORDS
-    project.declare(records * 2, text=PIPELINE)  # the limit is shared out by rounded shares
+    project.declare(records * 2, text=PIPELINE + more)  # the limit is shared out by rounded shares
     with watched(f"{MARK}={project.name}") as peaks:
         done = project.run(**{MARK: project.name})
     assert done.returncode == 0, done.stderr
