@@ -130,6 +130,7 @@ def test_a_rotation_in_doubt_is_settled_by_the_ledger(proxied, worn, hurried):
     proxied.check(small)
 
 
+@pytest.mark.long
 def test_an_init_of_the_last_epoch_that_is_repeated_is_no_takeover(proxied, worn, hurried):
     """With any other epoch the broker gives the same answer again. Here it has a new producer id
     and refuses the old one's owner."""
@@ -142,6 +143,7 @@ def test_an_init_of_the_last_epoch_that_is_repeated_is_no_takeover(proxied, worn
     proxied.check(small)
 
 
+@pytest.mark.long
 def test_an_abort_at_the_rotation_whose_answer_is_lost_is_repeated(proxied, worn):
     small = worn(request_timeout_ms=500)
     rule = proxied.proxy.rule("EndTxn", Do.LOSE_ANSWER, client=small.name, nth=END_TXN)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from support.two_copies import MET, processes_started_together, started_together
 
-SEEDS, OF_ALL_RUNS = 100, 40  # more of the same among what takes long
+SEEDS, OF_ALL_RUNS = 100, 30  # more of the same among what takes long
 
 
 @pytest.mark.parametrize(

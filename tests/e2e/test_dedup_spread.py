@@ -163,7 +163,7 @@ def test_what_is_refused_waits_in_the_dead_letters_and_comes_back(project: Proje
     verb(project, "verify")
 
 
-@pytest.mark.parametrize("scope", ["partition", "producer"])
+@pytest.mark.parametrize("scope", [pytest.param("partition", marks=pytest.mark.long), "producer"])
 def test_what_was_late_or_unstamped_comes_back_once_that_is_accepted(
     project: Project, scope: str
 ) -> None:
