@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from eos.deadline import Backoff, Deadline
 from eos.testing.broker import SimulatedBroker, SimulatedPort
+from eos.testing.outside import NOT_COORDINATED, answered
 from eos.transaction.port import Profile, TopicPartition, TransactionPort
 from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire
@@ -133,9 +134,13 @@ class Readers:
         """Once no transaction holds it back."""
         asked = [ConsumerGroupTopicPartitions(group, [Position(*at)])]
         deadline, backoff = Deadline.after_ms(120_000), Backoff()
-        while True:
+
+        def ask() -> ConsumerGroupTopicPartitions:
             (future,) = self._admin.list_consumer_group_offsets(asked, require_stable=True).values()
-            (found,) = future.result(180).topic_partitions
+            return future.result(180)
+
+        while True:
+            (found,) = answered(ask, NOT_COORDINATED).topic_partitions
             if found.error is None:
                 return max(found.offset, -1)
             assert found.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT, found.error
