@@ -20,6 +20,7 @@ from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
+    KafkaException,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -219,17 +220,33 @@ def group_offsets(bootstrap: str, group: str, topic: str) -> dict[int, int]:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     told = answered(lambda: admin.list_topics(topic, timeout=_ASK_S)).topics[topic]
     named = [TopicPartition(topic, number) for number in told.partitions]
-    wanted = [ConsumerGroupTopicPartitions(group, named or None)]
-
-    def ask() -> list[TopicPartition]:
-        asked = admin.list_consumer_group_offsets(wanted, require_stable=True)
-        return asked[group].result(_ASK_S).topic_partitions
-
     give_up_at = time.monotonic() + MARKERS_S_MAX
-    while any(map(_is_pending, found := answered(ask, NOT_COORDINATED))):
+    while any(map(_is_pending, found := stable_offsets(admin, group, named))):
         assert time.monotonic() < give_up_at, f"a transaction with {group}'s offsets stays open"
         time.sleep(_POLL_S)
     return {tp.partition: tp.offset for tp in found if tp.topic == topic and tp.offset >= 0}
+
+
+def stable_offsets(
+    admin: AdminClient, group: str, wanted: Sequence[TopicPartition]
+) -> list[TopicPartition]:
+    """What the coordinator says, once there is one: of an answer that says that it is none, or none
+    yet, librdkafka 2.16 dies (SIGSEGV). When it describes a group the same answer is an error."""
+    asked = [ConsumerGroupTopicPartitions(group, list(wanted) or None)]
+
+    def describe() -> None:
+        try:
+            admin.describe_consumer_groups([group])[group].result(_ASK_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                raise
+
+    def ask() -> list[TopicPartition]:
+        found = admin.list_consumer_group_offsets(asked, require_stable=True)
+        return found[group].result(_ASK_S).topic_partitions
+
+    answered(describe, NOT_COORDINATED)
+    return answered(ask, NOT_COORDINATED)
 
 
 def _is_pending(of: TopicPartition) -> bool:

@@ -6,16 +6,16 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError
+from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 
 from eos.deadline import Backoff, Deadline
 from eos.testing.broker import SimulatedBroker, SimulatedPort
-from eos.testing.outside import NOT_COORDINATED, answered
 from eos.transaction.port import Profile, TopicPartition, TransactionPort
 from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire
+from support.outside import stable_offsets
 
 TARGETS, SOURCE = "conformance-target", "conformance-source"
 Records = dict[TopicPartition, list[tuple[int, bytes]]]  # (offset, value) of each record
@@ -132,15 +132,9 @@ class Readers:
 
     def offset(self, group: str, at: TopicPartition) -> int:
         """Once no transaction holds it back."""
-        asked = [ConsumerGroupTopicPartitions(group, [Position(*at)])]
         deadline, backoff = Deadline.after_ms(120_000), Backoff()
-
-        def ask() -> ConsumerGroupTopicPartitions:
-            (future,) = self._admin.list_consumer_group_offsets(asked, require_stable=True).values()
-            return future.result(180)
-
         while True:
-            (found,) = answered(ask, NOT_COORDINATED).topic_partitions
+            (found,) = stable_offsets(self._admin, group, [Position(*at)])
             if found.error is None:
                 return max(found.offset, -1)
             assert found.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT, found.error
