@@ -40,8 +40,9 @@ POINTS = (
     "commit_log",
 )
 # Met only where records are refused: when the others are written, and when the refused ones are.
-# And where dedup is: around the commit of producers' states. And around the write of Delta tables.
-POINTS_OF_SOME = ("dead_letters", "producers", "tables")
+# And where dedup is: around the commit of producers' states, and where it judges behind what is
+# written, around that. And around the write of Delta tables.
+POINTS_OF_SOME = ("dead_letters", "judging", "producers", "tables")
 KINDS = ("start", "refresh", "stop", "recovery")
 MOMENTS = ("before", "after")
 VICTIMS = ("python", "jvm", "both")

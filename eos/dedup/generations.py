@@ -43,6 +43,7 @@ from eos.dedup.policy import Policy
 from eos.dedup.spread_stage import SpreadStage
 from eos.dedup.stage import DedupStage
 from eos.dedup.table import KEPT_HOURS, Files, Generation, ProducersTable
+from eos.dedup.trusting import Trusting
 from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, UnavailableError
 from eos.transaction.port import TopicPartition
 
@@ -214,6 +215,15 @@ class Opened:
                 counts[TopicPartition(topic, partition)] += count
         files = tuple(report["notes"] for report in reports if report["notes"])
         return Lookup(self.owner.pipeline, files, counts, self.owner.topic)
+
+    def trusting(self) -> Trusting:
+        """For a job that lets all rows pass, and whose rows are judged behind it."""
+        return Trusting(self.owner.pipeline, self.stage.work, self.owner.topic)
+
+    def counts(self) -> Mapping[str, int]:
+        """Of each verdict, how many."""
+        found: Mapping[str, int] = told(self.reports())["verdicts"]
+        return found
 
     def dead(self) -> list[Dead]:
         """What goes to the dead letters."""

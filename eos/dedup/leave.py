@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from eos.audit.producer_chain import Ints
 from eos.dedup.account import Account
 from eos.dedup.homes import Kept, folder_of, grown, write_states
-from eos.errors import UnavailableError
+from eos.errors import EosError, UnavailableError
 from eos.transaction.port import TopicPartition
 
 
@@ -82,13 +82,8 @@ class Leaving:
             report["notes"] = self._noted(account)
             self._reported(report)
         except OSError as error:
-            raise UnavailableError(
-                f"{self.pipeline}: the states of producers can't be written to {self.folder}: "
-                f"{error.strerror or error}",
-                hint="is there room, and may this user write there? Executors on other machines "
-                "need the state root under the same path",
-                path=self.folder,
-            ) from error
+            what = "the states of producers"
+            raise unwritten(self.pipeline, what, self.folder, error) from error
 
     def _written(self, judged: Judged, changed: set[int], buckets: int) -> list[list[Any]]:
         """`[bucket, path, rows, bytes]` of each bucket that has states, in the buckets' order."""
@@ -122,6 +117,15 @@ class Leaving:
         unfinished = place.with_suffix(".part")
         unfinished.write_text(json.dumps(report), encoding="ascii")
         os.replace(unfinished, place)  # noqa: PTH105 - the same, and says what it does
+
+
+def unwritten(pipeline: str, what: str, folder: str, error: OSError) -> EosError:
+    return UnavailableError(
+        f"{pipeline}: {what} can't be written to {folder}: {error.strerror or error}",
+        hint="is there room, and may this user write there? Executors on other machines need the "
+        "state root under the same path",
+        path=folder,
+    )
 
 
 def whole(column: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from eos.dedup.fields import Dedup
 from eos.dedup.lookup import Lookup
 from eos.dedup.place import OFFSETS_MAX, PARTITIONS_MAX
-from eos.dedup.policy import OPTIONS
+from eos.dedup.policy import NAMES, OPTIONS
 from eos.dedup.spread_stage import SpreadStage
 from eos.dedup.stage import DedupStage
-from eos.errors import UnavailableError, UsageError
+from eos.dedup.trusting import Trusting
+from eos.errors import (
+    AttemptFailedError,
+    EosError,
+    RecordRefusedError,
+    TransformError,
+    UnavailableError,
+    UsageError,
+)
 from eos.faults import CrashPlan
 from eos.observe import events
 from eos.observe.bus import Bus
@@ -21,9 +29,12 @@ from eos.plan.plan import Plan
 from eos.read.decode import Refused
 from eos.read.offset_log import Ranges
 from eos.run.dedup_rows import (
+    Stage,
     counted,
     in_one_pass,
     judging,
+    judging_left,
+    left_out,
     refused,
     require_counted,
     rule_of,
@@ -39,6 +50,10 @@ if TYPE_CHECKING:
     from eos.dedup.generations import Done, Generations, Opened
 
     Collect = Callable[[DataFrame], Sequence[Any]]
+
+# Micro-batches that are judged before they are written, behind one of which some rows were left
+# out: to write them twice costs more than to read their stamps first.
+LOOKS_FIRST = 8
 
 
 def deduplicating(planned: Plan, crash: CrashPlan) -> Deduplicating | None:
@@ -79,27 +94,46 @@ class Deduplicating:
         self._crash = crash
         self._parallelism = parallelism
         self._asked = dedup  # and as the attempt that was begun last asks
-        self._stage: DedupStage | Lookup
+        self._stage: DedupStage | Lookup | Trusting
         self._opened: Opened | None = None  # by the attempt that was executed last
         self._done: Done | None = None
+        self._collect: Collect
+        self._tasks = 0  # of the attempt, that judge; 0: one does, without a shuffle
+        # Of spread producers. Judged behind what an attempt wrote, which is done again for it:
+        self._found: Opened | None = None
+        self._is_again = False  # this micro-batch was begun before
+        self._is_unjudged = False  # what the attempt works on: some of it may have to go
+        self._looks = 0  # as many micro-batches are judged before they are written
 
     def require(self, position: Position) -> None:
         """Raises if the states that go with it can't be had."""
         self._generations.require(position.producers)
+
+    def next_micro_batch(self) -> None:
+        """Nothing holds of what was found out about the one before."""
+        self._found, self._is_again = None, False
 
     def begin(
         self, frame: DataFrame, position: Position, collect: Collect, *, in_one_task: bool
     ) -> None:
         """An attempt at these rows. Each one that is left out before would be a gap."""
         self._done = None
+        found, self._found = self._found, None
         accepts_gap = position.accepts_gap
-        opened = self._generations.begun(position.producers, accepts_gap=accepts_gap)
+        opened = found or self._generations.begun(position.producers, accepts_gap=accepts_gap)
         self._opened = opened
         # What a person lets pass this once is no dead letter.
         self._asked = replace(self._dedup, policy=opened.stage.policy)
-        # 0: one judges them all, without a shuffle.
-        tasks = 0 if in_one_task else self._parallelism
-        self._stage = _stage(frame, self._asked, opened, collect, tasks)
+        self._collect, self._tasks = collect, 0 if in_one_task else self._parallelism
+        may_trust = not self._looks and not self._is_again
+        self._is_unjudged = isinstance(opened.stage, SpreadStage) and may_trust
+        self._is_again = True
+        if found is not None:
+            self._stage = found.lookup()
+        elif self._is_unjudged:
+            self._stage = opened.trusting()
+        else:
+            self._stage = _stage(frame, self._asked, opened, collect, self._tasks)
 
     def rows(self, frame: DataFrame) -> DataFrame:
         """Those that stay."""
@@ -125,8 +159,43 @@ class Deduplicating:
         starts = {**ranges.starts, **floors}
         read = [tp for tp, end in ranges.ends.items() if end > starts.get(tp, 0)]
         opened = self._begun()
+        if isinstance(self._stage, Trusting):
+            self._judge_behind(frame, opened, self._stage, read)
         judge_missing(frame, self._asked, opened, read)
         return tuple(Refused(rule_of(each[0]), "dead_letter", *each[1:]) for each in opened.dead())
+
+    def _judge_behind(
+        self, frame: DataFrame, opened: Opened, stage: Trusting, read: Iterable[TopicPartition]
+    ) -> None:
+        """All rows are written. Raises if one of them has to go: the attempt is done again, by the
+        verdicts that are known then."""
+        assert isinstance(opened.stage, SpreadStage), "no others are judged behind"
+        self._crash.reached("judging:before")
+        _judge(frame, self._asked, stage, set(read) - stage.left().partitions)
+        left = stage.left()
+        self._is_unjudged = False
+        self._collect(judging_left(opened.stage, left, frame.sparkSession, self._tasks))
+        self._crash.reached("judging:after")
+        odd = {name: count for name, count in opened.counts().items() if self._is_odd(name)}
+        if odd:
+            self._found = opened
+            told = ", ".join(f"{count:,} {name}" for name, count in sorted(odd.items()))
+            raise AttemptFailedError(
+                f"{self._generations.pipeline}: dedup found {told} among what was written: it is "
+                "written again by these verdicts"
+            )
+
+    def doubted(self, error: EosError) -> EosError:
+        """As the end of an attempt, if it was of rows that were not judged yet: what was refused,
+        or broke a step, may be a row that no step should have seen. Who looks first will tell."""
+        if self._is_unjudged and isinstance(error, RecordRefusedError | TransformError):
+            return AttemptFailedError(error.message, hint=error.hint)
+        return error
+
+    def _is_odd(self, verdict: str) -> bool:
+        """It is not as if no record had been judged."""
+        code = NAMES.index(verdict)
+        return code in left_out(self._asked) or (code > 0 and bool(self._asked.verdict))
 
     def refused(self, frame: DataFrame) -> DataFrame:
         """The attempt's rows once more, with those that go to the dead letters."""
@@ -147,6 +216,8 @@ class Deduplicating:
         if done is None:
             return
         verdicts, dead = done.told["verdicts"], done.told["dead_letters"]
+        is_odd = any(map(self._is_odd, verdicts))
+        self._looks = LOOKS_FIRST if is_odd else max(0, self._looks - 1)
         odd = {name: n for name, n in verdicts.items() if name != "appended" and name not in dead}
         if odd:
             dropped = {name: count for name, count in odd.items() if name not in OPTIONS}
@@ -184,7 +255,7 @@ def judged_anew(frame: DataFrame, planned: Plan, folder: Path) -> tuple[DataFram
     opened = generations_of(there, planned.dedup).begun("")
     stage = _stage(frame, planned.dedup, opened, lambda job: job.collect(), 0)
     if not planned.dedup.policy.window:
-        _judge(frame, planned.dedup, opened)
+        taken(frame, planned.dedup, stage).selectExpr("count(offset)").collect()
     count = sum(each.records for each in opened.dead())
     return taken(frame, planned.dedup, stage), refused(frame, planned.dedup, stage), count
 
@@ -193,14 +264,17 @@ def judge_missing(
     frame: DataFrame, dedup: Dedup, opened: Opened, partitions: Iterable[TopicPartition]
 ) -> None:
     """Where a producer's records lie in one partition; the others were all judged before."""
-    missing = [] if dedup.policy.window else opened.missing(partitions)
-    if missing:
-        named = [f"(topic = '{tp.topic}' AND partition = {tp.partition})" for tp in missing]
-        _judge(frame.where(" OR ".join(named)), dedup, opened)
+    if not isinstance(opened.stage, SpreadStage):
+        _judge(frame, dedup, opened.stage, opened.missing(partitions))
 
 
-def _judge(frame: DataFrame, dedup: Dedup, opened: Opened) -> None:
-    taken(frame, dedup, opened.stage).selectExpr("count(offset)").collect()
+def _judge(
+    frame: DataFrame, dedup: Dedup, stage: Stage, partitions: Collection[TopicPartition]
+) -> None:
+    if partitions:
+        named = [f"(topic = '{tp.topic}' AND partition = {tp.partition})" for tp in partitions]
+        rows = taken(frame.where(" OR ".join(named)), dedup, stage)
+        rows.selectExpr("count(offset)").collect()
 
 
 def _stage(

@@ -12,14 +12,16 @@ from eos.dedup.homes import SHARDS
 from eos.dedup.lookup import Lookup
 from eos.dedup.policy import DROPPED, NAMES
 from eos.dedup.stage import DedupStage
+from eos.dedup.trusting import Left, OfFiles, Trusting
 from eos.encode.refusal import AT
 from eos.read.decode import ERROR, RULE
 from eos.run.columns import sink_columns
+from eos.run.fused import parsed
 from eos.run.judged import STAMPS, Judged, Judging
 from eos.transaction.port import TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from eos.dedup.spread_stage import SpreadStage
     from eos.plan.plan import Plan
@@ -55,18 +57,19 @@ RULES = tuple(map(rule_of, _REASONS))
 def taken(frame: DataFrame, dedup: Dedup, stage: Stage) -> DataFrame:
     """Without the rows that are proven to have been there before, or that go to the dead letters.
     `stage` tells a row's code, of the judge's own or looked up."""
-    kept = _judged(frame, dedup, stage).where(f"{_CODE} NOT IN ({_listed(_left_out(dedup))})")
+    kept = _judged(frame, dedup, stage).where(f"{_CODE} NOT IN ({_listed(left_out(dedup))})")
     if dedup.verdict:
         kept = kept.withColumn(dedup.verdict, _named(NAMES))
     return kept.drop(_CODE)
 
 
-def _left_out(dedup: Dedup) -> tuple[int, ...]:
+def left_out(dedup: Dedup) -> tuple[int, ...]:
+    """Codes of the rows that don't stay."""
     return (*DROPPED, *dedup.policy.codes(dedup.policy.dead))
 
 
 def in_one_pass(
-    plan: Plan, dedup: Dedup, stage: DedupStage | Lookup, frame: DataFrame
+    plan: Plan, dedup: Dedup, stage: DedupStage | Lookup | Trusting, frame: DataFrame
 ) -> Judged | None:
     """As `taken`, with what the sinks read of it. None: something stands between dedup and them: a
     step, a format to read, SQL of a sink, which all may only see the rows that stay."""
@@ -76,10 +79,10 @@ def in_one_pass(
     if not decode.is_plain or decode.distinct is not None:
         return None
     names, beside = dedup.header_names, {}
-    if isinstance(stage, DedupStage) and not names:
+    if not isinstance(stage, Lookup) and not names:
         beside = dict(zip(STAMPS, dedup.columns, strict=True))
     columns = sink_columns(frame, plan, is_packed=True, beside=beside)
-    return Judged(columns, Judging(stage, _left_out(dedup), names))
+    return Judged(columns, Judging(stage, left_out(dedup), names))
 
 
 def counted(frame: DataFrame, dedup: Dedup) -> DataFrame:
@@ -158,6 +161,12 @@ def judging(frame: DataFrame, dedup: Dedup, stage: SpreadStage, tasks: int) -> D
     return ordered.mapInArrow(stage, "shard INT")
 
 
+def judging_left(stage: SpreadStage, left: Left, spark: SparkSession, tasks: int) -> DataFrame:
+    """The same behind a job that let all rows pass: of what its tasks left. `tasks`: as many."""
+    shards = spark.range(0, SHARDS, 1, max(1, min(tasks, SHARDS)))
+    return shards.mapInArrow(OfFiles(stage, left.files), parsed("shard INT"))
+
+
 def _judged(frame: DataFrame, dedup: Dedup, stage: Stage) -> DataFrame:
     """With each row's code. Each partition of the source is one of the frame's, in its order.
 
@@ -173,7 +182,7 @@ def _judged(frame: DataFrame, dedup: Dedup, stage: Stage) -> DataFrame:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # it would read hints of a plain function
         judge = arrow_udf(stage, ByteType(), PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF)
-    stamps = () if dedup.policy.window else dedup.columns
+    stamps = () if isinstance(stage, Lookup) else dedup.columns
     columns = (AT, *stamps, *_topic(stage))
     return frame.withColumn(_CODE, judge.asNondeterministic()(*map(f.expr, columns)))
 

@@ -22,6 +22,7 @@ from eos.dedup.lookup import Lookup
 from eos.dedup.place import unpacked
 from eos.dedup.stage import DedupStage
 from eos.dedup.stamps import stamps
+from eos.dedup.trusting import Trusting
 from eos.run.fused import Encode, parsed
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Judging:
     """Of rows as the sinks read them. `names`: of the headers that stamps are in; none: they are
     columns."""
 
-    stage: DedupStage | Lookup
+    stage: DedupStage | Lookup | Trusting
     left_out: Sequence[int]  # codes
     names: Sequence[str]
 
@@ -60,13 +61,18 @@ class Judging:
             yield batch if stays.all() else batch.filter(array_of(stays, pa.bool_()))
 
     def _asked(self, batch: pa.RecordBatch) -> tuple[Any, ...]:
+        at = batch.column("__at")
         topics = [] if self.stage.topic else [batch.column("__topic")]
-        place = unpacked(batch.column("__at"), topics, self.stage.topic)
         if isinstance(self.stage, Lookup):
-            return place
+            return unpacked(at, topics, self.stage.topic)
         if self.names:
-            return (*place, *stamps(batch.column("headers"), self.names))
-        return (*place, *map(batch.column, STAMPS))
+            stamp = stamps(batch.column("headers"), self.names)
+        else:
+            producer, epoch, sequence = map(batch.column, STAMPS)
+            stamp = producer, epoch, sequence
+        if isinstance(self.stage, Trusting):
+            return at, *stamp, *topics
+        return *unpacked(at, topics, self.stage.topic), *stamp
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from eos.run.lake import Lake
 from eos.run.lookup import pinned, versions
 from eos.run.rules import require_lasting
 from eos.run.session import ARROW_BYTES_MAX
-from eos.run.source import LiveSource
+from eos.run.source import LiveSource, above
 from eos.run.state import advance, with_state
 from eos.run.steps import encodable, mapped, transformed
 from eos.run.task_error import task_error
@@ -146,6 +146,8 @@ class PipelineQuery:
             self._audit.require()
             if self._lake is not None:
                 self._lake.require_even()
+            if self._dedup is not None:
+                self._dedup.next_micro_batch()
             execution = self._execution(frame, batch_id, ranges)
             self._micro_batches.run(step, execution, lambda: self._skipped(frame), self._follow)
             self._audit.committed()
@@ -197,8 +199,8 @@ class PipelineQuery:
             self._plan = pinned(self._plan, frame.sparkSession)
             part = _Part(batch_id, ranges, identity, self._writers_deadline())
             try:
-                above = _above(frame, floors)
-                rows, out = self._encodable(above, part)
+                read = above(frame, floors)
+                rows, out = self._encodable(read, part)
                 targets = self._targets(self._plan.row_topics)
                 job = self._job(out, self._plan.sinks, targets, part)
                 receipts = receipt.check(self._collected(job, part), targets)
@@ -209,22 +211,33 @@ class PipelineQuery:
                 self._plan.decode.require_none(self._refused, self._plan.names.pipeline)
                 again = rows
                 if self._dedup is not None:
-                    dead = self._dedup.judge_all(job, above, ranges, floors)
+                    dead = self._dedup.judge_all(job, read, ranges, floors)
                     self._refused = (*self._refused, *dead)
-                    again = self._dedup.refused(above) if dead else rows
+                    again = self._dedup.refused(read) if dead else rows
                 return (*receipts, *self._dead_letters(again, part))
-            except EosError:
-                raise
+            except EosError as error:
+                raise self._doubted(error) from error.__cause__
             except Exception as error:
-                self._require_none_raised(error)
-                told = task_error(error)
-                if told.fields.get("case") == "source_lost_records":
-                    # The same with numbers. Where a partition is new, Spark begins at 0.
-                    begun = {tp: ranges.starts.get(tp, 0) for tp in ranges.ends}
-                    self.source.require_there(begun)
-                raise told from error
+                raise self._doubted(self._told(error, ranges)) from error
 
         return execute
+
+    def _told(self, error: Exception, ranges: Ranges) -> EosError:
+        """What Spark raised, in our words."""
+        refused = self._plan.decode.raised(str(error))
+        told = task_error(error)
+        try:
+            if refused is not None:
+                self._plan.decode.require_none((refused,), self._plan.names.pipeline)
+            if told.fields.get("case") == "source_lost_records":
+                # The same with numbers. Where a partition is new, Spark begins at 0.
+                self.source.require_there({tp: ranges.starts.get(tp, 0) for tp in ranges.ends})
+        except EosError as better:
+            return better
+        return told
+
+    def _doubted(self, error: EosError) -> EosError:
+        return error if self._dedup is None else self._dedup.doubted(error)
 
     def _encodable(
         self, frame: DataFrame, part: _Part
@@ -244,11 +257,6 @@ class PipelineQuery:
         rows = self._dedup.rows(frame)
         return rows, encodable(self._plan, rows)
 
-    def _require_none_raised(self, error: Exception) -> None:
-        refused = self._plan.decode.raised(str(error))
-        if refused is not None:
-            self._plan.decode.require_none((refused,), self._plan.names.pipeline)
-
     def _skipped(self, frame: DataFrame) -> None:
         """The micro-batch is committed, but Spark has not noted it yet."""
         if self._lake is not None:
@@ -266,7 +274,7 @@ class PipelineQuery:
             return
         self._lake.is_behind = True
         assert self._read is not None, "an attempt was executed"
-        made, batches = transformed(self._plan, _above(*self._read)), self._micro_batches
+        made, batches = transformed(self._plan, above(*self._read)), self._micro_batches
         found = self._lake.follow(made, offset, batches.position.tables)
         batches.position = replace(batches.position, tables=found)
 
@@ -384,13 +392,3 @@ class PipelineQuery:
                     pipeline=name,
                 )
         return topics
-
-
-def _above(frame: DataFrame, floors: Ends) -> DataFrame:
-    """Without the rows that the ledger says are committed."""
-    for (topic, partition), floor in sorted(floors.items()):
-        named = topic.replace("\\", "\\\\").replace("'", "\\'")
-        frame = frame.filter(
-            f"NOT (topic = '{named}' AND partition = {partition} AND offset < {floor})"
-        )
-    return frame

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from eos.deadline import Deadline
 from eos.errors import PromiseBrokenError
@@ -14,6 +15,9 @@ from eos.run.topics import existing_topics
 from eos.transaction.ledger_record import Ends
 from eos.transaction.port import TopicPartition
 from eos.transaction.wire import Wire
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _TIMEOUT_MS = 60_000
 
@@ -102,3 +106,13 @@ class LiveSource:
                     latest=latest[tp],
                     **values,
                 )
+
+
+def above(frame: DataFrame, floors: Ends) -> DataFrame:
+    """Without the rows that the ledger says are committed."""
+    for (topic, partition), floor in sorted(floors.items()):
+        named = topic.replace("\\", "\\\\").replace("'", "\\'")
+        frame = frame.filter(
+            f"NOT (topic = '{named}' AND partition = {partition} AND offset < {floor})"
+        )
+    return frame

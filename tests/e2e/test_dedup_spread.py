@@ -14,6 +14,7 @@ from e2e import test_dedup
 from e2e.test_dedup import PARTITIONS, attempts, ran, recovered, verb
 from support import outside
 from support.project import Project
+from support.warm import KILLED
 
 from eos.run.query import ONE_TASK_RECORDS_MAX
 
@@ -37,6 +38,9 @@ sink:
   dead_letter: {{topic: {target}.dead, create: {{partitions: {partitions}}}}}
 trigger: {{available_now: true}}
 """
+
+
+AGAIN = re.compile(r"failed: \S+: dedup found (.*) among what was written")
 
 
 class Upstream:
@@ -88,11 +92,11 @@ def once(epoch: int, numbers: Iterable[int]) -> Counter[str]:
 
 def test_a_producer_that_writes_to_every_partition(project: Project) -> None:
     """Micro-batches take each partition so far as they come; it resends to others, restarts, and
-    wakes up again."""
+    wakes up again. What is written before it is judged is written again where some have to go."""
     upstream = made(project, records=70)
     upstream.send(0, range(100))
     upstream.send(0, range(70, 110), by=1)
-    ran(project)
+    assert len(AGAIN.findall(ran(project))) == 1, "those behind it look first"
     upstream.send(1, range(20))
     upstream.send(0, range(110, 114))  # behind the newer epoch in each of their partitions
     ran(project)
@@ -104,7 +108,10 @@ def test_a_producer_that_writes_to_every_partition(project: Project) -> None:
     project.declare(100_000, PARTITIONS, text=SPREAD)
     many = ONE_TASK_RECORDS_MAX + 1000
     upstream.send(1, range(10, many), by=3)
-    ran(project)
+    assert AGAIN.findall(ran(project)) == ["10 duplicate"]
+    upstream.send(1, range(many, 2 * many))
+    assert AGAIN.findall(ran(project)) == []
+    many *= 2
     assert sums(project) == {"appended": 110 + many, "duplicate": 40, "fenced": 4}
     assert values(project, project.target) == once(0, range(110)) + once(1, range(many))
 
@@ -200,4 +207,24 @@ def test_what_was_late_or_unstamped_comes_back_once_that_is_accepted(
     known += Counter({"101 appended": PARTITIONS, "50 late": PARTITIONS, "7 unstamped": 1})
     assert values(project, project.target) == known
     assert values(project, f"{project.target}.dead") == dead
+    verb(project, "verify")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)  # six starts of Spark
+def test_whatever_dies_around_its_verdicts_each_record_comes_out_once(project: Project) -> None:
+    """In each life the first attempt writes what has to go, too, and finds that out behind it."""
+    upstream = made(project, records=1000)
+    upstream.send(0, range(50))
+    ran(project)
+    steps = ("judging:before", "judging:after", "producers:before", "end_txn_sent:after")
+    for turn, step in enumerate(steps, 1):
+        upstream.send(0, range(turn * 50 - 10, turn * 50 + 50), by=turn)
+        died = project.run_warm(EOS_CRASH_AT=f"{step}:both")
+        assert died.returncode == KILLED, died.stderr
+        assert len(AGAIN.findall(died.stderr)) == (0 if step.startswith("judging") else 1)
+    ran(project)
+    numbers = range(50 * (len(steps) + 1))
+    assert values(project, project.target) == once(0, numbers)
+    assert sums(project) == {"appended": len(numbers), "duplicate": 10 * len(steps)}
     verb(project, "verify")

@@ -1,0 +1,226 @@
+"""Spread producers' records on their way to be written before they are judged.
+
+Nearly always no record has to go. So tasks let all of them pass, as if each were next, and leave
+their stamps in files, cut by shard: the source is read once. When all are written, and before the
+transaction ends, the shards are judged out of these files (`SpreadStage.of_files`). Where a record
+has to go after all, the attempt is aborted with all that it wrote.
+
+A task leaves two files: stamps, and behind them a report that names them and says how many records
+of which partition they are of. One that Spark runs again leaves both once more, under other names.
+
+Imported by every Python worker, so nothing here loads pyspark.sql, YAML or the configuration.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from eos.arrow import array_of, longs, values_of
+from eos.dedup import gather
+from eos.dedup.leave import unwritten
+from eos.dedup.place import by_partition, unpacked
+from eos.dedup.spread_stage import SpreadStage
+from eos.errors import AttemptFailedError, EosError, crossing
+from eos.transaction.port import TopicPartition
+
+# What it gets of each row: `at` (`place`), producer, epoch, sequence, and its topic if the source
+# has several.
+Columns = tuple[Any, ...]
+_SHARD = pa.field("shard", pa.uint8())
+
+
+class Passed(NamedTuple):
+    """Of one partition of the source, records that a task let pass."""
+
+    topic: str
+    partition: int
+    first: int  # offsets
+    last: int
+    records: int
+
+    @property
+    def tp(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    def and_(self, more: Passed) -> Passed:
+        first, last = min(self.first, more.first), max(self.last, more.last)
+        return self._replace(records=self.records + more.records, first=first, last=last)
+
+
+Places = tuple[Passed, ...]  # of one report
+
+
+class Left(NamedTuple):
+    """By the tasks of an attempt: files of stamps, and which partitions they are of."""
+
+    files: tuple[str, ...]
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class Trusting:
+    """One attempt. `work` is its folder. `topic`: the only one that rows are of; empty: they say
+    it."""
+
+    pipeline: str
+    work: str
+    topic: str = ""
+
+    def __call__(self, batches: Iterator[Sequence[Any]]) -> Iterator[Any]:
+        """As Spark calls an Arrow function over an iterator: an array of codes for each batch."""
+        try:
+            yield from self.codes(map(tuple, batches))
+        except EosError as error:
+            raise crossing(error) from error
+
+    def codes(self, batches: Iterator[Columns], _is_full: object = None) -> Iterator[Any]:
+        """Each batch's at once: nothing waits."""
+        with self._writing():
+            noting = _Noting.of(self)
+        with closing(noting):
+            for batch in batches:
+                with self._writing():
+                    noting.add(*batch)
+                yield array_of(np.zeros(len(batch[0]), np.int8), pa.int8())
+            with self._writing():
+                noting.report()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            what = "the stamps of producers' records"
+            raise unwritten(self.pipeline, what, self.work, error) from error
+
+    def left(self) -> Left:
+        """Behind the job. Raises if tasks do not agree on what they read: then something was gone
+        when one of them ran again, or records are read in parts that overlap."""
+        files: dict[Places, str] = {}
+        of_task: dict[str, dict[int, list[Places]]] = {}
+        for place in sorted(Path(self.work).glob("*.passed")):
+            report = json.loads(place.read_text(encoding="ascii"))
+            places = tuple(Passed(*each) for each in report["places"])
+            task = of_task.setdefault(report["task"] or place.name, {})
+            task.setdefault(report["attempt"], []).append(places)
+            if places:
+                files.setdefault(places, str(place.with_suffix(".stamps")))
+        for task in of_task.values():
+            # A task reads a part of the source, or several, one after the other, with a report of
+            # each. One that died in the middle has fewer.
+            most = max(map(len, task.values()))
+            first, *others = (sorted(each) for each in task.values() if len(each) == most)
+            for other in others:
+                if other != first:
+                    raise self._disagree(*itertools.chain(*first, *other))
+        every = sorted(itertools.chain.from_iterable(files))
+        for before, behind in itertools.pairwise(every):
+            if before.tp == behind.tp and behind.first <= before.last:
+                raise self._disagree(before, behind)
+        return Left(tuple(files.values()), frozenset(each.tp for each in every))
+
+    def _disagree(self, *places: Passed) -> EosError:
+        told = ", ".join(f"{p.topic}-{p.partition} {p.first} to {p.last}" for p in places)
+        return AttemptFailedError(
+            f"{self.pipeline}: tasks read the same records and do not agree on them: {told}",
+            hint="did the source lose records meanwhile, by retention or compaction? They are "
+            "read again by the next attempt",
+        )
+
+
+@dataclass(slots=True)
+class _Noting:
+    """Beside one task's rows: their stamps, batch by batch, each in the order of shards."""
+
+    topic: str
+    schema: pa.Schema
+    place: Path
+    file: BinaryIO
+    stamps: Any
+    places: dict[TopicPartition, Passed] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, stage: Trusting) -> _Noting:
+        schema = gather.schema(is_of_one_topic=bool(stage.topic)).insert(0, _SHARD)
+        place = Path(stage.work, f"{uuid.uuid4().hex}.stamps")
+        file = place.open("wb")
+        return cls(stage.topic, schema, place, file, pa.ipc.new_file(file, schema))
+
+    def add(self, at: Any, producer: Any, epoch: Any, sequence: Any, *topics: Any) -> None:
+        names, partition, offset = unpacked(at, topics, self.topic)
+        for tp, rows in by_partition(names, partition) if len(at) else ():
+            own = values_of(offset)[rows]
+            found = Passed(*tp, int(own.min()), int(own.max()), len(own))
+            self.places[tp] = self.places[tp].and_(found) if tp in self.places else found
+        shards = gather.shards_of(producer)
+        order = np.argsort(shards, kind="stable")  # of 8 bits: numpy counts them
+        columns = [array_of(shards, pa.uint8()), at, producer, epoch, sequence, *topics]
+        # Taken, which copies: a column as it came keeps all of its batch in memory. Cast, since
+        # Spark may be told to have offsets of 64 bits.
+        ordered = [
+            each.take(longs(order)).cast(of.type)
+            for each, of in zip(columns, self.schema, strict=True)
+        ]
+        self.stamps.write_batch(pa.RecordBatch.from_arrays(ordered, schema=self.schema))
+
+    def report(self) -> None:
+        """Whole, or not at all. The task's last row waits for it: who is done has left one."""
+        self.stamps.close()
+        self.file.close()
+        task, attempt = _task()
+        says = {"task": task, "attempt": attempt, "places": sorted(self.places.values())}
+        unfinished = self.place.with_suffix(".part")
+        unfinished.write_text(json.dumps(says), encoding="ascii")
+        os.replace(unfinished, self.place.with_suffix(".passed"))  # noqa: PTH105 - as in `leave`
+
+    def close(self) -> None:
+        self.file.close()
+
+
+@dataclass(frozen=True, slots=True)
+class OfFiles:
+    """Judges shards out of what tasks left: a function of a task, which gets their numbers."""
+
+    stage: SpreadStage
+    files: Sequence[str]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        numbers = [number for batch in batches for number in values_of(batch.column(0)).tolist()]
+        try:
+            self.stage.judge(self._parts(numbers))
+        except EosError as error:
+            raise crossing(error) from error
+        yield from ()
+
+    def _parts(self, numbers: Sequence[int]) -> Iterator[gather.Part]:
+        """Those of a shard together, in the order of the files."""
+        opened = [pa.ipc.open_file(pa.memory_map(file)) for file in self.files]
+        for number in numbers:
+            for file in opened:
+                for at in range(file.num_record_batches):
+                    shards, *columns = file.get_batch(at).columns
+                    start, end = np.searchsorted(values_of(shards), [number, number + 1]).tolist()
+                    if start < end:
+                        own = [each.slice(start, end - start) for each in columns]
+                        yield number, pa.RecordBatch.from_arrays(own, schema=self.stage.schema)
+
+
+def _task() -> tuple[str, int]:
+    """Which of Spark's this is, however often it runs, and the number of this run; or none."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        return "", 0
+    return f"{context.stageId()}.{context.partitionId()}", context.taskAttemptId()

@@ -1,0 +1,203 @@
+"""Stamps that tasks leave behind while their rows pass, and shards that are judged out of them."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from support.deduped import Row, Sent, generations, policy, stamps
+
+from eos.dedup import trusting
+from eos.dedup.gather import STAMPS, Gather, unpacked
+from eos.dedup.homes import SHARDS
+from eos.dedup.trusting import OfFiles, Trusting
+from eos.errors import AttemptFailedError, CrossingError, UnavailableError, crossed
+
+
+def log(partition, count, topic="t", start=0):
+    """Of one partition, in its order: some of nobody, some twice."""
+    rows = []
+    for at in range(start, start + count):
+        who = None if at % 11 == 7 else b"producer-%d" % (at % 23)
+        rows.append(Row(at, Sent(partition, who, None if at % 13 == 5 else 0, at // 23 * 2 // 3)))
+    return stamps(rows, [topic] * count)
+
+
+def passed(stage, *batches):
+    """One task's: how many of each batch it said are next."""
+    codes = [each.to_pylist() for each in stage(iter([batch.columns for batch in batches]))]
+    assert {code for each in codes for code in each} <= {0}
+    return [len(each) for each in codes]
+
+
+def opened(folder, topic=""):
+    made = generations(folder, policy(window=99))
+    made.topic = topic
+    return made.begun("")
+
+
+def judged(begun, numbers=range(SHARDS)):
+    """As Spark calls it: several tasks, each of which gets some shards' numbers."""
+    of_files = pickle.loads(pickle.dumps(OfFiles(begun.stage, begun.trusting().left().files)))
+    for task in range(3):
+        own = pa.array([number for number in numbers if number % 3 == task], pa.int64())
+        batch = pa.RecordBatch.from_arrays([own], ["id"])
+        assert list(of_files(iter([batch]))) == []
+    files = {"files", "notes"}  # they have names of their own
+    reports = {
+        home: {name: each for name, each in report.items() if name not in files}
+        for home, report in begun.reports().items()
+    }
+    lookup = begun.lookup()
+    verdicts = [row for file in lookup.files for row in pa.parquet.read_table(file).to_pylist()]
+    places = sorted((each["topic"], each["partition"], each["offset"]) for each in verdicts)
+    return dict(lookup.counts), reports, places
+
+
+def running(monkeypatch, task, attempt):
+    monkeypatch.setattr(trusting, "_task", lambda: (task, attempt))
+
+
+LOGS = [log(n, 60 * (n + 1), topic) for topic in ("a", "b") for n in (0, 1)]
+
+
+def test_they_are_judged_as_those_that_came_before_the_rows(tmp_path):
+    """In batches of any size, a task for each partition or one for all."""
+    first = opened(tmp_path / "first")
+    packed = [row for each in LOGS for row in Gather(STAMPS)(iter([each]))]
+    first.stage.judge(sorted(unpacked(iter(packed), STAMPS), key=lambda part: part[0]))
+    wanted = judged(first, ())
+    assert wanted[0] == {("a", 0): 60, ("a", 1): 120, ("b", 0): 60, ("b", 1): 120}
+    assert len(wanted[2]) > 100, "nothing was odd"
+    for number, (tasks, size) in enumerate([(LOGS, 7), (LOGS[::-1], 1000), ([*LOGS], 1)]):
+        begun = opened(tmp_path / str(number))
+        for each in tasks:
+            parts = [each.slice(at, size) for at in range(0, each.num_rows, size)]
+            assert sum(passed(begun.trusting(), *parts)) == each.num_rows
+        assert judged(begun) == wanted
+    begun = opened(tmp_path / "one")
+    assert passed(begun.trusting(), *LOGS) == [60, 120, 60, 120]
+    assert judged(begun) == wanted
+
+
+def test_rows_say_their_topic_only_where_there_are_several(tmp_path):
+    begun = opened(tmp_path, topic="t")
+    (columns,) = [each.columns[:4] for each in [log(3, 30)]]
+    assert [len(each) for each in begun.trusting()(iter([columns]))] == [30]
+    assert begun.trusting().left().partitions == {("t", 3)}
+    assert judged(begun)[0] == {("t", 3): 30}
+
+
+def test_nothing_waits(tmp_path):
+    """A batch's codes are there before the next one is asked for."""
+    given = []
+
+    def batches():
+        for at in range(5):
+            given.append(at)
+            yield log(0, 10, start=10 * at).columns
+
+    for seen, _ in enumerate(opened(tmp_path).trusting().codes(batches()), 1):
+        assert len(given) == seen
+
+
+def test_what_comes_in_is_not_kept(tmp_path):
+    """A column keeps all of the batch in memory that it came in."""
+    stage = opened(tmp_path).trusting()
+    before = pa.total_allocated_bytes()
+    for _ in stage.codes(log(0, 10_000, start=10_000 * at).columns for at in range(30)):
+        assert pa.total_allocated_bytes() - before < 3 << 20
+
+
+def test_a_task_that_runs_again_counts_once(tmp_path, monkeypatch):
+    begun = opened(tmp_path)
+    for attempt in range(2):
+        running(monkeypatch, "3.0", attempt)
+        passed(begun.trusting(), LOGS[0])
+    assert len(begun.trusting().left().files) == 1
+    # A step that has the rows evaluated twice: another stage of Spark's, the same rows.
+    running(monkeypatch, "4.0", 2)
+    passed(begun.trusting(), LOGS[0])
+    assert judged(begun)[0] == {("a", 0): 60}
+
+
+def test_a_task_that_reads_several_parts_leaves_as_many_reports(tmp_path, monkeypatch):
+    """One behind the other; and an attempt before it died in between."""
+    begun = opened(tmp_path)
+    for attempt, parts in enumerate((LOGS[:1], LOGS, LOGS)):
+        running(monkeypatch, "3.0", attempt)
+        for part in parts:
+            passed(begun.trusting(), part)
+    assert judged(begun)[0] == {("a", 0): 60, ("a", 1): 120, ("b", 0): 60, ("b", 1): 120}
+    running(monkeypatch, "3.0", 3)
+    for part in (LOGS[0], LOGS[1], LOGS[2], log(1, 0)):
+        passed(begun.trusting(), part)
+    with pytest.raises(AttemptFailedError, match="do not agree"):
+        begun.trusting().left()
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        (log(0, 60), log(0, 59)),  # retention or compaction in between
+        (log(0, 60), log(0, 59, start=1)),
+        (log(0, 60), log(0, 0)),
+        (log(0, 0), log(0, 60)),
+    ],
+)
+def test_a_task_that_found_others_when_it_ran_again_ends_the_attempt(
+    tmp_path, monkeypatch, first, again
+):
+    stage = opened(tmp_path).trusting()
+    for attempt, batch in enumerate((first, again)):
+        running(monkeypatch, "3.0", attempt)
+        passed(stage, batch)
+    with pytest.raises(AttemptFailedError, match="do not agree on them: t-0 "):
+        stage.left()
+
+
+def test_parts_that_overlap_end_the_attempt_and_those_that_follow_do_not(tmp_path):
+    begun = opened(tmp_path)
+    passed(begun.trusting(), log(0, 60))
+    passed(begun.trusting(), log(0, 60, start=60))
+    assert judged(begun)[0] == {("t", 0): 120}
+    passed(begun.trusting(), log(0, 60, start=30))
+    with pytest.raises(AttemptFailedError, match="t-0 0 to 59, t-0 30 to 89"):
+        begun.trusting().left()
+
+
+def test_a_task_that_did_not_come_to_its_end_has_left_nothing(tmp_path):
+    stage = opened(tmp_path).trusting()
+    running = stage.codes(each.columns for each in LOGS)
+    next(running)
+    running.close()
+    assert stage.left() == ((), frozenset())
+    assert list(stage.codes(iter(()))) == []  # a part of the source without records
+    assert stage.left() == ((), frozenset())
+    passed(stage, LOGS[1])
+    assert stage.left().partitions == {("a", 1)}
+
+
+def test_a_folder_that_can_not_be_written_is_told(tmp_path):
+    stage = Trusting("orders", str(tmp_path / "gone"))
+    with pytest.raises(CrossingError) as caught:
+        list(stage(iter([LOGS[0].columns])))
+    told = crossed(str(caught.value))
+    assert isinstance(told, UnavailableError)
+    assert told.message == (
+        "orders: the stamps of producers' records can't be written to "
+        f"{tmp_path / 'gone'}: No such file or directory"
+    )
+
+
+def test_what_reading_the_rows_raises_is_not_about_the_folder(tmp_path):
+    def broken():
+        yield LOGS[0].columns
+        raise ConnectionResetError("the JVM is gone")
+
+    stage = opened(tmp_path).trusting()
+    with pytest.raises(ConnectionResetError, match="the JVM is gone"):
+        list(stage(broken()))
+    assert not list(Path(stage.work).glob("*.passed"))
