@@ -1,6 +1,6 @@
 """Arrow columns out of numbers and bytes and back, for what runs in Python workers.
 
-`pyarrow.array`, `pyarrow.scalar` and `to_numpy` import pandas at their first call, whatever they
+`pyarrow.array`, `pyarrow.scalar`, `empty_table` and `to_numpy` import pandas at their first call, whatever they
 are given: 40 MB of memory in every worker, and a large part of its first task's time. So neither
 this nor the stages call them.
 """
@@ -58,3 +58,7 @@ def values_of(array: Any, null: int = 0) -> Any:
     else:
         every = np.frombuffer(data, array.type.to_pandas_dtype())
     return every[array.offset : array.offset + len(array)]
+
+
+def no_rows(schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_arrays([pa.nulls(0, each.type) for each in schema], schema=schema)

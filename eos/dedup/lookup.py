@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from eos.arrow import array_of, values_of
+from eos.arrow import array_of, no_rows, values_of
 from eos.dedup.account import VERDICTS_SCHEMA
 from eos.dedup.place import by_partition, unpacked
 from eos.dedup.rows import Codes
@@ -67,7 +67,7 @@ class Lookup:
                 f"{self.pipeline}: verdicts on producers' records can't be read: {error}",
                 hint="executors on other machines need the state root under the same path",
             ) from error
-        table = pa.concat_tables([VERDICTS_SCHEMA.empty_table(), *parts]).combine_chunks()
+        table = pa.concat_tables([no_rows(VERDICTS_SCHEMA), *parts]).combine_chunks()
         table = table.sort_by([(name, "ascending") for name in ("topic", "partition", "offset")])
         offset, code = (values_of(table.column(name)) for name in ("offset", "code"))
         found = {}

@@ -21,7 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.audit.producer_chain import Ints
+from eos.arrow import array_of, binaries, longs, no_rows, values_of
+from eos.audit.producer_chain import Flags, Ints
 from eos.audit.producer_state import Verdict
 from eos.dedup import gather
 from eos.dedup.account import Account
@@ -91,7 +92,8 @@ class SpreadStage:
 
 @dataclass(slots=True)
 class _Judge:
-    """Of one shard in one attempt. `states` are those of the buckets that were read."""
+    """Of one shard in one attempt. `states` are those of the buckets that were read, and behind
+    them those that take their places: a row that does not stay was replaced."""
 
     pipeline: str
     home: TopicPartition
@@ -100,11 +102,13 @@ class _Judge:
     folder: Path
     now_ms: int
     topic: str
-    states: pa.Table = field(default_factory=SPREAD_STATES.empty_table)
+    states: pa.Table = field(default_factory=lambda: no_rows(SPREAD_STATES))
     read: set[int] = field(default_factory=set)
     changed: set[int] = field(default_factory=set)
     expired: int = 0
     account: Account = field(init=False)
+    _bucket: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # of each row
+    _stays: Flags = field(default_factory=lambda: np.zeros(0, np.bool_))
     _places: list[list[Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -112,13 +116,16 @@ class _Judge:
 
     @property
     def count(self) -> int:
-        return len(self.states)
+        return int(np.count_nonzero(self._stays))
 
     def by_bucket(self, buckets: int) -> tuple[pa.Table, Ints]:
-        bucket = bucket_of(whole(self.states.column("producer")), buckets)
+        states, bucket = self.states.combine_chunks(), self._bucket
+        if buckets != self.kept.buckets:
+            bucket = bucket_of(whole(states.column("producer")), buckets)
         # Numbers of 16 bits, which all buckets fit into, numpy sorts several times faster.
         order = np.argsort(bucket.astype(np.uint16), kind="stable")
-        return self.states.combine_chunks().take(pa.array(order)), bucket[order]
+        order = order[self._stays[order]]
+        return states.take(longs(order)), bucket[order]
 
     def says(self) -> Mapping[str, Any]:
         return {"places": self._places}
@@ -127,27 +134,33 @@ class _Judge:
         """Reads what is not there yet. Who sent nothing for too long is unknown from here on."""
         missing = sorted(buckets - self.read)
         self.read |= buckets
-        parts = [self.states]
+        parts, of = [no_rows(SPREAD_STATES)], [self._bucket[:0]]
         for bucket in missing:
             file = self.kept.files.get(bucket)
             if file is None:
                 continue
             found = read_states(str(self.folder / file.path), file, SPREAD_STATES)
-            oldest = pc.min(found.column("at_ms")).as_py()
+            oldest = values_of(found.column("at_ms")).min()
             if self.now_ms - oldest >= self.policy.forget_ms:
                 found = self._without_idle(bucket, found)
             parts.append(found)
-        self.states = pa.concat_tables(parts)
+            of.append(np.full(len(found), bucket))
+        self._add(pa.concat_tables(parts), np.concatenate(of))
+
+    def _add(self, states: pa.Table, bucket: Ints) -> None:
+        self.states = pa.concat_tables([self.states, states])
+        self._bucket = np.concatenate((self._bucket, bucket))
+        self._stays = np.concatenate((self._stays, np.ones(len(bucket), np.bool_)))
 
     def _without_idle(self, bucket: int, states: pa.Table) -> pa.Table:
         """A producer stays with all its epochs, or goes with all of them."""
         is_young = self.now_ms - newest_ms(states) < self.policy.forget_ms
         if is_young.all():
             return states
-        gone = states.filter(pa.array(~is_young)).column("producer")
+        gone = states.filter(array_of(~is_young, pa.bool_())).column("producer")
         self.expired += len(pc.unique(gone))
         self.changed.add(bucket)
-        return states.filter(pa.array(is_young))
+        return states.filter(array_of(is_young, pa.bool_()))
 
     def judge(self, table: pa.Table) -> None:
         """All its records, whatever their order."""
@@ -157,15 +170,15 @@ class _Judge:
         codes = np.full(table.num_rows, UNSTAMPED, np.int8)
         missing = np.zeros(table.num_rows, np.int64)
         place, names = self._placed(topic, partition)
-        has = np.asarray(is_stamped)
+        has = values_of(is_stamped)
         who = producer.filter(is_stamped)
-        numbers = [_ints(each)[has] for each in (epoch.fill_null(0), sequence.fill_null(0), offset)]
+        numbers = [_ints(each)[has] for each in (epoch, sequence, offset)]
         found = self._decided(who, numbers, place[has], names)
         codes[has], missing[has] = found.codes, found.missing
         rows = Rows(codes, topic, partition, offset, producer, epoch, sequence)
         wrong = np.flatnonzero(np.isin(codes, self.policy.codes(self.policy.refused)))
         if len(wrong):
-            first = int(wrong[np.lexsort((np.asarray(offset)[wrong], place[wrong]))[0]])
+            first = int(wrong[np.lexsort((values_of(offset)[wrong], place[wrong]))[0]])
             says = self._expected(rows, first, missing)
             raise refusal(self.pipeline, rows, first, says, has_window=True)
         self.account.add(rows, lambda at: self._missing(missing, at))
@@ -181,10 +194,10 @@ class _Judge:
         there = np.flatnonzero(counts)
         topics.sort()
         self._places = [[topics[n // span], n % span, int(counts[n])] for n in there.tolist()]
-        names = pa.array([f"{each[0]}-{each[1]}" for each in self._places], pa.string())
+        names = binaries([f"{each[0]}-{each[1]}".encode() for each in self._places])
         place = np.zeros(len(counts), np.int64)
         place[there] = np.arange(len(there))
-        return place[combined], names
+        return place[combined], names.cast(pa.string())
 
     def _decided(
         self, producer: pa.Array, numbers: Sequence[Ints], place: Ints, names: pa.Array
@@ -195,7 +208,7 @@ class _Judge:
         self.load(distinct(buckets))
         of_states = rows.who(self.states)
         is_asked = of_states >= 0
-        own = self.states.filter(pa.array(is_asked))
+        own = self.states.filter(array_of(is_asked, pa.bool_()))
         known, numbered = rows.known(own, of_states[is_asked])
         epoch, sequence, offset = numbers
         stamps = Stamps(who, epoch, sequence, place, offset)
@@ -205,10 +218,12 @@ class _Judge:
         has_moved = np.zeros(len(buckets) + 1, np.bool_)  # the last: of no producer
         has_moved[found.moved] = True
         # Who did not move on stays as it is, also in time.
-        others = self.states.filter(pa.array(~has_moved[of_states]))
+        self._stays &= ~has_moved[of_states]
         after = numbered.states(found.epochs, np.full(len(buckets), self.now_ms))
-        after = after.filter(pa.array(has_moved[found.epochs.producer]))
-        self.states = pa.concat_tables([others, after])
+        bucket, moves = buckets[found.epochs.producer], has_moved[found.epochs.producer]
+        if not moves.all():
+            after, bucket = after.filter(array_of(moves, pa.bool_())), bucket[moves]
+        self._add(after, bucket)
         self.changed |= distinct(buckets[found.moved])
         return found
 
@@ -222,5 +237,6 @@ class _Judge:
         return int(missing[at]) % self.policy.rules.sequences
 
 
-def _ints(values: object) -> Ints:
-    return np.asarray(values).astype(np.int64)
+def _ints(values: Any) -> Ints:
+    found: Ints = values_of(values).astype(np.int64)
+    return found

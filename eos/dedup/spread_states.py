@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eos.arrow import array_of, longs, values_of
 from eos.audit.producer_chain import Ints
 from eos.dedup.homes import SPREAD_STATES
 from eos.dedup.leave import whole
@@ -34,7 +35,8 @@ class Numbered:
 
     def who(self, states: pa.Table) -> Ints:
         """The number of each state's producer; -1: it is none of these."""
-        return _ints(pc.index_in(states.column("producer"), value_set=self.producers).fill_null(-1))
+        found = pc.index_in(states.column("producer"), value_set=self.producers)
+        return _ints(found, null=-1)
 
     def known(self, own: pa.Table, who: Ints) -> tuple[Epochs, Numbered]:
         """States of these producers. And with partitions that only states have."""
@@ -68,17 +70,17 @@ class Numbered:
     def states(self, epochs: Epochs, now_ms: Ints) -> pa.Table:
         """`now_ms`: of each producer, when it moved on."""
         order = np.argsort(epochs.fence_owner, kind="stable")
-        places = self.places.take(pa.array(epochs.fence_place[order]))
+        places = self.places.take(longs(epochs.fence_place[order]))
         columns = {
-            "producer": self.producers.take(pa.array(epochs.producer)),
-            "epoch": pa.array(epochs.epoch),
-            "begin": pa.array(epochs.begin),
-            "base": pa.array(epochs.base),
-            "first": _lists(epochs.runs.owner, pa.array(epochs.runs.first), len(epochs.epoch)),
-            "last": _lists(epochs.runs.owner, pa.array(epochs.runs.last), len(epochs.epoch)),
-            "forgotten": pa.array(epochs.forgotten),
+            "producer": self.producers.take(longs(epochs.producer)),
+            "epoch": longs(epochs.epoch),
+            "begin": longs(epochs.begin),
+            "base": longs(epochs.base),
+            "first": _lists(epochs.runs.owner, longs(epochs.runs.first), len(epochs.epoch)),
+            "last": _lists(epochs.runs.owner, longs(epochs.runs.last), len(epochs.epoch)),
+            "forgotten": longs(epochs.forgotten),
             "partitions": _lists(epochs.fence_owner[order], places, len(epochs.epoch)),
-            "at_ms": pa.array(now_ms[epochs.producer]),
+            "at_ms": longs(now_ms[epochs.producer]),
         }
         return pa.table(columns, schema=SPREAD_STATES)
 
@@ -99,8 +101,9 @@ def _owners(lists: Any) -> Ints:
 def _lists(owner: Ints, values: pa.Array, count: int) -> pa.Array:
     """`values` in the order of their owners."""
     offsets = np.searchsorted(owner, np.arange(count + 1))
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
+    return pa.ListArray.from_arrays(array_of(offsets, pa.int32()), values)
 
 
-def _ints(values: object) -> Ints:
-    return np.asarray(values, np.int64)
+def _ints(values: Any, null: int = 0) -> Ints:
+    found: Ints = values_of(values, null).astype(np.int64, copy=False)
+    return found
