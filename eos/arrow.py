@@ -1,8 +1,8 @@
 """Arrow columns out of numbers and bytes and back, for what runs in Python workers.
 
-`pyarrow.array`, `pyarrow.scalar`, `empty_table` and `to_numpy` import pandas at their first call, whatever they
-are given: 40 MB of memory in every worker, and a large part of its first task's time. So neither
-this nor the stages call them.
+`pyarrow.array`, `pyarrow.scalar`, `empty_table` and `to_numpy` import pandas at their first call,
+whatever they are given: 40 MB of memory in every worker, and a large part of its first task's time.
+So neither this nor the stages call them.
 """
 
 from __future__ import annotations
