@@ -3,7 +3,7 @@
 A partition of the source has buckets of its own, since a producer's sequences there are its own;
 where they are spread over partitions, a shard of the producers has. So what a micro-batch costs
 follows the buckets that it touches: a file is read, and written anew if a state in it moved on. A
-partition or shard with many producers gets four times as many buckets, once.
+partition or shard with many producers gets twice as many buckets, again and again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from eos.transaction.port import TopicPartition
 FIRST_BUCKETS = 4
 # States in a bucket on average, at which a partition gets more of them.
 BUCKET_ROWS_MAX = 8192
-GROWTH = 4
+GROWTH = 2
 BUCKETS_MAX = 4**8
 
 # `first` and `last`: of the ranges that were accepted the newest, oldest first. Those that `run`

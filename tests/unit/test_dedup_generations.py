@@ -155,7 +155,7 @@ def test_a_partition_with_many_producers_gets_more_buckets_once(tmp_path, monkey
     first, _ = committed(made, "", *many)
     found = made.begun(first.generation)
     (kept,) = generations_file.by_home(found.known).values()
-    assert (kept.buckets, kept.rows) == (64, 40)
+    assert (kept.buckets, kept.rows) == (32, 40)
     second, verdicts = committed(made, first.generation, *many, start=40)
     assert set(verdicts) == {"duplicate"}
     # Nothing moved on, so nothing was written.
