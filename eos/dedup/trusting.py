@@ -1,12 +1,13 @@
 """Spread producers' records on their way to be written before they are judged.
 
 Nearly always no record has to go. So tasks let all of them pass, as if each were next, and leave
-their stamps in files, cut by shard: the source is read once. When all are written, and before the
-transaction ends, the shards are judged out of these files (`SpreadStage.of_files`). Where a record
-has to go after all, the attempt is aborted with all that it wrote.
+their stamps in files, cut by shard: the source is read once, and no job is added. The tasks that
+write judge the shards out of these files when they have written. Where a record has to go after
+all, the driver aborts the attempt with all that it wrote.
 
-A task leaves two files: stamps, and behind them a report that names them and says how many records
-of which partition they are of. One that Spark runs again leaves both once more, under other names.
+A task leaves two files: stamps, and behind them a report that says how many records of which
+partition they are of. One that Spark runs again leaves both once more, under other names. Whether
+all that passed was judged, the driver compares at the end.
 
 Imported by every Python worker, so nothing here loads pyspark.sql, YAML or the configuration.
 """
@@ -17,7 +18,8 @@ import itertools
 import json
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +30,7 @@ import pyarrow as pa
 
 from eos.arrow import array_of, longs, values_of
 from eos.dedup import gather
+from eos.dedup.homes import SHARDS
 from eos.dedup.leave import unwritten
 from eos.dedup.place import by_partition, unpacked
 from eos.dedup.spread_stage import SpreadStage
@@ -62,10 +65,10 @@ Places = tuple[Passed, ...]  # of one report
 
 
 class Left(NamedTuple):
-    """By the tasks of an attempt: files of stamps, and which partitions they are of."""
+    """By the tasks of an attempt: files of stamps, and of how many records of each partition."""
 
     files: tuple[str, ...]
-    partitions: frozenset[TopicPartition]
+    counts: Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ class Trusting:
             raise unwritten(self.pipeline, what, self.work, error) from error
 
     def left(self) -> Left:
-        """Behind the job. Raises if tasks do not agree on what they read: then something was gone
+        """Behind them all. Raises if tasks do not agree on what they read: then something was gone
         when one of them ran again, or records are read in parts that overlap."""
         files: dict[Places, str] = {}
         of_task: dict[str, dict[int, list[Places]]] = {}
@@ -128,7 +131,10 @@ class Trusting:
         for before, behind in itertools.pairwise(every):
             if before.tp == behind.tp and behind.first <= before.last:
                 raise self._disagree(before, behind)
-        return Left(tuple(files.values()), frozenset(each.tp for each in every))
+        counts: Counter[TopicPartition] = Counter()
+        for each in every:
+            counts[each.tp] += each.records
+        return Left(tuple(files.values()), counts)
 
     def _disagree(self, *places: Passed) -> EosError:
         told = ", ".join(f"{p.topic}-{p.partition} {p.first} to {p.last}" for p in places)
@@ -189,23 +195,23 @@ class _Noting:
 
 
 @dataclass(frozen=True, slots=True)
-class OfFiles:
-    """Judges shards out of what tasks left: a function of a task, which gets their numbers."""
+class Behind:
+    """For the tasks that write, which begin when all that read have ended: so many, and each judges
+    a part of the shards, out of what those have left."""
 
     stage: SpreadStage
-    files: Sequence[str]
+    trusting: Trusting
+    tasks: int
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        numbers = [number for batch in batches for number in values_of(batch.column(0)).tolist()]
-        try:
+    def __call__(self, task: int) -> None:
+        numbers = range(task, SHARDS, self.tasks)
+        if numbers:
             self.stage.judge(self._parts(numbers))
-        except EosError as error:
-            raise crossing(error) from error
-        yield from ()
 
     def _parts(self, numbers: Sequence[int]) -> Iterator[gather.Part]:
         """Those of a shard together, in the order of the files."""
-        opened = [pa.ipc.open_file(pa.memory_map(file)) for file in self.files]
+        files = self.trusting.left().files
+        opened = [pa.ipc.open_file(pa.memory_map(file)) for file in files]
         for number in numbers:
             for file in opened:
                 for at in range(file.num_record_batches):

@@ -13,7 +13,7 @@ from eos.dedup.place import OFFSETS_MAX, PARTITIONS_MAX
 from eos.dedup.policy import NAMES, OPTIONS
 from eos.dedup.spread_stage import SpreadStage
 from eos.dedup.stage import DedupStage
-from eos.dedup.trusting import Trusting
+from eos.dedup.trusting import Behind, Trusting
 from eos.errors import (
     AttemptFailedError,
     EosError,
@@ -33,7 +33,6 @@ from eos.run.dedup_rows import (
     counted,
     in_one_pass,
     judging,
-    judging_left,
     left_out,
     refused,
     require_counted,
@@ -41,6 +40,7 @@ from eos.run.dedup_rows import (
     taken,
 )
 from eos.run.judged import Judged
+from eos.run.tasks import nothing
 from eos.transaction.ledger_record import Ends, Position
 from eos.transaction.port import TopicPartition
 
@@ -97,8 +97,6 @@ class Deduplicating:
         self._stage: DedupStage | Lookup | Trusting
         self._opened: Opened | None = None  # by the attempt that was executed last
         self._done: Done | None = None
-        self._collect: Collect
-        self._tasks = 0  # of the attempt, that judge; 0: one does, without a shuffle
         # Of spread producers. Judged behind what an attempt wrote, which is done again for it:
         self._found: Opened | None = None
         self._is_again = False  # this micro-batch was begun before
@@ -124,7 +122,8 @@ class Deduplicating:
         self._opened = opened
         # What a person lets pass this once is no dead letter.
         self._asked = replace(self._dedup, policy=opened.stage.policy)
-        self._collect, self._tasks = collect, 0 if in_one_task else self._parallelism
+        # 0: one judges them all, without a shuffle.
+        tasks = 0 if in_one_task else self._parallelism
         may_trust = not self._looks and not self._is_again
         self._is_unjudged = isinstance(opened.stage, SpreadStage) and may_trust
         self._is_again = True
@@ -133,7 +132,7 @@ class Deduplicating:
         elif self._is_unjudged:
             self._stage = opened.trusting()
         else:
-            self._stage = _stage(frame, self._asked, opened, collect, self._tasks)
+            self._stage = _stage(frame, self._asked, opened, collect, tasks)
 
     def rows(self, frame: DataFrame) -> DataFrame:
         """Those that stay."""
@@ -167,16 +166,21 @@ class Deduplicating:
     def _judge_behind(
         self, frame: DataFrame, opened: Opened, stage: Trusting, read: Iterable[TopicPartition]
     ) -> None:
-        """All rows are written. Raises if one of them has to go: the attempt is done again, by the
-        verdicts that are known then."""
-        assert isinstance(opened.stage, SpreadStage), "no others are judged behind"
+        """All rows are written, and judged by who wrote them. Raises if one of them has to go: the
+        attempt is done again, by the verdicts that are known by now."""
         self._crash.reached("judging:before")
-        _judge(frame, self._asked, stage, set(read) - stage.left().partitions)
-        left = stage.left()
+        _judge(frame, self._asked, stage, set(read) - stage.left().counts.keys())
+        passed, found = stage.left().counts, opened.lookup()
+        if passed != found.counts:
+            raise AttemptFailedError(
+                f"{self._generations.pipeline}: {sum(passed.values()):,} records passed dedup, and "
+                f"{sum(found.counts.values()):,} of them were judged",
+                hint="Spark leaves out what it sees that nothing comes of: the next attempt judges "
+                "before it writes",
+            )
         self._is_unjudged = False
-        self._collect(judging_left(opened.stage, left, frame.sparkSession, self._tasks))
-        self._crash.reached("judging:after")
         odd = {name: count for name, count in opened.counts().items() if self._is_odd(name)}
+        self._crash.reached("judging:after")
         if odd:
             self._found = opened
             told = ", ".join(f"{count:,} {name}" for name, count in sorted(odd.items()))
@@ -185,10 +189,19 @@ class Deduplicating:
                 "written again by these verdicts"
             )
 
+    def behind(self, tasks: int) -> Callable[[int], None]:
+        """What is left to do for each of as many tasks when they have written."""
+        stage = self._begun().stage
+        if self._is_unjudged and isinstance(stage, SpreadStage):
+            return Behind(stage, self._begun().trusting(), tasks)
+        return nothing
+
     def doubted(self, error: EosError) -> EosError:
         """As the end of an attempt, if it was of rows that were not judged yet: what was refused,
         or broke a step, may be a row that no step should have seen. Who looks first will tell."""
-        if self._is_unjudged and isinstance(error, RecordRefusedError | TransformError):
+        is_judges = error.fields.get("case") == "producer_refused"
+        is_doubtful = isinstance(error, RecordRefusedError | TransformError) and not is_judges
+        if self._is_unjudged and is_doubtful:
             return AttemptFailedError(error.message, hint=error.hint)
         return error
 

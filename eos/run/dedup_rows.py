@@ -12,16 +12,15 @@ from eos.dedup.homes import SHARDS
 from eos.dedup.lookup import Lookup
 from eos.dedup.policy import DROPPED, NAMES
 from eos.dedup.stage import DedupStage
-from eos.dedup.trusting import Left, OfFiles, Trusting
+from eos.dedup.trusting import Trusting
 from eos.encode.refusal import AT
 from eos.read.decode import ERROR, RULE
 from eos.run.columns import sink_columns
-from eos.run.fused import parsed
 from eos.run.judged import STAMPS, Judged, Judging
 from eos.transaction.port import TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from eos.dedup.spread_stage import SpreadStage
     from eos.plan.plan import Plan
@@ -159,12 +158,6 @@ def judging(frame: DataFrame, dedup: Dedup, stage: SpreadStage, tasks: int) -> D
     # since a hash would give one several shards and another none.
     ordered = packed.repartitionById(SHARDS, f.col("shard")).coalesce(tasks)
     return ordered.mapInArrow(stage, "shard INT")
-
-
-def judging_left(stage: SpreadStage, left: Left, spark: SparkSession, tasks: int) -> DataFrame:
-    """The same behind a job that let all rows pass: of what its tasks left. `tasks`: as many."""
-    shards = spark.range(0, SHARDS, 1, max(1, min(tasks, SHARDS)))
-    return shards.mapInArrow(OfFiles(stage, left.files), parsed("shard INT"))
 
 
 def _judged(frame: DataFrame, dedup: Dedup, stage: Stage) -> DataFrame:

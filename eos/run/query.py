@@ -41,7 +41,7 @@ from eos.run.source import LiveSource, above
 from eos.run.state import advance, with_state
 from eos.run.steps import encodable, mapped, transformed
 from eos.run.task_error import task_error
-from eos.run.tasks import EncodeAndWriteTask, EncodeTask, WriteStage, WriteTask
+from eos.run.tasks import EncodeAndWriteTask, EncodeTask, WriteStage, WriteTask, nothing
 from eos.run.topics import existing_topics
 from eos.run.watch import collected
 from eos.transaction import receipt
@@ -345,7 +345,7 @@ class PipelineQuery:
             crash=crash,
         )
         if part.ranges.records_max <= ONE_TASK_RECORDS_MAX:
-            both = EncodeAndWriteTask(encode, write)
+            both = EncodeAndWriteTask(encode, write, self._behind(1))
             # The tasks that keep state are as many as its partitions.
             if self._plan.is_stateful and not isinstance(out, Fused | Judged):
                 return mapped(out.repartition(1), both, receipt.SCHEMA)
@@ -355,7 +355,10 @@ class PipelineQuery:
         encoded = mapped(out, EncodeTask(encode, crash), SPARK_SCHEMA)
         shuffled = encoded.repartitionById(writers + 1, "writer")
         ordered = shuffled.sortWithinPartitions("target", "source", "position")
-        return mapped(ordered, WriteTask(write), receipt.SCHEMA)
+        return mapped(ordered, WriteTask(write, self._behind(writers + 1)), receipt.SCHEMA)
+
+    def _behind(self, tasks: int) -> Callable[[int], None]:
+        return nothing if self._dedup is None else self._dedup.behind(tasks)
 
     def _targets(self, names: Iterable[str]) -> Targets:
         """The partitions of targets as they are now, frozen for this attempt."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -73,6 +73,10 @@ class WriteStage:
         return receipt.rows(receipts, planned)
 
 
+def nothing(_task: int) -> None:
+    """Is left to do behind what a task has written."""
+
+
 @functools.cache
 def _settle() -> None:
     """Once a worker, when all modules are there: they are no garbage.
@@ -113,14 +117,19 @@ class EncodeTask:
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """The reduce side: record batches in, receipts out."""
+    """The reduce side: record batches in, receipts out. `behind` is called with the task's number
+    when all of its records are written."""
 
     stage: WriteStage
+    behind: Callable[[int], None] = nothing
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         _settle()
+        task, attempt = _task()
         try:
-            yield self.stage.write(batches, _task()[1])
+            receipts = self.stage.write(batches, attempt)
+            self.behind(task)
+            yield receipts
         except EosError as error:
             raise crossing(error) from error
 
@@ -131,11 +140,14 @@ class EncodeAndWriteTask:
 
     encode: EncodeStage
     write: WriteStage
+    behind: Callable[[int], None] = nothing
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         _settle()
         task, attempt = _task()
         try:
-            yield self.write.write(self.encode.encode(batches, task), attempt)
+            receipts = self.write.write(self.encode.encode(batches, task), attempt)
+            self.behind(task)
+            yield receipts
         except EosError as error:
             raise crossing(error) from error
