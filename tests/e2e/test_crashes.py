@@ -4,8 +4,8 @@ A pipeline for each row of DEATHS. Each run of it dies at the next point, the la
 source. What a stranger then finds must be what went in, whatever happened between. The pipelines
 share nothing but the broker, so they run side by side.
 
-All of a run dies before and after each step. One of its two processes dies at each step, before or
-after it and which of them in turn; at all else among what takes long.
+At each step, before it or after it in turn, one of a run's two processes dies, which of them in
+turn, too; and at the other moment all of it. At all else among what takes long.
 """
 
 from __future__ import annotations
@@ -50,13 +50,17 @@ def others(victim: str) -> list[str]:
     return [each for each in (f"{at}:{victim}" for at in EVERYWHERE) if each not in IN_TURN]
 
 
+AT_THE_OTHER = [
+    f"{point}:{MOMENTS[1 - number // 2 % 2]}:both" for number, point in enumerate(POINTS)
+]
 DEATHS = {
-    "all of it": Deaths([f"{at}:both" for at in EVERYWHERE], LARGE, 8),
+    "all of it": Deaths(AT_THE_OTHER, LARGE, 6),
     "one of two": Deaths(IN_TURN, SMALL, 10),
+    "all of it, else": Deaths([at for at in others("both") if at not in AT_THE_OTHER], LARGE, 6),
     "python": Deaths(others("python"), SMALL, 8),
     "jvm": Deaths(others("jvm"), SMALL, 14),
 }
-TAKE_LONG = ("python", "jvm")
+TAKE_LONG = ("all of it, else", "python", "jvm")
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +96,7 @@ def crash_everywhere(project: Project, deaths: Deaths, given_up: threading.Event
     return project
 
 
-@pytest.mark.timeout(1800)  # up to seventeen runs of spark-submit, beside others
+@pytest.mark.timeout(1800)  # up to thirteen runs of spark-submit, beside others
 @pytest.mark.parametrize(
     "deaths",
     [pytest.param(name, marks=pytest.mark.long if name in TAKE_LONG else ()) for name in DEATHS],
