@@ -196,17 +196,16 @@ class _Noting:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """For the tasks that write, which begin when all that read have ended: so many, and each judges
-    a part of the shards, out of what those have left."""
+    """For the tasks that write, which begin when all that read have ended: the first so many judge
+    a part of the shards each, out of what those have left."""
 
     stage: SpreadStage
     trusting: Trusting
     tasks: int
 
     def __call__(self, task: int) -> None:
-        numbers = range(task, SHARDS, self.tasks)
-        if numbers:
-            self.stage.judge(self._parts(numbers))
+        if task < self.tasks:
+            self.stage.judge(self._parts(range(task, SHARDS, self.tasks)))
 
     def _parts(self, numbers: Sequence[int]) -> Iterator[gather.Part]:
         """Those of a shard together, in the order of the files."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from eos.dedup.fields import Dedup
+from eos.dedup.homes import SHARDS
 from eos.dedup.lookup import Lookup
 from eos.dedup.place import OFFSETS_MAX, PARTITIONS_MAX
 from eos.dedup.policy import NAMES, OPTIONS
@@ -189,8 +190,13 @@ class Deduplicating:
                 "written again by these verdicts"
             )
 
+    @property
+    def judges(self) -> int:
+        """How many tasks should judge behind what they have written."""
+        return min(self._parallelism, SHARDS) if self._is_unjudged else 0
+
     def behind(self, tasks: int) -> Callable[[int], None]:
-        """What is left to do for each of as many tasks when they have written."""
+        """What is left to do for tasks that have written: the first so many of them judge."""
         stage = self._begun().stage
         if self._is_unjudged and isinstance(stage, SpreadStage):
             return Behind(stage, self._begun().trusting(), tasks)

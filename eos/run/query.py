@@ -353,9 +353,10 @@ class PipelineQuery:
         # repartitionById, since a hash would put two writers into one task and leave another
         # idle. The manifests go to one id more: their task sums up what was planned.
         encoded = mapped(out, EncodeTask(encode, crash), SPARK_SCHEMA)
-        shuffled = encoded.repartitionById(writers + 1, "writer")
+        judges = 0 if self._dedup is None else self._dedup.judges
+        shuffled = encoded.repartitionById(max(writers + 1, judges), "writer")
         ordered = shuffled.sortWithinPartitions("target", "source", "position")
-        return mapped(ordered, WriteTask(write, self._behind(writers + 1)), receipt.SCHEMA)
+        return mapped(ordered, WriteTask(write, self._behind(judges)), receipt.SCHEMA)
 
     def _behind(self, tasks: int) -> Callable[[int], None]:
         return nothing if self._dedup is None else self._dedup.behind(tasks)
