@@ -207,7 +207,7 @@ class Opened:
         )
 
     def lookup(self) -> Lookup:
-        """The verdicts of a job of their own, for whoever reads the records after it."""
+        """The verdicts on spread producers, for whoever reads the records behind them."""
         counts: Counter[TopicPartition] = Counter()
         reports = self.reports().values()
         for report in reports:

@@ -1,9 +1,10 @@
 """Dedup of producers whose numbers are spread over partitions: what runs inside a Spark task.
 
-Their records of a micro-batch are judged before the micro-batch is read to be written: by a job of
-its own, over the stamps alone, which come to it by producer. Here each shard of the producers is
-decided, all its records at once. The verdicts go to files, and whoever reads the source after that
-looks them up (`lookup`): so a record has one verdict in an attempt, however often it is read.
+Their records of a micro-batch are judged out of their stamps alone, which come together by
+producer: before the micro-batch is read to be written, by a job of its own (`gather`), or behind
+that, by the tasks that wrote (`trusting`). Here each shard of the producers is decided, all its
+records at once. The verdicts go to files, and whoever reads the source after that looks them up
+(`lookup`): so a record has one verdict in an attempt, however often it is read.
 
 Imported by every Python worker, so nothing here loads pyspark.sql, YAML or the configuration.
 """

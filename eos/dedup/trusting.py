@@ -34,7 +34,7 @@ from eos.dedup.homes import SHARDS
 from eos.dedup.leave import unwritten
 from eos.dedup.place import by_partition, unpacked
 from eos.dedup.spread_stage import SpreadStage
-from eos.errors import AttemptFailedError, EosError, crossing
+from eos.errors import AttemptFailedError, EosError, UnavailableError, crossing
 from eos.transaction.port import TopicPartition
 
 # What it gets of each row: `at` (`place`), producer, epoch, sequence, and its topic if the source
@@ -121,12 +121,11 @@ class Trusting:
                 files.setdefault(places, str(place.with_suffix(".stamps")))
         for task in of_task.values():
             # A task reads a part of the source, or several, one after the other, with a report of
-            # each. One that died in the middle has fewer.
-            most = max(map(len, task.values()))
-            first, *others = (sorted(each) for each in task.values() if len(each) == most)
-            for other in others:
-                if other != first:
-                    raise self._disagree(*itertools.chain(*first, *other))
+            # each. Of its runs the last one counts; one that died before in the middle has fewer.
+            last = sorted(task[max(task)])
+            for other in map(sorted, task.values()):
+                if len(other) >= len(last) and other != last:
+                    raise self._disagree(*itertools.chain(*last, *other))
         every = sorted(itertools.chain.from_iterable(files))
         for before, behind in itertools.pairwise(every):
             if before.tp == behind.tp and behind.first <= before.last:
@@ -135,6 +134,12 @@ class Trusting:
         for each in every:
             counts[each.tp] += each.records
         return Left(tuple(files.values()), counts)
+
+    def clear(self) -> None:
+        """What was left: all of it is judged."""
+        for place in Path(self.work).glob("*"):
+            if place.suffix in {".stamps", ".passed"}:
+                place.unlink(missing_ok=True)
 
     def _disagree(self, *places: Passed) -> EosError:
         told = ", ".join(f"{p.topic}-{p.partition} {p.first} to {p.last}" for p in places)
@@ -169,15 +174,13 @@ class _Noting:
             own = values_of(offset)[rows]
             found = Passed(*tp, int(own.min()), int(own.max()), len(own))
             self.places[tp] = self.places[tp].and_(found) if tp in self.places else found
-        shards = gather.shards_of(producer)
-        order = np.argsort(shards, kind="stable")  # of 8 bits: numpy counts them
-        columns = [array_of(shards, pa.uint8()), at, producer, epoch, sequence, *topics]
-        # Taken, which copies: a column as it came keeps all of its batch in memory. Cast, since
-        # Spark may be told to have offsets of 64 bits.
-        ordered = [
-            each.take(longs(order)).cast(of.type)
-            for each, of in zip(columns, self.schema, strict=True)
-        ]
+        # Cast, since Spark may be told to have offsets of 64 bits.
+        given = zip((at, producer, epoch, sequence, *topics), list(self.schema)[1:], strict=True)
+        columns = [column.cast(of.type) for column, of in given]
+        shards = gather.shards_of(columns[1])
+        order = longs(np.argsort(shards, kind="stable"))  # of 8 bits: numpy counts them
+        # Taken, which copies: a column as it came keeps all of its batch in memory.
+        ordered = [each.take(order) for each in (array_of(shards, pa.uint8()), *columns)]
         self.stamps.write_batch(pa.RecordBatch.from_arrays(ordered, schema=self.schema))
 
     def report(self) -> None:
@@ -210,15 +213,26 @@ class Behind:
     def _parts(self, numbers: Sequence[int]) -> Iterator[gather.Part]:
         """Those of a shard together, in the order of the files."""
         files = self.trusting.left().files
-        opened = [pa.ipc.open_file(pa.memory_map(file)) for file in files]
         for number in numbers:
-            for file in opened:
-                for at in range(file.num_record_batches):
-                    shards, *columns = file.get_batch(at).columns
-                    start, end = np.searchsorted(values_of(shards), [number, number + 1]).tolist()
-                    if start < end:
-                        own = [each.slice(start, end - start) for each in columns]
-                        yield number, pa.RecordBatch.from_arrays(own, schema=self.stage.schema)
+            for file in files:  # one at a time: there may be more of them than a process may open
+                try:
+                    yield from self._part(number, file)
+                except (OSError, pa.ArrowException) as error:
+                    raise UnavailableError(
+                        f"{self.stage.pipeline}: stamps of producers' records can't be read: "
+                        f"{error}",
+                        hint="executors on other machines need the state root under the same path",
+                    ) from error
+
+    def _part(self, number: int, place: str) -> Iterator[gather.Part]:
+        with pa.memory_map(place) as source:
+            file = pa.ipc.open_file(source)
+            for at in range(file.num_record_batches):
+                shards, *columns = file.get_batch(at).columns
+                start, end = np.searchsorted(values_of(shards), [number, number + 1]).tolist()
+                if start < end:
+                    own = [each.slice(start, end - start) for each in columns]
+                    yield number, pa.RecordBatch.from_arrays(own, schema=self.stage.schema)
 
 
 def _task() -> tuple[str, int]:

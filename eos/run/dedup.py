@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
     Collect = Callable[[DataFrame], Sequence[Any]]
 
-# Micro-batches that are judged before they are written, behind one of which some rows were left
-# out: to write them twice costs more than to read their stamps first.
+# So many micro-batches are judged before they are written, from one on of which some rows were left
+# out or that failed before it was judged: to write twice costs more than to read stamps first.
 LOOKS_FIRST = 8
 
 
@@ -125,6 +125,8 @@ class Deduplicating:
         self._asked = replace(self._dedup, policy=opened.stage.policy)
         # 0: one judges them all, without a shuffle.
         tasks = 0 if in_one_task else self._parallelism
+        if self._is_again and self._is_unjudged:  # that attempt failed
+            self._looks = LOOKS_FIRST
         may_trust = not self._looks and not self._is_again
         self._is_unjudged = isinstance(opened.stage, SpreadStage) and may_trust
         self._is_again = True
@@ -180,6 +182,7 @@ class Deduplicating:
                 "before it writes",
             )
         self._is_unjudged = False
+        stage.clear()
         odd = {name: count for name, count in opened.counts().items() if self._is_odd(name)}
         self._crash.reached("judging:after")
         if odd:
@@ -203,11 +206,10 @@ class Deduplicating:
         return nothing
 
     def doubted(self, error: EosError) -> EosError:
-        """As the end of an attempt, if it was of rows that were not judged yet: what was refused,
-        or broke a step, may be a row that no step should have seen. Who looks first will tell."""
-        is_judges = error.fields.get("case") == "producer_refused"
-        is_doubtful = isinstance(error, RecordRefusedError | TransformError) and not is_judges
-        if self._is_unjudged and is_doubtful:
+        """As the end of an attempt, if it was of rows that were not all judged: what was refused,
+        or broke a step, may be a row that no step should have seen, and what is missing to who
+        judged, a file that its machine did not see yet. Who looks first will tell."""
+        if self._is_unjudged and isinstance(error, RecordRefusedError | TransformError):
             return AttemptFailedError(error.message, hint=error.hint)
         return error
 
@@ -282,7 +284,7 @@ def judged_anew(frame: DataFrame, planned: Plan, folder: Path) -> tuple[DataFram
 def judge_missing(
     frame: DataFrame, dedup: Dedup, opened: Opened, partitions: Iterable[TopicPartition]
 ) -> None:
-    """Where a producer's records lie in one partition; the others were all judged before."""
+    """Where a producer's records lie in one partition; of the others all are judged by now."""
     if not isinstance(opened.stage, SpreadStage):
         _judge(frame, dedup, opened.stage, opened.missing(partitions))
 

@@ -25,6 +25,7 @@ from eos.errors import (
     PromiseBrokenError,
     RecordRefusedError,
     TransformError,
+    crossed,
 )
 from eos.faults import CrashPlan
 from eos.observe.bus import Bus
@@ -240,9 +241,14 @@ def test_a_gap_is_refused_behind_what_was_written(spark, tmp_path):
     run = Run(spark, tmp_path, replace(DEDUP, policy=policy(refused=("gap",), window=9)))
     frame = run.next()
     lacking = frame.where("offset % 23 <> 5 OR offset DIV 23 <> 3")  # its third; 12 lies too far on
-    with pytest.raises(RecordRefusedError, match="record a-1 at offset 281 is a ver") as caught:
+    words = "record a-1 at offset 281 is a verdict gap"
+    with pytest.raises(RecordRefusedError, match=words) as caught:
         run.attempt(lacking)
-    assert run.dedup.doubted(caught.value) is caught.value, "it was judged"
+    assert isinstance(run.dedup.doubted(caught.value), AttemptFailedError)
+    with pytest.raises(Exception, match=words) as again:  # who looks first says so for good
+        run.attempt(lacking)
+    told = crossed(str(again.value))
+    assert run.dedup.doubted(told) is told
 
 
 def test_rows_that_nothing_comes_of_are_judged_all_the_same(spark, tmp_path):
@@ -253,6 +259,9 @@ def test_rows_that_nothing_comes_of_are_judged_all_the_same(spark, tmp_path):
         run.attempt(frame, nothing)
     assert run.attempt(frame, nothing) == []
     assert run.commit() == {"appended": 400}
+    for _ in range(LOOKS_FIRST - 1):  # it does not fail each time
+        assert run.attempt(run.next(), nothing) == []
+        run.commit()
 
 
 def test_partitions_without_records_are_no_reason_to_judge_again(spark, tmp_path):

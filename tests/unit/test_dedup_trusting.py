@@ -87,6 +87,39 @@ def test_rows_say_their_topic_only_where_there_are_several(tmp_path):
     assert judged(begun)[0] == {("t", 3): 30}
 
 
+def test_offsets_of_64_bits_are_taken_too(tmp_path):
+    """`spark.sql.execution.arrow.useLargeVarTypes`, in batches of any size."""
+    first = opened(tmp_path / "first")
+    passed(first.trusting(), *LOGS)
+    wanted = judged(first)
+    large = {pa.binary(): pa.large_binary(), pa.string(): pa.large_string()}
+    for size in (1, 50):
+        begun = opened(tmp_path / str(size))
+        parts = [each.slice(at, size) for each in LOGS for at in range(0, each.num_rows, size)]
+        columns = ([each.cast(large.get(each.type, each.type)) for each in p] for p in parts)
+        assert sum(len(each) for each in begun.trusting().codes(columns)) == 360
+        assert judged(begun) == wanted
+
+
+def test_what_was_judged_is_removed(tmp_path):
+    begun = opened(tmp_path)
+    passed(begun.trusting(), *LOGS)
+    judged(begun)
+    begun.trusting().clear()
+    left = {place.suffix for place in Path(begun.stage.work).iterdir()}
+    assert left == {".json", ".parquet"}
+    assert sum(begun.counts().values()) == 360
+
+
+def test_files_that_are_damaged_are_told(tmp_path):
+    begun = opened(tmp_path)
+    passed(begun.trusting(), LOGS[0])
+    (file,) = begun.trusting().left().files
+    Path(file).write_bytes(b"short")
+    with pytest.raises(UnavailableError, match="stamps of producers' records can't be read"):
+        judged(begun)
+
+
 def test_nothing_waits(tmp_path):
     """A batch's codes are there before the next one is asked for."""
     given = []
