@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
     Collect = Callable[[DataFrame], Sequence[Any]]
 
-# So many micro-batches are judged before they are written, from one on of which some rows were left
-# out or that failed before it was judged: to write twice costs more than to read stamps first.
+# Rows of so many micro-batches wait for their verdicts, from one on of which some were left out or
+# that failed before it was judged: to write twice costs more than to wait.
 LOOKS_FIRST = 8
 
 
@@ -98,7 +98,7 @@ class Deduplicating:
         self._stage: DedupStage | Lookup | Trusting
         self._opened: Opened | None = None  # by the attempt that was executed last
         self._done: Done | None = None
-        # Of spread producers. Judged behind what an attempt wrote, which is done again for it:
+        # Of spread producers, judged behind what an attempt wrote, which is done again for it:
         self._found: Opened | None = None
         self._is_again = False  # this micro-batch was begun before
         self._is_unjudged = False  # what the attempt works on: some of it may have to go
@@ -127,13 +127,14 @@ class Deduplicating:
         tasks = 0 if in_one_task else self._parallelism
         if self._is_again and self._is_unjudged:  # that attempt failed
             self._looks = LOOKS_FIRST
-        may_trust = not self._looks and not self._is_again
-        self._is_unjudged = isinstance(opened.stage, SpreadStage) and may_trust
+        # One task with few rows gains nothing by not waiting, where it judges by itself.
+        gains = bool(tasks) or isinstance(opened.stage, SpreadStage)
+        self._is_unjudged = gains and not self._looks and not self._is_again
         self._is_again = True
         if found is not None:
             self._stage = found.lookup()
         elif self._is_unjudged:
-            self._stage = opened.trusting()
+            self._stage = _trusting(opened)
         else:
             self._stage = _stage(frame, self._asked, opened, collect, tasks)
 
@@ -161,17 +162,21 @@ class Deduplicating:
         starts = {**ranges.starts, **floors}
         read = [tp for tp, end in ranges.ends.items() if end > starts.get(tp, 0)]
         opened = self._begun()
+        if self._is_unjudged:
+            self._crash.reached("judging:before")
         if isinstance(self._stage, Trusting):
             self._judge_behind(frame, opened, self._stage, read)
         judge_missing(frame, self._asked, opened, read)
+        if self._is_unjudged:
+            self._is_unjudged = False
+            self._crash.reached("judging:after")
+            self._require_even(opened)
         return tuple(Refused(rule_of(each[0]), "dead_letter", *each[1:]) for each in opened.dead())
 
     def _judge_behind(
         self, frame: DataFrame, opened: Opened, stage: Trusting, read: Iterable[TopicPartition]
     ) -> None:
-        """All rows are written, and judged by who wrote them. Raises if one of them has to go: the
-        attempt is done again, by the verdicts that are known by now."""
-        self._crash.reached("judging:before")
+        """All rows are written, and judged by who wrote them."""
         _judge(frame, self._asked, stage, set(read) - stage.left().counts.keys())
         passed, found = stage.left().counts, opened.lookup()
         if passed != found.counts:
@@ -181,12 +186,15 @@ class Deduplicating:
                 hint="Spark leaves out what it sees that nothing comes of: the next attempt judges "
                 "before it writes",
             )
-        self._is_unjudged = False
         stage.clear()
+
+    def _require_even(self, opened: Opened) -> None:
+        """Raises if one of the rows that passed has to go: the attempt is done again, by the
+        verdicts that are known by now."""
         odd = {name: count for name, count in opened.counts().items() if self._is_odd(name)}
-        self._crash.reached("judging:after")
         if odd:
-            self._found = opened
+            # Where a task judges by itself, it does so again: only what is odd was noted.
+            self._found = opened if isinstance(self._stage, Trusting) else None
             told = ", ".join(f"{count:,} {name}" for name, count in sorted(odd.items()))
             raise AttemptFailedError(
                 f"{self._generations.pipeline}: dedup found {told} among what was written: it is "
@@ -196,13 +204,13 @@ class Deduplicating:
     @property
     def judges(self) -> int:
         """How many tasks should judge behind what they have written."""
-        return min(self._parallelism, SHARDS) if self._is_unjudged else 0
+        return min(self._parallelism, SHARDS) if isinstance(self._stage, Trusting) else 0
 
     def behind(self, tasks: int) -> Callable[[int], None]:
         """What is left to do for tasks that have written: the first so many of them judge."""
         stage = self._begun().stage
-        if self._is_unjudged and isinstance(stage, SpreadStage):
-            return Behind(stage, self._begun().trusting(), tasks)
+        if isinstance(self._stage, Trusting) and isinstance(stage, SpreadStage):
+            return Behind(stage, self._stage, tasks)
         return nothing
 
     def doubted(self, error: EosError) -> EosError:
@@ -296,6 +304,13 @@ def _judge(
         named = [f"(topic = '{tp.topic}' AND partition = {tp.partition})" for tp in partitions]
         rows = taken(frame.where(" OR ".join(named)), dedup, stage)
         rows.selectExpr("count(offset)").collect()
+
+
+def _trusting(opened: Opened) -> DedupStage | Trusting:
+    """What says of each row that it stays, and has it judged beside that, or behind it."""
+    if isinstance(opened.stage, DedupStage):
+        return replace(opened.stage, trusts=True)
+    return opened.trusting()
 
 
 def _stage(

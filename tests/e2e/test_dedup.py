@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from support import outside
 from support.project import CHECKOUT, Project
 from support.till import Till
 
+from eos.run.query import ONE_TASK_RECORDS_MAX
+
 PIPELINE = """
 version: 1
 name: {name}
@@ -27,6 +30,7 @@ sink: {{kafka: {{topic: {target}, create: {{partitions: {partitions}}}}}}}
 trigger: {{available_now: true}}
 """
 PARTITIONS = 2
+AGAIN = re.compile(r"failed: \S+: dedup found (.*) among what was written")
 
 
 class Upstream:
@@ -107,6 +111,7 @@ def test_an_upstream_that_resends_restarts_and_is_replaced(project: Project) -> 
     upstream.send(0, range(75, 100))  # heard no answer
     told = ran(project)
     assert "dedup dropped" in told
+    assert not AGAIN.search(told), "few records wait for their verdicts"
     upstream.send(0, range(80, 110))  # crashed, and resends what it does not know of
     upstream.send(1, range(110, 130), first=110)  # another instance takes over
     upstream.send(0, range(110, 115))  # the first one wakes up
@@ -119,6 +124,16 @@ def test_an_upstream_that_resends_restarts_and_is_replaced(project: Project) -> 
     # Nothing new: a run that finds nothing changes nothing.
     ran(project)
     assert came_out(project) == once(range(130))
+    # So many that they are written before they are judged.
+    many = ONE_TASK_RECORDS_MAX // PARTITIONS + 1000
+    project.declare(4 * many, PARTITIONS, text=PIPELINE)
+    upstream.send(1, range(130, many), first=110)
+    upstream.send(1, range(many - 7, many), first=110)
+    assert AGAIN.findall(ran(project)) == ["14 duplicate"]
+    assert came_out(project) == once(range(many))
+    upstream.send(1, range(many, 2 * many), first=110)
+    assert AGAIN.findall(ran(project)) == []
+    assert came_out(project) == once(range(2 * many))
 
 
 def test_a_gap_stops_before_anything_is_written(project: Project) -> None:

@@ -23,6 +23,7 @@ from support.warm import KILLED
 from eos.cli.verify import verify
 from eos.dedup.homes import STATES, read_states, write_states
 from eos.dedup.table import Generation, ProducersTable
+from eos.run.query import ONE_TASK_RECORDS_MAX
 
 pytestmark = pytest.mark.long
 
@@ -106,6 +107,33 @@ def test_each_record_once_and_the_states_right_whatever_dies_when(project: Proje
     code, told = verified(project)
     assert (code, told["findings"], told["from_start"]) == (0, [], False)
     assert told["dropped"]["proven"] == PARTITIONS * TURN
+
+
+@pytest.mark.timeout(1800)  # five starts of Spark
+def test_each_record_once_where_what_dies_has_written_before_it_judged(project: Project) -> None:
+    """So many come in each life that they don't wait; the first attempt finds out behind it that
+    some have to go."""
+    many = ONE_TASK_RECORDS_MAX // PARTITIONS + 1000
+    project.declare(4 * many, PARTITIONS, text=PIPELINE)
+    outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
+    send(project, 0, 0, many)
+    assert project.run_warm().returncode == 0
+    steps = ("judging:before", "judging:after", "producers:before", "end_txn_sent:after")
+    for turn, step in enumerate(steps, 1):
+        send(project, 0, turn * many - RESENT, (turn + 1) * many)
+        died = project.run_warm(EOS_CRASH_AT=f"{step}:both")
+        assert died.returncode == KILLED, died.stderr
+        was_done_again = f"dedup found {PARTITIONS * RESENT} duplicate among what" in died.stderr
+        assert was_done_again != step.startswith("judging")
+    done = project.run_warm()
+    assert done.returncode == 0, done.stderr
+    rows = outside.read(project.broker.bootstrap, project.target)
+    came_out = Counter((row.key, row.value) for row in rows)
+    assert len(rows) == len(came_out) == PARTITIONS * many * (len(steps) + 1)
+    last = many * (len(steps) + 1) - 1
+    assert states(project) == {f"app-{p}": (0, last) for p in range(PARTITIONS)}
+    code, told = verified(project)
+    assert (code, told["findings"]) == (0, [])
 
 
 def test_a_state_that_lies_is_found_out_by_verify(project: Project) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import pytest
 from confluent_kafka import Producer
 from e2e import test_dedup
-from e2e.test_dedup import PARTITIONS, attempts, ran, recovered, verb
+from e2e.test_dedup import AGAIN, PARTITIONS, attempts, ran, recovered, verb
 from support import outside
 from support.project import Project
 from support.warm import KILLED
@@ -38,9 +38,6 @@ sink:
   dead_letter: {{topic: {target}.dead, create: {{partitions: {partitions}}}}}
 trigger: {{available_now: true}}
 """
-
-
-AGAIN = re.compile(r"failed: \S+: dedup found (.*) among what was written")
 
 
 class Upstream:

@@ -1,5 +1,6 @@
-"""Spread producers' records are written first and judged behind it; where some have to go, the
-attempt is done again by these verdicts, and those after it look first."""
+"""Records are written before they are judged: those of spread producers, and of others where many
+come at a time. Where some have to go the attempt is done again by the verdicts, and micro-batches
+after it wait for theirs."""
 
 from __future__ import annotations
 
@@ -60,8 +61,22 @@ ROWS = """
     ) AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers
   FROM range({first}, {first} + 400, 1, 2)
 """
+# 400 rows of two partitions, and of a producer in each. The first `again` of partition 0 were there
+# in the turn before; `next` is what comes behind them.
+ROWS_IN_ORDER = """
+  SELECT CAST(NULL AS BINARY) AS key, 'a' AS topic, CAST(CAST(id AS STRING) AS BINARY) AS value,
+    CAST(id % 400 DIV 200 AS INT) AS partition, id AS offset, TIMESTAMP'2026-11-22' AS timestamp,
+    CAST(array(
+      named_struct('key', 'p', 'value', CAST(id % 400 DIV 200 AS STRING)),
+      named_struct('key', 'e', 'value', '0'),
+      named_struct('key', 's', 'value',
+        CAST(id % 200 + IF(id % 400 < 200, {next} - {again}, {first} DIV 2) AS STRING))
+    ) AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers
+  FROM range({first}, {first} + 400, 1, 2)
+"""
 HEADERS = Place("header", "p"), Place("header", "e"), Place("header", "s")
 DEDUP = Dedup(*HEADERS, policy(refused=("gap",), window=999))
+IN_ORDER = Dedup(*HEADERS, policy(refused=("gap",)))
 TASKS = 3
 Make = Callable[[Any], DataFrame]
 
@@ -78,6 +93,7 @@ class Run:
 
     def __init__(self, spark: SparkSession, folder: Path, dedup: Dedup = DEDUP) -> None:
         self.spark = spark
+        folder.mkdir(exist_ok=True)
         path = folder / "pipeline.yaml"
         path.write_text(TEXT)
         self.plan: Plan = plan(
@@ -89,11 +105,15 @@ class Run:
         self.position = Position({}, {})
         self.turn = -1
         self.jobs = 0  # of judging
+        self._rows = ROWS if dedup.policy.window else ROWS_IN_ORDER
+        self._number = 0
 
     def next(self, again: int = 0) -> DataFrame:
         self.turn += 1
         self.dedup.next_micro_batch()
-        return self.spark.sql(ROWS.format(first=self.turn * 400, again=again))
+        given = {"first": self.turn * 400, "again": again, "next": self._number}
+        self._number += 200 - again
+        return self.spark.sql(self._rows.format(**given))
 
     def attempt(
         self, frame: DataFrame, made: Make | None = None, *, in_one_task: bool = False
@@ -146,7 +166,7 @@ def selected(rows: DataFrame) -> DataFrame:
 
 @pytest.mark.parametrize("in_one_task", [True, False])
 @pytest.mark.parametrize(
-    "dedup", [DEDUP, replace(DEDUP, producer=Place("key")), replace(DEDUP, verdict="how")]
+    "dedup", [DEDUP, replace(DEDUP, producer=Place("key")), replace(DEDUP, verdict="how"), IN_ORDER]
 )
 def test_where_all_stay_they_are_written_as_if_there_were_no_dedup(
     spark, tmp_path, dedup, in_one_task
@@ -286,3 +306,56 @@ def test_rows_that_a_step_sees_twice_are_judged_once(spark, tmp_path):
     twice = run.attempt(run.next(), lambda rows: rows.union(rows).select("offset"))
     assert Counter(offsets(twice)) == dict.fromkeys(range(400), 2)
     assert run.commit() == {"appended": 400}
+
+
+@pytest.mark.parametrize("made", [None, selected])
+def test_in_order_many_are_written_first_and_few_wait(spark, tmp_path, made):
+    run = Run(spark, tmp_path, IN_ORDER)
+    run.attempt(run.next(), made)
+    run.commit()
+    frame = run.next(again=5)
+    with pytest.raises(AttemptFailedError, match="orders: dedup found 5 duplicate among what was"):
+        run.attempt(frame, made)
+    written = run.attempt(frame, made)
+    if made is not None:
+        assert offsets(written) == list(range(405, 800))
+    assert run.commit() == {"appended": 395, "duplicate": 5}
+    # One with duplicates among them costs no attempt, and counts from the beginning.
+    for again in [0, 3, *[0] * LOOKS_FIRST]:
+        run.attempt(run.next(again), made)
+        run.commit()
+    frame = run.next(again=4)
+    with pytest.raises(AttemptFailedError):
+        run.attempt(frame, made)
+    few = Run(spark, tmp_path / "few", IN_ORDER)
+    few.attempt(few.next(), made, in_one_task=True)
+    few.commit()
+    written = few.attempt(few.next(again=5), made, in_one_task=True)
+    if made is not None:
+        assert offsets(written) == list(range(405, 800))
+    assert few.commit() == {"appended": 395, "duplicate": 5}
+
+
+def test_in_order_a_gap_is_refused_by_who_waits(spark, tmp_path):
+    run = Run(spark, tmp_path, IN_ORDER)
+    lacking = run.next().where("offset <> 50")
+    words = "record a-0 at offset 51 is a verdict gap"
+    with pytest.raises(Exception, match=words) as caught:
+        run.attempt(lacking)
+    assert isinstance(run.dedup.doubted(crossed(str(caught.value))), AttemptFailedError)
+    with pytest.raises(Exception, match=words) as again:
+        run.attempt(lacking)
+    told = crossed(str(again.value))
+    assert isinstance(told, RecordRefusedError)
+    assert run.dedup.doubted(told) is told
+
+
+def test_in_order_rows_that_nothing_comes_of_are_judged_behind(spark, tmp_path):
+    run, nothing = Run(spark, tmp_path, IN_ORDER), lambda rows: rows.where("false")
+    assert run.attempt(run.next(), nothing) == []
+    assert run.commit() == {"appended": 400}
+    frame = run.next(again=5)
+    with pytest.raises(AttemptFailedError, match="found 5 duplicate"):
+        run.attempt(frame, nothing)
+    assert run.attempt(frame, nothing) == []
+    assert run.commit() == {"appended": 395, "duplicate": 5}

@@ -1,18 +1,27 @@
-"""Stamps that tasks leave behind while their rows pass, and shards that are judged out of them."""
+"""Rows that pass before they are judged: by the task that reads them, or out of the stamps that it
+leaves behind, by shard."""
 
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.deduped import Row, Sent, generations, policy, stamps
+from support.deduped import Row, Sent, columns, generations, policy, stamps
 
+from eos.dedup import stage as stages
 from eos.dedup import trusting
 from eos.dedup.gather import STAMPS, Gather, unpacked
 from eos.dedup.trusting import Behind, Trusting
-from eos.errors import AttemptFailedError, CrossingError, UnavailableError, crossed
+from eos.errors import (
+    AttemptFailedError,
+    CrossingError,
+    RecordRefusedError,
+    UnavailableError,
+    crossed,
+)
 
 
 def log(partition, count, topic="t", start=0):
@@ -231,3 +240,52 @@ def test_what_reading_the_rows_raises_is_not_about_the_folder(tmp_path):
     with pytest.raises(ConnectionResetError, match="the JVM is gone"):
         list(stage(broken()))
     assert not list(Path(stage.work).glob("*.passed"))
+
+
+def in_order(count):
+    """One partition's, of which some were there, have no stamp, or lie behind a gap."""
+    rows = []
+    for at in range(count):
+        who = None if at % 11 == 7 else b"producer-%d" % (at % 23)
+        rows.append(Row(at, Sent(0, who, at // 300, at // 23 * 2 // 3 + (at > 200))))
+    return rows
+
+
+def told(begun):
+    """What is reported, but for the names of files."""
+    (report,) = begun.reports().values()
+    files = [(bucket, rows) for bucket, _path, rows, _size in report["files"]]
+    return {**report, "files": files, "notes": bool(report["notes"])}
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_who_judges_by_itself_says_the_same_of_rows_that_have_passed(tmp_path, monkeypatch, size):
+    monkeypatch.setattr(stages, "CHUNK_ROWS", 50)  # several in a task
+    rows = in_order(400)
+    parts = [rows[at : at + size] for at in range(0, len(rows), size)]
+    waits, passes = (generations(tmp_path / name).begun("") for name in ("waits", "passes"))
+    passes.stage = replace(waits.stage, work=passes.stage.work, folder=passes.stage.folder)
+    codes = [code.as_py() for each in waits.stage.codes(map(columns, parts)) for code in each]
+    assert {"duplicate", "unstamped", "gap"} < set(told(waits)["verdicts"])
+    given = []
+
+    def asked():
+        for part in parts:
+            given.append(part)
+            yield columns(part)
+
+    found = []
+    for seen, each in enumerate(replace(passes.stage, trusts=True).codes(asked()), 1):
+        assert len(given) == seen, "rows waited"
+        found += each.to_pylist()
+    assert found == [0] * len(codes)
+    assert told(passes) == told(waits)
+
+
+def test_who_judges_by_itself_refuses_what_has_passed(tmp_path):
+    begun = generations(tmp_path, policy(refused=("gap",))).begun("")
+    passing = replace(begun.stage, trusts=True).codes(iter([columns(in_order(400))]))
+    assert len(next(passing)) == 400
+    with pytest.raises(RecordRefusedError, match="is a verdict gap"):
+        next(passing)
+    assert begun.reports() == {}
