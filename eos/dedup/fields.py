@@ -70,7 +70,7 @@ class Dedup:
         if policy.window:
             yield (
                 "a producer's records may be spread over partitions, each at most "
-                f"{policy.window:,} above the lowest number that is missing: stamps are read first"
+                f"{policy.window:,} above the lowest number that is missing"
             )
         answers = {"ends the run": policy.refused, "to the dead letters": policy.dead}
         for what, names in answers.items():

@@ -28,9 +28,10 @@ from eos.dedup.policy import Policy
 from eos.errors import EosError, crossing
 from eos.transaction.port import TopicPartition
 
-# Rows that are decided together. As many are kept aside until their answers come: by Spark, or by
-# this process where encoding is in the same pass (`run/judged.py`), which has another bound, too.
+# Rows that are decided together. If they wait for it, as many are kept aside: by Spark, or by this
+# process where encoding is in the same pass (`run/judged.py`), which has another bound, too.
 CHUNK_ROWS = 1 << 17
+CHUNK_BYTES = 32 << 20  # of ids, which may be long
 
 # topic, partition, offset, producer, epoch, sequence
 Columns = tuple[Any, Any, Any, Any, Any, Any]
@@ -38,6 +39,13 @@ Columns = tuple[Any, Any, Any, Any, Any, Any]
 
 def _never() -> bool:
     return False
+
+
+def _own(columns: Columns) -> Columns:
+    """Copies: a column as it came keeps all of its batch in memory, values and all."""
+    every = longs(np.arange(len(columns[0])))
+    topic, partition, offset, *stamp = (each.take(every) for each in columns)
+    return topic, partition, offset, *stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +82,15 @@ class DedupStage:
         """`is_full`: asked whether no more rows can be kept aside."""
         judges: dict[TopicPartition, Judge] = {}
         waiting: list[Columns] = []
+        rows = size = 0
         for batch in batches:
-            waiting.append(batch)
+            waiting.append(_own(batch) if self.trusts else batch)
+            rows, size = rows + len(batch[3]), size + batch[3].nbytes
             if self.trusts:
                 yield array_of(np.zeros(len(batch[0]), np.int8), pa.int8())
-            if sum(len(each[0]) for each in waiting) >= CHUNK_ROWS or is_full():
+            if rows >= CHUNK_ROWS or size >= CHUNK_BYTES or is_full():
                 yield from self._told(waiting, judges)
-                waiting = []
+                waiting, rows, size = [], 0, 0
         if waiting:
             yield from self._told(waiting, judges)
         leaving = Leaving(self.pipeline, self.folder, self.work)

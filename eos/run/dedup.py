@@ -55,6 +55,9 @@ if TYPE_CHECKING:
 # Rows of so many micro-batches wait for their verdicts, from one on of which some were left out or
 # that failed before it was judged: to write twice costs more than to wait.
 LOOKS_FIRST = 8
+_UNREAD = (
+    "Spark leaves out what it sees that nothing comes of: the next attempt judges before it writes"
+)
 
 
 def deduplicating(planned: Plan, crash: CrashPlan) -> Deduplicating | None:
@@ -102,7 +105,7 @@ class Deduplicating:
         self._found: Opened | None = None
         self._is_again = False  # this micro-batch was begun before
         self._is_unjudged = False  # what the attempt works on: some of it may have to go
-        self._looks = 0  # as many micro-batches are judged before they are written
+        self._looks = 0  # in as many micro-batches rows wait for their verdicts
 
     def require(self, position: Position) -> None:
         """Raises if the states that go with it can't be had."""
@@ -166,12 +169,28 @@ class Deduplicating:
             self._crash.reached("judging:before")
         if isinstance(self._stage, Trusting):
             self._judge_behind(frame, opened, self._stage, read)
-        judge_missing(frame, self._asked, opened, read)
+        elif isinstance(self._stage, DedupStage):
+            self._judge_missing(frame, opened, self._stage, read)
         if self._is_unjudged:
             self._is_unjudged = False
             self._crash.reached("judging:after")
             self._require_even(opened)
         return tuple(Refused(rule_of(each[0]), "dead_letter", *each[1:]) for each in opened.dead())
+
+    def _judge_missing(
+        self, frame: DataFrame, opened: Opened, stage: DedupStage, read: Iterable[TopicPartition]
+    ) -> None:
+        """Of which no task has reported. A step that does not read its rows to the end has them
+        judged by nobody: those that passed may be gone by now."""
+        missing = opened.missing(read)
+        _judge(frame, self._asked, stage, missing)
+        found = sorted(set(missing) - set(opened.missing(missing)))
+        if found and stage.trusts:
+            raise AttemptFailedError(
+                f"{self._generations.pipeline}: dedup had not judged the records of "
+                f"{', '.join(f'{tp.topic}-{tp.partition}' for tp in found)} when all was written",
+                hint=_UNREAD,
+            )
 
     def _judge_behind(
         self, frame: DataFrame, opened: Opened, stage: Trusting, read: Iterable[TopicPartition]
@@ -183,8 +202,7 @@ class Deduplicating:
             raise AttemptFailedError(
                 f"{self._generations.pipeline}: {sum(passed.values()):,} records passed dedup, and "
                 f"{sum(found.counts.values()):,} of them were judged",
-                hint="Spark leaves out what it sees that nothing comes of: the next attempt judges "
-                "before it writes",
+                hint=_UNREAD,
             )
         stage.clear()
 
@@ -198,20 +216,23 @@ class Deduplicating:
             told = ", ".join(f"{count:,} {name}" for name, count in sorted(odd.items()))
             raise AttemptFailedError(
                 f"{self._generations.pipeline}: dedup found {told} among what was written: it is "
-                "written again by these verdicts"
+                "written again by the verdicts"
             )
 
     @property
     def judges(self) -> int:
         """How many tasks should judge behind what they have written."""
-        return min(self._parallelism, SHARDS) if isinstance(self._stage, Trusting) else 0
+        if self._is_unjudged and isinstance(self._stage, Trusting):
+            return min(self._parallelism, SHARDS)
+        return 0
 
     def behind(self, tasks: int) -> Callable[[int], None]:
         """What is left to do for tasks that have written: the first so many of them judge."""
-        stage = self._begun().stage
-        if isinstance(self._stage, Trusting) and isinstance(stage, SpreadStage):
-            return Behind(stage, self._stage, tasks)
-        return nothing
+        stage, passing = self._begun().stage, self._stage
+        if not self._is_unjudged or not isinstance(passing, Trusting):
+            return nothing
+        assert isinstance(stage, SpreadStage), "no other stage leaves stamps"
+        return Behind(stage, passing, tasks)
 
     def doubted(self, error: EosError) -> EosError:
         """As the end of an attempt, if it was of rows that were not all judged: what was refused,
@@ -287,14 +308,6 @@ def judged_anew(frame: DataFrame, planned: Plan, folder: Path) -> tuple[DataFram
         taken(frame, planned.dedup, stage).selectExpr("count(offset)").collect()
     count = sum(each.records for each in opened.dead())
     return taken(frame, planned.dedup, stage), refused(frame, planned.dedup, stage), count
-
-
-def judge_missing(
-    frame: DataFrame, dedup: Dedup, opened: Opened, partitions: Iterable[TopicPartition]
-) -> None:
-    """Where a producer's records lie in one partition; of the others all are judged by now."""
-    if not isinstance(opened.stage, SpreadStage):
-        _judge(frame, dedup, opened.stage, opened.missing(partitions))
 
 
 def _judge(

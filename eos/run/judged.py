@@ -43,7 +43,7 @@ class Judging:
     names: Sequence[str]
 
     def kept(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows that stay. Some wait until enough have come that are judged together."""
+        """The rows that stay. They may have to wait until enough have come to be judged."""
         held: deque[pa.RecordBatch] = deque()
 
         def asked() -> Iterator[tuple[Any, ...]]:

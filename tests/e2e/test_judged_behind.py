@@ -34,7 +34,7 @@ from eos.plan.plan import Plan, plan
 from eos.read.offset_log import Ranges
 from eos.run.dedup import LOOKS_FIRST, Deduplicating
 from eos.run.steps import encodable, mapped
-from eos.run.tasks import EncodeTask
+from eos.run.tasks import EncodeTask, nothing
 from eos.transaction.ledger_record import Position
 from eos.transaction.port import TopicPartition
 
@@ -164,9 +164,20 @@ def selected(rows: DataFrame) -> DataFrame:
     return rows.select("offset")
 
 
+def of_no_use(rows: DataFrame) -> DataFrame:
+    return rows.where("false")
+
+
 @pytest.mark.parametrize("in_one_task", [True, False])
 @pytest.mark.parametrize(
-    "dedup", [DEDUP, replace(DEDUP, producer=Place("key")), replace(DEDUP, verdict="how"), IN_ORDER]
+    "dedup",
+    [
+        DEDUP,
+        replace(DEDUP, producer=Place("key")),
+        replace(DEDUP, verdict="how"),
+        IN_ORDER,
+        replace(IN_ORDER, verdict="how"),
+    ],
 )
 def test_where_all_stay_they_are_written_as_if_there_were_no_dedup(
     spark, tmp_path, dedup, in_one_task
@@ -179,6 +190,8 @@ def test_where_all_stay_they_are_written_as_if_there_were_no_dedup(
         assert [row[:-1] for row in found] == [row[:-1] for row in plain]
         assert [bytes(row.blob) for row in found] == [bytes(row.blob) for row in plain]
         assert run.jobs == 0, "the stamps were looked at first"
+        # A second job of the attempt, for dead letters, has nothing to judge.
+        assert (run.dedup.judges, run.dedup.behind(TASKS)) == (0, nothing)
         assert run.commit() == {"appended": 400}
 
 
@@ -218,20 +231,28 @@ def test_behind_that_so_many_micro_batches_are_looked_at_first(spark, tmp_path):
         run.attempt(frame)
 
 
-def test_an_attempt_after_one_that_failed_looks_first(spark, tmp_path):
+@pytest.mark.parametrize(("dedup", "again"), [(DEDUP, 60), (IN_ORDER, 5)])
+def test_an_attempt_after_one_that_failed_looks_first(spark, tmp_path, dedup, again):
     """Whatever that one failed of: then it is not the rows that dedup leaves out."""
-    run = Run(spark, tmp_path)
+    run = Run(spark, tmp_path, dedup)
     run.attempt(run.next())
     run.commit()
-    frame = run.next(again=60)
+    frame = run.next(again)
     with pytest.raises(ZeroDivisionError):
         run.attempt(frame, lambda _rows: 1 / 0)
-    assert offsets(run.attempt(frame, selected)) == list(range(460, 800))
-    # What was judged behind one attempt is for the next one of the same micro-batch only.
+    assert offsets(run.attempt(frame, selected)) == list(range(400 + again, 800))
     run.commit()
     for _ in range(LOOKS_FIRST):
         run.attempt(run.next())
         run.commit()
+    with pytest.raises(AttemptFailedError):
+        run.attempt(run.next(again))
+
+
+def test_what_was_judged_behind_one_attempt_is_for_its_micro_batch_only(spark, tmp_path):
+    run = Run(spark, tmp_path)
+    run.attempt(run.next())
+    run.commit()
     with pytest.raises(AttemptFailedError):
         run.attempt(run.next(again=60))
     assert len(run.attempt(run.next(), selected)) == 400
@@ -273,14 +294,14 @@ def test_a_gap_is_refused_behind_what_was_written(spark, tmp_path):
 
 def test_rows_that_nothing_comes_of_are_judged_all_the_same(spark, tmp_path):
     """Spark does not read what it sees to be in vain."""
-    run, nothing = Run(spark, tmp_path), lambda rows: rows.where("false")
+    run = Run(spark, tmp_path)
     frame = run.next()
     with pytest.raises(AttemptFailedError, match="400 records passed dedup, and 0 of"):
-        run.attempt(frame, nothing)
-    assert run.attempt(frame, nothing) == []
+        run.attempt(frame, of_no_use)
+    assert run.attempt(frame, of_no_use) == []
     assert run.commit() == {"appended": 400}
     for _ in range(LOOKS_FIRST - 1):  # it does not fail each time
-        assert run.attempt(run.next(), nothing) == []
+        assert run.attempt(run.next(), of_no_use) == []
         run.commit()
 
 
@@ -350,12 +371,13 @@ def test_in_order_a_gap_is_refused_by_who_waits(spark, tmp_path):
     assert run.dedup.doubted(told) is told
 
 
-def test_in_order_rows_that_nothing_comes_of_are_judged_behind(spark, tmp_path):
-    run, nothing = Run(spark, tmp_path, IN_ORDER), lambda rows: rows.where("false")
-    assert run.attempt(run.next(), nothing) == []
+def test_in_order_rows_that_nothing_comes_of_are_judged_all_the_same(spark, tmp_path):
+    run = Run(spark, tmp_path, IN_ORDER)
+    frame = run.next()
+    with pytest.raises(AttemptFailedError, match="not judged the records of a-0, a-1 when all was"):
+        run.attempt(frame, of_no_use)
+    assert run.attempt(frame, of_no_use) == []
     assert run.commit() == {"appended": 400}
-    frame = run.next(again=5)
-    with pytest.raises(AttemptFailedError, match="found 5 duplicate"):
-        run.attempt(frame, nothing)
-    assert run.attempt(frame, nothing) == []
-    assert run.commit() == {"appended": 395, "duplicate": 5}
+    for _ in range(LOOKS_FIRST - 1):  # it does not fail each time
+        assert run.attempt(run.next(), of_no_use) == []
+        run.commit()

@@ -4,9 +4,11 @@ leaves behind, by shard."""
 from __future__ import annotations
 
 import pickle
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from support.deduped import Row, Sent, columns, generations, policy, stamps
@@ -282,6 +284,16 @@ def test_who_judges_by_itself_says_the_same_of_rows_that_have_passed(tmp_path, m
     assert told(passes) == told(waits)
 
 
+def test_long_ids_are_judged_a_few_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(stages, "CHUNK_BYTES", 100)
+    parts = [columns([Row(at, Sent(0, b"app" * 20, 0, at))]) for at in range(9)]
+    given = []
+    stage = generations(tmp_path).begun("").stage
+    for seen, _ in enumerate(stage.codes(given.append(part) or part for part in parts), 1):
+        assert len(given) - seen <= 1
+    assert seen == 9
+
+
 def test_who_judges_by_itself_refuses_what_has_passed(tmp_path):
     begun = generations(tmp_path, policy(refused=("gap",))).begun("")
     passing = replace(begun.stage, trusts=True).codes(iter([columns(in_order(400))]))
@@ -289,3 +301,24 @@ def test_who_judges_by_itself_refuses_what_has_passed(tmp_path):
     with pytest.raises(RecordRefusedError, match="is a verdict gap"):
         next(passing)
     assert begun.reports() == {}
+
+
+def test_who_judges_by_itself_does_not_keep_what_came_in(tmp_path):
+    """A record batch comes as one buffer, and a column keeps all of it."""
+    came = []
+
+    def batches():
+        for at in range(9):
+            rows = columns([Row(at, Sent(0, b"app", 0, at))])
+            batch = pa.RecordBatch.from_arrays(list(rows), names=list("abcdef"))
+            data = np.frombuffer(batch.serialize(), np.uint8).copy()
+            came.append(weakref.ref(data))
+            read = pa.ipc.read_record_batch(pa.py_buffer(data), batch.schema)
+            del data
+            yield tuple(read.columns)
+            del read
+
+    begun = generations(tmp_path).begun("")
+    for _ in replace(begun.stage, trusts=True).codes(batches()):
+        assert sum(each() is not None for each in came) <= 2
+    assert told(begun)["verdicts"] == {"appended": 9}
