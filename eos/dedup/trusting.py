@@ -225,11 +225,12 @@ class Behind:
                     ) from error
 
     def _part(self, number: int, place: str) -> Iterator[gather.Part]:
+        bounds = np.array([number, number + 1], np.uint8)  # of the same type: nothing is cast
         with pa.memory_map(place) as source:
             file = pa.ipc.open_file(source)
             for at in range(file.num_record_batches):
                 shards, *columns = file.get_batch(at).columns
-                start, end = np.searchsorted(values_of(shards), [number, number + 1]).tolist()
+                start, end = np.searchsorted(values_of(shards), bounds).tolist()
                 if start < end:
                     own = [each.slice(start, end - start) for each in columns]
                     yield number, pa.RecordBatch.from_arrays(own, schema=self.stage.schema)
