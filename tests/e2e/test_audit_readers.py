@@ -83,6 +83,7 @@ def test_polars(table: TransactionsTable, own: Rows):
     assert one["epoch"].to_list() == [5, 5, 5]
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_spark(table: TransactionsTable, own: Rows):
     assert ordered(delta_reader.read(table.location)) == own
