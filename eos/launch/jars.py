@@ -88,6 +88,12 @@ def ensure(*purposes: str) -> dict[str, list[Path]]:
     }
 
 
+def are_there(*purposes: str) -> bool:
+    """All of these sets: nothing would be downloaded."""
+    folder = jar_folder()
+    return all(is_present(jar, folder) for jar in read_lock() if jar.purpose in purposes)
+
+
 def ensure_one(purpose: str, artifact: str) -> Path:
     """The jar of a set whose artifact's name begins so."""
     found = (path for path in ensure(purpose)[purpose] if f"__{artifact}" in path.name)

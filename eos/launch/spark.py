@@ -107,11 +107,9 @@ def command(
     chosen = master_of(options) or master
     sets = (SPARK, DELTA) if with_delta else (SPARK,)
     jars = [str(jar) for paths in ensure(*sets).values() for jar in paths]
-    if _has_one_jvm(spark, chosen) and _may_stand(jars, given, rest):
-        # Not both: the archive of classes has those of the class path only, and Spark would copy
-        # the jars of the list for tasks that run in this JVM.
-        given[_CLASS_PATH] = os.pathsep.join(filter(None, [given.get(_CLASS_PATH), *jars]))
-    else:
+    # Not both: the archive of classes has those of the class path only, and Spark would copy the
+    # jars of the list for tasks that run in this JVM.
+    if not put_on_class_path(spark, chosen, jars, given, rest):
         joined["--jars"] = [*jars, *joined["--jars"]]
     if with_delta:
         given |= delta_conf(given)
@@ -134,6 +132,17 @@ def command(
         if any(values):
             words += [option, ",".join(filter(None, values))]
     return [*words, *rest, str(_JOB), *job]
+
+
+def put_on_class_path(
+    spark: Spark, master: str, jars: Sequence[str], given: dict[str, str], rest: Sequence[str] = ()
+) -> bool:
+    """In the settings that are `given`, behind what stands there. False: they must not stand there.
+    `rest`: what else the user says."""
+    if not _has_one_jvm(spark, master) or not _may_stand(jars, given, rest):
+        return False
+    given[_CLASS_PATH] = os.pathsep.join(filter(None, [given.get(_CLASS_PATH), *jars]))
+    return True
 
 
 def delta_conf(given: Mapping[str, str]) -> dict[str, str]:

@@ -7,13 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
+from support.archived import archive as archive_of_runs
 from support.archived import words_of_a_run
+from support.local_spark import end_jvm
 
+from eos.config.load import load_profile
 from eos.launch import spark
 from eos.launch.archive import Archive
 from eos.launch.java import find_java
 from eos.launch.submit import Application
-from eos.run.local import SHORT_LIFE
+from eos.run.local import SHORT_LIFE, local_session
 
 MAKE_S_MAX = 300  # a bound, not a measure
 
@@ -80,6 +84,21 @@ def test_the_next_run_maps_what_a_good_one_left(
     made.write_bytes(made.read_bytes()[:-4096])
     assert run(words, folder, archive, 3) == ""
     assert not made.exists()
+
+
+def test_a_session_without_a_pipeline_maps_what_runs_have_left(tmp_path: Path) -> None:
+    """`eos test`, `eos plan --check`, the fixture of users' tests."""
+    archive = archive_of_runs("local[1]", words_of_a_run("local[1]"))
+    if archive is None:
+        assert find_java().version > 17
+        return
+    end_jvm()  # one that other tests have left
+    with local_session(load_profile(None, tmp_path, {}), tmp_path, "mapped"):
+        assert SparkContext._gateway is not None
+        maps = Path(f"/proc/{SparkContext._gateway.proc.pid}/maps").read_text()
+    end_jvm()
+    assert archive.options(), "`tests/run` leaves one before the first test"
+    assert archive.options()[0].partition("=")[2] in maps
 
 
 def test_a_spark_that_the_user_installed_gets_none() -> None:
