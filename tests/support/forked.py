@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 import sys
@@ -80,20 +81,27 @@ class Forked:
 
     def wait(self) -> int:
         """Its exit code."""
-        self._process.join(WAIT_S_MAX)
-        assert self._process.exitcode is not None, f"no end in time:\n{self._words()}"
-        return self._process.exitcode
+        multiprocessing.connection.wait([self._process.sentinel], WAIT_S_MAX)
+        code = self._code()
+        assert code is not None, f"no end in time:\n{self._words()}"
+        return code
 
     def kill(self) -> None:
-        if self._process.is_alive():
+        if self._code() is None:
             os.kill(self.pid, signal.SIGKILL)
-        self._process.join(WAIT_S_MAX)
+        multiprocessing.connection.wait([self._process.sentinel], WAIT_S_MAX)
+
+    def _code(self) -> int | None:
+        """None: it runs. Whoever starts another one asks after all, and a code can be read once:
+        of two threads that ask at the same time one finds nothing, and takes that for 255."""
+        with _one_at_a_time:
+            return self._process.exitcode
 
     def wait_until(self, what: Callable[[], bool], otherwise: str) -> None:
         """While it runs."""
         give_up_at = time.monotonic() + WAIT_S_MAX
         while True:
-            is_alive = self._process.is_alive()  # asked first: it may do so and end
+            is_alive = self._code() is None  # asked first: it may do so and end
             if what():
                 return
             assert is_alive, f"{otherwise}, but ended:\n{self._words()}"
