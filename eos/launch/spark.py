@@ -40,10 +40,11 @@ _PYTHON, _DRIVER_PYTHON = "spark.pyspark.python", "spark.pyspark.driver.python"
 # import ours so early. And how rows come there: over TCP the last piece of them waits for an
 # acknowledgement of the one before, which Linux holds back for 40 ms, in each task. The socket's
 # path has a bound, which the folders of a cluster's executors may exceed.
-LOCAL = {
-    "spark.python.daemon.module": "eos.run.daemon",
-    "spark.python.unix.domain.socket.enabled": "true",
-}
+_SOCKETS = "spark.python.unix.domain.socket"
+LOCAL = {"spark.python.daemon.module": "eos.run.daemon", f"{_SOCKETS}.enabled": "true"}
+# Where Java puts them. PySpark 4.2 reads their path in lower case where a function keeps state, and
+# so finds none in a folder whose name has capitals.
+_TEMPORARY = re.compile(r"-Djava\.io\.tmpdir=(\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,8 @@ def command(
     if spark.is_installed or is_remote:
         joined["--py-files"].insert(0, str(shipping.eos_zip(ship_folder, project)))
     if not is_remote:
-        given |= {key: value for key, value in LOCAL.items() if key not in given}
+        unwanted = {*given, *([f"{_SOCKETS}.enabled"] if _has_capitals(given, rest) else [])}
+        given |= {key: value for key, value in LOCAL.items() if key not in unwanted}
     if is_remote and not _brings_its_own(given):
         joined["--archives"].insert(0, f"{shipping.packages_zip()}#{PACKAGES}")
         given[_PYTHON_PATH] = os.pathsep.join(filter(None, [PACKAGES, given.get(_PYTHON_PATH)]))
@@ -202,6 +204,14 @@ def _may_stand(jars: Sequence[str], given: Mapping[str, str], rest: Sequence[str
     has_file = any(word.partition("=")[0] == "--properties-file" for word in rest)
     has_file |= bool(os.environ.get("SPARK_CONF_DIR"))
     return not (is_own_first or has_file or any(os.pathsep in jar for jar in jars))
+
+
+def _has_capitals(given: Mapping[str, str], rest: Sequence[str]) -> bool:
+    """The folder of sockets, if the user names one."""
+    java = given.get("spark.driver.extraJavaOptions", ""), os.environ.get("SPARK_SUBMIT_OPTS", "")
+    folders = _TEMPORARY.findall(" ".join((*java, *rest)))
+    folders.append(given.get(f"{_SOCKETS}.dir", ""))
+    return any(folder != folder.lower() for folder in folders)
 
 
 def _brings_its_own(given: Mapping[str, str]) -> bool:

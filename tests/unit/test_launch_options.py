@@ -127,6 +127,25 @@ def test_how_workers_are_made_and_reached_is_ours_only_on_this_machine(
     assert [word for word in own if word.startswith(key)] == [f"{key}=mine"]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--conf", "spark.driver.extraJavaOptions=-Xmx1g -Djava.io.tmpdir={}"],
+        ["--driver-java-options", "-Djava.io.tmpdir={} -Xmx1g"],
+        ["--conf", "spark.python.unix.domain.socket.dir={}"],
+    ],
+)
+def test_where_pyspark_would_not_find_a_socket_there_are_none(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads their path in lower case."""
+    for folder, is_found in {"/tmp/mine": True, "/tmp/Mine": False}.items():
+        words = built([each.format(folder) for each in options], tmp_path, monkeypatch)
+        assert ("spark.python.unix.domain.socket.enabled=true" in words) is is_found
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Djava.io.tmpdir=/Mine")
+    assert "spark.python.unix.domain.socket.enabled=true" not in built([], tmp_path, monkeypatch)
+
+
 def test_another_master_gets_eos_and_the_pipelines_as_a_zip(
     tmp_path: Path, pipeline: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
