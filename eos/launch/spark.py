@@ -45,6 +45,7 @@ LOCAL = {"spark.python.daemon.module": "eos.run.daemon", f"{_SOCKETS}.enabled": 
 # Where Java puts them. PySpark 4.2 reads their path in lower case where a function keeps state, and
 # so finds none in a folder whose name has capitals.
 _TEMPORARY = re.compile(r"-Djava\.io\.tmpdir=(\S+)")
+_JAVA_OPTIONS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +209,9 @@ def _may_stand(jars: Sequence[str], given: Mapping[str, str], rest: Sequence[str
 
 def _has_capitals(given: Mapping[str, str], rest: Sequence[str]) -> bool:
     """The folder of sockets, if the user names one."""
-    java = given.get("spark.driver.extraJavaOptions", ""), os.environ.get("SPARK_SUBMIT_OPTS", "")
-    folders = _TEMPORARY.findall(" ".join((*java, *rest)))
+    settings = (given.get(f"spark.driver.{each}JavaOptions", "") for each in ("default", "extra"))
+    around = (os.environ.get(each, "") for each in _JAVA_OPTIONS)
+    folders = _TEMPORARY.findall(" ".join((*settings, *around, *rest)))
     folders.append(given.get(f"{_SOCKETS}.dir", ""))
     return any(folder != folder.lower() for folder in folders)
 

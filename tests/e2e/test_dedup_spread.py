@@ -113,6 +113,21 @@ def test_a_producer_that_writes_to_every_partition(project: Project) -> None:
     assert values(project, project.target) == once(0, range(110)) + once(1, range(many))
 
 
+@pytest.mark.long
+def test_more_tasks_judge_than_write_where_a_target_has_few_partitions(project: Project) -> None:
+    """One writer, and shards for four: those that nobody judged would cost an attempt."""
+    upstream = made(project, records=100_000)
+    project.declare(100_000, 1, text=SPREAD)
+    with project.profile.open("a") as profile:
+        profile.write("    spark.default.parallelism: '4'\n")
+    many = ONE_TASK_RECORDS_MAX + 1000
+    upstream.send(0, range(many))
+    done = project.run()
+    assert done.returncode == 0, done.stderr
+    assert "failed" not in done.stderr
+    assert values(project, project.target) == once(0, range(many))
+
+
 def test_in_one_partition_a_producer_waits_behind_its_gap(project: Project) -> None:
     ordered = SPREAD.replace(", {source}.more", "").replace("  scope: producer\n  window: 60\n", "")
     project.declare(1000, PARTITIONS, text=ordered)

@@ -192,6 +192,7 @@ def test_where_all_stay_they_are_written_as_if_there_were_no_dedup(
         assert run.jobs == 0, "the stamps were looked at first"
         # A second job of the attempt, for dead letters, has nothing to judge.
         assert (run.dedup.judges, run.dedup.behind(TASKS)) == (0, nothing)
+        assert not list((tmp_path / "producers").rglob("*.stamps")), "judged, and not removed"
         assert run.commit() == {"appended": 400}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from pyspark import SparkContext
+from pyspark.sql.avro.functions import to_avro
 from support.archived import archive as archive_of_runs
 from support.archived import words_of_a_run
 from support.local_spark import end_jvm
@@ -17,6 +18,7 @@ from eos.launch import spark
 from eos.launch.archive import Archive
 from eos.launch.java import find_java
 from eos.launch.submit import Application
+from eos.run import local
 from eos.run.local import SHORT_LIFE, local_session
 
 MAKE_S_MAX = 300  # a bound, not a measure
@@ -30,6 +32,7 @@ import os, sys
 from pathlib import Path
 from eos.launch.process import announce
 from pyspark import SparkContext
+from pyspark.sql.avro.functions import to_avro
 announce()
 SparkContext._ensure_initialized()
 loader = SparkContext._jvm.java.lang.Class.forName("{KAFKAS}").getClassLoader().toString()
@@ -99,6 +102,20 @@ def test_a_session_without_a_pipeline_maps_what_runs_have_left(tmp_path: Path) -
     end_jvm()
     assert archive.options(), "`tests/run` leaves one before the first test"
     assert archive.options()[0].partition("=")[2] in maps
+
+
+def test_a_session_without_a_pipeline_takes_only_what_it_needs_if_jars_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "are_there", lambda *_: False)
+    end_jvm()
+    with local_session(load_profile(None, tmp_path, {}), tmp_path, "few", has_avro=True) as session:
+        conf = session.sparkContext.getConf()
+        assert "spark-avro" in conf.get("spark.jars", "")
+        assert conf.get("spark.driver.extraClassPath") is None
+        made = session.range(1).select(to_avro("id").alias("found")).collect()
+        assert bytes(made[0].found), "its classes are not there"
+    end_jvm()
 
 
 def test_a_spark_that_the_user_installed_gets_none() -> None:

@@ -131,6 +131,7 @@ def test_how_workers_are_made_and_reached_is_ours_only_on_this_machine(
     "options",
     [
         ["--conf", "spark.driver.extraJavaOptions=-Xmx1g -Djava.io.tmpdir={}"],
+        ["--conf", "spark.driver.defaultJavaOptions=-Djava.io.tmpdir={}"],
         ["--driver-java-options", "-Djava.io.tmpdir={} -Xmx1g"],
         ["--conf", "spark.python.unix.domain.socket.dir={}"],
     ],
@@ -142,8 +143,11 @@ def test_where_pyspark_would_not_find_a_socket_there_are_none(
     for folder, is_found in {"/tmp/mine": True, "/tmp/Mine": False}.items():
         words = built([each.format(folder) for each in options], tmp_path, monkeypatch)
         assert ("spark.python.unix.domain.socket.enabled=true" in words) is is_found
-    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Djava.io.tmpdir=/Mine")
-    assert "spark.python.unix.domain.socket.enabled=true" not in built([], tmp_path, monkeypatch)
+    for name in ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"):
+        with monkeypatch.context() as one:
+            one.setenv(name, "-Djava.io.tmpdir=/Mine")
+            words = built([], tmp_path, one)
+        assert "spark.python.unix.domain.socket.enabled=true" not in words
 
 
 def test_another_master_gets_eos_and_the_pipelines_as_a_zip(
