@@ -6,7 +6,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=eos/launch/bootstrap.sh
 . "$here/eos/launch/bootstrap.sh"
-eos_bootstrap "$here" embedded
+eos_bootstrap "$here" testing
 if [[ ${1:-} =~ ^[a-z]+$ && ! -e $1 ]]; then # a word that is no path
   exec "$here/.venv/bin/python" -m eos "$@"
 fi

@@ -14,8 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-# What an extra contains of another one: with the tests' tools the runtime's are there too.
-CONTAINS = {"embedded": ("embedded",), "test": ("test", "embedded")}
+# The extras that an installation of one provides: this project's tests need the users' tools too.
+CONTAINS = {"testing": ("testing",), "test": ("test", "testing")}
 _FIT = "import pip, sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))"
 
 

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Shared by spark-submit.sh and tests/run: `eos_bootstrap CHECKOUT embedded|test` makes or updates
+# Shared by spark-submit.sh and tests/run: `eos_bootstrap CHECKOUT testing|test` makes or updates
 # the checkout's .venv. When nothing changed it costs two small file reads.
 
 eos_bootstrap() {

@@ -1,7 +1,6 @@
 """What a stranger sees: topics that librdkafka creates, fills and reads.
 
-Shares no code with the rest of `eos`, so that it can't share a mistake with it. It needs the extra
-`testing`.
+Shares no code with the rest of `eos`, so that it can't share a mistake with it.
 """
 
 from __future__ import annotations

@@ -13,13 +13,13 @@ import shutil
 import struct
 import subprocess
 import sys
-import sysconfig
 import termios
 import threading
 from pathlib import Path
 
 import pytest
 import yaml
+from support.installed import link, project_requirements
 
 pytestmark = pytest.mark.long
 
@@ -40,7 +40,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shell(
-    folder: Path, command: str, stderr: int = subprocess.PIPE, **extra: str
+    folder: Path, command: str, stderr: int = subprocess.PIPE, programs: Path = BIN, **extra: str
 ) -> subprocess.CompletedProcess[str]:
     """As in a user's activated environment, where nothing of this test's own is set."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("EOS_", "PYTEST_"))}
@@ -49,7 +49,7 @@ def shell(
         command,
         shell=True,
         cwd=folder,
-        env={**inherited, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", **extra},
+        env={**inherited, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", **extra},
         stdout=subprocess.PIPE,
         stderr=stderr,
         text=True,
@@ -58,7 +58,7 @@ def shell(
     )
 
 
-def on_terminal(folder: Path, command: str) -> tuple[int, str, str]:
+def on_terminal(folder: Path, command: str, programs: Path) -> tuple[int, str, str]:
     """Exit code, stdout, and what came on a terminal of that width."""
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
@@ -71,7 +71,7 @@ def on_terminal(folder: Path, command: str) -> tuple[int, str, str]:
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
-    done = shell(folder, command, stderr=its, TERM="xterm", NO_COLOR="")
+    done = shell(folder, command, stderr=its, programs=programs, TERM="xterm", NO_COLOR="")
     os.close(its)
     reader.join(300)
     os.close(ours)
@@ -87,10 +87,11 @@ def test_its_ci_passes_at_once(shop: Path) -> None:
         assert done.returncode == 0, f"{command}\n{done.stdout[-5000:]}{done.stderr[-5000:]}"
 
 
-def test_its_requirements_are_installed_and_so_are_those_of_the_way_out_that_is_told(
+def test_an_installation_without_extras_runs_it_and_the_remedy_for_other_machines_works(
     shop: Path, tmp_path: Path
 ) -> None:
-    """In a fresh environment, which finds the libraries in ours: they are 600 MB."""
+    """The environment is fresh and has what the wheel requires and nothing else. The libraries are
+    links to ours: they are 600 MB."""
     project = shutil.copytree(shop, tmp_path / "shop", ignore=shutil.ignore_patterns(".eos"))
     requirements = project / "requirements.txt"
     checkout = tmp_path / "spark-eos"  # a build leaves files in it
@@ -110,8 +111,7 @@ def test_its_requirements_are_installed_and_so_are_those_of_the_way_out_that_is_
     made = shell(tmp_path, f"{sys.executable} -m venv fresh")
     assert made.returncode == 0, made.stderr
     (place,) = (tmp_path / "fresh" / "lib").glob("python*/site-packages")
-    # Behind its own, and what `.pth` files say there is not read: `eos` is the one to be installed.
-    (place / "ours.pth").write_text(sysconfig.get_path("purelib"))
+    link(project_requirements(), place)
     install = "pip install --no-deps --force-reinstall -r requirements.txt"
     ran(project, install)
     ran(project, "eos lint pipelines/*/pipeline.yaml")
@@ -123,14 +123,12 @@ def test_its_requirements_are_installed_and_so_are_those_of_the_way_out_that_is_
     shutil.rmtree(checkout)
     ran(project, install)
     ran(project, "eos lint pipelines/*/pipeline.yaml")
+    it_runs_and_tells_a_terminal_how_it_goes(project, tmp_path / "fresh" / "bin")
 
 
-def test_it_runs_on_an_embedded_broker_and_tells_a_terminal_how_it_goes(
-    shop: Path, tmp_path: Path
-) -> None:
+def it_runs_and_tells_a_terminal_how_it_goes(folder: Path, programs: Path) -> None:
     """stderr is a terminal, stdout is not: what is drawn on the one is not in the other."""
-    folder = shutil.copytree(shop, tmp_path / "shop", ignore=shutil.ignore_patterns(".eos"))
-    code, data, drawn = on_terminal(folder, "eos run pipelines/shop")
+    code, data, drawn = on_terminal(folder, "eos run pipelines/shop", programs)
     assert code == 0, drawn
     told = "999 expected, 999 found; 0 lost; 0 too many"
     assert data == f"paid orders in shop.out: {told}\n"

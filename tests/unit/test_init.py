@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import fnmatch
 import json
 import re
 import subprocess
 import sys
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 import yaml
+from support.documents import blocks
+from support.installed import closure, project_requirements
 
 from eos.cli import init as verb
 from eos.cli.init import files, init
@@ -164,3 +169,60 @@ def test_all_that_eos_reads_of_itself_is_installed_with_it() -> None:
     for name in [each for each in listed if each.endswith(".py")]:
         text = (ROOT / name).read_text()
         assert not re.search(r'CHECKOUT / "(?!eos")', text), f"{name} reads what is not installed"
+
+
+# The fixtures of `spark-eos[testing]`, and a program that only this project's developers run.
+FOR_TESTS = {"eos/testing/plugin.py", "eos/launch/relock.py"}
+
+
+def test_what_users_run_imports_nothing_that_an_installation_lacks() -> None:
+    """Every module of the package, the demos, and what `eos init` writes except its test."""
+    written = {place: text for place, text in files("shop").items() if place.endswith(".py")}
+    (own_test,) = (place for place in written if place.startswith("tests/"))
+    del written[own_test]
+    paths = [*ROOT.glob("eos/**/*.py"), *ROOT.glob("pipelines/**/*.py")]
+    written |= {str(path.relative_to(ROOT)): path.read_text() for path in paths}
+    there = {each.lower() for each in closure(project_requirements())}
+    lacking = {
+        (place, name)
+        for place, text in written.items()
+        if place not in FOR_TESTS
+        for name in libraries(text)
+        if not there & distributions_of(name)
+    }
+    assert lacking == set()
+
+
+def test_the_environment_of_the_quickstart_runs_the_test_that_init_writes() -> None:
+    """`./spark-submit.sh` makes that environment, and the guide's commands end with the test."""
+    (extra,) = re.findall(r'eos_bootstrap "\$here" (\w+)', (ROOT / "spark-submit.sh").read_text())
+    there = {each.lower() for each in closure(project_requirements(extra))}
+    for name in [*libraries(files("shop")["tests/test_shop.py"]), "pytest"]:
+        assert there & distributions_of(name), name
+    (commands,) = (text for name, text in blocks("bash") if "eos init ../shop" in text)
+    assert commands.splitlines()[-1] == "pytest"
+
+
+def libraries(text: str) -> set[str]:
+    """Top-level modules that a program imports, without Python's own and ours."""
+    named = set[str]()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            named |= {each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            named.add(node.module)
+    return {name.partition(".")[0] for name in named} - {
+        *sys.stdlib_module_names,
+        "eos",
+        "pipelines",
+    }
+
+
+@cache
+def _packages() -> dict[str, list[str]]:
+    return dict(metadata.packages_distributions())
+
+
+def distributions_of(module: str) -> set[str]:
+    found = _packages().get(module, ())
+    return {each.lower() for each in found}

@@ -40,7 +40,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def test_it_installs_once_for_each_version_of_pyproject(checkout: Path) -> None:
-    call, other = (f"eos_bootstrap '{checkout}' {extra}" for extra in ("test", "embedded"))
+    call, other = (f"eos_bootstrap '{checkout}' {extra}" for extra in ("test", "testing"))
     assert shell(call).stdout == "installs\n"
     assert shell(call).stdout == ""
     (checkout / "pyproject.toml").write_text("[project]\nname = 'other'\n")
@@ -84,7 +84,7 @@ def test_with_the_tests_tools_the_runtime_is_there_too(
     monkeypatch.setattr(bootstrap, "_install", lambda *_: None)
     assert bootstrap.main([str(tmp_path), "test", "wanted"]) == 0
     stamps = sorted(path.name for path in (tmp_path / ".venv").iterdir())
-    assert stamps == ["eos-embedded.stamp", "eos-test.stamp"]
+    assert stamps == ["eos-test.stamp", "eos-testing.stamp"]
 
 
 def test_a_word_that_is_no_path_is_a_verb(checkout: Path) -> None:
