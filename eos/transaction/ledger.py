@@ -36,6 +36,7 @@ _TRIM_SHARE = 0.1  # of what is kept: less is not worth a request
 _MESSAGE_BYTES_MAX = 8 * 1024 * 1024
 CONFIG = {
     "cleanup.policy": "delete",
+    "compression.type": "producer",  # a cluster's default would make brokers compress it again
     "retention.ms": "-1",
     "retention.bytes": "-1",
     "max.message.bytes": str(_MESSAGE_BYTES_MAX),

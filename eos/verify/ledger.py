@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from eos.deadline import Backoff, Deadline
 from eos.errors import PromiseBrokenError
+from eos.transaction.batches import Old, Seen
 from eos.transaction.ledger_record import Record, decoded
 from eos.transaction.port import Identity, TopicPartition
 from eos.transaction.wire import StoredRecord
-from eos.verify.batches import Old, Seen
 from eos.verify.findings import Attempt, Finding, named
 from eos.verify.history import Committed, claimed_identity, of_record
 from eos.verify.reader import Reader, soon

@@ -11,18 +11,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 
 from eos.deadline import Deadline
+from eos.encode.unpack import BrokenPayloadError, unpack
 from eos.encode.varint import Ints
 from eos.errors import UnavailableError
+from eos.transaction.batches import Batch, Old, Seen, Visibility, batches, next_offset
 from eos.transaction.port import TopicPartition
 from eos.transaction.wire import At, TopicInfo, Wire
 from eos.transaction.wire.fetch import Fetched
 from eos.transaction.wire.refusal import refused
-from eos.verify.batches import Batch, Old, Seen, Visibility, batches, next_offset
 from eos.verify.records import Records, digests, parsed
 from eos.verify.source import Source
 from eos.verify.stamps import Places, Stamps, stamps
 from eos.verify.target import Bounds, Keeping, Target
-from eos.verify.unpack import BrokenPayloadError, unpack
 
 _FETCH_BYTES_MAX = 8 * 1024 * 1024
 _FETCH_BYTES_MORE = 256 * 1024  # for what lies between the records that are looked for

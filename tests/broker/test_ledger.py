@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from eos.deadline import Deadline
+from eos.encode.codec import Codec
 from eos.errors import PromiseBrokenError, UnavailableError
+from eos.launch.embedded import EmbeddedKafka
 from eos.transaction import ledger as module
+from eos.transaction.batches import batches
 from eos.transaction.coordinator import Conclusion, Coordinator
 from eos.transaction.ledger import Ledger
 from eos.transaction.ledger_record import Attempt, Position, advanced, stamped
@@ -89,6 +94,45 @@ def test_the_topic_is_created_so_that_it_never_forgets_and_found_again(ledger, w
     for setting in ("retention.ms", "retention.bytes"):
         assert wire.topic_config(f"{name}.ledger", setting, soon()) == "-1"
     ledger.ensure_topic(1, soon())
+
+
+@pytest.fixture
+def compresses(broker: EmbeddedKafka) -> Iterator[None]:
+    """The broker compresses by snappy whatever does not say otherwise."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+
+    def set_to(operation: AlterConfigOpType, value: str) -> None:
+        entry = ConfigEntry("compression.type", value, incremental_operation=operation)
+        broker_1 = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+        for done in admin.incremental_alter_configs([broker_1]).values():
+            done.result(300)
+
+    set_to(AlterConfigOpType.SET, "snappy")
+    yield
+    set_to(AlterConfigOpType.DELETE, "snappy")
+
+
+@pytest.mark.usefixtures("compresses")
+def test_a_brokers_default_compression_is_not_the_ledgers(wire, name):
+    ask, deadline = partial(wire.topic_config, name="compression.type"), soon()
+    wire.create_topic(f"{name}.other", 1, 1, {}, soon())
+    while ask(f"{name}.other", deadline=soon()) != "snappy":  # the broker applies it a bit later
+        assert not deadline.has_passed
+    Ledger(wire, f"{name}.ledger", "orders", OWNER).ensure_topic(1, soon())
+    assert ask(f"{name}.ledger", deadline=soon()) == "producer"
+
+
+def test_a_ledger_that_brokers_compress_by_snappy_is_read(owner, wire, name):
+    """Of an older release, on a cluster with that default."""
+    topic = f"{name}.snappy"
+    config = {**module.CONFIG, "compression.type": "snappy"}
+    assert wire.create_topic(topic, 1, 1, config, soon())
+    ledger = Ledger(wire, topic, "orders", OWNER)
+    ledger.ensure_topic(1, soon())
+    commit(owner, ledger, lambda _: ledger.record("start", START))
+    codecs = [each.codec for each in batches(wire.fetch(ledger.partition, 0, soon(), 1 << 20).blob)]
+    assert codecs == [Codec.SNAPPY.value, Codec.NONE.value]  # the record, the marker
+    assert ledger.read_last(soon()).position == START
 
 
 def test_aborted_attempts_are_stepped_over(ledger, owner):

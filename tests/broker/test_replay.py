@@ -138,6 +138,14 @@ def test_every_record_goes_back_as_it_was_once_and_a_rule_at_a_time(project, cap
     assert len(back(project)) == 31
 
 
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_dead_letters_of_every_codec_go_back(project, capsys, codec):
+    every = [made_dead(project, **{"eos.rule": codec})(n) for n in range(40, 80)]
+    letters.write(project.broker.bootstrap, dlq(project), every, codec)
+    assert run(project, capsys, "--rule", codec)[codec]["put_back"] == 40
+    assert back(project) == in_order(range(40, 80))
+
+
 @pytest.mark.parametrize(
     "point",
     ["first_produce:after", "offsets:after", "end_txn_sent:after", "end_txn_answered:after"],

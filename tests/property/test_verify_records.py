@@ -13,13 +13,13 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eos.encode import unpack as unpacking
 from eos.encode.codec import Codec, compress
 from eos.encode.record_batch import HEADER_BYTES, Columns, encode, stamp
+from eos.encode.unpack import BrokenPayloadError, unpack
+from eos.transaction.batches import Batch, Old, Visibility, batches
 from eos.transaction.port import Identity
-from eos.verify import unpack as unpacking
-from eos.verify.batches import Batch, Old, Visibility, batches
 from eos.verify.records import digests
-from eos.verify.unpack import BrokenPayloadError, unpack
 
 TEXT = st.one_of(st.none(), st.binary(max_size=20), st.binary(min_size=150, max_size=9000))
 HEADERS = st.lists(st.tuples(st.text(max_size=4), st.one_of(st.none(), st.binary(max_size=3))))

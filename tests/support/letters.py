@@ -26,8 +26,9 @@ class Record:
         return {name: value.decode() for name, value in self.headers if name.startswith("eos.")}
 
 
-def write(bootstrap: str, topic: str, records: Iterable[Record]) -> None:
-    producer = Producer({**outside.IN_ORDER, "bootstrap.servers": bootstrap, "log_level": 3})
+def write(bootstrap: str, topic: str, records: Iterable[Record], codec: str = "none") -> None:
+    settings = {**outside.IN_ORDER, "bootstrap.servers": bootstrap, "log_level": 3}
+    producer = Producer({**settings, "compression.type": codec})
     for each in records:
         producer.produce(
             topic,

@@ -12,12 +12,12 @@ import pytest
 from eos.dedup.fields import Place
 from eos.encode.codec import Codec
 from eos.encode.record_batch import Columns, encode
+from eos.transaction.batches import HEADER_BYTES
 from eos.transaction.port import Identity, TopicPartition
 from eos.transaction.receipt import Receipt
 from eos.verify import dropped as module
 from eos.verify import letters as letters_module
 from eos.verify import proofs as proving
-from eos.verify.batches import HEADER_BYTES
 from eos.verify.dropped import Dropped, Log
 from eos.verify.findings import Attempt, Findings, Kind
 from eos.verify.history import Committed

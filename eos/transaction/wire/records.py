@@ -1,37 +1,19 @@
-"""Reads a short stretch of one partition: the ledger, or what a test wants to see."""
+"""Read the records of one range of a partition: ledgers and dead letters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
-
-from kafka.record import MemoryRecords
-
 from eos.deadline import Deadline
-from eos.errors import UnavailableError
+from eos.encode.unpack import BrokenPayloadError
+from eos.errors import PromiseBrokenError, UnavailableError
+from eos.transaction.batches import Batch, Old, Visibility, batches
 from eos.transaction.outcomes import name_of
 from eos.transaction.port import TopicPartition
 from eos.transaction.wire.cluster import LAST_MOMENTS_MS, Cluster
 from eos.transaction.wire.fetch import RETRIED, fetch_once
 from eos.transaction.wire.refusal import refused
+from eos.transaction.wire.stored import StoredRecord, stored_records
 
-
-class StoredRecord(NamedTuple):
-    """As it lies in the log. `producer_id` -1 and `epoch` -1: written without idempotence."""
-
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-    producer_id: int
-    epoch: int
-
-    @property
-    def bytes(self) -> int:
-        """What it holds, names of headers included."""
-        headers = sum(len(name) + len(value or b"") for name, value in self.headers)
-        return len(self.key or b"") + len(self.value or b"") + headers
+__all__ = ["StoredRecord", "read_records"]
 
 
 def read_records(
@@ -64,19 +46,43 @@ def read_records(
         if error:
             where = f"{partition.topic}-{partition.partition} from offset {position}"
             raise refused("Fetch", error, where)
-        aborted = _Aborted(result.aborted_transactions or ())
-        for batch in _batches(result.records):
-            if not aborted.hides(batch) or not committed:
-                for record in _records(batch):
-                    if not offset_start <= record.offset < offset_end:
-                        continue
-                    if len(found) == records_max or size >= bytes_max:
-                        return found
-                    found.append(record)
-                    size += record.bytes
-            # Also past what was compacted away, control batches and hidden ones.
+        listed = result.aborted_transactions or ()
+        visibility = Visibility((each.producer_id, each.first_offset) for each in listed)
+        for batch in batches(bytes(result.records or b"")):
+            is_wanted = batch.last_offset >= offset_start
+            if isinstance(batch, Batch):
+                is_visible = visibility.of(batch) or not committed
+                is_wanted &= batch.offset < offset_end and is_visible and not batch.is_control
+            for record in _records(partition, batch) if is_wanted else ():
+                if not offset_start <= record.offset < offset_end:
+                    continue
+                if len(found) == records_max or size >= bytes_max:
+                    return found
+                found.append(record)
+                size += record.bytes
+            # Also past compacted, hidden and control batches.
             position = max(position, batch.last_offset + 1)
     return found
+
+
+def _records(partition: TopicPartition, batch: Batch | Old) -> list[StoredRecord]:
+    try:
+        if isinstance(batch, Old):
+            raise BrokenPayloadError("its format is older than Kafka 0.11")
+        return stored_records(batch)
+    except BrokenPayloadError as error:
+        topic, number = partition
+        raise PromiseBrokenError(
+            f"the record batch in {topic}-{number} that ends at offset {batch.last_offset} can't "
+            f"be read: {error}",
+            hint="if a second try reports the same offset, the log is damaged there: "
+            f"`kafka-dump-log.sh --deep-iteration` on the broker shows the segment of {topic}-"
+            f"{number}, and another replica may hold a good copy",
+            case="batch_unreadable",
+            topic=topic,
+            partition=number,
+            offset=batch.last_offset,
+        ) from error
 
 
 def _too_late(
@@ -92,46 +98,3 @@ def _too_late(
         hint=hint,
         offset=position,
     )
-
-
-class _Aborted:
-    """Which batches belong to aborted transactions, as the broker lists them with a fetch.
-
-    A transaction is listed from its first offset; it ends at the producer's abort marker. Batches
-    must be shown to `hides` in offset order.
-    """
-
-    def __init__(self, listed: Any) -> None:
-        self._to_come = sorted(((t.first_offset, t.producer_id) for t in listed), reverse=True)
-        self._open: set[int] = set()
-
-    def hides(self, batch: Any) -> bool:
-        while self._to_come and self._to_come[-1][0] <= batch.last_offset:
-            self._open.add(self._to_come.pop()[1])
-        if batch.is_control_batch:
-            if any(record.abort for record in batch):
-                self._open.discard(batch.producer_id)
-            return True
-        return bool(batch.is_transactional and batch.producer_id in self._open)
-
-
-def _batches(blob: bytes | None) -> Iterator[Any]:
-    """Whole batches only: the broker cuts the last one where the size limit falls."""
-    records = MemoryRecords(blob or b"")
-    while records.has_next():
-        yield records.next_batch()
-
-
-def _records(batch: Any) -> Iterator[StoredRecord]:
-    if batch.is_control_batch:
-        return
-    for record in batch:
-        yield StoredRecord(
-            record.offset,
-            record.timestamp,
-            record.key,
-            record.value,
-            tuple((name, value) for name, value in record.headers),
-            batch.producer_id,
-            batch.producer_epoch,
-        )

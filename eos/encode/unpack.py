@@ -1,7 +1,7 @@
-"""Kafka's compression codecs, the other way round, within bounds.
+"""Decompress record batches within bounds.
 
-A record batch of one MB may say that it holds terabytes: what is larger than Arrow's offsets reach
-is refused before there is no memory left.
+A record batch of 64 kB can claim gigabytes, in its header (lz4, snappy) or by its content (zstd,
+gzip). All codecs stop at `BYTES_MAX`; memory never exceeds that by more than one step's output.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ import zstandard
 from eos.encode.codec import Codec
 
 BYTES_MAX = 256 * 1024 * 1024
-_LZ4_FACTOR_MAX = 255
+_LZ4_STEP_BYTES = 1 << 20  # of output
+# Of input: four bytes of zstd become 128 KiB at most, so a step's output is 32 MiB at most.
+_ZSTD_STEP_BYTES = 1 << 10
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _BLOCK = struct.Struct(">i")
 
 
 class BrokenPayloadError(ValueError):
-    """Not what its codec writes, or larger than is allowed."""
+    """A payload that its codec did not write, or that exceeds the limit."""
 
 
 def unpack(codec: int, payload: Any) -> bytes:
-    """The records' bytes."""
+    """Return the records' bytes, or raise `BrokenPayloadError`."""
     try:
         return _unpack(Codec(codec), payload)
     except (
@@ -38,6 +40,7 @@ def unpack(codec: int, payload: Any) -> bytes:
         LookupError,
         EOFError,
         OSError,
+        MemoryError,  # a size that the header claims
         zlib.error,
         struct.error,
     ) as error:
@@ -50,10 +53,7 @@ def _unpack(codec: Codec, payload: Any) -> bytes:
     if codec is Codec.NONE:
         return bytes(payload)
     if codec is Codec.LZ4:
-        if len(payload) * _LZ4_FACTOR_MAX <= BYTES_MAX:  # quicker, and can't become more
-            return bytes(lz4.frame.decompress(payload))
-        lz4_stream = lz4.frame.LZ4FrameDecompressor()
-        return _whole(lz4_stream.decompress(payload, max_length=BYTES_MAX), lz4_stream)
+        return _lz4(payload)
     if codec is Codec.GZIP:
         gzip = zlib.decompressobj(31)  # 31: gzip's header and trailer
         return _whole(gzip.decompress(payload, BYTES_MAX), gzip)
@@ -62,22 +62,32 @@ def _unpack(codec: Codec, payload: Any) -> bytes:
     return _snappy(bytes(payload))
 
 
-def _whole(data: bytes, stream: Any) -> bytes:
-    if not stream.eof:
+def _whole(data: bytes | bytearray, stream: Any) -> bytes:
+    if not stream.eof or len(data) > BYTES_MAX:
         raise BrokenPayloadError(f"no end within {BYTES_MAX} bytes")
-    return data
+    return bytes(data)
+
+
+def _lz4(payload: Any) -> bytes:
+    """Decompress step by step. A single call would allocate the size that the header claims."""
+    stream = lz4.frame.LZ4FrameDecompressor()
+    data = piece = bytearray(stream.decompress(payload, max_length=_LZ4_STEP_BYTES))
+    while piece and not stream.eof and not stream.needs_input and len(data) <= BYTES_MAX:
+        piece = stream.decompress(b"", max_length=_LZ4_STEP_BYTES)
+        data += piece
+    return _whole(data, stream)
 
 
 def _zstd(payload: bytes) -> bytes:
-    """Java's stream does not say how large its content is."""
+    """Decompress step by step. A stream of Java's does not state its size."""
     stream = _zstd_codec().decompressobj()
     data = bytearray()
     view = memoryview(payload)
-    for start in range(0, len(view), 1 << 20):  # what a piece becomes is bounded by zstd's window
-        data += stream.decompress(view[start : start + (1 << 20)])
-        if len(data) > BYTES_MAX:
-            raise BrokenPayloadError(f"more than {BYTES_MAX} bytes")
-    return _whole(bytes(data), stream)
+    for start in range(0, len(view), _ZSTD_STEP_BYTES):
+        data += stream.decompress(view[start : start + _ZSTD_STEP_BYTES])
+        if stream.eof or len(data) > BYTES_MAX:
+            break
+    return _whole(data, stream)
 
 
 @cache
@@ -86,7 +96,7 @@ def _zstd_codec() -> Any:
 
 
 def _snappy(payload: bytes) -> bytes:
-    """snappy-java's stream of blocks, or one plain block, as other clients write it."""
+    """Decompress snappy-java's stream of blocks, or the one plain block of other clients."""
     codec = _arrow_snappy()
     if not payload.startswith(_XERIAL):
         return bytes(codec.decompress(payload, _snappy_size(payload, 0), asbytes=True))
@@ -106,7 +116,7 @@ def _snappy(payload: bytes) -> bytes:
 
 
 def _snappy_size(payload: bytes, at: int) -> int:
-    """A block begins with its uncompressed size, as a varint."""
+    """Return the uncompressed size, the varint at a block's start."""
     size = 0
     for shift in range(0, 35, 7):
         byte = payload[at]

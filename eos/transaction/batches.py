@@ -18,16 +18,16 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 _HEAD = struct.Struct(">qi")
 HEADER_BYTES = 61
 _LENGTH_COUNTS_FROM, _MAGIC_AT, _CRC_FROM = 12, 16, 21
-_CODEC, _TRANSACTIONAL, _CONTROL = 0x07, 0x10, 0x20
+_CODEC, _APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _MARKER = struct.Struct(">hh")  # the key of a control record: its version, and what it marks
 _ABORT, _COMMIT = 0, 1
 _KNOWN_CODECS = frozenset(codec.value for codec in Codec)
 
 
 class Batch(NamedTuple):
-    """`last_offset` says for how many records there was room: `records` may be fewer, if some were
-    removed.
-    `marker`: of a control batch, "COMMIT", "ABORT" or another one's number."""
+    """A record batch. `last_offset` bounds the offsets: compaction may leave fewer `records`.
+    `marker`: of a control batch, "COMMIT", "ABORT" or the number of another kind. A record's time
+    is `first_ms` and its own delta, or `append_ms` where the broker sets the time."""
 
     offset: int
     last_offset: int
@@ -39,6 +39,8 @@ class Batch(NamedTuple):
     marker: str
     payload: Any  # numpy's bytes of the records, compressed
     is_sound: bool = True  # its checksum holds, and its header makes sense
+    first_ms: int = -1
+    append_ms: int | None = None
 
     @property
     def is_control(self) -> bool:
@@ -70,7 +72,7 @@ def batches(blob: bytes) -> Iterator[Batch | Old]:
 
 
 def _batch(blob: bytes, view: Any, at: int, end: int) -> Batch:
-    (base, _, _, _, crc, attributes, delta, _, _, producer_id, epoch, sequence, count) = (
+    (base, _, _, _, crc, attributes, delta, first_ms, last_ms, *identity, sequence, count) = (
         _HEADER.unpack_from(blob, at)
     )
     payload = view[at + HEADER_BYTES : end]
@@ -83,7 +85,7 @@ def _batch(blob: bytes, view: Any, at: int, end: int) -> Batch:
     return Batch(
         base,
         base + max(delta, 0),
-        Identity(producer_id, epoch),
+        Identity(*identity),
         sequence,
         count,
         codec,
@@ -91,6 +93,8 @@ def _batch(blob: bytes, view: Any, at: int, end: int) -> Batch:
         _marker(payload) if attributes & _CONTROL else "",
         payload,
         is_sound,
+        first_ms,
+        last_ms if attributes & _APPEND_TIME else None,
     )
 
 
