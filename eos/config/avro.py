@@ -24,6 +24,8 @@ def field_names(text: str) -> tuple[str, ...]:
         schema: Any = json.loads(text)
     except ValueError as error:
         raise ValueError(f"expected an Avro schema as JSON: {error}") from error
+    except RecursionError as error:
+        raise ValueError("expected an Avro schema that is nested less deep") from error
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise ValueError('expected the Avro schema of a record, such as {"type": "record", ...}')
     fields = schema.get("fields")

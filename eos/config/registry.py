@@ -1,9 +1,11 @@
-"""Where Avro schemas are registered, and who asks."""
+"""The profile's `registry`: where Avro schemas are registered, and the login."""
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -14,12 +16,28 @@ _URL = re.compile(r"https?://[^\s/@?#]+(/[^\s?#]*)?")
 
 
 def _url(text: str) -> str:
-    if not _URL.fullmatch(text):
+    if not _URL.fullmatch(text) or not _has_port(text):
         raise ValueError(
             "expected the address of a schema registry, such as `http://registry:8081`, without a "
             "user: `user` and `password` stand beside it"
         )
     return text.rstrip("/")
+
+
+def _has_port(text: str) -> bool:
+    """Whether the port is one, or is left out."""
+    try:
+        return urlsplit(text).port != 0
+    except ValueError:
+        return False
+
+
+def is_own_machine(host: str) -> bool:
+    """Whether an address never leaves this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 class Registry(Strict):
@@ -34,6 +52,12 @@ class Registry(Strict):
     def _fits_together(self) -> Registry:
         if (self.user is None) != (self.password is None):
             raise ValueError("expected `user` and `password`, or none of them")
+        is_plain = self.url.startswith("http:")
+        if is_plain and self.user and not is_own_machine(urlsplit(self.url).hostname or ""):
+            raise ValueError(
+                "expected an address that begins with `https:` beside `user` and `password`: over "
+                "`http:` everybody on the way could read them"
+            )
         if self.ca is not None and not self.url.startswith("https:"):
             raise ValueError("expected no `ca` beside an address that begins with `http:`")
         return self

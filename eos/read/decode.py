@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from eos.config import avro
 from eos.config.base import KAFKA_COLUMNS
 from eos.config.refused import MALFORMED, Answer
-from eos.deadline import Deadline
 from eos.errors import AttemptFailedError, RecordRefusedError, TransformError
 from eos.read.distinct import NO_NULL, Distinct
 from eos.read.formats import (
@@ -30,7 +29,7 @@ from eos.read.formats import (
     with_records,
     wrong_with,
 )
-from eos.read.registered import LEARN_MS_MAX, NEW_MAX, id_in, is_unknown
+from eos.read.registered import PAGE_IDS, id_in, is_unknown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -243,17 +242,20 @@ class Decode:
         )
 
     def learned(self, frame: DataFrame) -> list[str]:
-        """The schemas of these records that the registry has and nobody knew: from now on the
-        plan does."""
-        told, deadline = [], Deadline.after_ms(LEARN_MS_MAX)
+        """Ask the registry for these records' unknown ids. Return, in words, those that have a
+        schema: from now on the plan knows them."""
+        told = []
         for name, each in self._registered():
-            is_more = True
-            while is_more:
-                asked = frame.where(each.writers.unknown_of(name))
-                rows = asked.selectExpr(f"{id_in(name)} AS id").distinct().limit(NEW_MAX).collect()
-                learned = each.writers.learn((row.id for row in rows), deadline)
-                told += [f"id {new} of the {name}" for new in learned]
-                is_more = len(rows) == NEW_MAX and not each.writers.is_full
+            last, is_more = -1, True
+            while is_more:  # each page begins at a higher id, and ids have 32 bits
+                found = frame.where(is_unknown(name, each.written_by)).selectExpr(
+                    f"{id_in(name)} AS id"
+                )
+                page = found.where(f"id > {last}").distinct().orderBy("id").limit(PAGE_IDS)
+                ids = [row.id for row in page.collect()]
+                told += [f"id {new} of the {name}" for new in each.writers.learn(ids)]
+                is_more = len(ids) == PAGE_IDS
+                last = ids[-1] if ids else last
         return told
 
     def raised(self, text: str) -> Refused | None:

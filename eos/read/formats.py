@@ -114,7 +114,8 @@ def wrong_with(name: str, each: Format) -> list[tuple[str, str]]:
 
 def _wrong_id(name: str, each: Format) -> list[tuple[str, str]]:
     found = id_in(name)
-    unknown = f"concat('the schema id ', {found}, ' before the {name} is not in the registry')"
+    told = f" before the {name} has no Avro schema in the registry"
+    unknown = f"concat('the schema id ', {found}, {literal(told)})"
     return [
         (
             f"{name} IS NOT NULL AND {found} IS NULL",

@@ -1,10 +1,10 @@
 """Avro records that carry the id of their schema: a zero byte, four bytes of id, the record.
 
-Spark reads a column by constant schemas, so a plan names all that are known, and the driver is the
-only one who asks the registry. It knows those of the subject before the query starts. A schema that
-is registered while it runs is met first by a task, which refuses its records: they are counted, as
-all that are refused. Before the driver takes that count for the truth it asks for their ids
-(`Decode.learned`). If the registry has one of them the attempt is redone, with a plan that has it.
+Spark reads a column by constant schemas, so a plan names all schemas that are known, and only the
+driver asks the registry. It knows those of the subject before the query starts. A task refuses the
+records of all other ids, and counts them like other refused records. Before the driver relies on
+that count it asks for their ids (`Decode.learned`). If the registry has one of them, the attempt is
+redone with a plan that has it.
 """
 
 from __future__ import annotations
@@ -15,42 +15,44 @@ from dataclasses import dataclass, field
 from eos.deadline import Deadline
 
 FRAME_BYTES = 5
-LEARN_MS_MAX = 60_000  # for all ids of a micro-batch that nobody knew
-NEW_MAX = 100  # ids that are asked for at a time
-_STRANGERS_MAX = 10_000  # ids that mean nothing: what is no Avro at all may look like one
+PAGE_IDS = 10_000  # distinct ids of a micro-batch that one Spark job returns
+LEARN_MS_MAX = 60_000  # for each `_PACE_IDS` ids: a registry that is slower counts as not there
+_PACE_IDS = 100
+MISSES_MAX = 1_000_000  # remembered ids without a schema: any bytes may look like an id
 
 
 @dataclass(slots=True)
 class Writers:
-    """The schemas that records were written by, by id. Grows while the pipeline runs."""
+    """The writers' schemas of a source's records, by id. Grows while the pipeline runs.
+
+    An id without an Avro schema is remembered for the life of the process, so a restart asks again.
+    """
 
     known: dict[int, str]
     ask: Callable[[int, Deadline], str | None] = lambda _id, _deadline: None
-    _strangers: set[int] = field(default_factory=set)
+    _misses: dict[int, None] = field(default_factory=dict)  # the oldest first
 
-    def learn(self, ids: Iterable[int], deadline: Deadline) -> list[int]:
-        """Those of them that were new, and mean something."""
+    def learn(self, ids: Iterable[int]) -> list[int]:
+        """Return the ids that are new and have a schema. Raises if the registry does not answer: a
+        record must not become malformed for that."""
         found = []
+        deadline = Deadline.after_ms(LEARN_MS_MAX)
+        asked = 0
         for each in ids:
-            if each in self.known or each in self._strangers:
+            if each in self.known or each in self._misses:
                 continue
+            if asked and asked % _PACE_IDS == 0:
+                deadline = Deadline.after_ms(LEARN_MS_MAX)
+            asked += 1
             schema = self.ask(each, deadline)
             if schema is None:
-                if not self.is_full:
-                    self._strangers.add(each)
+                self._misses[each] = None
+                if len(self._misses) > MISSES_MAX:
+                    del self._misses[next(iter(self._misses))]
             else:
                 self.known[each] = schema
                 found.append(each)
         return found
-
-    @property
-    def is_full(self) -> bool:
-        """No more of what means nothing is remembered."""
-        return len(self._strangers) >= _STRANGERS_MAX
-
-    def unknown_of(self, name: str) -> str:
-        """A condition: it has an id of which nobody was asked yet."""
-        return is_unknown(name, [*self.known, *self._strangers])
 
 
 def framed(schema_id: int) -> str:

@@ -1,9 +1,8 @@
-"""What a schema registry answers: the only place that asks one.
+"""Requests to a schema registry. No other module sends any.
 
-Each question is bounded by a time of its own, and all that are asked together by the deadline that
-their asker has: a registry that is slow, and not dead, must not hold a start for an hour. What it
-says of an id is for ever: an id means one schema. So who asks may keep the answer
-(`read/registered.py`).
+Each request is bounded by a time of its own, and all requests of a startup by one deadline. An id
+means one schema for ever, so callers may keep an answer (`read/registered.py`). An answer that is
+not understood raises one of the project's own errors, whatever it holds.
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ import base64
 import http.client
 import json
 import ssl
-import urllib.error
-import urllib.request
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 from urllib.parse import quote
 
 from eos.deadline import Backoff, Deadline
 from eos.errors import UnavailableError, UsageError
+from eos.registry.connection import Connection
 from eos.registry.references import Registered, Version, standing_alone
 from eos.secret import reveal
 
@@ -27,59 +25,77 @@ if TYPE_CHECKING:
     from eos.config.registry import Registry
 
 ANSWER_MS_MAX = 20_000
-_REQUEST_MS_MAX = 10_000
-_BYTES_MAX = 16 << 20
-_PIECE_BYTES = 64 << 10
 _VERSIONS_MAX = 200  # of a subject, the newest: an older one is asked for when it is met
 _TYPE = "application/vnd.schemaregistry.v1+json"
 _NOT_THERE = 404
+_RETRIED = frozenset({408, 425, 429})  # and all from 500 on
+_API = "is this a schema registry with the API that Confluent's has?"
 
 _Known = dict[Version, Registered | None]
 
 
-class _StaysHere(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: the password would go along, to wherever it leads."""
-
-    def redirect_request(self, *_words: Any) -> None:
-        return None
+class _UnusableError(ValueError):
+    """An answer's schema is not Avro, or refers to schemas that are not there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
     registry: Registry
+    _connection: Connection = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        made = Connection(self.registry.url, self.registry.ca)
+        object.__setattr__(self, "_connection", made)
 
     def schema(self, schema_id: int, deadline: Deadline) -> str | None:
-        """The Avro schema that an id means; None if there is no such id."""
+        """Return the Avro schema of an id. None: the registry has none, or one that can't be used;
+        any producer may register that, so it is no reason to stop. Raises if the registry does not
+        answer or refuses."""
         found = self._ask("GET", f"/schemas/ids/{schema_id}", deadline)
-        told = f"the schema with id {schema_id}"
-        return None if found is None else self._alone(found, told, {}, deadline)
+        try:
+            return None if found is None else self._alone(found, {}, deadline)
+        except _UnusableError:
+            return None
 
     def versions(self, subject: str, deadline: Deadline) -> dict[int, str]:
-        """The subject's schemas by id, the newest version last."""
-        numbers = self._ask("GET", f"{_path(subject)}/versions", deadline)
+        """Return the subject's schemas by id, the newest version last. Skips older versions that
+        can't be used."""
+        path = f"{_path(subject)}/versions"
+        numbers = self._ask("GET", path, deadline)
         if not numbers:
             self._no_subject(subject)
+        if not isinstance(numbers, list) or not all(map(_is_number, numbers)):
+            raise self._odd(path)
         found: dict[int, str] = {}
         referred: _Known = {}
-        for number in sorted(numbers)[-_VERSIONS_MAX:]:
+        wanted = sorted(set(numbers))[-_VERSIONS_MAX:]
+        for number in wanted:
             at = Version(subject, number)
             version = self._ask("GET", _path(*at), deadline)
-            if version is not None:  # it may be deleted meanwhile
-                schema_id = int(version["id"])
-                found.pop(schema_id, None)  # one that was deleted and came back is the newest
-                found[schema_id] = self._alone(version, str(at), referred, deadline)
+            if version is None:  # deleted since
+                continue
+            schema_id = self._id(version, _path(*at))
+            found.pop(schema_id, None)  # one that was deleted and came back is the newest
+            try:
+                found[schema_id] = self._alone(version, referred, deadline)
+            except _UnusableError as error:
+                if number == wanted[-1]:
+                    raise self._unusable(str(at), error) from error
         return found or self._no_subject(subject)
 
     def latest(self, subject: str, deadline: Deadline) -> tuple[int, str]:
-        """The id and the schema of the subject's newest version."""
-        version = self._ask("GET", f"{_path(subject)}/versions/latest", deadline)
+        """Return the id and the schema of the subject's newest version."""
+        path = f"{_path(subject)}/versions/latest"
+        version = self._ask("GET", path, deadline)
         if version is None:
             self._no_subject(subject)
-        what = f"{subject!r}, latest version,"
-        return int(version["id"]), self._alone(version, what, {}, deadline)
+        try:
+            return self._id(version, path), self._alone(version, {}, deadline)
+        except _UnusableError as error:
+            raise self._unusable(f"{subject!r}, latest version,", error) from error
 
     def id_of(self, subject: str, schema: str, deadline: Deadline, *, registers: bool) -> int:
-        """The id of a schema under a subject; with `registers` it is made if it is not there."""
+        """Return a schema's id under a subject. With `registers`, register it if it is new."""
         path, body = _path(subject), {"schema": schema}
         found = self._ask("POST", f"{path}/versions" if registers else path, deadline, body)
         if found is None:
@@ -88,76 +104,104 @@ class Client:
                 f"the subject {subject!r}",
                 hint="register it, or say `register: true` beside `subject`",
             )
-        return int(found["id"])
+        return self._id(found, path)
 
-    def _alone(self, found: Any, what: str, known: _Known, deadline: Deadline) -> str:
-        """With all that it refers to in it. `known` are versions that were asked for before."""
+    def _alone(self, found: Any, known: _Known, deadline: Deadline) -> str:
+        """Return the answer's schema with all schemas that it refers to in it. `known`: versions
+        that were requested before."""
 
         def ask(at: Version) -> Registered | None:
             if at not in known:
                 version = self._ask("GET", _path(*at), deadline)
-                known[at] = None if version is None else _avro(version, str(at))
+                known[at] = None if version is None else self._avro(version, str(at))
             return known[at]
 
         try:
-            return standing_alone(_avro(found, what), ask)
+            return standing_alone(self._avro(found, ""), ask)
+        except _UnusableError:
+            raise
         except ValueError as error:
-            raise UsageError(
-                f"{what} in the schema registry can't be put together: {error}",
-                hint="a schema that is registered with those types in it refers to nothing",
-            ) from error
+            raise _UnusableError(f"can't be put together: {error}") from error
+
+    def _avro(self, found: Any, what: str) -> Registered:
+        if not isinstance(found, dict):
+            raise self._odd(what or "a schema")
+        kind = found.get("schemaType") or "AVRO"
+        if kind != "AVRO":
+            raise _UnusableError(f"{what} is of type {str(kind)[:100]}; expected AVRO".lstrip())
+        schema, references = found.get("schema"), found.get("references") or ()
+        if not isinstance(schema, str) or not isinstance(references, list | tuple):
+            raise self._odd(what or "a schema")
+        named = []
+        for each in references:
+            subject, version = (
+                (each.get("subject"), each.get("version")) if isinstance(each, dict) else (0, 0)
+            )
+            if not isinstance(subject, str) or not _is_number(version):
+                raise _UnusableError(f"{what} has a reference without subject and version".lstrip())
+            named.append(Version(subject, version))
+        return Registered(schema, tuple(named))
 
     def require_there(self, deadline: Deadline) -> None:
-        """It answers, and lets us in."""
+        """Raise unless the registry answers and accepts the login."""
         self._ask("GET", "/config", deadline)
 
     def _ask(self, method: str, path: str, deadline: Deadline, body: Any = None) -> Any:
-        """The answer; None where it says that there is no such thing."""
+        """Return the answer; None if the registry reports that there is no such thing."""
         patience, backoff = Deadline.after_ms(deadline.at_most_ms(ANSWER_MS_MAX)), Backoff(100)
-        words = "what was asked before it took all the time there was"
+        words = "earlier requests took all the time there was"
         while not deadline.has_passed:
+            was_open = self._connection.is_open
             try:
-                return self._once(method, path, body, patience)
-            except urllib.error.HTTPError as error:
-                told = _told(error)
-                if error.code == _NOT_THERE:
+                status, raw = self._once(method, path, body, patience)
+                if status == _NOT_THERE and _is_of_registry(raw):
                     return None
-                if error.code < 500 and error.code != 429:
-                    raise self._refused(f"{method} {path}", error.code, told) from error
-                words = f"it answers {error.code} {told}"
+                if status < 300:
+                    return _json(raw)
+                if status < 500 and status not in _RETRIED:
+                    raise self._refused(f"{method} {path}", status, _words(raw))
+                words = f"it answers {status} {_words(raw)}"
+            except ssl.SSLCertVerificationError as error:
+                raise self._unknown(str(error)) from error
             except (OSError, http.client.HTTPException, ValueError) as error:
-                words = str(getattr(error, "reason", error))
-                if "CERTIFICATE_VERIFY_FAILED" in words:
-                    raise self._unknown(words) from error
+                words = str(error) or type(error).__name__
+                if was_open and not patience.has_passed:
+                    continue  # the peer may have closed an idle connection: the next one is new
             if patience.has_passed:
                 break
             backoff.sleep(patience)
         raise UnavailableError(
-            f"the schema registry {self.registry.url} does not answer {path}: {words}",
+            f"the schema registry {self.registry.url} does not answer {path}: {words[:500]}",
             hint="is it running, and is `registry.url` in the profile right?",
         )
 
-    def _once(self, method: str, path: str, body: Any, patience: Deadline) -> Any:
+    def _once(self, method: str, path: str, body: Any, patience: Deadline) -> tuple[int, bytes]:
         given = self.registry
         headers = {"Accept": _TYPE, "Content-Type": _TYPE}
         if given.user is not None and given.password is not None:
             pair = f"{given.user}:{reveal(given.password)}".encode()
             headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
         data = None if body is None else json.dumps(body).encode()
-        # The address is the profile's, which allows http and https only.
-        request = urllib.request.Request(given.url + path, data, headers, method=method)  # noqa: S310 - see above
-        secure = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=given.ca))
-        opener = urllib.request.build_opener(_StaysHere, secure)
-        limit_s = max(1, patience.at_most_ms(_REQUEST_MS_MAX)) / 1000
-        raw = bytearray()
-        with opener.open(request, timeout=limit_s) as answer:
-            while piece := answer.read1(_PIECE_BYTES):
-                raw += piece
-                if len(raw) > _BYTES_MAX:
-                    raise ValueError(f"an answer of more than {_BYTES_MAX} bytes")
-                if patience.has_passed:  # the limit is that of each wait for a piece
-                    raise TimeoutError(f"{len(raw)} bytes of an answer in all the time there was")
-        return json.loads(bytes(raw))
+        return self._connection.request(method, path, data, headers, patience)
+
+    def _id(self, found: Any, path: str) -> int:
+        number = found.get("id") if isinstance(found, dict) else None
+        if not _is_number(number):
+            raise self._odd(path)
+        return number
+
+    def _odd(self, what: str) -> UsageError:
+        return UsageError(
+            f"the schema registry {self.registry.url} answers {what} with JSON of another shape",
+            hint=_API,
+        )
+
+    def _unusable(self, what: str, error: _UnusableError) -> UsageError:
+        return UsageError(
+            f"{what} in the schema registry can't be used: {error}",
+            hint="name a subject whose schemas are Avro and whose references exist; Protobuf is "
+            "read by a descriptor file (docs/pipelines.md)",
+        )
 
     def _no_subject(self, subject: str) -> NoReturn:
         raise UsageError(
@@ -174,7 +218,7 @@ class Client:
         }
         return UsageError(
             f"the schema registry {self.registry.url} refuses {what}: {code} {told}",
-            hint=hints.get(code, "is this a schema registry with the API that Confluent's has?"),
+            hint=hints.get(code, _API),
         )
 
     def _unknown(self, words: str) -> UsageError:
@@ -185,32 +229,35 @@ class Client:
         )
 
 
-def _told(error: urllib.error.HTTPError) -> str:
-    """The registry's own words, if they are any."""
+def _json(raw: bytes) -> Any:
     try:
-        return str(json.loads(error.read(4096))["message"])[:500]
-    except (OSError, ValueError, KeyError, TypeError):
-        return str(error.reason)[:500]
+        return json.loads(raw)
+    except RecursionError as error:
+        raise ValueError("JSON that is nested too deep") from error
 
 
-def _avro(found: Any, what: str) -> Registered:
-    kind = found.get("schemaType") or "AVRO"
-    if kind != "AVRO":
-        raise UsageError(
-            f"{what} in the schema registry is of type {kind}; expected AVRO",
-            hint="name a subject whose schemas are Avro; Protobuf is read by a "
-            "descriptor file (docs/pipelines.md)",
-        )
+def _is_of_registry(raw: bytes) -> bool:
+    """Whether a 404 is the registry's own: a wrong path or a proxy answers 404, too, and must not
+    turn good records into malformed ones. The registry's error codes have five digits."""
     try:
-        named = [
-            Version(each["subject"], each["version"]) for each in found.get("references") or ()
-        ]
-    except (KeyError, TypeError) as error:
-        raise UsageError(
-            f"{what} in the schema registry refers to what has no subject and version",
-            hint="is this a schema registry with the API that Confluent's has?",
-        ) from error
-    return Registered(str(found["schema"]), tuple(named))
+        found = _json(raw)
+    except ValueError:
+        return False
+    code = found.get("error_code") if isinstance(found, dict) else None
+    return _is_number(code) and code // 100 == _NOT_THERE
+
+
+def _words(raw: bytes) -> str:
+    """Return the registry's own words, if there are any."""
+    try:
+        found = _json(raw[:4096])
+    except ValueError:
+        return ""
+    return str(found.get("message", ""))[:500] if isinstance(found, dict) else ""
+
+
+def _is_number(found: Any) -> TypeGuard[int]:
+    return isinstance(found, int) and not isinstance(found, bool) and 0 <= found < 1 << 31
 
 
 def _path(subject: str, version: int | None = None) -> str:

@@ -25,9 +25,10 @@ from eos.config.registry import Registry
 from eos.deadline import Deadline
 from eos.errors import TransformError
 from eos.plan.plan import Plan, plan
+from eos.read import decode as decode_module
 from eos.read.decode import Decode, Refused
 from eos.read.formats import Format
-from eos.read.registered import NEW_MAX, Writers
+from eos.read.registered import Writers
 from eos.run.cases import run_case
 from eos.run.columns import sink_columns
 from eos.run.refusal import avro_refusal
@@ -216,7 +217,8 @@ def test_a_files_tests_ask_the_registry_for_a_schema_that_is_there_alone(spark, 
     assert outcome.is_passed, outcome
 
 
-def test_ids_that_nobody_knew_are_asked_for_behind_any_number_of_strangers(spark) -> None:
+def test_ids_that_nobody_knew_are_asked_for_after_any_number_of_misses(spark, monkeypatch) -> None:
+    monkeypatch.setattr(decode_module, "PAGE_IDS", 10)
     asked: list[int] = []
 
     def ask(number: int, _deadline: Deadline) -> str | None:
@@ -226,7 +228,7 @@ def test_ids_that_nobody_knew_are_asked_for_behind_any_number_of_strangers(spark
     text = json.dumps(ORDER)
     value = Format("avro", text, ("id",), subject="s", writers=Writers({1: text}, ask))
     decode = Decode(value=value, on_error="drop")
-    ids = [*range(1000, 1000 + 2 * NEW_MAX + 50), 7, 1]
+    ids = [*range(1000, 1025), 7, 1]
     values = [b"\0" + each.to_bytes(4, "big") + encoded(order(each)) for each in ids]
     rows = [(b"k", value, "in", 0, at, None) for at, value in enumerate(values)]
     frame = spark.createDataFrame(rows, KAFKA)
@@ -236,6 +238,18 @@ def test_ids_that_nobody_knew_are_asked_for_behind_any_number_of_strangers(spark
     assert [row.id for row in decode.apply(frame).collect()] == [7, 1]
     assert decode.learned(frame) == []
     assert len(asked) == len(ids) - 1
+
+
+def test_a_registered_schema_that_avro_refuses_makes_its_records_malformed(spark) -> None:
+    """Any producer may register one, in a registry that does not check."""
+    text = json.dumps(ORDER)
+    known = {1: text, 2: "no JSON", 3: '"string"', 4: "{}", 5: "", 6: '{"type": "record"}'}
+    value = Format("avro", text, ("id",), subject="s", writers=Writers(known))
+    decode = Decode(value=value, on_error="drop")
+    values = [b"\0" + each.to_bytes(4, "big") + encoded(order(each)) for each in known]
+    rows = [(b"k", value, "in", 0, at, None) for at, value in enumerate(values)]
+    frame = spark.createDataFrame(rows, KAFKA)
+    assert [row.id for row in decode.apply(frame).collect()] == [1]
 
 
 def test_avro_comes_and_goes_through_kafka(project: Project) -> None:

@@ -108,6 +108,8 @@ def test_each_record_is_read_by_the_schema_that_it_was_written_by(
     other = asked.add("elsewhere", ELSEWHERE)
     asked.add("place", PLACE)
     third = asked.add("orders-value", PLACED, ("place", 1))
+    strange = asked.add("strange-value", 'syntax = "proto3";')
+    asked.kinds[strange] = "PROTOBUF"
     at = {"street": "a"}
     values = [
         framed(first, FIRST, {"id": 1, "was": "x"}),
@@ -116,6 +118,7 @@ def test_each_record_is_read_by_the_schema_that_it_was_written_by(
         framed(77, READER, {"id": 4, "kind": "nobody's"}),
         b"no order",
         framed(first, FIRST, {"id": 1, "was": "x"})[:6],
+        b"\0" + strange.to_bytes(4, "big") + b"\0",
         None,
         framed(third, PLACED, {"from": at, "to": at, "id": 5, "kind": "placed"}),
     ]
@@ -125,7 +128,7 @@ def test_each_record_is_read_by_the_schema_that_it_was_written_by(
     done = project.run_warm()
     assert done.returncode == 0, done.stderr
     assert "the registry has schemas that are new: id 1002 of the value" in done.stderr
-    assert "3 malformed to the dead letters" in done.stderr
+    assert "4 malformed to the dead letters" in done.stderr
     rows = outside.read(project.broker.bootstrap, project.target)
     assert [written(row.value, asked) for row in rows if row.value] == [
         {"id": 1, "kind": "old"},
@@ -136,12 +139,13 @@ def test_each_record_is_read_by_the_schema_that_it_was_written_by(
     assert sum(row.value is None for row in rows) == 1
     assert asked.subjects["written-value"]
     dead = letters.read(project.broker.bootstrap, f"{project.target}.dlq")
-    assert [letter.value for letter in dead] == values[3:6]
+    assert [letter.value for letter in dead] == values[3:7]
     reasons = [letter.told["eos.error"] for letter in dead]
     assert reasons == [
-        "the schema id 77 before the value is not in the registry",
+        "the schema id 77 before the value has no Avro schema in the registry",
         "the value has no schema id before it: five bytes, of which the first is 0",
         "the value is no Avro record of its schema",
+        f"the schema id {strange} before the value has no Avro schema in the registry",
     ]
 
 

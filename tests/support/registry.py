@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -13,8 +14,9 @@ from typing import Any
 
 @dataclass
 class FakeRegistry:
-    """`refusing`: codes that the next requests are answered with. `asked`: all that was.
-    `references`: what a schema says of the subjects and versions whose types it uses."""
+    """`refusing`: codes that the next requests are answered with. `asked`: all requests.
+    `references`: of a schema to subjects and versions. `kinds`: of schemas that are not Avro.
+    `connections`: that clients opened."""
 
     url: str = ""
     schemas: dict[int, str] = field(default_factory=dict)
@@ -23,6 +25,15 @@ class FakeRegistry:
     refusing: list[int] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     login: str = ""
+    kinds: dict[int, str] = field(default_factory=dict)
+    connections: int = 0
+    _sockets: list[socket.socket] = field(default_factory=list)
+
+    def drop(self) -> None:
+        """Close all connections, as an idle server does."""
+        while self._sockets:
+            with suppress(OSError):
+                self._sockets.pop().shutdown(socket.SHUT_RDWR)
 
     def add(self, subject: str, schema: Any, *references: tuple[str, int]) -> int:
         text = schema if isinstance(schema, str) else json.dumps(schema)
@@ -64,7 +75,9 @@ class FakeRegistry:
     def _told(self, number: int) -> dict[str, Any]:
         """Without the key where there are none, as registries answer."""
         named = self.references.get(number)
-        return {"schema": self.schemas[number], **({"references": named} if named else {})}
+        kind = {"schemaType": self.kinds[number]} if number in self.kinds else {}
+        found = {"schema": self.schemas[number], **({"references": named} if named else {})}
+        return {**found, **kind}
 
 
 @contextmanager
@@ -72,6 +85,14 @@ def registry() -> Iterator[FakeRegistry]:
     made = FakeRegistry()
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"  # connections are kept
+        disable_nagle_algorithm = True
+
+        def setup(self) -> None:
+            super().setup()
+            made.connections += 1
+            made._sockets.append(self.connection)
+
         def do_GET(self) -> None:
             self.answer(None)
 
@@ -86,22 +107,24 @@ def registry() -> Iterator[FakeRegistry]:
             if made.refusing:
                 code, told = made.refusing.pop(0), {"error_code": 1, "message": "not now"}
             elif told is None:
-                code, told = 404, {"error_code": 40401, "message": "not found"}
+                code, told = 404, {"error_code": 40403, "message": "not found"}
             raw = json.dumps(told).encode()
             self.send_response(code)
             if 300 <= code < 400:
                 self.send_header("Location", f"{made.url}/elsewhere")
             self.send_header("Content-Length", str(len(raw)))
-            self.end_headers()
-            self.wfile.write(raw)
+            with suppress(OSError):  # the client may have given up
+                self.end_headers()
+                self.wfile.write(raw)
 
         def log_message(self, *_words: object) -> None:
             """Says nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         made.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         yield made
         server.shutdown()
+        made.drop()
         thread.join()

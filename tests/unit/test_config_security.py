@@ -221,7 +221,7 @@ TWICE = (
             "`${KAFKA}` here: it is `kafka.security.password` of profile 'a'",
         ),
         (
-            'deployment: "at ${WHO}"\nregistry: {url: "http://a", user: b, password: "${WHO}"}\n',
+            'deployment: "at ${WHO}"\nregistry: {url: "https://a", user: b, password: "${WHO}"}\n',
             1,
             "`${WHO}` here: it is `registry.password` of profile 'a'",
         ),
@@ -275,7 +275,7 @@ def test_a_file_that_the_profile_names_as_a_secret_shows_nowhere(tmp_path):
     (tmp_path / "kp").write_text(SECRET)
     reference = f"${{file:{tmp_path}/kp}}"
     path, pipeline = tmp_path / "a.yaml", tmp_path / "pipeline.yaml"
-    text = f'registry: {{url: "http://a", user: b, password: "{reference}"}}\n'
+    text = f'registry: {{url: "https://a", user: b, password: "{reference}"}}\n'
     path.write_text(text)
     profile = load_profile(str(path), tmp_path, {})
     pipeline.write_text(

@@ -83,7 +83,7 @@ def test_a_file_that_can_not_run_starts_nothing(
     folder = project / "pipelines" / "orders"
     (folder / "pipeline.yaml").write_text(PIPELINE + changed)
     (folder / "launched_steps.py").write_text(steps)
-    registry = 'registry: {url: "http://a", user: b, password: "${KPW}"}\n'
+    registry = 'registry: {url: "https://a", user: b, password: "${KPW}"}\n'
     (project / "conf" / "secret.yaml").write_text(registry)
     assert launch(project, *words) == 2
     said = capsys.readouterr().err

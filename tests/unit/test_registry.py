@@ -15,7 +15,6 @@ from support.registry import FakeRegistry, registry
 from eos.config.registry import Registry
 from eos.deadline import Deadline
 from eos.errors import UnavailableError, UsageError
-from eos.read.registered import Writers
 from eos.registry import client as client_module
 from eos.registry.client import Client
 
@@ -141,16 +140,19 @@ def test_an_answer_that_drips_in_is_no_answer(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("odd", "words"),
     [
-        ({"schema": "{}", "schemaType": "PROTOBUF"}, "is of type PROTOBUF; expected AVRO"),
-        ({"schema": "{}", "references": [{"name": "a"}]}, "what has no subject and version"),
+        ({"id": 1, "schema": "{}", "schemaType": "PROTOBUF"}, "is of type PROTOBUF; expected AVRO"),
+        ({"id": 1, "schema": "{}", "references": [{"name": "a"}]}, "without subject and version"),
+        ({"schema": "{}"}, "JSON of another shape"),
+        ({"id": 1}, "JSON of another shape"),
+        ([1], "JSON of another shape"),
     ],
 )
-def test_what_is_not_understood_is_refused(
+def test_a_latest_version_that_is_not_understood_is_refused(
     asked: FakeRegistry, odd: dict[str, object], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(asked, "answer", lambda *_: odd)
     with pytest.raises(UsageError, match=words):
-        client(asked).schema(7, TODAY)
+        client(asked).latest("orders-value", TODAY)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +161,9 @@ def test_what_is_not_understood_is_refused(
         {"url": "registry:8081"},
         {"url": "http://eos:secret@registry"},
         {"url": "http://registry", "user": "eos"},
+        {"url": "http://registry:99999"},
+        {"url": "http://registry", "user": "eos", "password": "${file:/run/secrets/a}"},
+        {"url": "http://127.0.0.1.example", "user": "eos", "password": "${file:/run/secrets/a}"},
         {"url": "http://registry", "ca": "/etc/ca.pem"},
         {"url": "https://registry", "user": "eos", "password": "secret"},
     ],
@@ -166,18 +171,3 @@ def test_what_is_not_understood_is_refused(
 def test_what_a_profile_may_not_say(odd: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="expected"):
         Registry.model_validate(odd)
-
-
-def test_an_id_is_asked_for_once_whatever_it_means() -> None:
-    asked: list[int] = []
-
-    def ask(number: int, _deadline: Deadline) -> str | None:
-        asked.append(number)
-        return "schema" if number == 2 else None
-
-    writers = Writers({1: "first"}, ask)
-    assert writers.learn([1, 2, 3], TODAY) == [2]
-    assert writers.learn([1, 2, 3], TODAY) == []
-    assert asked == [2, 3]
-    assert writers.known == {1: "first", 2: "schema"}
-    assert "NOT IN (1, 2, 3)" in writers.unknown_of("value")

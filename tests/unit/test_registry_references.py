@@ -108,11 +108,14 @@ def test_subjects_that_refer_to_each_other_are_refused(asked: FakeRegistry) -> N
     asked.add("person", PERSON, ("place", 1))
     number = asked.add("orders-value", ORDER, ("person", 1))
     with pytest.raises(UsageError) as refused:
-        client(asked).schema(number, TODAY)
+        client(asked).latest("orders-value", TODAY)
     way = "'person' version 1 -> 'place' version 1 -> 'person' version 1"
-    assert refused.value.message.startswith(f"the schema with id {number} in the schema registry")
+    assert refused.value.message.startswith(
+        "'orders-value', latest version, in the schema registry"
+    )
     assert refused.value.message.endswith(f"refer to each other: {way}")
     assert len(asked.asked) == 3
+    assert client(asked).schema(number, TODAY) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,192 @@
+"""The one connection to a schema registry, kept between requests.
+
+A new TLS session for each of a thousand schema ids would take minutes. The environment's proxies
+(`https_proxy`, `no_proxy`) apply, but not to this machine's own addresses.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import io
+import socket
+import ssl
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from eos.config.registry import is_own_machine
+from eos.deadline import Deadline
+from eos.errors import UsageError
+
+WAIT_MS_MAX = 10_000  # for each piece of an answer
+BYTES_MAX = 16 << 20
+_PIECE_BYTES = 64 << 10
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(slots=True)
+class Connection:
+    """Safe for threads. Connects at the first request, and again after a failure."""
+
+    url: str
+    ca: str | None = None
+    _open: http.client.HTTPConnection | None = None
+    _tls: ssl.SSLContext | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Connection, (self.url, self.ca)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the next request uses a connection that the peer may have closed."""
+        return self._open is not None
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        deadline: Deadline,
+    ) -> tuple[int, bytes]:
+        """Return the status and the body. Raises OSError, HTTPException or ValueError; a UsageError
+        if the CA's file can't be used. Follows no redirect: it would take the password along."""
+        with self._lock:
+            try:
+                return self._request(method, path, body, headers, deadline)
+            except BaseException:
+                self.close()
+                raise
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        deadline: Deadline,
+    ) -> tuple[int, bytes]:
+        url = urlsplit(self.url)
+        proxy = _proxy(url)
+        connection = self._connected(url, proxy, deadline)
+        target, headers = url.path + path, dict(headers)
+        if proxy is not None and url.scheme == "http":
+            target = f"{url.scheme}://{url.netloc}{target}"
+            headers |= _proxy_login(proxy)
+        sock: Any = connection.sock
+        sock.deadline = deadline
+        connection.request(method, target, body, headers)
+        raw = bytearray()
+        with connection.getresponse() as answer:
+            while piece := answer.read1(_PIECE_BYTES):
+                raw += piece
+                if len(raw) > BYTES_MAX:
+                    raise ValueError(f"an answer of more than {BYTES_MAX} bytes")
+            if answer.length:  # a body that is cut off reads as one that ends
+                raise http.client.IncompleteRead(bytes(raw[:100]), answer.length)
+        if connection.sock is None:  # the peer closes after each answer
+            self._open = None
+        return answer.status, bytes(raw)
+
+    def _connected(
+        self, url: SplitResult, proxy: SplitResult | None, deadline: Deadline
+    ) -> http.client.HTTPConnection:
+        if self._open is not None:
+            return self._open
+        peer = url if proxy is None else proxy
+        host, port = peer.hostname or "", peer.port or _PORTS.get(peer.scheme, 80)
+        limit_s = max(1, deadline.at_most_ms(WAIT_MS_MAX)) / 1000
+        if url.scheme == "https":
+            made: http.client.HTTPConnection = http.client.HTTPSConnection(
+                host, port, timeout=limit_s, context=self._context()
+            )
+            if proxy is not None:
+                made.set_tunnel(url.hostname or "", url.port or 443, _proxy_login(proxy))
+        else:
+            made = http.client.HTTPConnection(host, port, timeout=limit_s)
+        self._open = made
+        made.connect()
+        made.sock = _Bounded(made.sock)
+        return made
+
+    def _context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            try:
+                self._tls = ssl.create_default_context(cafile=self.ca)
+            except (OSError, ValueError) as error:  # an SSLError is an OSError
+                raise UsageError(
+                    f"the file {self.ca} of `registry.ca` can't be used: {error}",
+                    hint="it holds the certificate of the authority that signed the registry's, as "
+                    "PEM, and must be readable for the driver",
+                ) from error
+        return self._tls
+
+
+class _Bounded:
+    """A socket whose every wait ends at the request's deadline, or after `WAIT_MS_MAX`."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self.deadline = Deadline.after_ms(0)
+
+    def limit(self) -> None:
+        if self.deadline.has_passed:
+            raise TimeoutError("the answer did not end in time")
+        self._sock.settimeout(max(1, self.deadline.at_most_ms(WAIT_MS_MAX)) / 1000)
+
+    def sendall(self, data: Any) -> None:
+        self.limit()
+        self._sock.sendall(data)
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_Reader(self, self._sock.makefile("rb", buffering=0)))
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+class _Reader(io.RawIOBase):
+    def __init__(self, bounded: _Bounded, raw: Any) -> None:
+        super().__init__()
+        self._bounded, self._raw = bounded, raw
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._bounded.limit()
+        found: int | None = self._raw.readinto(buffer)
+        return found
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _proxy(url: SplitResult) -> SplitResult | None:
+    host = url.hostname or ""
+    given = getproxies().get(url.scheme)
+    if not given or is_own_machine(host) or proxy_bypass(host):
+        return None
+    found = urlsplit(given if "://" in given else f"http://{given}")
+    return found if found.hostname else None
+
+
+def _proxy_login(proxy: SplitResult) -> dict[str, str]:
+    if proxy.username is None:
+        return {}
+    pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}".encode()
+    return {"Proxy-Authorization": f"Basic {base64.b64encode(pair).decode()}"}
