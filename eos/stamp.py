@@ -30,6 +30,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +157,9 @@ class Stamp:
 
 def _locked(path: Path) -> int:
     """Beside the file, which is replaced at each write. The kernel lets it go with the process."""
-    lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o644)
+    lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    with suppress(PermissionError):  # another user's, or a file system without modes
+        os.fchmod(lock, 0o600)  # a user who can read the file can hold the lock
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -22,6 +22,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
+from eos import private
 from eos.audit.rows import PARTITION, SCHEMA, SCHEMA_VERSION
 from eos.errors import UnavailableError
 
@@ -157,7 +158,7 @@ class TransactionsTable:
     def _made(self) -> DeltaTable:
         """Several pipelines may come at once, and the library would let each of them commit a
         first version upon the other's. So the log is made aside; who comes first moves it here."""
-        self.location.mkdir(parents=True, exist_ok=True)
+        private.make(self.location)
         with TemporaryDirectory(dir=self.location.parent, prefix=".transactions-") as aside:
             DeltaTable.create(
                 aside,

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from eos import private
 from eos.config.load import load_profile
+from eos.config.model import ProfileFile
 from eos.errors import UsageError
 from eos.launch.embedded import EmbeddedKafka, Status, status_of
 from eos.launch.jars import BROKER_VERSION, BROKER_VERSIONS
@@ -45,7 +47,9 @@ def start(
 
     With --nodes 3 topics have three replicas, of which two must have a record before it counts.
     """
-    kafka = EmbeddedKafka(_root(profile), nodes=nodes, port=port, version=version)
+    found = _profile(profile)
+    private.prepare_root(found.local_root, found.state.group)
+    kafka = EmbeddedKafka(_root(found), nodes=nodes, port=port, version=version)
     kafka.start()
     kafka.keep()
     kafka.stop()  # lets go only: it was told to stay
@@ -55,7 +59,7 @@ def start(
 @app.command()
 def stop(profile: _Profile = None, as_json: _Json = False) -> None:
     """Stop it; its data stays. If a pipeline uses it, it stops when that has ended."""
-    root = _root(profile)
+    root = _root(_profile(profile))
     EmbeddedKafka(root).end()
     _print(status_of(root), as_json)
 
@@ -63,20 +67,24 @@ def stop(profile: _Profile = None, as_json: _Json = False) -> None:
 @app.command()
 def status(profile: _Profile = None, as_json: _Json = False) -> None:
     """Where it listens, or that it is stopped, or not all of it runs (exit code 1)."""
-    found = status_of(_root(profile))
+    found = status_of(_root(_profile(profile)))
     _print(found, as_json)
     if not found.is_running:
         raise typer.Exit(1)
 
 
-def _root(profile: str | None) -> Path:
-    found = load_profile(profile, Path.cwd())
+def _profile(name: str | None) -> ProfileFile:
+    found = load_profile(name, Path.cwd())
     if found.kafka.bootstrap is not None:
         raise UsageError(
             f"profile {found.name!r} names a Kafka cluster of its own",
             hint="`eos broker` is for profiles without kafka.bootstrap, like `local`",
         )
-    return found.local_root / "broker"
+    return found
+
+
+def _root(profile: ProfileFile) -> Path:
+    return profile.local_root / "broker"
 
 
 def _print(found: Status, as_json: bool) -> None:

@@ -61,6 +61,7 @@ def _addresses(value: object) -> object:
 
 
 ADDRESS_PATTERN = r"^(\[[0-9A-Fa-f:.]+\]|[^\s:,\[\]]+):\d{1,5}$"
+GROUP_PATTERN = r"^([a-zA-Z_][a-zA-Z0-9_.-]{0,63}|\d{1,10})$"
 PREFIX_PATTERN = r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$"
 Address = Annotated[str, Field(pattern=ADDRESS_PATTERN)]
 
@@ -252,9 +253,12 @@ def _state_root(text: str) -> str:
 
 
 class StateProfile(Strict):
-    """A path, relative to the folder that contains conf/, or a URI such as `s3a://bucket/eos`."""
+    """`root` is a path, relative to the folder that contains conf/, or a URI such as
+    `s3a://bucket/eos`. `group` shares that folder with a Unix group; without it, only the
+    pipeline's user can read and write there."""
 
     root: Annotated[str, Field(min_length=1), AfterValidator(_state_root)] = ".eos"
+    group: Annotated[str, Field(pattern=GROUP_PATTERN)] | None = None
 
 
 class NamesProfile(Strict):
@@ -294,7 +298,8 @@ class ProfileFile(Strict):
     def rooted(self, base: Path) -> ProfileFile:
         """A relative state root is taken relative to `base`."""
         root = resolved(self.state.root, base)
-        made = self.model_copy(update={"state": StateProfile(root=root)})
+        state = self.state.model_copy(update={"root": root})
+        made = self.model_copy(update={"state": state})
         made._local_root = local_path(root) or Path(resolved(".eos", base))  # noqa: SLF001 - its own
         return made
 

@@ -36,6 +36,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from eos import private
 from eos.dedup.account import GAPS_TOLD_MAX
 from eos.dedup.homes import BucketFile, Home, Kept
 from eos.dedup.lookup import Lookup, first_of
@@ -116,13 +117,13 @@ class Generations:
         every = self.table.location / _WORK
         past = time.time() - KEPT_HOURS * 3600
         try:
-            every.mkdir(parents=True, exist_ok=True)
+            private.make(every)
             for each in every.iterdir():
                 with suppress(FileNotFoundError):  # another copy was here first
                     if each == self._mine or each.stat().st_mtime < past:
                         shutil.rmtree(each, ignore_errors=True)
             self._mine = every / uuid.uuid4().hex
-            self._mine.mkdir()
+            private.make(self._mine)
         except OSError as error:
             raise UnavailableError(
                 f"{self.pipeline}: {every} can't be written: {error.strerror or error}",

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from eos import private
 from eos.audit.producer_chain import Ints
 from eos.dedup.account import Account
 from eos.dedup.homes import Kept, folder_of, grown, write_states
@@ -92,7 +93,7 @@ class Leaving:
         states, bucket = judged.by_bucket(buckets)
         starts = np.searchsorted(bucket, np.arange(buckets + 1)).tolist()
         inner, run = folder_of(judged.home), uuid.uuid4().hex
-        Path(self.folder, inner).mkdir(parents=True, exist_ok=True)
+        private.make(Path(self.folder, inner))
         files = []
         for each in sorted(changed):
             start, end = starts[each], starts[each + 1]

@@ -25,6 +25,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
+from eos import private
 from eos.dedup.homes import SPREAD_STATES, STATES, BucketFile, Home
 from eos.errors import PromiseBrokenError, UnavailableError
 
@@ -132,7 +133,7 @@ class ProducersTable:
         try:
             return DeltaTable(self.location)
         except TableNotFoundError:
-            self.location.mkdir(parents=True, exist_ok=True)
+            private.make(self.location)
             return DeltaTable.create(
                 self.location,
                 _SCHEMA,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import socket
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import eos
 from eos.doctor.check import Check, asked, finding, note, ok
+from eos.doctor.exposed import exposed
 from eos.launch.cache import cache_root
 from eos.launch.embedded import status_of
 from eos.launch.jars import SPARK, is_present, jar_folder, of_broker, read_lock
@@ -38,7 +40,8 @@ def machine(profile: ProfileFile) -> Iterator[Check]:
     yield from asked("jars", lambda: _jars(profile))
     yield from asked("state root", lambda: _state(profile))
     yield from asked("cache", lambda: _folder("cache", cache_root()))
-    yield from asked("host name", _host)
+    yield from asked("host name", lambda: _host(profile))
+    yield from exposed(profile)
     yield from asked("ports", lambda: _ports(profile))
 
 
@@ -126,9 +129,11 @@ def _folder(what: str, path: Path) -> Iterator[Check]:
         yield ok(what, told)
 
 
-def _host() -> Check:
-    """Spark looks its own name up, and ends in a stack trace where that fails."""
+def _host(profile: ProfileFile) -> Check:
+    """Spark looks up its machine's name unless it has an address, and fails if there is none."""
     name = socket.gethostname()
+    if profile.spark.master.startswith("local") or os.environ.get("SPARK_LOCAL_IP"):
+        return ok("host name", f"{name}: Spark has an address, and does not look it up")
     try:
         address = socket.gethostbyname(name)
     except OSError as error:

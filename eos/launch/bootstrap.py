@@ -8,6 +8,7 @@ process installs at a time; the others wait for it and find its stamp.
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import subprocess
 import sys
@@ -22,8 +23,8 @@ _FIT = "import pip, sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))"
 def main(arguments: list[str]) -> int:
     checkout, extra, wanted = Path(arguments[0]), arguments[1], arguments[2]
     venv = checkout / ".venv"
-    (checkout / ".eos").mkdir(exist_ok=True)
-    with (checkout / ".eos" / "venv.lock").open("w") as lock:
+    (checkout / ".eos").mkdir(mode=0o700, exist_ok=True)
+    with open(checkout / ".eos" / "venv.lock", "w", opener=_private) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # bounded by pip's own timeouts in the other process
         if _stamp(venv, extra) == wanted:
             return 0
@@ -40,6 +41,14 @@ def main(arguments: list[str]) -> int:
             _stamp_path(venv, each).write_text(wanted, encoding="utf-8")
         _say(f"prepared in {time.monotonic() - started:.0f} s")
     return 0
+
+
+def _private(path: str, flags: int) -> int:
+    """Whoever can open a lock file can hold the lock."""
+    descriptor = os.open(path, flags, 0o600)
+    if os.fstat(descriptor).st_uid == os.geteuid():
+        os.fchmod(descriptor, 0o600)
+    return descriptor
 
 
 def _make(venv: Path) -> None:

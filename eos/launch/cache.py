@@ -1,16 +1,20 @@
-"""Where downloads live: the user's cache, shared by every checkout and every process."""
+"""Where downloads are kept: the user's cache, shared by every checkout and every process."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+from eos import private
+
 
 def cache_root() -> Path:
-    """`$XDG_CACHE_HOME/spark-eos`, else `~/.cache/spark-eos`. Made when it is missing."""
+    """Return `$XDG_CACHE_HOME/spark-eos`, else `~/.cache/spark-eos`.
+
+    It is created if it is missing, for this user alone: whoever can write there chooses the jars
+    that run. To share a cache, create the folder with another mode first.
+    """
     base = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG specification says to ignore a relative path.
     root = Path(base) if base.startswith("/") else Path.home() / ".cache"
-    path = root / "spark-eos"
-    path.mkdir(parents=True, exist_ok=True)
-    return path
+    return private.make(root / "spark-eos")

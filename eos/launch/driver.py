@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
+from eos import private
 from eos.errors import UnavailableError, UsageError
 from eos.launch import early
 from eos.launch.locks import FileLock
@@ -55,11 +56,11 @@ def run(
     `meanwhile` is called while the JVM starts; what it raises ends the JVM. A signal waits for it.
     The driver's stdout and stderr (the JVM joins them) go to our stderr, the JVM's own to `log`.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
+    private.make(log.parent)
     with tempfile.TemporaryDirectory(prefix="eos-") as folder, _lock(Path(folder)) as lock:
         pid_file = Path(folder) / "driver.pid"
         full = {**environment, DRIVER_PID_FILE: str(pid_file), LAUNCHER_LOCK: str(lock)}
-        with _Signals() as signals, log.open("wb") as jvm_log:
+        with _Signals() as signals, open(log, "wb", opener=private.opener) as jvm_log:
             jvm = subprocess.Popen(
                 list(words),
                 env=full,

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import os
 import signal
 import subprocess
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -17,8 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from eos import private
 from eos.deadline import Deadline
 from eos.errors import UnavailableError, UsageError
+from eos.launch import cluster_file
 from eos.launch.jars import BROKER_VERSION, BROKER_VERSIONS
 from eos.launch.locks import FileLock, acquire_shared, exclusive
 from eos.launch.node import HOST, Node, Ports, free_ports, is_free, java_command
@@ -49,7 +47,7 @@ class Status:
 
 def status_of(root: Path) -> Status:
     root = root.resolve()
-    known = _known(root)
+    known = cluster_file.read(root)
     nodes = _nodes(root, known)
     up = [node for node in nodes if node.is_running]
     return Status(
@@ -118,6 +116,7 @@ class EmbeddedKafka:
     def start(self, deadline: Deadline | None = None) -> None:
         """Start what does not run yet, and return when every node serves."""
         deadline = deadline or Deadline.after_ms(START_MS_MAX)
+        private.own(self.root)
         with exclusive(self.root / "start.lock", deadline):
             # Our shared lock first: from here on no minder takes the cluster for forgotten.
             use = acquire_shared(self.root / "users", deadline)
@@ -146,7 +145,7 @@ class EmbeddedKafka:
 
     def keep(self) -> None:
         """Let the cluster outlive its users, until `forget`."""
-        (self.root / "keep").touch()
+        private.touch(self.root / "keep")
 
     def forget(self) -> None:
         (self.root / "keep").unlink(missing_ok=True)
@@ -160,7 +159,7 @@ class EmbeddedKafka:
             return
         deadline = deadline or Deadline.after_ms(STOP_MS_MAX)
         with exclusive(self.root / "start.lock", deadline):
-            self._nodes = _nodes(self.root, _known(self.root))
+            self._nodes = _nodes(self.root, cluster_file.read(self.root))
             with self._let_go(None, deadline) as is_unused:
                 self.forget()  # behind the look, or a minder is quicker
                 if is_unused and any(node.is_running for node in self._nodes):
@@ -198,6 +197,7 @@ class EmbeddedKafka:
             text=True,
             check=False,
             timeout=timeout_s,
+            umask=private.umask_in(self.root),
         )
 
     # --- starting ------------------------------------------------------------------------------
@@ -225,9 +225,9 @@ class EmbeddedKafka:
 
     def _layout(self) -> tuple[str, tuple[Node, ...]]:
         """The cluster as it is written down, with new ports if nothing runs and one is taken."""
-        known = _known(self.root)
+        known = cluster_file.read(self.root)
         if "id" not in known:
-            known["id"] = _cluster_id()
+            known["id"] = cluster_file.new_id()
             known |= {"version": self._version} if self._version else {}
         self._require_version(known)
         nodes = _nodes(self.root, known)
@@ -240,10 +240,7 @@ class EmbeddedKafka:
             ports = self._choose([node.ports for node in nodes])
             known["ports"] = [[pair.client, pair.controller] for pair in ports]
             nodes = _nodes(self.root, known)
-            path = self.root / "cluster.json"
-            unfinished = path.with_name(f"cluster.json.{os.getpid()}")
-            unfinished.write_text(json.dumps(known))
-            unfinished.replace(path)
+            cluster_file.write(self.root, known)
         elif self._port not in {None, nodes[0].ports.client}:
             raise UsageError(
                 f"the cluster in `{self.root}` already runs on port {nodes[0].ports.client}",
@@ -374,15 +371,6 @@ class EmbeddedKafka:
         return self._nodes[number - 1]
 
 
-def _known(root: Path) -> dict[str, Any]:
-    """What is written down of the cluster."""
-    try:
-        found: dict[str, Any] = json.loads((root / "cluster.json").read_text())
-    except (FileNotFoundError, NotADirectoryError):
-        return {"ports": []}
-    return found
-
-
 def _nodes(root: Path, known: Mapping[str, Any]) -> tuple[Node, ...]:
     version = known.get("version", BROKER_VERSION)
     pairs = enumerate(known["ports"], 1)
@@ -391,8 +379,3 @@ def _nodes(root: Path, known: Mapping[str, Any]) -> tuple[Node, ...]:
 
 def _addresses(nodes: Iterable[Node]) -> str:
     return ",".join(f"{HOST}:{node.ports.client}" for node in nodes)
-
-
-def _cluster_id() -> str:
-    """Kafka's form: 16 random bytes, base64 for URLs without padding, not starting with `-`."""
-    return "E" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]

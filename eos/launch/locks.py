@@ -1,5 +1,8 @@
 """File locks that the kernel drops when their holder dies, however it dies.
 
+Whoever can open a lock file can hold the lock, even without the right to write. So only its owner
+can, or the group of a shared folder (`eos.private`).
+
 `flock` belongs to the open file: two opens in one process are two holders, and a child process
 that is started (not merely forked) does not inherit one, since Python closes its descriptors.
 """
@@ -13,8 +16,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from eos import private
 from eos.deadline import Deadline
-from eos.errors import UnavailableError
+from eos.errors import UnavailableError, UsageError
 
 _PAUSE_S = 0.05
 
@@ -24,8 +28,15 @@ class FileLock:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            private.make(path.parent)
+            self._fd = private.opener(path, os.O_RDWR | os.O_CREAT)
+        except PermissionError as error:
+            raise UsageError(
+                f"this user can't open the lock `{path}`: {error.strerror}",
+                hint=private.SHARE,
+                path=str(path),
+            ) from error
 
     def try_exclusive(self) -> bool:
         return self._try(fcntl.LOCK_EX)

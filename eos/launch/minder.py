@@ -1,8 +1,9 @@
 """Minds one broker process: starts it, and stops it when nobody uses it any more.
 
 It runs as a process of its own (`python minder.py NODE_DIR -- COMMAND...`, standard library only),
-between the users of a broker and the JVM. Who uses the broker holds a shared lock on `users` in
-the folder above. Locks end with their holder, even by SIGKILL, so:
+between the users of a broker and the JVM. Its umask, which the JVM inherits, keeps their files
+private. Who uses the broker holds a shared lock on `users` in the folder above. Locks end with
+their holder, even by SIGKILL, so:
 
     a user dies in any way     -> its shared lock is gone; if it was the last one, the exclusive
                                   lock succeeds here, and the JVM is stopped
@@ -98,10 +99,10 @@ def main(arguments: list[str]) -> int:
     node, command = Path(arguments[0]), arguments[2:]
     signal.signal(signal.SIGTERM, _on_signal)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    lock = os.open(node / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    lock = os.open(node / "lock", os.O_RDWR | os.O_CREAT, 0o666)
     if not _take_patiently(lock):
         return EXIT_HELD
-    users = os.open(node.parent / "users", os.O_RDWR | os.O_CREAT, 0o644)
+    users = os.open(node.parent / "users", os.O_RDWR | os.O_CREAT, 0o666)
     keep = node.parent / "keep"
     with (node / "console.log").open("wb") as console:
         broker = subprocess.Popen(

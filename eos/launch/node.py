@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from eos import private
 from eos.errors import UnavailableError
 from eos.launch import minder
 from eos.launch.archive import Archive, archive_of
@@ -95,6 +96,7 @@ class Node:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            umask=private.umask_in(self.folder),
         )
 
     def prepare(
@@ -105,10 +107,11 @@ class Node:
         features: Mapping[str, int],
     ) -> None:
         """Write the settings; format the data folder, with these features, if it is new."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        private.own(self.folder)
         settings = self.folder / "server.properties"
-        lines = (f"{key}={value}" for key, value in _settings(self, everyone, extra).items())
-        settings.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        lines = (f"{key}={value}\n" for key, value in _settings(self, everyone, extra).items())
+        with open(settings, "w", encoding="utf-8", opener=private.opener) as file:
+            file.writelines(lines)
         if (self.data / "meta.properties").exists():
             return
         named = (f"{name}={level}" for name, level in features.items())
@@ -123,6 +126,7 @@ class Node:
             text=True,
             check=False,
             timeout=120,
+            umask=private.umask_in(self.folder),
         )
         if done.returncode:
             raise UnavailableError(

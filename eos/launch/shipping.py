@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import Distribution
 from pathlib import Path
 
+from eos import private
 from eos.deadline import Deadline
 from eos.errors import UsageError
 from eos.launch.cache import cache_root
@@ -68,7 +69,7 @@ def _provided(
 ) -> Path:
     """The file of this name, made if it is missing, and kept while this process lives."""
     target = folder / f"{kind}-{key[:16]}.zip"
-    folder.mkdir(parents=True, exist_ok=True)
+    private.make(folder)
     deadline = Deadline.after_ms(_BUILD_MS_MAX)
     with exclusive(folder / f"{kind}.lock", deadline):
         if target.exists():

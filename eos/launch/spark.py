@@ -10,13 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from eos import private
 from eos.errors import UsageError
 from eos.launch import shipping
 from eos.launch.archive import Archive, archive_of
 from eos.launch.jars import DELTA, SPARK, ensure, read_lock
 from eos.launch.java import Java
+from eos.launch.scratch import fits_sockets
 from eos.launch.shipping import CHECKOUT, PACKAGES
 
+LOOPBACK = "127.0.0.1"
 # Beside us in every installation, where a checkout's other folders are not.
 _JOB = Path(__file__).parents[1] / "job" / "run.py"
 _LOG_SETTINGS = Path(__file__).with_name("spark-log4j2.properties")
@@ -36,16 +39,13 @@ _DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _PYTHON_PATH = "spark.executorEnv.PYTHONPATH"
 _PYTHON, _DRIVER_PYTHON = "spark.pyspark.python", "spark.pyspark.driver.python"
-# Where tasks run on this machine. Who forks Python workers: one that has Spark alone could not
-# import ours so early. And how rows come there: over TCP the last piece of them waits for an
-# acknowledgement of the one before, which Linux holds back for 40 ms, in each task. The socket's
-# path has a bound, which the folders of a cluster's executors may exceed.
+# Settings for tasks that run on this machine. The first is the process that forks Python workers:
+# an executor that has only Spark could not import ours so early. The second is how rows get to the
+# workers: over TCP the last piece of a task's rows waits for an acknowledgement that Linux delays
+# for 40 ms. A cluster's executors may have folders whose paths are too long for a socket.
 _SOCKETS = "spark.python.unix.domain.socket"
 LOCAL = {"spark.python.daemon.module": "eos.run.daemon", f"{_SOCKETS}.enabled": "true"}
-# Where Java puts them. PySpark 4.2 reads their path in lower case where a function keeps state, and
-# so finds none in a folder whose name has capitals.
-_TEMPORARY = re.compile(r"-Djava\.io\.tmpdir=(\S+)")
-_JAVA_OPTIONS = ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+_LOCAL_DIR = "spark.local.dir"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +101,13 @@ def command(
     project: Path,
     *,
     with_delta: bool = False,
+    sockets: Path | None = None,
 ) -> list[str]:
-    """`job` is what follows eos/job/run.py; `options` are the user's and win over the profile's."""
+    """Return the words that run the job.
+
+    `job` is what follows eos/job/run.py; `options` are the user's and win over the profile's.
+    `sockets` is a private folder for those of Python workers; without one, they use TCP.
+    """
     given, rest = _settings(conf, options)
     _refuse_cluster_mode(given, rest)
     joined = {option: given.pop(key, "").split(",") for option, key in _JOINED.items()}
@@ -119,8 +124,7 @@ def command(
     if spark.is_installed or is_remote:
         joined["--py-files"].insert(0, str(shipping.eos_zip(ship_folder, project)))
     if not is_remote:
-        unwanted = {*given, *([f"{_SOCKETS}.enabled"] if _has_capitals(given, rest) else [])}
-        given |= {key: value for key, value in LOCAL.items() if key not in unwanted}
+        given |= {**LOCAL, **_of_sockets(given, sockets), **given}
     if is_remote and not _brings_its_own(given):
         joined["--archives"].insert(0, f"{shipping.packages_zip()}#{PACKAGES}")
         given[_PYTHON_PATH] = os.pathsep.join(filter(None, [PACKAGES, given.get(_PYTHON_PATH)]))
@@ -207,13 +211,17 @@ def _may_stand(jars: Sequence[str], given: Mapping[str, str], rest: Sequence[str
     return not (is_own_first or has_file or any(os.pathsep in jar for jar in jars))
 
 
-def _has_capitals(given: Mapping[str, str], rest: Sequence[str]) -> bool:
-    """The folder of sockets, if the user names one."""
-    settings = (given.get(f"spark.driver.{each}JavaOptions", "") for each in ("default", "extra"))
-    around = (os.environ.get(each, "") for each in _JAVA_OPTIONS)
-    folders = _TEMPORARY.findall(" ".join((*settings, *around, *rest)))
-    folders.append(given.get(f"{_SOCKETS}.dir", ""))
-    return any(folder != folder.lower() for folder in folders)
+def _of_sockets(given: Mapping[str, str], ours: Path | None) -> dict[str, str]:
+    """In the user's folder, else in the private one; TCP if sockets don't fit there."""
+    folder = given.get(f"{_SOCKETS}.dir") or ours
+    if folder is None or not fits_sockets(folder):
+        return {f"{_SOCKETS}.enabled": "false"}
+    return {f"{_SOCKETS}.enabled": "true", f"{_SOCKETS}.dir": str(folder)}
+
+
+def local_dir(conf: Mapping[str, str], options: Sequence[str]) -> str | None:
+    """The folders that the user named for the blocks that Spark keeps on disk."""
+    return _settings(conf, options)[0].get(_LOCAL_DIR)
 
 
 def _brings_its_own(given: Mapping[str, str]) -> bool:
@@ -234,12 +242,16 @@ def environment(
     changed["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if master.startswith("local"):
         changed["PYSPARK_PYTHON"] = sys.executable
+        # Spark's UI, RPC and blocks listen here: by default all interfaces could reach them.
+        changed.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     else:  # the packages that travel are for this one, and `python3` may be another
         changed.setdefault("PYSPARK_PYTHON", f"python{sys.version_info[0]}.{sys.version_info[1]}")
     # It only prints the command line of the JVM that follows.
     changed.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     settings = f"-Dlog4j2.configurationFile=file:{_log_settings(project)}"
-    return with_java_options(changed, f"-Deos.log.folder={logs}", settings)
+    mode = "rw-rw----" if private.is_shared(logs) else "rw-------"
+    log = (f"-Deos.log.folder={logs}", f"-Deos.log.permissions={mode}")
+    return with_java_options(changed, *log, settings)
 
 
 def with_java_options(environment: Mapping[str, str], *options: str) -> dict[str, str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eos import private
 from eos.errors import EosError, UsageError
 from eos.launch import driver, early, spark
 from eos.launch.archive import Archive
@@ -22,6 +23,7 @@ from eos.launch.local import LocalKafka
 from eos.launch.options import ENDINGS, HELP, Options, parse
 from eos.launch.probe import tell_silent
 from eos.launch.provide import provide_java
+from eos.launch.scratch import Scratch, scratch
 
 if TYPE_CHECKING:
     from eos.config.model import PipelineFile, ProfileFile
@@ -98,7 +100,9 @@ def _submit(options: Options, judge: Judge | None) -> int:
         if profile.kafka.bootstrap is None:
             ensure(SPARK, *of_broker())  # side by side, not one after the other
             local = stack.enter_context(_local(options, profile))
-        app = _application(options, profile, pipeline, java, local, logs)
+        named = spark.local_dir(profile.spark.conf, options.spark)
+        run = stack.enter_context(scratch(named))
+        app = _application(options, profile, pipeline, java, local, logs, run)
         _timing("handing over to spark-submit")
         started = time.monotonic()
         code = _run_with_crash(app) if options.demo_crash else app.run()
@@ -127,7 +131,8 @@ def _logs(options: Options, profile: ProfileFile) -> Path:
     """The first folder that a run makes below its state root."""
     logs = profile.local_root / "logs" / options.pipeline.parent.name
     try:
-        logs.mkdir(parents=True, exist_ok=True)
+        private.prepare_root(profile.local_root, profile.state.group)
+        private.own(logs)
     except OSError as error:
         raise UsageError(
             f"the state root {profile.local_root} can't be made or written: {error.strerror} "
@@ -156,6 +161,7 @@ def _application(
     java: Java,
     local: LocalKafka | None,
     logs: Path,
+    run: Scratch,
 ) -> Application:
     job = [str(options.pipeline)]
     if options.profile:
@@ -177,10 +183,11 @@ def _application(
         profile.local_root / "ship",
         pipeline.project_root,
         with_delta=pipeline.has_delta,
+        sockets=run.folder,
     )
     master = spark.master_of(options.spark) or profile.spark.master
     environment = spark.environment(found, java.home, master, logs, pipeline.project_root)
-    environment |= terminal()
+    environment = run.environment(environment) | terminal()
     archive = spark.archive(found, java, master, words)
     bootstrap = profile.kafka.bootstrap or ()
     return Application(tuple(words), environment, logs, archive, local, tuple(bootstrap))

@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eos import private
 from eos.errors import UnavailableError
 from eos.launch import spark as launch
 from eos.launch.jars import DELTA, SPARK, are_there, ensure, ensure_one
 from eos.launch.provide import provide_java
+from eos.launch.scratch import scratch
 from eos.run.session import without_traces
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 # Half of it would go into optimising code that runs once.
 SHORT_LIFE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _MASTER = "local[1]"
+_LOCAL_DIR = "spark.local.dir"
 _CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -44,16 +47,27 @@ def local_session(
     """With the profile's settings, so that a session's zone or flags are what they will be."""
     without_traces()
     logs = profile.local_root / "logs" / "test"
-    logs.mkdir(parents=True, exist_ok=True)
+    private.prepare_root(profile.local_root, profile.state.group)
+    private.own(logs)
+    with scratch(profile.spark.conf.get(_LOCAL_DIR)) as run:
+        given = {**profile.spark.conf, **_CONF, _LOCAL_DIR: run.local_dirs or str(run.folder)}
+        if has_delta:
+            given |= launch.delta_conf(given)
+        spark = _started(given, project, name, logs / "jvm.log", has_avro, has_delta)
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def _started(
+    given: dict[str, str], project: Path, name: str, log: Path, has_avro: bool, has_delta: bool
+) -> SparkSession:
     home, java = launch.find_spark(), provide_java()
-    around = launch.environment(home, java.home, _MASTER, logs, project)
+    around = launch.environment(home, java.home, _MASTER, log.parent, project)
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master(_MASTER).appName(name)
-    given = {**profile.spark.conf, **_CONF}
-    if has_delta:
-        given |= launch.delta_conf(given)
     if not _as_in_a_run(home, given, has_delta=has_delta):
         jars = [ensure_one(SPARK, "spark-avro")] if has_avro else []
         jars += ensure(DELTA)[DELTA] if has_delta else []
@@ -62,20 +76,16 @@ def local_session(
             given["spark.jars"] = ",".join(named)
     archive = launch.archive(home, java, _MASTER, [f"{key}={given[key]}" for key in given])
     options = (*SHORT_LIFE, *(archive.options() if archive else ()))
+    builder = SparkSession.builder.master(_MASTER).appName(name)
     for key, value in given.items():
         builder = builder.config(key, value)
-    log = logs / "jvm.log"
     try:
         with _environment(launch.with_java_options(around, *options)), _apart(log):
-            spark = builder.getOrCreate()
+            return builder.getOrCreate()
     except PySparkRuntimeError as error:
         raise UnavailableError(
             f"Spark's JVM did not start: {error}", hint=f"what it said itself is in {log}"
         ) from error
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 def _as_in_a_run(home: launch.Spark, given: dict[str, str], *, has_delta: bool) -> bool:
@@ -95,7 +105,7 @@ def _apart(log: Path) -> Iterator[None]:
     sys.stderr.flush()
     kept = os.dup(2)
     try:
-        with log.open("wb") as file:
+        with open(log, "wb", opener=private.opener) as file:
             os.dup2(file.fileno(), 2)
         yield
     finally:

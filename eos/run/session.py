@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,8 @@ _REQUIRED = {
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
 }
 
+AUTHENTICATE = "spark.authenticate"
+_OWN_SECRET = re.compile(r"yarn|local|local\[[^\]]*\]|k8s://.*")
 _QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _LOCAL_MANAGER = (
@@ -96,6 +99,16 @@ def without_traces() -> None:
         logging.getLogger(name).disabled = True
 
 
+def unless_set(master: str) -> dict[str, str]:
+    """Return the settings of a context on this master that the user may choose otherwise.
+
+    Without authentication a process that reaches a port of the driver or an executor can run code
+    as the pipeline's user. On these masters Spark creates the secret itself, and passes it to its
+    executors. On others a person has to: docs/security.md.
+    """
+    return {AUTHENTICATE: "true"} if _OWN_SECRET.fullmatch(master) else {}
+
+
 def open_session(name: str, *, is_transactional: bool = True) -> SparkSession:
     """Without a transaction Spark may repeat a task as it likes: all that it writes stays."""
     from pyspark import SparkConf, SparkContext
@@ -114,6 +127,8 @@ def open_session(name: str, *, is_transactional: bool = True) -> SparkSession:
                 hint=f"set spark.conf {key}: {wanted} in the profile, or drop the option",
             )
         builder = builder.config(key, wanted)
+    for key, value in unless_set(given.get("spark.master") or "").items():
+        builder = builder.config(key, given.get(key) or value)
     try:
         spark = builder.getOrCreate()
     except Exception as error:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from eos import private
 from eos.transaction.ledger_record import flat, nested
 from eos.transaction.port import Identity, TopicPartition
 
@@ -50,7 +51,7 @@ class Point:
             "allowed": self.allowed,
             "covered": [[*tp, each] for tp, each in sorted(self.covered.items())],
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private.make(path.parent)
         unfinished = path.with_name(f".{path.name}")
         unfinished.write_text(json.dumps(body, indent=1) + "\n", encoding="ascii")
         unfinished.replace(path)

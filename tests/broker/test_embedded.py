@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from eos import private
 from eos.errors import UnavailableError, UsageError
 from eos.launch import embedded, node
 from eos.launch.embedded import EmbeddedKafka, status_of
@@ -61,13 +63,29 @@ def other_user(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     until(lambda: not is_held(tmp_path / "node-1" / "lock"), "the cluster outlived its last user")
 
 
-def test_data_persists_and_the_address_stays(tmp_path: Path) -> None:
+@pytest.fixture
+def no_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def modes(root: Path) -> tuple[set[int], set[int]]:
+    """Of its folders, and of its files."""
+    there = [(each, stat.S_IMODE(each.stat().st_mode)) for each in [root, *root.rglob("*")]]
+    folders = {mode for each, mode in there if each.is_dir()}
+    return folders, {mode for each, mode in there if not each.is_dir()}
+
+
+@pytest.mark.usefixtures("no_umask")
+def test_data_persists_for_this_user_alone_and_the_address_stays(tmp_path: Path) -> None:
     with EmbeddedKafka(tmp_path) as first:
         address = first.bootstrap
         arguments = ("--bootstrap-server", address, "--topic", "kept", "--partitions", "3")
         made = first.tool("org.apache.kafka.tools.TopicCommand", "--create", *arguments)
         assert made.returncode == 0, made.stderr
     assert not any(map(runs, pids(first)))
+    assert modes(tmp_path) == ({0o700}, {0o600})
     with EmbeddedKafka(tmp_path) as second:
         assert second.bootstrap == address
         listed = second.tool(
@@ -166,14 +184,18 @@ def test_of_two_last_users_that_stop_together_one_waits_until_it_is_gone(
 
 
 def test_a_kept_cluster_needs_no_user_until_it_is_forgotten(tmp_path: Path) -> None:
-    kafka = EmbeddedKafka(tmp_path)
+    """In a state root that a group shares, its data is for the group, and not for others."""
+    private.prepare_root(tmp_path / "state", str(os.getgid()))
+    root = tmp_path / "state" / "broker"
+    kafka = EmbeddedKafka(root)
     kafka.start()
     kafka.keep()
     kafka.stop()
-    assert status_of(tmp_path).is_running
-    with EmbeddedKafka(tmp_path) as again:
+    assert status_of(root).is_running
+    with EmbeddedKafka(root) as again:
         again.forget()
-    assert not status_of(tmp_path).is_running
+    assert not status_of(root).is_running
+    assert modes(root) == ({0o2770}, {0o660})
 
 
 def test_a_port_that_was_taken_meanwhile_is_chosen_anew(

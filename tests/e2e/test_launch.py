@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -15,7 +16,8 @@ from pathlib import Path
 
 import pytest
 from support.archived import with_archive, words_of_a_run
-from support.processes import naming
+from support.connections import listening, sockets
+from support.processes import naming, of_session
 from support.project import Project
 
 from eos.launch.java import find_java, wrap
@@ -38,8 +40,12 @@ def leave(number, frame):
 signal.signal(signal.SIGTERM, leave)
 signal.signal(signal.SIGINT, leave)
 if sys.argv[3] == "session":
-    from pyspark.sql import SparkSession
-    assert SparkSession.builder.getOrCreate().range(100).count() == 100
+    from eos.run.session import open_session
+    spark = open_session("session")
+    assert spark.range(100).repartition(2).count() == 100  # leaves a block on disk
+    assert spark.sparkContext.parallelize([1], 1).map(str).collect() == ["1"]  # by a worker
+    print("authenticates", spark.sparkContext.getConf().get("spark.authenticate"), flush=True)
+    print("UI", spark.sparkContext.uiWebUrl, flush=True)
 print("pids", os.getpid(), os.getppid(), flush=True)
 time.sleep(float(sys.argv[1]))
 sys.exit(int(sys.argv[2]))
@@ -48,12 +54,17 @@ LAUNCH = """\
 import sys
 from pathlib import Path
 from eos.launch import driver, java, spark
+from eos.launch.scratch import scratch
 folder, root = Path(sys.argv[1]), Path(sys.argv[2])
 found = spark.find_spark()
-environment = spark.environment(found, java.find_java().home, "local[1]", folder, root)
-words = spark.command(found, [], "local[1]", {"spark.ui.enabled": "false"}, [], folder, root)
-words = [*words[:-1], str(folder / "job.py"), *sys.argv[3:]]
-sys.exit(driver.run(words, environment, folder / "jvm.log"))
+given = {"spark.ui.port": "0"}
+with scratch() as run:
+    environment = spark.environment(found, java.find_java().home, "local[1]", folder, root)
+    here = (found, [], "local[1]", given, [], folder, root)
+    words = spark.command(*here, sockets=run.folder)
+    words = [*words[:-1], str(folder / "job.py"), *sys.argv[3:]]
+    code = driver.run(words, run.environment(environment), folder / "jvm.log")
+sys.exit(code)
 """
 
 
@@ -90,7 +101,9 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def launched(folder: Path, request: pytest.FixtureRequest) -> Iterator[Launched]:
     """A driver that would sleep for minutes, ready."""
-    one = launch(folder, "900", "0", getattr(request, "param", "bare"))
+    kind = getattr(request, "param", "bare")
+    is_open = kind == "umask 000"
+    one = launch(folder, "900", "0", "session" if is_open else kind, umask=0 if is_open else -1)
     one.until_ready()
     yield one
     for pid in (one.process.pid, one.jvm, one.driver):
@@ -100,11 +113,13 @@ def launched(folder: Path, request: pytest.FixtureRequest) -> Iterator[Launched]
     one.end()
 
 
-def launch(folder: Path, *arguments: str, **environment: str) -> Launched:
+def launch(folder: Path, *arguments: str, umask: int = -1, **environment: str) -> Launched:
     command = [sys.executable, "-c", LAUNCH, str(folder), str(ROOT), *arguments]
     words = words_of_a_run("local[1]")
     quick = with_archive({**os.environ, **environment}, "local[1]", words, *SHORT_LIFE)
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=quick, cwd=ROOT)
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env=quick, cwd=ROOT, umask=umask
+    )
     return Launched(process, [])
 
 
@@ -139,6 +154,39 @@ def test_when_python_dies_its_jvm_ends_and_the_code_says_killed(launched: Launch
     os.kill(launched.driver, signal.SIGKILL)
     assert launched.end() == 137
     until_gone(launched.jvm)
+
+
+@pytest.mark.parametrize("launched", ["umask 000"], indirect=True)
+def test_a_run_opens_nothing_to_other_users_and_other_machines(
+    launched: Launched, folder: Path
+) -> None:
+    """Each file is private, or in a folder that is. Nothing that Spark's defaults open is open."""
+    said = "".join(launched.said)
+    assert "authenticates true\n" in said
+    assert "UI http://" in said
+    found = listening(os.getsid(launched.jvm))
+    assert found
+    assert all(each.is_loopback for each in found), found
+    options = Path(f"/proc/{launched.jvm}/cmdline").read_text().split("\0")
+    (scratch,) = (Path(each.partition("=")[2]) for each in options if "java.io.tmpdir=" in each)
+    assert stat.S_IMODE(scratch.stat().st_mode) == 0o700
+    there = list(scratch.rglob("*"))
+    assert any(each.is_socket() for each in there), there
+    assert [each for each in there if each.name.startswith("shuffle_")], there
+    elsewhere = [each for each in sockets_of(launched) if scratch not in each.parents]
+    assert elsewhere == []
+    logs = [folder / "jvm.log", folder / "spark.log"]
+    assert [stat.S_IMODE(each.stat().st_mode) for each in logs] == [0o600, 0o600]
+    launched.process.send_signal(signal.SIGTERM)
+    assert launched.end() == 42
+    assert not scratch.exists()
+
+
+def sockets_of(launched: Launched) -> set[Path]:
+    """The paths of Unix sockets that processes of the run have open."""
+    ours = {inode for pid in of_session(os.getsid(launched.jvm)) for inode in sockets(pid)}
+    lines = (line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:])
+    return {Path(line[7]) for line in lines if len(line) > 7 and line[6] in ours}
 
 
 def test_when_the_jvm_dies_its_python_ends_and_the_code_says_restart(launched: Launched) -> None:

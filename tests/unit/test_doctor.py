@@ -101,10 +101,57 @@ def test_a_host_name_that_spark_would_not_find(project, capsys, monkeypatch):
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "gethostbyname", unknown)
+    assert "host name" not in told(capsys, 0)  # a local Spark does not look it up
+    write(project, "spark: {master: yarn}\n")
     level, says, remedy = told(capsys, 1)["host name"]
     assert (level, "does not resolve" in says) == ("finding", True)
     assert "SPARK_LOCAL_IP" in remedy
-    assert (project / "conf").exists()
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    assert "host name" not in told(capsys, 0)
+
+
+LOCAL, STANDALONE = "local[*]", "spark://host:7077"
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "ports", "ui"),
+    [
+        (LOCAL, {}, "", ""),
+        (LOCAL, {"spark.driver.bindAddress": "localhost"}, "", ""),
+        (LOCAL, {"spark.driver.bindAddress": "0.0.0.0"}, "remove spark.driver.bindAddress,", ""),
+        (LOCAL, {"spark.driver.host": "my-host"}, "remove spark.driver.host,", ""),
+        ("yarn", {}, "", "spark.ui.enabled: false"),
+        ("yarn", {"spark.ui.enabled": "false"}, "", ""),
+        ("k8s://https://host", {"spark.ui.filters": "a.Filter"}, "", ""),
+        ("yarn", {"spark.authenticate": "false"}, "remove spark.authenticate", "spark.ui.enabled"),
+        (STANDALONE, {}, "docs/security.md", "spark.ui.enabled: false"),
+        (STANDALONE, {"spark.authenticate": "true"}, "", "spark.ui.filters"),
+        ("local-cluster[2,1,1024]", {}, "", ""),
+    ],
+)
+def test_what_other_machines_can_reach_of_spark_is_a_note(
+    project, capsys, monkeypatch, master, conf, ports, ui
+):
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    write(project, json.dumps({"spark": {"master": master, "conf": conf}}))
+    found = told(capsys, 0)
+    for what, remedy in (("spark ports", ports), ("spark ui", ui)):
+        assert (what in found) is bool(remedy)
+        if remedy:
+            assert found[what][0] == "note"
+            assert remedy in found[what][2]
+
+
+def test_an_address_of_the_environment_is_a_note_unless_it_is_of_this_machine(
+    project, capsys, monkeypatch
+):
+    assert project.is_dir()
+    monkeypatch.setenv("SPARK_LOCAL_IP", "0.0.0.0")
+    assert "SPARK_LOCAL_IP is 0.0.0.0: other machines can" in told(capsys, 0)["spark ports"][1]
+    write(project, "spark: {master: yarn}\n")
+    assert "spark ui" in told(capsys, 0)
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    assert "spark ui" not in told(capsys, 0)
 
 
 def test_addresses_of_a_cluster_of_which_one_or_none_listens(project, capsys, listening, nobody):

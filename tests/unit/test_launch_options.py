@@ -21,6 +21,8 @@ from eos.launch.options import ENDINGS, parse, project_of
 from eos.launch.spark import Spark, find_spark, master_of
 from eos.launch.spark_words import SWITCHES, WITH_VALUE
 
+SOCKETS = "spark.python.unix.domain.socket"
+
 
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Path:
@@ -97,11 +99,13 @@ def built(
     conf: Mapping[str, str] = MappingProxyType({"spark.ui.enabled": "false"}),
     *,
     is_installed: bool = False,
+    sockets: Path | None = Path("/tmp/mine"),
 ) -> list[str]:
     monkeypatch.setattr(spark, "ensure", lambda *_: {"spark": [Path("/j/a.jar")]})
     monkeypatch.setattr(shipping, "packages_zip", lambda: Path("/c/packages.zip"))
     here = Spark(Path("/s"), is_installed=is_installed)
-    return spark.command(here, ["p.yaml"], "local[*]", conf, options, tmp_path, tmp_path)
+    words = (here, ["p.yaml"], "local[*]", conf, options, tmp_path, tmp_path)
+    return spark.command(*words, sockets=sockets)
 
 
 def test_a_local_run_ships_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +114,7 @@ def test_a_local_run_ships_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         *("/s/bin/spark-submit", "--master", "local[*]", "--conf", "spark.ui.enabled=false"),
         *("--conf", "spark.driver.extraClassPath=/j/a.jar"),
         *("--conf", "spark.python.daemon.module=eos.run.daemon"),
-        *("--conf", "spark.python.unix.domain.socket.enabled=true"),
+        *("--conf", f"{SOCKETS}.enabled=true", "--conf", f"{SOCKETS}.dir=/tmp/mine"),
         *(str(spark.CHECKOUT / "eos" / "job" / "run.py"), "p.yaml"),
     ]
 
@@ -128,26 +132,17 @@ def test_how_workers_are_made_and_reached_is_ours_only_on_this_machine(
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        ["--conf", "spark.driver.extraJavaOptions=-Xmx1g -Djava.io.tmpdir={}"],
-        ["--conf", "spark.driver.defaultJavaOptions=-Djava.io.tmpdir={}"],
-        ["--driver-java-options", "-Djava.io.tmpdir={} -Xmx1g"],
-        ["--conf", "spark.python.unix.domain.socket.dir={}"],
-    ],
+    ("folder", "fits"), [("/tmp/mine", True), ("/tmp/Mine", False), ("/tmp/" + "m" * 70, False)]
 )
-def test_where_pyspark_would_not_find_a_socket_there_are_none(
-    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_named", [True, False], ids=["the user's", "ours"])
+def test_workers_have_tcp_where_a_socket_would_not_be_found(
+    folder: str, fits: bool, is_named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It reads their path in lower case."""
-    for folder, is_found in {"/tmp/mine": True, "/tmp/Mine": False}.items():
-        words = built([each.format(folder) for each in options], tmp_path, monkeypatch)
-        assert ("spark.python.unix.domain.socket.enabled=true" in words) is is_found
-    for name in ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"):
-        with monkeypatch.context() as one:
-            one.setenv(name, "-Djava.io.tmpdir=/Mine")
-            words = built([], tmp_path, one)
-        assert "spark.python.unix.domain.socket.enabled=true" not in words
+    """PySpark reads a socket's path in lower case, and the kernel bounds it."""
+    options = ["--conf", f"{SOCKETS}.dir={folder}"] if is_named else []
+    words = built(options, tmp_path, monkeypatch, sockets=None if is_named else Path(folder))
+    assert f"{SOCKETS}.enabled={str(fits).lower()}" in words
+    assert (f"{SOCKETS}.dir={folder}" in words) is (fits or is_named)
 
 
 def test_another_master_gets_eos_and_the_pipelines_as_a_zip(
@@ -274,12 +269,14 @@ def test_a_driver_in_the_cluster_is_refused(
         built(options, tmp_path, monkeypatch)
 
 
-def test_the_workers_python_is_of_the_drivers_version(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_workers_python_is_of_the_drivers_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     here = Spark(Path("/s"), is_installed=False)
 
     def python(master: str) -> str:
-        found = spark.environment(here, Path("/java"), master, Path("/l"), Path("/p"))
+        found = spark.environment(here, Path("/java"), master, tmp_path, Path("/p"))
         return found["PYSPARK_PYTHON"]
 
     assert python("local-cluster[2,1,1024]") == sys.executable

@@ -24,6 +24,14 @@ def died(stamp):
     os.close(stamp._lock)
 
 
+def test_no_other_user_can_hold_the_lock(tmp_path):
+    lock = tmp_path / "stamp.lock"
+    lock.touch()
+    lock.chmod(0o644)  # as an older release left it
+    Stamp(tmp_path / "stamp", "a").close()
+    assert lock.stat().st_mode & 0o777 == 0o600
+
+
 def test_each_partition_counts_from_0(tmp_path):
     with Stamp(tmp_path / "deep" / "stamp", "a") as stamp:
         assert numbers(stamp, 0, 2) + numbers(stamp, 3, 1) == [(0, 0), (0, 1), (0, 0)]

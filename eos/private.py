@@ -1,0 +1,133 @@
+"""Folders and files that only this user can reach, or a group that the user chose.
+
+The project's own files are for the project alone: locks, logs, the broker's data, checkpoints. They
+hold records, and whoever can open a lock file can hold the lock. So their modes do not depend on
+the umask: 0700 for a folder, 0600 for a file.
+
+A folder is shared if its mode is 2770: for its group, and not for others. What is created inside it
+belongs to the same group and is shared as well: 2770 and 0660.
+
+Files that users asked for, such as tables and new projects, keep the user's umask.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+
+from eos.errors import UsageError
+
+# For messages about a folder or a lock of another user.
+SHARE = (
+    "run as the user that created it; or share the state root with a group of both users, by "
+    "`state: {group: NAME}` in the profile"
+)
+_SHARED = stat.S_ISGID | stat.S_IRWXG
+_OTHERS = stat.S_IRWXO
+# The state root's folders that hold records, locks or logs. Spark creates the first two itself.
+_BY_SPARK = ("checkpoints", "at_least_once")
+_OWN = (*_BY_SPARK, "audit", "broker", "dedup", "locks", "logs", "ship", "verified")
+
+
+def make(folder: Path) -> Path:
+    """Create a private folder and its missing parents. A folder that exists keeps its mode."""
+    if folder.is_dir():
+        return folder
+    make(folder.parent)
+    with contextlib.suppress(FileExistsError):  # another process was quicker
+        folder.mkdir(mode=0o700)
+        _restrict_folder(folder)
+    return folder
+
+
+def own(folder: Path) -> Path:
+    """Create a private folder, or remove the rights of others from one that this user owns."""
+    make(folder)
+    _restrict_folder(folder)
+    return folder
+
+
+def opener(path: str | os.PathLike[str], flags: int) -> int:
+    """Open a private file: for `open(path, "wb", opener=private.opener)`.
+
+    A file of this user that exists loses the rights of others, too.
+    """
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    found = os.fstat(descriptor)
+    wanted = 0o660 if is_shared(Path(path).parent) else 0o600
+    if stat.S_IMODE(found.st_mode) != wanted:
+        with contextlib.suppress(PermissionError):  # another user's, or a file system without modes
+            os.fchmod(descriptor, wanted)
+    return descriptor
+
+
+def touch(file: Path) -> None:
+    """Create an empty private file."""
+    os.close(opener(file, os.O_WRONLY | os.O_CREAT))
+
+
+def umask_in(folder: Path) -> int:
+    """The umask for a program that writes its files into this folder."""
+    return 0o007 if is_shared(folder) else 0o077
+
+
+def is_shared(folder: Path) -> bool:
+    """Return whether what is created in this folder is for its group, too."""
+    return folder.stat().st_mode & (_SHARED | _OTHERS) == _SHARED
+
+
+def prepare_root(root: Path, group: str | None) -> None:
+    """Create the state root, share it with the group if there is one, and close what is in it.
+
+    A root that exists keeps its mode unless a group is named: it may be any folder of the user's.
+    Folders inside it that this project made lose the rights of others.
+    """
+    make(root)
+    if group is not None:
+        _share(root, group)
+    is_open = bool(root.stat().st_mode & _OTHERS)
+    for name in _OWN:
+        if (root / name).is_dir() or (is_open and name in _BY_SPARK):
+            own(root / name)
+
+
+def _restrict_folder(folder: Path) -> None:
+    """A folder of another user, or of a file system without modes, is left as it is."""
+    found = folder.stat()
+    if found.st_uid != os.geteuid():
+        return
+    if is_shared(folder.parent):
+        group = folder.parent.stat().st_gid
+        if found.st_gid != group:
+            os.chown(folder, -1, group)
+        wanted = _SHARED | stat.S_IRWXU
+    else:
+        wanted = stat.S_IMODE(found.st_mode) & ~(
+            _OTHERS if is_shared(folder) else _SHARED | _OTHERS
+        )
+    if stat.S_IMODE(found.st_mode) != wanted:
+        with contextlib.suppress(PermissionError):
+            folder.chmod(wanted)
+
+
+def _share(root: Path, group: str) -> None:
+    import grp  # here: not on every system, and most roots have no group
+
+    hint = "name a group of this user in `state: {group: NAME}` of the profile; `id` lists them"
+    try:
+        number = int(group) if group.isdigit() else grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise UsageError(f"this machine has no group `{group}`", hint=hint) from None
+    if root.stat().st_gid == number and is_shared(root):
+        return
+    try:
+        os.chown(root, -1, number)
+        root.chmod(_SHARED | stat.S_IRWXU)
+    except PermissionError as error:
+        raise UsageError(
+            f"the state root {root} can't be shared with group `{group}`: {error.strerror}",
+            hint=f"{hint}. The owner of {root}, or root, can also run "
+            f"`chgrp {group} {root} && chmod 2770 {root}`",
+        ) from error
