@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +16,7 @@ from eos.errors import UnavailableError
 from eos.launch import spark as launch
 from eos.launch.jars import DELTA, SPARK, are_there, ensure, ensure_one
 from eos.launch.provide import provide_java
-from eos.launch.scratch import scratch
+from eos.launch.scratch import Scratch, scratch
 from eos.run.session import without_traces
 
 if TYPE_CHECKING:
@@ -49,22 +51,36 @@ def local_session(
     logs = profile.local_root / "logs" / "test"
     private.prepare_root(profile.local_root, profile.state.group)
     private.own(logs)
-    with scratch(profile.spark.conf.get(_LOCAL_DIR)) as run:
-        given = {**profile.spark.conf, **_CONF, _LOCAL_DIR: run.local_dirs or str(run.folder)}
-        if has_delta:
-            given |= launch.delta_conf(given)
-        spark = _started(given, project, name, logs / "jvm.log", has_avro, has_delta)
-        try:
-            yield spark
-        finally:
-            spark.stop()
+    given = {**profile.spark.conf, **_CONF}
+    run = _scratch(given.pop(_LOCAL_DIR, None))
+    if has_delta:
+        given |= launch.delta_conf(given)
+    spark = _started(given, run, project, name, logs / "jvm.log", has_avro, has_delta)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@cache
+def _scratch(local_dir: str | None) -> Scratch:
+    """The JVM's private folders. It lives as long as this process, and remembers them."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(scratch(local_dir))
 
 
 def _started(
-    given: dict[str, str], project: Path, name: str, log: Path, has_avro: bool, has_delta: bool
+    given: dict[str, str],
+    run: Scratch,
+    project: Path,
+    name: str,
+    log: Path,
+    has_avro: bool,
+    has_delta: bool,
 ) -> SparkSession:
     home, java = launch.find_spark(), provide_java()
-    around = launch.environment(home, java.home, _MASTER, log.parent, project)
+    around = run.environment(launch.environment(home, java.home, _MASTER, log.parent, project))
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -115,6 +116,13 @@ def test_a_session_without_a_pipeline_takes_only_what_it_needs_if_jars_are_missi
         assert conf.get("spark.driver.extraClassPath") is None
         made = session.range(1).select(to_avro("id").alias("found")).collect()
         assert bytes(made[0].found), "its classes are not there"
+        # Blocks on disk are for this user alone, as in a run.
+        assert SparkContext._gateway is not None
+        words = Path(f"/proc/{SparkContext._gateway.proc.pid}/cmdline").read_text().split("\0")
+        (temporary,) = (each for each in words if each.startswith("-Djava.io.tmpdir="))
+        folder = Path(temporary.partition("=")[2])
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert list(folder.glob("blockmgr-*"))
     end_jvm()
 
 
