@@ -26,6 +26,17 @@ for a do shift; [ "$a" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "
 exec '{java}' "$@"
 """
 
+# A few bytes of an Avro record may claim a text or a list of two billion, which Avro allocates
+# before it finds that they are missing. Records in Kafka are smaller than these limits.
+AVRO_LIMITS = tuple(
+    f"-Dorg.apache.avro.limits.{name}={limit}"
+    for name, limit in {
+        "bytes.maxLength": 64 << 20,
+        "string.maxLength": 64 << 20,
+        "collectionItems.maxLength": 8 << 20,
+    }.items()
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Java:

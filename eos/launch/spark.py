@@ -15,7 +15,7 @@ from eos.errors import UsageError
 from eos.launch import shipping
 from eos.launch.archive import Archive, archive_of
 from eos.launch.jars import DELTA, SPARK, ensure, read_lock
-from eos.launch.java import Java
+from eos.launch.java import AVRO_LIMITS, Java
 from eos.launch.scratch import fits_sockets
 from eos.launch.shipping import CHECKOUT, PACKAGES
 
@@ -251,7 +251,7 @@ def environment(
     settings = f"-Dlog4j2.configurationFile=file:{_log_settings(project)}"
     mode = "rw-rw----" if private.is_shared(logs) else "rw-------"
     log = (f"-Deos.log.folder={logs}", f"-Deos.log.permissions={mode}")
-    return with_java_options(changed, *log, settings)
+    return with_java_options(changed, *log, settings, *AVRO_LIMITS)
 
 
 def with_java_options(environment: Mapping[str, str], *options: str) -> dict[str, str]:

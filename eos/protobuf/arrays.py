@@ -27,6 +27,11 @@ _TYPES = {
 }
 _NUMPY = {"INT": np.int32, "FLOAT": np.float32, "DOUBLE": np.float64}  # the others have 64 bits
 _DECIMAL_BYTES = 16
+_OFFSET_MAX = (1 << 31) - 1  # of Arrow's lists and texts, as Spark takes them
+
+
+class TooLargeError(Exception):
+    """A column's texts or lists of one Arrow batch exceed what Arrow's offsets reach."""
 
 
 def records(fields: Fields, rows: Sequence[list[Any] | None]) -> Any:
@@ -44,7 +49,8 @@ def binaries(values: list[bytes | None]) -> Any:
 
 def _bytes(kind: Any, values: Sequence[bytes | None]) -> Any:
     raw = [b"" if each is None else each for each in values]
-    buffers = [_valid(values), _offsets([len(each) for each in raw]), pa.py_buffer(b"".join(raw))]
+    offsets = _offsets([len(each) for each in raw])  # before there are as many bytes
+    buffers = [_valid(values), offsets, pa.py_buffer(b"".join(raw))]
     return pa.Array.from_buffers(kind, len(values), buffers)
 
 
@@ -94,6 +100,9 @@ def _bits(values: list[bool]) -> Any:
 
 
 def _offsets(lengths: list[int]) -> Any:
+    total = sum(lengths)
+    if total > _OFFSET_MAX:
+        raise TooLargeError(f"{total} bytes or elements, and at most {_OFFSET_MAX} can be")
     found = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=found[1:])
     return pa.py_buffer(found)

@@ -1,4 +1,4 @@
-"""Records as columns. One that can't be read is a null, and so is a null.
+"""Records as columns. A record that can't be read, or is too large as columns, is a null.
 
 Each message is parsed by the library's own parser, in C; taking its fields out is Python.
 """
@@ -6,6 +6,7 @@ Each message is parsed by the library's own parser, in C; taking its fields out 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Any, TypeAlias
 
@@ -13,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from eos.protobuf.arrays import records
 from eos.protobuf.fields import Field, Fields, Label
+from eos.protobuf.limits import fits
 from eos.protobuf.message import Message
 
 Take: TypeAlias = Callable[[Any], Any]
@@ -24,13 +26,13 @@ class _UnreadableError(Exception):
 
 
 def read(message: Message, column: Any) -> Any:
-    """A struct array of the message's fields, out of an array of bytes."""
-    kind, take = message.type, _message(message.fields)
-    return records(message.fields, [_row(kind, take, raw) for raw in column.to_pylist()])
+    """Return the messages of an array of bytes as a struct array. Raises `TooLargeError`."""
+    kind, take, is_small = message.type, _message(message.fields), partial(fits, message)
+    return records(message.fields, [_row(kind, take, is_small, raw) for raw in column.to_pylist()])
 
 
-def _row(kind: Any, take: Take, raw: bytes | None) -> Any:
-    if raw is None:
+def _row(kind: Any, take: Take, is_small: Callable[[bytes], bool], raw: bytes | None) -> Any:
+    if raw is None or not is_small(raw):
         return None
     try:
         made = kind.FromString(raw)

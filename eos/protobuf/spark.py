@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from eos.errors import RecordRefusedError, TransformError, crossing
+from eos.protobuf.arrays import TooLargeError
 from eos.protobuf.fields import Field, Fields, Label, ddl
 from eos.protobuf.message import Message
 from eos.protobuf.read import read
@@ -37,7 +38,10 @@ def record(message: Message, column: str) -> Column:
     message, and where there are none."""
 
     def from_protobuf(values: pa.Array) -> pa.Array:
-        return read(message, values)
+        try:
+            return read(message, values)
+        except TooLargeError as error:
+            raise crossing(_too_large(message, f"the {column}", len(values), error)) from None
 
     return _called(from_protobuf, ddl(message.fields), column)
 
@@ -51,6 +55,8 @@ def written(message: Message, place: str, column: Column | str, at: Column, topi
             return write(message, values)
         except UnfitError as error:
             raise crossing(_refused(message, place, error, ats[error.row].as_py(), topic)) from None
+        except TooLargeError as error:
+            raise crossing(_too_large(message, place, len(values), error)) from None
 
     return _called(to_protobuf, "BINARY", column, at)
 
@@ -77,6 +83,13 @@ def _refused(
         hint="correct the value in a step, or leave such rows out by `where`, a rule of `expect` "
         "or a step",
         **fields,
+    )
+
+
+def _too_large(message: Message, place: str, count: int, error: TooLargeError) -> TransformError:
+    return TransformError(
+        f"{place}: {count} messages `{message.name}` are too large for one Arrow batch: {error}",
+        hint="lower `spark.sql.execution.arrow.maxRecordsPerBatch` in the profile's `spark.conf`",
     )
 
 

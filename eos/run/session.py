@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eos.errors import UnavailableError, UsageError
+from eos.launch.java import AVRO_LIMITS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +41,7 @@ _REQUIRED = {
 
 AUTHENTICATE = "spark.authenticate"
 _OWN_SECRET = re.compile(r"yarn|local|local\[[^\]]*\]|k8s://.*")
+_EXECUTOR_JAVA = "spark.executor.extraJavaOptions"
 _QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _LOCAL_MANAGER = (
@@ -109,6 +111,13 @@ def unless_set(master: str) -> dict[str, str]:
     return {AUTHENTICATE: "true"} if _OWN_SECRET.fullmatch(master) else {}
 
 
+def executor_options(master: str, given: str) -> str:
+    """Return the executors' Java options, with Avro's limits before what is given: the last option
+    of a name counts. Empty: tasks run in the driver's JVM, which has them by its command."""
+    has_one_jvm = master == "local" or master.startswith("local[")
+    return "" if has_one_jvm else " ".join([*AVRO_LIMITS, given]).strip()
+
+
 def open_session(name: str, *, is_transactional: bool = True) -> SparkSession:
     """Without a transaction Spark may repeat a task as it likes: all that it writes stays."""
     from pyspark import SparkConf, SparkContext
@@ -129,6 +138,9 @@ def open_session(name: str, *, is_transactional: bool = True) -> SparkSession:
         builder = builder.config(key, wanted)
     for key, value in unless_set(given.get("spark.master") or "").items():
         builder = builder.config(key, given.get(key) or value)
+    options = executor_options(given.get("spark.master") or "", given.get(_EXECUTOR_JAVA) or "")
+    if options:
+        builder = builder.config(_EXECUTOR_JAVA, options)
     try:
         spark = builder.getOrCreate()
     except Exception as error:

@@ -252,6 +252,18 @@ def test_a_registered_schema_that_avro_refuses_makes_its_records_malformed(spark
     assert [row.id for row in decode.apply(frame).collect()] == [1]
 
 
+@pytest.mark.parametrize("kind", ["bytes", "string", {"type": "array", "items": "null"}])
+def test_a_length_of_two_billion_is_no_two_billion_bytes(spark, kind: Any) -> None:
+    """Avro allocates what a length claims; a JVM that runs out of memory ends the run."""
+    schema = {"type": "record", "name": "A", "fields": [{"name": "a", "type": kind}]}
+    decode = Decode(value=Format("avro", json.dumps(schema), ("a",)), on_error="drop")
+    claimed = b"\xee\xff\xff\xff\x0f\x41"  # 2^31 - 9: the most that Java's arrays hold
+    empty = b"\x00"
+    rows = [(b"k", value, "in", 0, at, None) for at, value in enumerate([claimed, empty])]
+    frame = spark.createDataFrame(rows, KAFKA)
+    assert [len(row.a) for row in decode.apply(frame).collect()] == [0]
+
+
 def test_avro_comes_and_goes_through_kafka(project: Project) -> None:
     declare(project)
     outside.create_topics(project.broker.bootstrap, 1, project.source)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from support.examples import examples
 from support.messages import message
 
+from eos.protobuf import limits
 from eos.protobuf.arrays import binaries
 from eos.protobuf.read import read
 from eos.protobuf.write import write
@@ -83,3 +84,15 @@ def test_a_null_is_what_the_library_can_not_read(order: Any, cut: int, more: byt
     except DecodeError:
         is_read = False
     assert read(ORDER, binaries([raw]))[0].is_valid == is_read
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(ORDERS, st.binary(max_size=8))
+def test_the_scan_for_size_takes_whatever_the_library_takes(order: Any, more: bytes) -> None:
+    raw = ORDER.type(**order).SerializeToString() + more
+    try:
+        ORDER.type.FromString(raw)
+    except DecodeError:
+        return
+    shapes, cost_per_byte = limits._shapes(ORDER)
+    assert limits._cost(raw, shapes, 1 << 40) <= len(raw) * cost_per_byte

@@ -15,6 +15,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from eos.launch.java import AVRO_LIMITS
 from eos.run.local import SHORT_LIFE
 from support.archived import class_path, with_archive, words_of_a_run
 
@@ -48,7 +49,8 @@ def local_spark(name: str) -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PYSPARK_PYTHON", sys.executable)
         with pytest.MonkeyPatch.context() as of_the_jvm:
-            for key, value in with_archive(os.environ, "local[1]", words, *SHORT_LIFE).items():
+            options = (*SHORT_LIFE, *AVRO_LIMITS)
+            for key, value in with_archive(os.environ, "local[1]", words, *options).items():
                 of_the_jvm.setenv(key, value)
             session = builder.getOrCreate()
         try:

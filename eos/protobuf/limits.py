@@ -1,0 +1,174 @@
+"""A bound on what a record's bytes become as columns.
+
+Two bytes are a nested message: the parser allocates all of its fields, and so do the columns. The
+check runs before the parser, on the wire format alone, and depends on nothing but the record. So a
+redone attempt gives the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from google.protobuf.descriptor import FieldDescriptor as Of
+
+from eos.protobuf.message import Message
+
+# A record may become so many bytes, as estimated here, or so many times its own, whichever is more.
+# An Arrow batch brings 4 MiB of records to a worker, so their columns stay below 256 MiB.
+BYTES_MAX = 4 << 20
+FACTOR_MAX = 64
+# Measured: a message with its row; a null or a number with its places in row, column and array; a
+# Python object beside them.
+_MESSAGE_BYTES, _CELL_BYTES, _OBJECT_BYTES = 200, 32, 96
+_DEPTH_MAX = 100  # the parser's own
+_VARINT_BYTES_MAX = 10
+_FIXED64 = (Of.TYPE_FIXED64, Of.TYPE_SFIXED64, Of.TYPE_DOUBLE)
+_FIXED32 = (Of.TYPE_FIXED32, Of.TYPE_SFIXED32, Of.TYPE_FLOAT)
+_TEXTS = (Of.TYPE_STRING, Of.TYPE_BYTES)
+_NO_TEXTS = (*_FIXED32, Of.TYPE_BOOL, Of.TYPE_INT32, Of.TYPE_SINT32, Of.TYPE_UINT32)
+_VARINT, _BITS64, _BYTES, _GROUP, _GROUP_END, _BITS32 = range(6)
+
+
+class _BrokenError(Exception):
+    """The bytes are no message."""
+
+
+@dataclass(slots=True)
+class _Shape:
+    """A field as the scan needs it. `cost` in bytes of one value, `least` of its encoded size
+    where values may be packed; `inner`: the fields of a message."""
+
+    cost: int
+    least: int = 0
+    inner: Mapping[int, _Shape] | None = field(default=None, repr=False)
+
+
+_Known: TypeAlias = dict[str, dict[int, _Shape]]  # by a message's full name
+
+
+def fits(message: Message, raw: bytes) -> bool:
+    """Whether a record stays within its limit as columns. False also for some bytes that are no
+    message at all. Most records are too short to exceed the limit, and are not scanned."""
+    shapes, cost_per_byte = _shapes(message)
+    limit = max(BYTES_MAX, FACTOR_MAX * len(raw))
+    if len(raw) * cost_per_byte <= limit:
+        return True
+    try:
+        return _cost(raw, shapes, limit) <= limit
+    except _BrokenError:
+        return False
+
+
+def _cost(raw: bytes, shapes: Mapping[int, _Shape], limit: int) -> int:
+    """Return the estimate, or the part of it that exceeds `limit`."""
+    cost, at, end = len(raw), 0, len(raw)
+    above: list[tuple[int, Mapping[int, _Shape], int]] = []  # end, fields, number of the group
+    while cost <= limit:
+        while at == end and above and not above[-1][2]:
+            end, shapes, _ = above.pop()
+        if at == end:
+            break
+        tag, at = _varint(raw, at, end)
+        number, kind = tag >> 3, tag & 7
+        shape = shapes.get(number)
+        if kind in (_BYTES, _GROUP):
+            size = end - at
+            if kind == _BYTES:
+                size, at = _varint(raw, at, end)
+            if size > end - at:
+                raise _BrokenError
+            if shape is not None:
+                cost += shape.cost * (max(1, size // shape.least) if shape.least else 1)
+            if kind == _GROUP or (shape is not None and shape.inner is not None):
+                if len(above) > _DEPTH_MAX:
+                    raise _BrokenError
+                above.append((end, shapes, number if kind == _GROUP else 0))
+                shapes = (shape.inner if shape is not None else None) or {}
+                end = at + size
+            else:
+                at += size
+            continue
+        if kind == _GROUP_END:
+            if not above or above[-1][2] != number:
+                raise _BrokenError
+            end, shapes, _ = above.pop()
+            continue
+        cost += shape.cost if shape is not None else 0
+        at = _past(raw, at, end, kind)
+    return cost
+
+
+def _past(raw: bytes, at: int, end: int, kind: int) -> int:
+    if kind == _VARINT:
+        return _varint(raw, at, end)[1]
+    if kind not in (_BITS64, _BITS32):
+        raise _BrokenError
+    at += 8 if kind == _BITS64 else 4
+    if at > end:
+        raise _BrokenError
+    return at
+
+
+def _varint(raw: bytes, at: int, end: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 7 * _VARINT_BYTES_MAX, 7):
+        if at >= end:
+            break
+        byte = raw[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise _BrokenError
+
+
+@lru_cache(maxsize=16)
+def _shapes(message: Message) -> tuple[Mapping[int, _Shape], float]:
+    """Return the fields by number, and the most that one encoded byte may cost."""
+    known: _Known = {}
+    dearest = [1.0]
+    shapes = _fields(message.type.DESCRIPTOR, known, dearest)
+    return shapes, dearest[0]
+
+
+def _fields(
+    of: Any, known: dict[str, dict[int, _Shape]], dearest: list[float]
+) -> dict[int, _Shape]:
+    if of.full_name in known:
+        return known[of.full_name]
+    shapes = known[of.full_name] = {}
+    extensions = of.file.pool.FindAllExtensions(of) if of.is_extendable else ()
+    for each in (*of.fields, *extensions):
+        shape = shapes[each.number] = _shape(each, known, dearest)
+        dearest[0] = max(dearest[0], 1 + shape.cost / (shape.least or 2))
+    return shapes
+
+
+def _shape(each: Any, known: _Known, dearest: list[float]) -> _Shape:
+    if each.message_type is not None:
+        inner = _fields(each.message_type, known, dearest)
+        return _Shape(_MESSAGE_BYTES + _CELL_BYTES * _cells(each.message_type, ()), 0, inner)
+    cost = _CELL_BYTES if each.type in _NO_TEXTS else _CELL_BYTES + _OBJECT_BYTES
+    if each.enum_type is not None:
+        cost += 2 * max(map(len, (*each.enum_type.values_by_name, each.enum_type.name)))
+    is_packable = each.is_repeated and each.type not in _TEXTS
+    least = 8 if each.type in _FIXED64 else 4 if each.type in _FIXED32 else 1
+    return _Shape(cost, least if is_packable else 0)
+
+
+def _cells(of: Any, above: tuple[str, ...]) -> int:
+    """Return the columns of a message, those of the messages in it included; a long default counts
+    as more."""
+    if of.full_name in above:  # of a field that is no column
+        return 1
+    cells = 1
+    for each in of.fields:
+        if each.is_repeated or each.message_type is None:
+            default = each.default_value if each.has_default_value else ""
+            cells += 1 + (len(default) // _CELL_BYTES if isinstance(default, str | bytes) else 0)
+        else:
+            cells += 1 + _cells(each.message_type, (*above, of.full_name))
+    return cells
