@@ -34,6 +34,19 @@ def variable_of(reference: str) -> str:
     return reference[2:-1]
 
 
+def identity(name: str) -> str:
+    """Return a name that two references to one secret share. Of a file, that is not its path:
+    `/x/./secret`, a link and a second mount lead to it, too."""
+    if not name.startswith("file:"):
+        return name
+    path = name.removeprefix("file:")
+    try:
+        found = Path(path).stat()
+    except (OSError, ValueError):  # it can't be read, either
+        return f"file:{os.path.normpath(path)}"
+    return f"file:{found.st_dev}:{found.st_ino}"
+
+
 def is_reference(text: str) -> bool:
     return _REFERENCE.match(text) is not None
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from eos.config.problems import Location, Places, Problem, refuse
-from eos.secret import variable_of
+from eos.secret import identity, variable_of
 
 if TYPE_CHECKING:
     from eos.config.model import PipelineFile, ProfileFile
@@ -23,9 +23,11 @@ def require_hidden(pipeline: PipelineFile, profile: ProfileFile) -> None:
 
 
 def shown(places: Places, profile: ProfileFile) -> Iterator[Problem]:
-    """Where a file shows a variable, or another file, that the profile names as a secret."""
+    """Yield each place where a file shows a variable, or another file, that the profile names as a
+    secret, by whatever path."""
+    named = _named(profile)
     for name, locations in places.variables.items():
-        owner = _named(profile).get(name)
+        owner = named.get(identity(name)) if named else None
         for location in locations if owner else ():
             if location not in SECRETS:
                 told = f"expected no `${{{name}}}` here: it is `{owner}` of profile "
@@ -35,14 +37,20 @@ def shown(places: Places, profile: ProfileFile) -> Iterator[Problem]:
 
 
 def _named(profile: ProfileFile) -> Mapping[str, str]:
-    """The variables and files that are secrets, and as what."""
+    """Return the profile's secrets by identity, each with its place. The files of `key` and
+    `certificate` count: both may hold the private key."""
     security, registry = profile.kafka.security, profile.registry
     given = (
         security.password if security is not None else None,
         registry.password if registry is not None else None,
     )
-    return {
-        variable_of(text): ".".join(map(str, place))
+    found = {
+        identity(variable_of(text)): ".".join(map(str, place))
         for place, text in zip(SECRETS, given, strict=True)
         if text
     }
+    for name in ("key", "certificate"):
+        path = getattr(security, name, None)
+        if path:
+            found[identity(f"file:{path}")] = f"kafka.security.{name}"
+    return found

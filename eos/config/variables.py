@@ -7,6 +7,7 @@ names as a password (`secrets.py`).
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from enum import Enum
@@ -16,11 +17,24 @@ from eos.secret import read_file
 
 _USE = re.compile(r"\$(?:(\$)|\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\{file:(/[^}]+)\}|(\{))")
 
-# At the end of a name, so that `TOKEN_TOPIC` is none.
+# At the end of a name, so that `TOKEN_TOPIC` is none; a number may follow.
 _SECRET = re.compile(
-    r"(?i)(password|passwd|passphrase|secret|token|credentials?|(^|[_.-])pw"
-    r"|(access|secret|private|api)[_.-]?key)$"
+    r"(?i)(password|passwd|passphrase|secret|token|credential|[_.-]pwd|(^|[_.-])(pw|pass|cred)"
+    r"|(access|secret|private|api|encryption|signing|master|ssh)[_.-]?key"
+    r"|jaas[_.-]?config|basic[_.-]?auth|connection[_.-]?string)s?([_.-]?(base64|b64|[0-9]{1,4}))?$"
 )
+# Of files that hold keys and logins, and of folders that hold nothing else. `/proc` has the
+# environment and the open files of every process.
+_SECRET_SUFFIXES = frozenset(
+    [".pem", ".key", ".p8", ".p12", ".pfx", ".pkcs12", ".jks", ".keystore", ".keytab", ".ppk"]
+)
+_SECRET_FILES = frozenset(
+    (
+        *("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", ".netrc", "_netrc", ".pgpass", ".my.cnf"),
+        *(".npmrc", ".pypirc", ".git-credentials", ".htpasswd", ".dockercfg", ".env", "shadow"),
+    )
+)
+_SECRET_FOLDERS = frozenset(["secrets", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker"])
 _SHOWS = "this value shows in plans, logs, errors and Spark's own pages"
 
 
@@ -84,9 +98,21 @@ def variables_of(text: str) -> Iterator[str]:
 
 
 def says_secret(name: str) -> bool:
-    """Of a variable, or of a file by its path: `/run/secrets/x` is one, whatever x is."""
-    path = Path(name)
-    return "secrets" in path.parts or any(map(_SECRET.search, (path.name, path.stem)))
+    """Whether a variable's name is a secret's, or a file's path, as written or as it resolves."""
+    if not name.startswith("/"):
+        return _SECRET.search(name) is not None
+    return any(_is_secrets(Path(each)) for each in (name, os.path.realpath(name)))
+
+
+def _is_secrets(path: Path) -> bool:
+    name, folders = path.name.lower(), [each.lower() for each in path.parts[:-1]]
+    return (
+        not _SECRET_FOLDERS.isdisjoint(folders)
+        or folders[1:2] == ["proc"]
+        or path.suffix.lower() in _SECRET_SUFFIXES
+        or name in _SECRET_FILES
+        or any(map(_SECRET.search, (name, path.stem)))
+    )
 
 
 def _require_seen(written: str, name: str, shown: Shown) -> None:

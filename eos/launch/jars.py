@@ -1,12 +1,15 @@
 """The pinned jars: which they are, whether they are there, and where.
 
-`jars.lock` beside this file names each jar with its size and checksum. A jar is checked when it
-enters the cache; afterwards its size is enough, so that a warm start costs some file lookups.
+`jars.lock` beside this file names each jar with its size and checksum. A jar is checked by its
+checksum, and again whenever the file system shows that it changed, so a warm start costs some file
+lookups. A jar that differs counts as missing, and is fetched again.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,10 +64,31 @@ def jar_folder() -> Path:
 
 
 def is_present(jar: Jar, folder: Path) -> bool:
+    """Whether the cache has the jar, with its checksum."""
+    path = folder / jar.name
     try:
-        return (folder / jar.name).stat().st_size == jar.size_bytes
+        stat = path.stat()
+        if stat.st_size != jar.size_bytes:
+            return False
+        # Nobody but the kernel sets the time of the last change.
+        state = f"{jar.sha256} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns} {stat.st_ino}"
+        mark = folder / f"{jar.name}.checked"
+        if _text_of(mark) == state:
+            return True
+        if hashlib.sha256(path.read_bytes()).hexdigest() != jar.sha256:
+            return False
     except FileNotFoundError:
         return False
+    with suppress(OSError):  # a cache that is read-only is checked each time
+        mark.write_text(state, encoding="ascii")
+    return True
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
 
 
 def of_broker(version: str = BROKER_VERSION) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from eos.config.load import load_pipeline, load_profile
 from eos.config.model import ProfileFile
 from eos.config.secrets import require_hidden
 from eos.config.security import Security
+from eos.config.variables import says_secret
 from eos.errors import UsageError
 from eos.plan.security import kafka_settings, principal, source_options
 from eos.secret import reveal
@@ -291,6 +292,80 @@ def test_a_file_that_the_profile_names_as_a_secret_shows_nowhere(tmp_path):
         (found,) = error.value.fields["problems"]
         assert f"no `{reference}` here: it is `registry.password` of" in found.message
         assert SECRET not in str(error.value)
+
+
+def test_a_profiles_secret_is_known_by_every_path_to_it(tmp_path):
+    (tmp_path / "kp").write_text(SECRET)
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "kp")
+    (tmp_path / "hard").hardlink_to(tmp_path / "kp")
+    (tmp_path / "client").write_text(SECRET)
+    profile = tmp_path / "a.yaml"
+    profile.write_text(
+        f"kafka: {{bootstrap: a:1, security: {{protocol: SASL_SSL, mechanism: PLAIN, user: u, "
+        f'password: "${{file:{tmp_path}/kp}}", certificate: /c, key: {tmp_path}/client}}}}\n'
+    )
+    named = load_profile(str(profile), tmp_path, {})
+    for path, of in {
+        "./kp": "password",
+        "/kp": "password",
+        "inner/../kp": "password",
+        "link": "password",
+        "hard": "password",
+        "./client": "key",
+    }.items():
+        reference = f"${{file:{tmp_path}/{path}}}"
+        pipeline = tmp_path / "pipeline.yaml"
+        pipeline.write_text(
+            f"version: 1\nname: a\nsource: {{kafka: {{topic: '{reference}'}}}}\n"
+            "sink: {kafka: {topic: out}}\n"
+        )
+        with pytest.raises(UsageError) as caught:
+            require_hidden(load_pipeline(pipeline, {}), named)
+        assert f"it is `kafka.security.{of}` of profile" in caught.value.message, path
+        assert SECRET not in str(caught.value)
+
+
+def test_a_link_to_a_secret_is_a_secret(tmp_path):
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "topic").write_text("x")
+    (tmp_path / "topic").symlink_to(tmp_path / "secrets" / "topic")
+    assert says_secret(f"{tmp_path}/topic")
+    assert not says_secret(f"{tmp_path}/elsewhere")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "MYSQL_PWD",
+            "KAFKA_PASS",
+            "PASS",
+            "DB_PASSWORD_2",
+            "PASSWORD1",
+            "API_TOKENS",
+            "PG_CREDS",
+        ),
+        *("SSH_KEY", "SIGNING_KEY", "SASL_JAAS_CONFIG", "BASIC_AUTH", "CONNECTION_STRING"),
+        *("/etc/tls/client.pem", "/etc/tls/tls.key", "/h/me/.ssh/config", "/h/me/id_rsa"),
+        *("/x/id_ed25519", "/x/client.p12", "/x/broker.keystore.jks", "/x/u.keytab", "/x/.netrc"),
+        *("/x/.pgpass", "/x/SECRETS/topic", "/h/me/.aws/config", "/x/db.pwd", "/x/kafka_pass"),
+        *("/proc/self/environ", "/proc/1/environ", "/x/../proc/self/environ"),
+    ],
+)
+def test_names_of_secrets(name):
+    assert says_secret(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("PWD", "OLDPWD", "COMPASS", "BYPASS", "TOKEN_TOPIC", "KEY", "ORDER_KEY", "PASSENGERS"),
+        *("TOPIC", "MONKEY", "/x/id_rsa.pub", "/run/config/topic", "/x/secretary", "/x/process"),
+    ],
+)
+def test_names_of_what_is_no_secret(name):
+    assert not says_secret(name)
 
 
 def test_the_way_out_for_a_secret_that_is_not_set_is_no_default(tmp_path):

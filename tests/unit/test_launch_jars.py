@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,13 +46,55 @@ def test_two_versions_of_one_jar_are_two_files() -> None:
     assert len(set(coordinates.values())) == len(coordinates)
 
 
-def test_a_jar_of_another_size_is_not_present(tmp_path: Path) -> None:
-    jar = Jar(SPARK, "g:a:1", 5, "")
+@pytest.fixture
+def jar() -> Jar:
+    return Jar(SPARK, "g:a:1", 5, hashlib.sha256(b"12345").hexdigest())
+
+
+def test_a_jar_of_another_size_is_not_present(jar: Jar, tmp_path: Path) -> None:
     assert not is_present(jar, tmp_path)
     (tmp_path / jar.name).write_bytes(b"1234")
     assert not is_present(jar, tmp_path)
     (tmp_path / jar.name).write_bytes(b"12345")
     assert is_present(jar, tmp_path)
+
+
+def test_a_jar_of_the_same_size_with_other_bytes_is_not_present(jar: Jar, tmp_path: Path) -> None:
+    path = tmp_path / jar.name
+    path.write_bytes(b"54321")
+    assert not is_present(jar, tmp_path)
+    path.write_bytes(b"12345")
+    assert is_present(jar, tmp_path)
+    before = path.stat()
+    path.write_bytes(b"54321")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # as a careful forger does
+    assert not is_present(jar, tmp_path)
+
+
+def test_a_jar_that_did_not_change_is_read_once(
+    jar: Jar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / jar.name).write_bytes(b"12345")
+    assert is_present(jar, tmp_path)
+    monkeypatch.delattr(Path, "read_bytes")
+    assert is_present(jar, tmp_path)
+    other = replace(jar, sha256="0" * 64)  # of a newer lock
+    with pytest.raises(AttributeError):
+        is_present(other, tmp_path)
+
+
+def test_a_cache_that_is_read_only_is_checked_each_time(
+    jar: Jar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / jar.name).write_bytes(b"12345")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    assert is_present(jar, tmp_path)
+    (tmp_path / jar.name).write_bytes(b"54321")
+    assert not is_present(jar, tmp_path)
 
 
 @pytest.mark.parametrize("given", ["relative", ""])
