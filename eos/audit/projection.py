@@ -17,7 +17,9 @@ from eos.audit.table import FILE_BYTES, OvertakenError, TransactionsTable
 from eos.audit.transaction_state import TransactionState
 from eos.deadline import Deadline
 from eos.errors import PromiseBrokenError, UnavailableError
-from eos.transaction.ledger_record import Record, decoded
+from eos.transaction.ledger import Ledger
+from eos.transaction.ledger_decode import decoded
+from eos.transaction.ledger_record import Record
 from eos.transaction.port import TopicPartition
 from eos.transaction.wire import Wire
 
@@ -139,10 +141,30 @@ class Projection:
         return 0 if size is None else size.files
 
     def records(self, first: int, end: int, deadline: Deadline) -> list[Record]:
-        stored = self._wire.read_records(
-            self._ledger, first, end, committed=True, deadline=deadline, records_max=RECORDS_MAX
-        )
-        return [decoded(self._pipeline, self._ledger.topic, each) for each in stored]
+        """The first `RECORDS_MAX` records of the pipeline from there on. Raises for a record of
+        another producer, unless a recovery decided about it."""
+        found: list[Record] = []
+        decided_until = 0
+        while (wanted := RECORDS_MAX - len(found)) > 0:
+            stored = self._wire.read_records(
+                self._ledger, first, end, committed=True, deadline=deadline, records_max=wanted
+            )
+            for each in stored:
+                try:
+                    found.append(decoded(self._pipeline, self._ledger.topic, each))
+                except PromiseBrokenError:
+                    if each.offset >= decided_until:
+                        decided_until = self._decided_until(each.offset, deadline)
+                    if each.offset >= decided_until:
+                        raise
+            if len(stored) < wanted:
+                break
+            first = stored[-1].offset + 1
+        return found
+
+    def _decided_until(self, offset: int, deadline: Deadline) -> int:
+        ledger = Ledger(self._wire, self._ledger.topic, self._pipeline, {}, skips_foreign=True)
+        return ledger.decided_until(offset, deadline)
 
     def _app(self, deadline: Deadline) -> str:
         if not self._ledger_id:

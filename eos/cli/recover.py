@@ -15,7 +15,7 @@ from eos.config.load import load_profile
 from eos.errors import UnavailableError
 from eos.plan.plan import Plan, plan
 from eos.plan.security import told_who
-from eos.recover import checkpoint, group, producers, rewind, source, tables
+from eos.recover import checkpoint, foreign, group, producers, rewind, source, tables
 from eos.recover.act import Done, act, propose
 from eos.recover.change import Verb
 from eos.recover.cluster import addresses
@@ -133,6 +133,10 @@ def _verb(options: argparse.Namespace) -> Verb | None:
         return producers.forget_producers
     if options.accept_table:
         return tables.accept_table(options.accept_table)
+    if options.skip_foreign:
+        return foreign.skip_foreign
+    if options.accept_ledger:
+        return foreign.accept_ledger
     if options.rewind_to:
         return rewind.rewind(options.rewind_to)
     return checkpoint.set_aside if options.set_checkpoint_aside else None
@@ -167,6 +171,8 @@ def _parser() -> argparse.ArgumentParser:
         "--restore-group": "put the group's offsets back to the ledger's ends",
         "--accept-start": "go on without records that are gone, and write down which",
         "--set-checkpoint-aside": "go on where the ledger ends, in a fresh checkpoint",
+        "--skip-foreign": "resume before records of the ledger that other producers wrote",
+        "--accept-ledger": "resume from a ledger that replication copied",
         "--accept-gap": "dedup: go on once behind records of a producer that never came",
         "--forget-producers": "dedup: go on without what is known of producers",
     }

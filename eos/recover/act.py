@@ -16,6 +16,7 @@ from eos.observe.bus import Bus
 from eos.observe.console import Console
 from eos.plan.plan import Plan
 from eos.recover.change import Change, Verb
+from eos.recover.foreign import change_of
 from eos.recover.view import View, look, readable, soon
 from eos.run.ownership import RunLock, require_free
 from eos.run.source import LiveSource
@@ -34,9 +35,9 @@ class Done:
 
 def propose(planned: Plan, wire: Wire, verb: Verb, *, take_over: bool) -> Change:
     """What the verb would do, or why it is refused. Disturbs nobody."""
-    view = look(planned, wire)
+    view = look(planned, wire, skips_foreign=True)
     require_free(planned, view.last, is_forced=take_over)
-    return verb(view)
+    return change_of(verb, view)
 
 
 def act(planned: Plan, wire: Wire, verb: Verb, *, why: str, take_over: bool) -> Done:
@@ -53,10 +54,11 @@ def act(planned: Plan, wire: Wire, verb: Verb, *, why: str, take_over: bool) -> 
                 return Done(change)
         source = LiveSource(planned, wire)
         require_no_members(planned, source, soon())
-        taken = take(planned, wire, CrashPlan.from_environment(), soon(), is_forced=take_over)
+        crash = CrashPlan.from_environment()
+        taken = take(planned, wire, crash, soon(), is_forced=take_over, skips_foreign=True)
         view = View(planned, source, taken.ledger, taken.last, readable(planned))
         with still_ours(taken.coordinator, taken.ledger):
-            change = verb(view)
+            change = change_of(verb, view)
         if change.after is None:
             _rename(planned, change)
             return Done(change)

@@ -43,6 +43,7 @@ class Change:
     says: Sequence[str] = ()
     lost: Sequence[Lost] = ()
     renames: Sequence[tuple[str, str]] = ()
+    foreign_until: int = 0  # other producers' records of the ledger below it are decided about
 
     @property
     def is_nothing(self) -> bool:
@@ -121,6 +122,7 @@ class Change:
                 for each in self.lost
             ],
             "says": list(self.says),
+            **({"foreign_until": self.foreign_until} if self.foreign_until else {}),
         }
 
     def note(self, why: str) -> dict[str, Any]:

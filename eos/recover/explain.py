@@ -67,10 +67,10 @@ class Explanation:
 
 def explain(planned: Plan, wire: Wire) -> Explanation:
     """Changes nothing, and may be asked while the pipeline runs."""
-    view = look(planned, wire)
+    view = look(planned, wire, skips_foreign=True)
     for _ in range(_LOOKS_MAX):
         found = _explained(view)
-        before, view = view, look(planned, wire)
+        before, view = view, look(planned, wire, skips_foreign=True)
         if _offset(before) == _offset(view):
             return found
     return replace(found, findings=(), warnings=(), agrees=(), is_moving=True)
@@ -111,11 +111,22 @@ def _explained(view: View) -> Explanation:
         is_group_hidden=group is None,
         rows=rows,
         agrees=_agrees(found, group),
-        warnings=found.warnings,
+        warnings=[*found.warnings, *_among(view)],
         findings=findings(found.errors, history, limits),
         next=_next(found),
         runs_as=_runs_as(view),
     )
+
+
+def _among(view: View) -> list[str]:
+    """Other producers' records before the last one: a startup passes them, other readers stop."""
+    last = -1 if view.last is None else view.last.offset
+    return [
+        f"{each.error.message}; `eos status`, `eos audit` and `eos verify` stop there until "
+        "--skip-foreign"
+        for offset, each in sorted(view.ledger.foreign.items())
+        if offset < last
+    ]
 
 
 def _folder(view: View) -> tuple[Folder | None, Ends, Ends]:

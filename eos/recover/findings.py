@@ -22,6 +22,7 @@ _ACCEPT = Way("--accept-start", "goes on without what is gone, and writes down w
 _ASIDE = Way("--set-checkpoint-aside", "goes on where the ledger ends, in a fresh checkpoint")
 _ADOPT = Way("--adopt-checkpoint", "goes on where the checkpoint ends")
 _FROM_GROUP = Way("--from-group", "goes on where the group is")
+_SKIP = Way("--skip-foreign", "resumes from the newest record that the pipeline wrote")
 _WAYS: Mapping[str, tuple[Way, ...]] = {
     "beyond": (_ASIDE,),
     "hole": (
@@ -41,6 +42,11 @@ _WAYS: Mapping[str, tuple[Way, ...]] = {
         Way("--restore-group", "puts the group back to the ledger's ends"),
     ),
     "truncated": (_ACCEPT,),
+    "ledger_foreign": (
+        _SKIP,
+        Way("--accept-ledger", "resumes from the newest record, if replication copied the ledger"),
+    ),
+    "ledger_unknown": (_SKIP,),
 }
 
 
@@ -108,7 +114,7 @@ def _ways(
         to = f"{fits.offset}" if fits else "OFFSET"
         does = "goes back to before the loss: what came after is written a second time"
         return (Way(f"--rewind-to {to}", does),)
-    return _WAYS.get(case, ())
+    return tuple(way for way in _WAYS.get(case, ()) if history or way is not _SKIP)
 
 
 def _fits(ends: Ends, limits: Bounds) -> bool:

@@ -72,6 +72,9 @@ def predict(view: View) -> Prediction:
     found.ask(require_targets, wire, undeclared, soon())
     if view.has_ledger:
         found.ask(view.ledger.require_kept, soon())
+    found.errors += [each.error for each in view.foreign[:1]]
+    if view.foreign and last is None:
+        return found  # nothing to compare with until somebody decides about those
     found.ask(lambda: require_free(planned, view.last, is_forced=False))
     found.position = _position(found)
     position = found.position or Position({}, {})

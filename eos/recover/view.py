@@ -16,7 +16,7 @@ from eos.read.offset_log import Checkpoint, newest_with_offsets
 from eos.run.source import LiveSource
 from eos.run.start import inherited, starting_offsets
 from eos.run.take import ledger_of
-from eos.transaction.ledger import Ledger
+from eos.transaction.ledger import Foreign, Ledger
 from eos.transaction.ledger_record import Ends, Position, Record
 from eos.transaction.port import TopicPartition
 from eos.transaction.ranges import Step, require_same_topics
@@ -48,6 +48,14 @@ class View:
     @property
     def name(self) -> str:
         return self.planned.names.pipeline
+
+    @property
+    def foreign(self) -> list[Foreign]:
+        """Records after the last one that the pipeline wrote, the newest first. They stop a
+        startup."""
+        last = -1 if self.last is None else self.last.offset
+        found = sorted(self.ledger.foreign.items(), reverse=True)
+        return [each for offset, each in found if offset > last]
 
     @property
     def position(self) -> Position:
@@ -106,9 +114,9 @@ class View:
         return None if current is None else Checkpoint(self.files, current)
 
 
-def look(planned: Plan, wire: Wire) -> View:
+def look(planned: Plan, wire: Wire, *, skips_foreign: bool = False) -> View:
     """Without a fence: whoever runs the pipeline is not disturbed, and may go on meanwhile."""
-    ledger = ledger_of(planned, wire)
+    ledger = ledger_of(planned, wire, skips_foreign=skips_foreign)
     topic = ledger.partition.topic
     is_there = wire.topics([topic], soon())[topic].error != _UNKNOWN_TOPIC
     last = ledger.look(soon()) if is_there else None

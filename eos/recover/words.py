@@ -100,7 +100,10 @@ def _verdict(found: Explanation, command: Command) -> Iterator[str]:
 def _told(found: Explanation) -> str:
     last = found.last
     if last is None:
-        return "empty"
+        is_foreign = any(
+            each.case in {"ledger_foreign", "ledger_unknown"} for each in found.findings
+        )
+        return "no record that this pipeline wrote" if is_foreign else "empty"
     owner = last.owner
     deployment = owner.get("deployment")
     whose = "this deployment" if deployment == found.planned.deployment else repr(deployment)

@@ -60,10 +60,19 @@ class Taken:
         return [{**told, "error": FencedError.code}]
 
 
-def take(planned: Plan, wire: Wire, crash: Dies, deadline: Deadline, *, is_forced: bool) -> Taken:
-    """Fences nobody if the last record is another deployment's that may be alive, unless forced."""
+def take(
+    planned: Plan,
+    wire: Wire,
+    crash: Dies,
+    deadline: Deadline,
+    *,
+    is_forced: bool,
+    skips_foreign: bool = False,
+) -> Taken:
+    """Fences nobody if the last record is another deployment's that may be alive, unless forced.
+    Recovery `skips_foreign`: it decides about records that the pipeline did not write."""
     names = planned.names
-    ledger = ledger_of(planned, wire)
+    ledger = ledger_of(planned, wire, skips_foreign=skips_foreign)
     ledger.ensure_topic(BROKERS_CHOICE, deadline)
     last = ledger.look(deadline)
     if not is_free(planned, last) and not is_forced:
@@ -125,12 +134,13 @@ def _attempt_in_vain(coordinator: Coordinator, ledger: Ledger, deadline: Deadlin
     """Only an owner may write a record and abort it, and where it lands is the ledger's end."""
     identity = coordinator.begin(deadline)
     try:
-        record = ledger.record("start", Position(ends={}, topic_ids={}))
+        record = ledger.record("start", Position(ends={}, topic_ids={}), identity=identity)
         written = coordinator.produce({ledger.partition: stamped(record, identity)}, deadline)
         ledger.require_follows(written[ledger.partition], deadline)
     finally:
         coordinator.abort(deadline)
 
 
-def ledger_of(planned: Plan, wire: Wire) -> Ledger:
-    return Ledger(wire, planned.names.ledger, planned.names.pipeline, owner(planned))
+def ledger_of(planned: Plan, wire: Wire, *, skips_foreign: bool = False) -> Ledger:
+    names = planned.names
+    return Ledger(wire, names.ledger, names.pipeline, owner(planned), skips_foreign=skips_foreign)

@@ -17,13 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from eos.deadline import Backoff, Deadline
 from eos.errors import EosError, PromiseBrokenError, UnavailableError
-from eos.transaction.ledger_record import Attempt, Kind, Position, Record, decoded, encoded
-from eos.transaction.port import TopicPartition
-from eos.transaction.wire import Wire
+from eos.transaction.ledger_decode import decoded
+from eos.transaction.ledger_record import Attempt, Kind, Position, Record, encoded
+from eos.transaction.port import NO_IDENTITY, Identity, TopicPartition
+from eos.transaction.wire import StoredRecord, Wire
 
 # How far back is read, in offsets: at first, and at most at a time. Each record may hold many
 # receipts, so a window's records must fit into memory.
@@ -32,6 +33,7 @@ _LAST_MOMENTS_MS = 200
 _SURE_AFTER_MS = 10_000  # a marker on its way takes less, where brokers answer at all
 _ASK_MS = 2_000
 _RECORD_AND_MARKER = 2  # what each of our transactions leaves on the ledger
+_FOREIGN_MAX = 100
 _TRIM_SHARE = 0.1  # of what is kept: less is not worth a request
 _MESSAGE_BYTES_MAX = 8 * 1024 * 1024
 CONFIG = {
@@ -43,15 +45,35 @@ CONFIG = {
 }
 
 
+class Foreign(NamedTuple):
+    """A committed record that the pipeline did not write, and why it is known not to have."""
+
+    stored: StoredRecord
+    error: PromiseBrokenError
+
+
 class Ledger:
     """Reads and builds the ledger's records. The coordinator sends them."""
 
-    def __init__(self, wire: Wire, topic: str, pipeline: str, owner: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        wire: Wire,
+        topic: str,
+        pipeline: str,
+        owner: Mapping[str, Any],
+        *,
+        skips_foreign: bool = False,
+    ) -> None:
+        """`skips_foreign`: records that the pipeline did not write are collected and passed over,
+        for recovery. Without it the first one stops the reader."""
         self._wire = wire
+        self._skips_foreign = skips_foreign
         self.partition = TopicPartition(topic, 0)
         self._pipeline = pipeline
         self._owner = dict(owner)
+        self.foreign: dict[int, Foreign] = {}  # by offset, the newest ones
         self._end: int | None = None  # since our fence: as it was read, or as we wrote it
+        self._checked_until = 0  # no record of others lies between our fence and this offset
 
     def ensure_topic(self, replication: int, deadline: Deadline) -> None:
         """Creates the topic, or refuses one that could forget."""
@@ -97,6 +119,16 @@ class Ledger:
         """The last `count` committed records, newest first."""
         return list(islice(self.newest_first(deadline), count))
 
+    def decided_until(self, offset: int, deadline: Deadline) -> int:
+        """Return the offset below which a recovery decided about other producers' records, as far
+        as that covers `offset`; else 0."""
+        for record in self.newest_first(deadline):
+            if record.foreign_until > offset:
+                return record.foreign_until
+            if record.offset <= offset:
+                break
+        return 0
+
     def newest_first(self, deadline: Deadline) -> Iterator[Record]:
         """All that is committed this moment, read as far back as is asked for."""
         first = self._offset("earliest", committed=False, deadline=deadline)
@@ -110,21 +142,26 @@ class Ledger:
         attempt: Attempt | None = None,
         note: Mapping[str, Any] | None = None,
         failed: Sequence[Mapping[str, Any]] = (),
+        identity: Identity = NO_IDENTITY,
     ) -> bytes:
-        return encoded(self._pipeline, self._owner, kind, position, attempt, note, failed)
+        """Return the record's bytes for `stamped`, which gets the same identity."""
+        return encoded(self._pipeline, self._owner, kind, position, attempt, note, failed, identity)
 
     def require_follows(self, offset: int, deadline: Deadline) -> None:
         """Our record was acknowledged at `offset`, in a transaction that is still open. Raises if
         that is not where the ledger ended, control records and aborted ones aside: then what we
         took for its last record is not the last, or is gone."""
         end, self._end = self._end, offset + _RECORD_AND_MARKER
+        begin, self._checked_until = self._checked_until, offset + 1
         if end is None or offset == end:
             return
         if offset < end:
             raise self._lost(offset, end)
         missed = self._wire.read_records(
-            self.partition, end, offset, committed=True, deadline=deadline
+            self.partition, begin, offset, committed=True, deadline=deadline
         )
+        for each in missed:
+            self._decoded(each)  # raises for one of another producer
         if missed:
             raise UnavailableError(
                 f"{self._pipeline}: the ledger {self.partition.topic!r} has {len(missed)} records "
@@ -156,16 +193,36 @@ class Ledger:
         return True
 
     def _backwards(self, first: int, end: int, deadline: Deadline) -> Iterator[Record]:
-        """Committed records from the end on, past aborted ones and markers."""
-        look_back = _LOOK_BACK_FIRST
+        """Committed records from the end on, past aborted ones and markers. A record of another
+        producer stops it, unless a later recovery decided about it."""
+        look_back, decided_until = _LOOK_BACK_FIRST, 0
         while end > first:  # bounded by the topic's size
             start = max(first, end - look_back)
             records = self._wire.read_records(
                 self.partition, start, end, committed=True, deadline=deadline
             )
-            for record in reversed(records):
-                yield decoded(self._pipeline, self.partition.topic, record)
+            for stored in reversed(records):
+                record = self._own(stored, decided_until)
+                if record is not None:
+                    decided_until = max(decided_until, record.foreign_until)
+                    yield record
             end, look_back = start, min(_LOOK_BACK_MAX, look_back * 4)
+
+    def _own(self, stored: StoredRecord, decided_until: int) -> Record | None:
+        """The record, or None for one to pass over."""
+        try:
+            return self._decoded(stored)
+        except PromiseBrokenError as error:
+            if stored.offset < decided_until:
+                return None
+            if not self._skips_foreign or error.fields["case"] == "ledger_newer":
+                raise
+            if len(self.foreign) < _FOREIGN_MAX:
+                self.foreign.setdefault(stored.offset, Foreign(stored, error))
+            return None
+
+    def _decoded(self, stored: StoredRecord) -> Record:
+        return decoded(self._pipeline, self.partition.topic, stored)
 
     def _settled_range(self, deadline: Deadline) -> tuple[int, int]:
         backoff, had_ms = Backoff(), deadline.left_ms
@@ -174,7 +231,7 @@ class Ledger:
             written = self._offset("latest", committed=False, deadline=deadline)
             known = self._end or 0
             if committed == written >= known:
-                self._end = written
+                self._end = self._checked_until = written
                 return self._offset("earliest", committed=False, deadline=deadline), written
             if written < known:  # whoever says so may not lead any more
                 self._wire.refresh_metadata([self.partition.topic], deadline)

@@ -19,10 +19,8 @@ import pyarrow as pa
 
 from eos.encode.codec import Codec
 from eos.encode.record_batch import Columns, encode, stamp
-from eos.errors import PromiseBrokenError
-from eos.transaction.port import Identity, TopicPartition
+from eos.transaction.port import NO_IDENTITY, Identity, TopicPartition
 from eos.transaction.receipt import Receipt
-from eos.transaction.wire.records import StoredRecord
 
 FORMAT = 1
 
@@ -102,7 +100,8 @@ class Attempt:
 class Record:
     """As it is read back. `identity` is the transaction's that it was committed in, which no other
     record shares. `attempt` and `note` are there where the kind has them. `failed`: attempts that
-    were aborted since the record before; nothing but the audit table reads them."""
+    were aborted since the record before; nothing but the audit table reads them. `foreign_until`: a
+    recovery decided about other producers' records below that offset, which readers skip."""
 
     kind: Kind
     position: Position
@@ -113,6 +112,7 @@ class Record:
     attempt: Mapping[str, Any] | None = None
     note: Mapping[str, Any] | None = None
     failed: Sequence[Mapping[str, Any]] = ()
+    foreign_until: int = 0
 
 
 def encoded(
@@ -123,8 +123,10 @@ def encoded(
     attempt: Attempt | None = None,
     note: Mapping[str, Any] | None = None,
     failed: Sequence[Mapping[str, Any]] = (),
+    identity: Identity = NO_IDENTITY,
 ) -> bytes:
-    """A record batch of one record, to be stamped with the identity of its transaction."""
+    """A record batch of one record, to be stamped with `identity`, that of its transaction. The
+    record names it, too, so that a copy in another transaction is refused."""
     now_ms = int(time.time() * 1000)
     body: dict[str, Any] = {
         "format": FORMAT,
@@ -137,6 +139,8 @@ def encoded(
         "topic_ids": dict(position.topic_ids),
         "ends": nested(position.ends),
     }
+    if identity != NO_IDENTITY:
+        body["producer_id"], body["epoch"] = identity
     if position.is_reset:
         body["is_reset"] = True
     if position.checkpoint:
@@ -165,45 +169,6 @@ def encoded(
 def stamped(blob: bytes, identity: Identity) -> bytes:
     """The ledger gets one record an attempt, so its sequence is always 0."""
     return stamp(blob, identity, 0)
-
-
-def decoded(pipeline: str, topic: str, stored: StoredRecord) -> Record:
-    try:
-        body = json.loads(stored.value or b"")
-        if (body["format"], body["pipeline"]) != (FORMAT, pipeline):
-            raise ValueError(f"format {body['format']}, pipeline {body['pipeline']!r}")
-        return Record(
-            kind=body["kind"],
-            position=Position(
-                ends=flat(body["ends"]),
-                topic_ids=dict(body["topic_ids"]),
-                query_id=str(body["query_id"]),
-                batch_id=int(body["batch_id"]),
-                is_reset=bool(body.get("is_reset", False)),
-                producers=str(body.get("producers", "")),
-                accepts_gap=bool(body.get("accepts_gap", False)),
-                keeps_state=bool(body.get("keeps_state", False)),
-                checkpoint=str(body.get("checkpoint", "")),
-                tables={
-                    name: Followed(str(each["id"]), int(each["at"]))
-                    for name, each in body.get("tables", {}).items()
-                },
-            ),
-            owner=dict(body["owner"]),
-            at_ms=int(body["at_ms"]),
-            offset=stored.offset,
-            identity=Identity(stored.producer_id, stored.epoch),
-            attempt=body.get("attempt"),
-            note=body.get("note"),
-            failed=tuple(body.get("failed", ())),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise PromiseBrokenError(
-            f"the record at offset {stored.offset} of the ledger {topic!r} is not one that this "
-            f"release wrote for {pipeline!r} ({type(error).__name__}: {error})",
-            hint="does something else write to this topic, or a newer release?",
-            case="ledger_unknown",
-        ) from error
 
 
 def advanced(

@@ -272,15 +272,20 @@ class MicroBatches:
         attempt = Attempt(
             number, identity, decision.starts, receipts, begun_ms, refused, dedup, reads
         )
-        record = self.ledger.record("attempt", after, attempt, failed=self.failed)
+        record = self.ledger.record(
+            "attempt", after, attempt, failed=self.failed, identity=identity
+        )
         self._commit(identity, after, record, marks)
         self.bus.emit(_committed(number, step, decision, receipts, marks))
 
     def _note(self, kind: Kind, position: Position, note: Mapping[str, Any] | None) -> None:
         def attempt(_number: int) -> None:
             self._tried = {"kind": kind, "begun_ms": int(time.time() * 1000)}
-            record = self.ledger.record(kind, position, note=note, failed=self.failed)
-            self._commit(self._begin(), replace(position), record, [])
+            identity = self._begin()
+            record = self.ledger.record(
+                kind, position, note=note, failed=self.failed, identity=identity
+            )
+            self._commit(identity, replace(position), record, [])
 
         self.points.kind = kind
         try:

@@ -9,7 +9,7 @@ from typing import Any
 
 from eos.audit.history import Transaction
 from eos.transaction.ledger_record import Ends, Record, flat
-from eos.transaction.port import Identity, TopicPartition
+from eos.transaction.port import TopicPartition
 from eos.transaction.receipt import Receipt
 from eos.verify.findings import Attempt
 
@@ -34,7 +34,6 @@ class Committed:
 
 
 def of_record(record: Record) -> Committed:
-    """Raises ValueError, KeyError or TypeError for one whose attempt is no attempt."""
     attempt = record.attempt or {}
     ends = record.position.ends
     starts = flat(attempt["starts"]) if record.attempt else ends
@@ -52,13 +51,6 @@ def of_record(record: Record) -> Committed:
         [Receipt(*(each[name] for name in _RECEIPT)) for each in attempt.get("receipts", ())],
         attempt.get("dedup", {}),
     )
-
-
-def claimed_identity(record: Record) -> Identity | None:
-    """Whose transaction a record says that it is in."""
-    if record.attempt is None:
-        return None
-    return Identity(record.attempt["producer_id"], record.attempt["epoch"])
 
 
 def of_rows(each: Transaction) -> Committed:

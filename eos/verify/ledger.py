@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from eos.deadline import Backoff, Deadline
 from eos.errors import PromiseBrokenError
-from eos.transaction.batches import Old, Seen
-from eos.transaction.ledger_record import Record, decoded
+from eos.transaction.ledger import Ledger
+from eos.transaction.ledger_decode import decoded
+from eos.transaction.ledger_record import Record
 from eos.transaction.port import Identity, TopicPartition
 from eos.transaction.wire import StoredRecord
-from eos.verify.findings import Attempt, Finding, named
-from eos.verify.history import Committed, claimed_identity, of_record
+from eos.verify.findings import Attempt, Finding, Kind
+from eos.verify.history import Committed, of_record
 from eos.verify.reader import Reader, soon
 
 RECORDS_MAX = 500  # at a time: with their receipts they must fit into memory
@@ -35,6 +36,8 @@ class LedgerLog:
         self.at = TopicPartition(topic, 0)
         self._reader = reader
         self._pipeline = pipeline
+        self._decided_until = 0  # by `eos recover`, about records of other producers
+        self._is_undecided = False  # from a record on that was passed already
 
     def settled_end(self) -> int:
         """Where readers stop, once nothing that is written by now is undecided; after a while
@@ -62,70 +65,28 @@ class LedgerLog:
         return self._page(stored, start, after)
 
     def _page(self, stored: Sequence[StoredRecord], start: int, end: int) -> Page:
-        strange = self._strange(start, end)
         records: list[Record] = []
-        committed: list[Committed] = []
         findings: list[Finding] = []
         for each in stored:
-            why = strange.get(each.offset, "")
             try:
-                record = decoded(self._pipeline, self.at.topic, each)
-                made = of_record(record)
-                why = why or _contradiction(record)
-            except (PromiseBrokenError, ValueError, KeyError, TypeError, AttributeError) as error:
-                why = why or (
-                    error.message if isinstance(error, PromiseBrokenError) else str(error)
-                )
-                told = Attempt(each.offset, "unknown", -1, None, _identity(each))
-                findings.append(self._forged(told, why))
-                continue
-            if why:
-                findings.append(self._forged(made.told, why))
-                continue
-            records.append(record)
-            committed.append(made)
-        return Page(records, committed, findings, start, end)
+                records.append(decoded(self._pipeline, self.at.topic, each))
+            except PromiseBrokenError as error:
+                findings.append(self._forged(each, error.message))
+        return Page(records, [of_record(each) for each in records], findings, start, end)
 
-    def _strange(self, start: int, end: int) -> dict[int, str]:
-        """What the pipeline never writes: it sends one record, alone, in a transaction."""
-        found: dict[int, str] = {}
-        for shown in self._reader.scan(self.at, start, end):
-            for seen in shown:
-                if isinstance(seen, Old):
-                    found[seen.last_offset] = "it has the format of before Kafka 0.11"
-                elif why := _odd(seen):
-                    batch = seen.batch
-                    for offset in range(batch.offset, min(batch.last_offset + 1, end)):
-                        found[offset] = why
-        return found
-
-    def _forged(self, told: Attempt, why: str) -> Finding:
-        message = (
-            f"{self.at.topic}-0 offset {told.ledger_offset}: this record was not written by the "
-            f"pipeline: {why}"
+    def _forged(self, stored: StoredRecord, why: str) -> Finding:
+        """A disagreement, until a recovery decided about the record."""
+        if stored.offset >= self._decided_until and not self._is_undecided:
+            own = Ledger(self._reader.wire, self.at.topic, self._pipeline, {}, skips_foreign=True)
+            self._decided_until = own.decided_until(stored.offset, soon())
+            self._is_undecided = not self._decided_until
+        is_decided = stored.offset < self._decided_until
+        identity = Identity(stored.producer_id, stored.epoch)
+        return Finding(
+            "forged",
+            why + (": `eos recover` decided about it" if is_decided else ""),
+            self.at,
+            stored.offset,
+            Attempt(stored.offset, "unknown", -1, None, identity),
+            Kind.FOREIGN if is_decided else Kind.WRONG,
         )
-        return Finding("forged", message, self.at, told.ledger_offset, told)
-
-
-def _odd(seen: Seen) -> str:
-    batch = seen.batch
-    if batch.is_control:
-        return ""
-    if not batch.is_sound:
-        return "its checksum is wrong"
-    if not batch.is_transactional:
-        return "it is not part of a transaction"
-    if batch.sequence != 0 or batch.last_offset != batch.offset:
-        return f"it is not alone in its transaction (sequence {batch.sequence})"
-    return ""
-
-
-def _contradiction(record: Record) -> str:
-    claimed = claimed_identity(record)
-    if claimed is None or claimed == record.identity:
-        return ""
-    return f"it tells of {named(claimed)}, but {named(record.identity)} wrote it"
-
-
-def _identity(stored: StoredRecord) -> Identity:
-    return Identity(stored.producer_id, stored.epoch)

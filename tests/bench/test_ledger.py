@@ -18,11 +18,12 @@ from eos.launch.embedded import EmbeddedKafka
 from eos.transaction.coordinator import Conclusion, Coordinator
 from eos.transaction.ledger import Ledger
 from eos.transaction.ledger_record import Attempt, Position, encoded
-from eos.transaction.port import Profile, TopicPartition
+from eos.transaction.port import Identity, Profile, TopicPartition
 from eos.transaction.receipt import Receipt
 from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire
 
+OWNER = {"deployment": "d", "host": "h", "process": 1}
 RECORDS, AT_A_TIME = 100_000, 1_000
 PARTITIONS = 16
 ROUNDS = 20
@@ -34,7 +35,7 @@ def test_ledger(broker: EmbeddedKafka, figures: Figures) -> None:
     wire = Wire(KafkaSettings((broker.bootstrap,)), Profile.TV2)
     try:
         deadline = Deadline.after_ms(240_000)
-        ledger = Ledger(wire, f"{name}.ledger", name, {})
+        ledger = Ledger(wire, f"{name}.ledger", name, OWNER)
         ledger.ensure_topic(1, deadline)
         _fill(wire, ledger, name, deadline)
         rounds = []
@@ -52,19 +53,28 @@ def test_ledger(broker: EmbeddedKafka, figures: Figures) -> None:
 
 
 def _fill(wire: Wire, ledger: Ledger, name: str, deadline: Deadline) -> None:
-    """About a day of a pipeline at one a second; a thousand in each transaction, for speed."""
+    """About a day of a pipeline at one a second. A thousand in each transaction, for speed: the
+    last one, which alone is decoded, is in one of its own."""
     coordinator = Coordinator(wire, name, name, 60_000)
     coordinator.fence(deadline)
     sources = [TopicPartition(f"{name}.in", number) for number in range(PARTITIONS)]
     receipts = [Receipt(f"{name}.out", n, 5_000, 0, 4_999, 300_000, n) for n in range(PARTITIONS)]
-    for first in range(0, RECORDS, AT_A_TIME):
-        identity = coordinator.begin(deadline)
-        bodies = []
-        for number in range(first, first + AT_A_TIME):
-            position = Position(dict.fromkeys(sources, number), {}, name, number)
-            attempt = Attempt(1, identity, position.ends, receipts)
-            bodies += values(encoded(name, {}, "attempt", position, attempt))
-        column = pa.array(bodies, pa.binary())
-        blob = encode(Columns(key=column.take([0] * AT_A_TIME), value=column), Codec.LZ4).blob
+
+    def made(number: int, identity: Identity) -> bytes:
+        position = Position(dict.fromkeys(sources, number), {}, name, number)
+        attempt = Attempt(1, identity, position.ends, receipts)
+        return encoded(name, OWNER, "attempt", position, attempt, identity=identity)
+
+    def commit(blob: bytes, identity: Identity) -> None:
         coordinator.produce({ledger.partition: stamp(blob, identity, 0)}, deadline)
         assert coordinator.commit(deadline) is Conclusion.COMMITTED
+
+    for first in range(0, RECORDS - 1, AT_A_TIME):
+        identity = coordinator.begin(deadline)
+        numbers = range(first, min(first + AT_A_TIME, RECORDS - 1))
+        bodies = [body for number in numbers for body in values(made(number, identity))]
+        column = pa.array(bodies, pa.binary())
+        columns = Columns(key=column.take([0] * len(bodies)), value=column)
+        commit(encode(columns, Codec.LZ4).blob, identity)
+    identity = coordinator.begin(deadline)
+    commit(made(RECORDS - 1, identity), identity)

@@ -20,6 +20,7 @@ from eos.transaction.receipt import Receipt
 from eos.transaction.settings import KafkaSettings
 from eos.transaction.wire import Wire
 
+OWNER = {"deployment": "d", "host": "h", "process": 1}
 ROUNDS = 200
 WARM_UP = 20
 PARTITIONS = 4
@@ -44,7 +45,7 @@ def test_transaction(broker: EmbeddedKafka, figures: Figures) -> None:
 def _measured(wire: Wire, name: str) -> list[list[float]]:
     """Milliseconds of each step of each round: begin, ledger record, offsets, end."""
     deadline = Deadline.after_ms(240_000)
-    ledger = Ledger(wire, f"{name}.ledger", name, {})
+    ledger = Ledger(wire, f"{name}.ledger", name, OWNER)
     ledger.ensure_topic(1, deadline)
     wire.create_topic(f"{name}.in", PARTITIONS, 1, {}, deadline)
     coordinator = Coordinator(wire, name, name, 60_000)

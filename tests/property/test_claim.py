@@ -145,7 +145,9 @@ def test_who_is_taken_over_in_the_middle_gives_way_to_the_newer_owner(world: Wor
 def test_a_newer_owners_record_is_final_whatever_the_coordinator_says(world: World) -> None:
     other = world.another()
     identity = other.begin(Tries(9))
-    body = encoded("p", {"host": "there", "process": 7}, "start", world.batches.position)
+    body = encoded(
+        "p", {"deployment": "d", "host": "there", "process": 7}, "start", world.batches.position
+    )
     other.produce({LEDGER: stamped(body, identity)}, Tries(9))
     other.commit(Tries(9))
     # A producer that is not ours, under the same epoch: the broker's last word is then an abort.
@@ -220,7 +222,12 @@ def test_a_newer_owner_that_comes_between_our_look_and_our_init_goes_on(
             world.broker.arm(Fault(Api.INIT_PRODUCER_ID, Strike.LOSE_REQUEST))
         others.append(world.another())
         if has_written:
-            record = encoded("p", {"host": "there"}, "start", world.batches.position)
+            record = encoded(
+                "p",
+                {"deployment": "d", "host": "there", "process": 1},
+                "start",
+                world.batches.position,
+            )
             others[0].produce({LEDGER: stamped(record, others[0].begin(Tries(9)))}, Tries(9))
             others[0].commit(Tries(9))
         world.coordinator.fence_again = again

@@ -51,8 +51,9 @@ def read(blob: bytes):
 @given(RECORDS, st.sampled_from(Codec))
 def test_every_codec_is_read_as_another_library_reads_the_plain_batch(records, codec) -> None:
     plain = built(records)
+    batch = (7, 3, True, 0, len(records) == 1)
     expected = [
-        (each.offset, each.timestamp, each.key, each.value, tuple(each.headers), 7, 3)
+        (each.offset, each.timestamp, each.key, each.value, tuple(each.headers), *batch)
         for each in DefaultRecordBatch(plain)
     ]
     blob = sealed(plain[:HEADER_BYTES], bytes(compress(codec, plain[HEADER_BYTES:])), codec)

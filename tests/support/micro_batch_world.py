@@ -122,7 +122,9 @@ class World:
             backoff=NoWait,
         )
         self.ledger_wire = LedgerWire(self.broker)
-        self.ledger = Ledger(self.ledger_wire, "ledger", "p", {"host": "here"})
+        self.ledger = Ledger(
+            self.ledger_wire, "ledger", "p", {"deployment": "d", "host": "here", "process": 1}
+        )
         self.coordinator.fence(Tries(9))
         last = self.ledger.read_last(Tries(9))
         self.emitted = Emitted()

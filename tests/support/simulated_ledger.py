@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 
 from kafka.record import MemoryRecords
 
 from eos.deadline import Deadline
 from eos.testing.broker import Entry, SimulatedBroker
+from eos.transaction.batches import Batch, batches
 from eos.transaction.port import TopicPartition
-from eos.transaction.wire.records import StoredRecord
+from eos.transaction.wire.stored import StoredRecord, stored_records
 
 
 def stored(entry: Entry) -> list[StoredRecord]:
-    batch = MemoryRecords(entry.blob).next_batch()
-    return [
-        StoredRecord(
-            entry.offset + number, record.timestamp, record.key, record.value, (), *entry.identity
-        )
-        for number, record in enumerate(batch)
-    ]
+    return stored_at(entry.blob, entry.offset)
+
+
+def stored_at(blob: bytes, offset: int) -> list[StoredRecord]:
+    """The records of a record batch that lies at this offset of a log."""
+    (batch,) = batches(struct.pack(">q", offset) + blob[8:])
+    assert isinstance(batch, Batch)
+    return stored_records(batch)
 
 
 def values(blob: bytes) -> list[bytes]:

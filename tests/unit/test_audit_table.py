@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
-from kafka.record import MemoryRecords
+from support.simulated_ledger import stored_at
 
 from eos.audit import look as looking
 from eos.audit import projection as projections
@@ -19,18 +19,13 @@ from eos.audit import rows as made
 from eos.audit.projection import Projection
 from eos.audit.table import KEPT_HOURS, OvertakenError, TransactionsTable
 from eos.errors import UnavailableError
-from eos.transaction.ledger_record import Attempt, Position, Record, decoded, encoded, stamped
+from eos.transaction.ledger_decode import decoded
+from eos.transaction.ledger_record import Attempt, Position, Record, encoded, stamped
 from eos.transaction.port import Identity, TopicPartition
 from eos.transaction.receipt import Receipt
-from eos.transaction.wire.records import StoredRecord
 
 OWNER = {"deployment": "here", "host": "h", "process": 7}
 IN = [TopicPartition("in", 0), TopicPartition("in", 1)]
-
-
-def stored(blob: bytes, offset: int) -> StoredRecord:
-    (only,) = MemoryRecords(blob).next_batch()
-    return StoredRecord(offset, only.timestamp, only.key, only.value, (), 9, offset)
 
 
 def record(offset: int, number: int = 1, failed: Sequence[dict] = (), targets: int = 2) -> Record:
@@ -44,7 +39,7 @@ def record(offset: int, number: int = 1, failed: Sequence[dict] = (), targets: i
         Attempt(number, identity, {IN[0]: 2, IN[1]: 4}, receipts, 1_000),
         failed=failed,
     )
-    return decoded("p", "l", stored(stamped(blob, identity), offset))
+    return decoded("p", "l", *stored_at(stamped(blob, identity), offset))
 
 
 def table_of(*records: Record) -> pa.Table:
@@ -68,7 +63,7 @@ def test_a_row_for_each_target_partition():
 
 def test_a_transaction_without_a_target_has_a_row_with_all_of_the_position():
     blob = encoded("p", OWNER, "start", Position({IN[0]: 7, IN[1]: 0}, {}, is_reset=True))
-    (row,) = table_of(decoded("p", "l", stored(stamped(blob, Identity(1, 2)), 0))).to_pylist()
+    (row,) = table_of(decoded("p", "l", *stored_at(stamped(blob, Identity(1, 2)), 0))).to_pylist()
     assert (row["kind"], row["target_topic"], row["records_in"]) == ("start", None, 0)
     assert row["is_reset"]
     assert [(each["partition"], each["start"], each["end"]) for each in row["sources"]] == [

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
+from support.simulated_ledger import stored_at
 
 from eos.config.load import load_pipeline, load_profile
 from eos.errors import UsageError
@@ -14,9 +14,9 @@ from eos.launch.spark import Spark
 from eos.plan.lake import Table, app_of
 from eos.plan.plan import Plan, plan
 from eos.plan.tree import AFTERWARDS, mermaid, stages
-from eos.transaction.ledger_record import Attempt, Followed, Position, decoded, encoded
+from eos.transaction.ledger_decode import decoded
+from eos.transaction.ledger_record import Attempt, Followed, Position, encoded, stamped
 from eos.transaction.port import Identity, TopicPartition
-from eos.transaction.wire.records import StoredRecord
 
 TEXT = """\
 version: 1
@@ -138,11 +138,9 @@ def test_a_record_of_the_ledger_tells_how_the_tables_were() -> None:
     tables = {"all": Followed("7f", 12)}
     position = Position({tp: 5}, {"orders": "x"}, tables=tables)
     attempt = Attempt(1, Identity(1, 2), {tp: 3}, ())
-    blob = encoded("orders", {}, "attempt", position, attempt)
-    start = blob.index(b'{"format"')
-    body = json.JSONDecoder().raw_decode(blob[start:].decode(errors="replace"))[0]
-    stored = StoredRecord(20, 0, b"", json.dumps(body).encode(), (), 1, 2)
-    assert decoded("orders", "ledger", stored).position.tables == tables
+    owner = {"deployment": "d", "host": "h", "process": 1}
+    blob = stamped(encoded("orders", owner, "attempt", position, attempt), Identity(1, 2))
+    assert decoded("orders", "ledger", *stored_at(blob, 20)).position.tables == tables
 
 
 def test_another_ledger_is_another_application(tmp_path: Path) -> None:

@@ -16,7 +16,10 @@ _VARINT_BITS_MAX = 70
 
 
 class StoredRecord(NamedTuple):
-    """A record as the log holds it. `producer_id` and `epoch` are -1 without idempotence."""
+    """A record as the log holds it. `producer_id` and `epoch` are -1 without idempotence.
+
+    `sequence`: of the first record of its record batch. `is_alone`: that holds no other record.
+    """
 
     offset: int
     timestamp_ms: int
@@ -25,6 +28,9 @@ class StoredRecord(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
     producer_id: int
     epoch: int
+    is_transactional: bool = False
+    sequence: int = -1
+    is_alone: bool = False
 
     @property
     def bytes(self) -> int:
@@ -103,6 +109,9 @@ def _record(cursor: _Cursor, batch: Batch) -> StoredRecord:
         headers,
         batch.identity.producer_id,
         batch.identity.epoch,
+        batch.is_transactional,
+        batch.sequence,
+        batch.last_offset == batch.offset,
     )
 
 

@@ -1,0 +1,264 @@
+"""Ledger records: what any release wrote is decoded, anything else is refused with its offset."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+from support.simulated_ledger import stored_at
+
+from eos.audit import rows
+from eos.encode.record_batch import stamp
+from eos.errors import PromiseBrokenError
+from eos.recover.rewind import at
+from eos.recover.words import _record as as_json
+from eos.transaction.ledger_decode import decoded
+from eos.transaction.ledger_record import Attempt, Followed, Position, encoded
+from eos.transaction.port import Identity, TopicPartition
+from eos.transaction.receipt import Receipt
+from eos.verify.history import of_record
+
+ME = Identity(77, 3)
+OWNER = {"deployment": "/srv/a", "host": "h", "process": 17, "version": "0.1.0"}
+ENDS = {TopicPartition("events", 0): 5, TopicPartition("events", 11): 9}
+POSITION = Position(
+    ENDS,
+    {"events": "s5gk0nGTRPOMdg5sCf2vKg"},
+    "0c8e",
+    3,
+    is_reset=True,
+    checkpoint="0007-77-3",
+    producers="12/0f3a/991",
+    tables={"history": Followed("7f", 12)},
+)
+ROUNDS = 2_000
+
+
+def attempt() -> Attempt:
+    dedup = {
+        "verdicts": {"appended": 4, "duplicate": 1},
+        "producers": [["events", 0, "till-7", "duplicate", 1, 2, 2]],
+        "gaps": [["events", 0, "till-7", 3, 38, 41, 812]],
+        "states": 12,
+    }
+    receipts = [Receipt("out", p, 5, 10, 14, 100, 2**32 - 1) for p in range(2)]
+    starts = dict.fromkeys(ENDS, 2)
+    refused = {"json": {"dropped": 1}}
+    return Attempt(2, ME, starts, receipts, 1_000, refused, dedup, {"customers": 4})
+
+
+def bodies() -> list[dict[str, Any]]:
+    failed = [{"producer_id": 77, "epoch": 2, "reason": "died", "error": "fenced", "number": None}]
+    starts = {"events": {"0": 2}}
+    failed.append({**failed[0], "epoch": 1, "starts": starts, "ends": starts, "at_ms": 5})
+    note = {"by": "a@h", "at": "2026-01-31T18:00:00+00:00", "why": "", "foreign_until": 4}
+    made = [
+        encoded("p", OWNER, "attempt", POSITION, attempt(), None, failed, ME),
+        encoded("p", OWNER, "recovery", POSITION, None, note, (), ME),
+        encoded("p", OWNER, "start", Position({}, {})),  # without an identity
+    ]
+    return [json.loads(stored_at(stamp(blob, ME, 0), 0)[0].value or b"") for blob in made]
+
+
+(STORED,) = stored_at(stamp(encoded("p", OWNER, "start", POSITION), ME, 0), 31)
+
+
+def read(value: bytes | dict[str, Any] | None, **other: Any) -> Any:
+    raw = json.dumps(value).encode() if isinstance(value, dict) else value
+    return decoded("p", "ledger", STORED._replace(value=raw, **other))
+
+
+@pytest.mark.parametrize("body", bodies(), ids=lambda body: body["kind"])
+def test_a_record_of_the_pipeline_is_decoded(body) -> None:
+    record = read(body)
+    assert (record.kind, record.offset, record.identity) == (body["kind"], 31, ME)
+    assert record.foreign_until == (4 if body["kind"] == "recovery" else 0)
+    if record.kind != "start":
+        assert record.position == POSITION
+
+
+@pytest.mark.parametrize("body", bodies(), ids=lambda body: body["kind"])
+def test_a_record_that_names_no_identity_is_of_an_older_release(body) -> None:
+    """Its attempts named theirs."""
+    older = {name: each for name, each in body.items() if name not in {"producer_id", "epoch"}}
+    assert read(older).position == read(body).position
+    if body["kind"] == "attempt":
+        with pytest.raises(PromiseBrokenError, match="names producer 77/3, but 77/5 wrote it"):
+            read(older, epoch=5)
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ({"is_transactional": False, "producer_id": -1, "epoch": -1}, "not part of a transaction"),
+        ({"is_transactional": False}, "not part of a transaction"),
+        ({"sequence": 4}, "not alone in its transaction"),
+        ({"is_alone": False}, "not alone in its transaction"),
+        ({"epoch": 4}, "names producer 77/3, but 77/4 wrote it"),
+        ({"producer_id": 78}, "names producer 77/3, but 78/3 wrote it"),
+    ],
+)
+@pytest.mark.parametrize("body", bodies()[:2], ids=lambda body: body["kind"])
+def test_a_record_of_another_producer_is_refused(body, how, why) -> None:
+    with pytest.raises(PromiseBrokenError, match=why) as caught:
+        read(body, **how)
+    assert caught.value.fields["case"] == "ledger_foreign"
+    assert caught.value.fields["offset"] == 31
+    assert "offset 31 of the ledger 'ledger'" in caught.value.message
+
+
+def test_a_newer_release_is_not_mistaken_for_garbage() -> None:
+    with pytest.raises(PromiseBrokenError, match="newer release") as caught:
+        read({**bodies()[0], "format": 2})
+    assert caught.value.fields["case"] == "ledger_newer"
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["ends", "events", "0"], -1),
+        (["ends", "events", "0"], 2**63),
+        (["ends", "events", "0"], True),
+        (["ends", "events", "0"], 5.0),
+        (["ends", "events", "00"], 5),
+        (["ends", "events", "-1"], 5),
+        (["ends", "../../etc", "0"], {}),
+        (["topic_ids", ".."], "id"),
+        (["checkpoint"], "../../.."),
+        (["checkpoint"], "0001/../.."),
+        (["checkpoint"], "/tmp"),
+        (["checkpoint"], "aside-0001"),
+        (["checkpoint"], "0" * 30),
+        (["batch_id"], -2),
+        (["batch_id"], "3"),
+        (["query_id"], None),
+        (["query_id"], "q" * 1001),
+        (["kind"], "end"),
+        (["kind"], ["start"]),
+        (["is_reset"], 1),
+        (["at_ms"], 10**18),
+        (["owner"], {"host": "h", "process": 1}),
+        (["owner", "process"], "17"),
+        (["tables", "history", "at"], -2),
+        (["attempt"], None),
+        (["attempt", "starts", "events", "0"], 6),
+        (["attempt", "starts", "other"], {"0": 1}),
+        (["attempt", "number"], 0),
+        (["attempt", "receipts"], [{"topic": "out"}]),
+        (["attempt", "receipts"], {}),
+        (["attempt", "refused", "json"], 1),
+        (["attempt", "dedup", "gaps"], [[1]]),
+        (["failed"], [{"producer_id": 1}]),
+        (["note"], []),
+        (["pipeline"], "other"),
+        (["format"], "1"),
+    ],
+)
+def test_each_field_has_its_type_and_range(path, value) -> None:
+    body = bodies()[0]
+    place = body
+    for name in path[:-1]:
+        place = place.setdefault(name, {})
+    place[path[-1]] = value
+    with pytest.raises(PromiseBrokenError) as caught:
+        read(body)
+    assert caught.value.fields["case"] == "ledger_unknown"
+    assert "offset 31 of the ledger 'ledger'" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        b"",
+        b"[]",
+        b"\xff{}",
+        b'{"format": NaN}',
+        b"[" * 100_000,
+        b'{"ends": ' + b"9" * 5_000 + b"}",
+        json.dumps({**bodies()[0], "query_id": "\ud800"}).encode(),
+        json.dumps(bodies()[0]).encode("utf-16"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_value_that_is_no_json_of_ours_is_refused(value) -> None:
+    with pytest.raises(PromiseBrokenError) as caught:
+        read(value)
+    assert caught.value.fields["case"] == "ledger_unknown"
+
+
+def test_what_other_releases_add_is_left_alone() -> None:
+    body = bodies()[0]
+    body["later"] = {"any": [1, None]}
+    body["attempt"]["later"] = body["tables"]["history"]["later"] = 1
+    assert read(body).position == POSITION
+
+
+def test_damaged_records_are_refused_or_can_be_used_by_every_reader() -> None:
+    """Seeded, so that each run has the same inputs."""
+    random_ = random.Random(7)
+    written, accepted = [json.dumps(body) for body in bodies()], 0
+    for _ in range(ROUNDS):
+        body = json.loads(random_.choice(written))
+        for _ in range(random_.randrange(1, 4)):
+            damage(random_, body)
+        raw = json.dumps(body).encode()
+        if random_.random() < 0.2:
+            at_byte = random_.randrange(len(raw))
+            raw = raw[:at_byte] + random_.randbytes(random_.randrange(3)) + raw[at_byte + 1 :]
+        try:
+            record = read(raw)
+        except PromiseBrokenError:
+            continue
+        accepted += 1
+        used(record)
+    assert ROUNDS // 50 < accepted < ROUNDS // 2
+
+
+def used(record) -> None:
+    """As status, recover, audit and verify do."""
+    of_record(record)
+    rows.table(rows.rows("p", "ledger", "id", [record]))
+    json.dumps(as_json(record)).encode()
+    assert at(record)
+
+
+VALUES = [
+    None,
+    True,
+    -1,
+    0,
+    2**31,
+    2**63,
+    1e300,
+    "",
+    "..",
+    "a/b",
+    "x" * 2_000,
+    [],
+    {},
+    [[]],
+    {"": 0},
+]
+
+
+def damage(random_: random.Random, body: Any) -> None:
+    """Replaces, removes or adds one value, anywhere."""
+    place = body
+    while True:
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        if not keys:
+            return
+        key = random_.choice(keys)
+        below = place[key]
+        if not isinstance(below, (dict, list)) or not below or random_.random() < 0.3:
+            break
+        place = below
+    if random_.random() < 0.2:
+        del place[key]
+    elif isinstance(place, dict) and random_.random() < 0.2:
+        place[random_.choice(["0", "events", "...", "a b"])] = random_.choice(VALUES)
+    else:
+        place[key] = random_.choice(VALUES)
