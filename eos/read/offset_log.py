@@ -6,7 +6,6 @@ Spark to `startingOffsets`), `offsets/<N>` (where batch N ends) and `commits/<N>
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections.abc import Mapping
@@ -14,11 +13,13 @@ from dataclasses import dataclass
 
 from eos.deadline import Deadline
 from eos.errors import PromiseBrokenError, UnavailableError
+from eos.fields import parsed
 from eos.read.files import Files
 from eos.transaction.port import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
 
+_BATCH = re.compile(r"\d{1,19}", re.ASCII)  # a name that int() takes as Spark does
 _FOLDER = re.compile(r"(\d+)(?:-\d+-\d+)?", re.ASCII)
 _ASIDE = (
     "`eos recover PIPELINE --set-checkpoint-aside` goes on where the ledger ends, in a fresh one"
@@ -102,7 +103,7 @@ class Checkpoint:
 
     def _last(self, log: str) -> int | None:
         names = listed(self._files, f"{self.location}/{log}")
-        return max((int(name) for name in names if name.isdigit()), default=None)
+        return max((int(name) for name in names if _BATCH.fullmatch(name)), default=None)
 
     def _text(self, name: str) -> tuple[str, str]:
         """What is in the file, and its path."""
@@ -183,7 +184,7 @@ def newest_with_offsets(files: Files, root: str) -> tuple[str | None, str]:
     fresh = f"{root}/{(numbered(names[-1]) if names else 0) + 1:04d}"
     for name in reversed(names):
         path = f"{root}/{name}"
-        if any(name.isdigit() for name in listed(files, f"{path}/offsets")):
+        if any(_BATCH.fullmatch(name) for name in listed(files, f"{path}/offsets")):
             return path, fresh
     return None, fresh
 
@@ -203,8 +204,8 @@ def numbered(name: str) -> int:
 def parse_query_id(text: str, path: str) -> str:
     """`metadata`: one JSON object."""
     try:
-        return str(json.loads(text)["id"])
-    except (ValueError, KeyError, TypeError) as error:
+        return parsed(text.encode()).text("id")
+    except ValueError as error:
         raise _unknown(path, error) from error
 
 
@@ -229,7 +230,7 @@ def parse_commit(text: str, path: str) -> None:
         version, noted = text.rstrip("\n").split("\n")
         if version != "v1":
             raise ValueError(f"version {version[:20]!r}")
-        json.loads(noted)
+        parsed(noted.encode())
     except ValueError as error:
         raise _unknown(path, error) from error
 
@@ -245,27 +246,13 @@ def _parse(text: str, path: str, lines_expected: int) -> Offsets:
                 f"version {lines[0][:20]!r}"
             )
         return parse_offsets(lines[-1])
-    except (ValueError, TypeError, AttributeError) as error:
+    except ValueError as error:
         raise _unknown(path, error) from error
 
 
 def parse_offsets(line: str) -> Offsets:
     """`{"topic": {"0": offset}}`, as Spark's Kafka source writes them. Raises a ValueError."""
-    topics = json.loads(line)
-    if not isinstance(topics, dict) or not all(map(_is_object, topics.values())):
-        raise ValueError(f"not the offsets of a Kafka source: {line[:60]}")
-    found = {
-        TopicPartition(topic, int(partition)): int(offset)
-        for topic, partitions in topics.items()
-        for partition, offset in partitions.items()
-    }
-    if min(found.values(), default=0) < 0:
-        raise ValueError("an offset below zero")
-    return found
-
-
-def _is_object(value: object) -> bool:
-    return isinstance(value, dict)
+    return parsed(line.encode()).topic_offsets()
 
 
 def _unknown(path: str, error: Exception) -> PromiseBrokenError:

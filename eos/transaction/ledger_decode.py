@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from eos.errors import PromiseBrokenError
-from eos.transaction.ledger_fields import (
+from eos.fields import (
     INT32_MAX,
     INT64_MAX,
     TEXT_MAX,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from types import SimpleNamespace
 
 import google_crc32c
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
+from eos.deadline import Deadline
 from eos.encode.codec import Codec, compress
 from eos.encode.unpack import BrokenPayloadError
 from eos.errors import PromiseBrokenError
@@ -103,3 +105,16 @@ def test_the_error_names_partition_offset_and_remedy() -> None:
         module._records(TopicPartition("t", 3), batch)
     assert "kafka-dump-log.sh" in caught.value.hint
     assert caught.value.fields["case"] == "batch_unreadable"
+
+
+@pytest.mark.parametrize("cut", [1, HEADER_BYTES, 200])
+def test_an_answer_without_a_whole_batch_is_refused_and_not_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, cut: int
+) -> None:
+    blob = b"\x01" * 20 if cut == 1 else built([(5, b"k" * 200, b"v", [])])[:cut]
+    answer = SimpleNamespace(error_code=0, aborted_transactions=None, records=blob)
+    answers = iter([answer])
+    monkeypatch.setattr(module, "fetch_once", lambda *_: next(answers))
+    soon = Deadline.after_ms(60_000)
+    with pytest.raises(PromiseBrokenError, match="no record batch is whole"):
+        module.read_records(None, TopicPartition("t", 3), 0, 1, True, soon, 9, 1 << 20)

@@ -1,5 +1,6 @@
 """Spark's checkpoint files, as Spark writes them; whatever is not exactly so stops the pipeline."""
 
+import random
 import threading
 
 import pytest
@@ -44,6 +45,50 @@ def test_where_the_first_micro_batch_starts_behind_a_zero_byte():
 
 def test_the_query_id():
     assert parse_query_id('{"id":"0b1c-22"}', "p/metadata") == "0b1c-22"
+
+
+SEEDED = 1_200
+
+
+def test_damaged_files_are_read_as_offsets_or_refused_with_their_path(tmp_path):
+    """Seeded, so that each run has the same inputs. Bytes, words and whole lines change."""
+    random_ = random.Random(11)
+    files = {"metadata": '{"id":"0b1c-22"}', "sources/0/0": f"\0v1\n{OFFSETS}"}
+    files |= {f"offsets/{n}": f"v1\n{METADATA}\n{OFFSETS}" for n in range(2)}
+    files |= {f"commits/{n}": 'v1\n{"nextBatchWatermarkMs":0}' for n in range(2)}
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    refused = []
+    for _ in range(SEEDED):
+        which = random_.choice(list(files))
+        for name, text in files.items():
+            raw = text.encode()
+            (tmp_path / name).write_bytes(damaged(random_, raw) if name == which else raw)
+        if random_.random() < 0.5:
+            (tmp_path / "commits/1").unlink(missing_ok=True)
+        try:
+            Checkpoint(LocalFiles(), str(tmp_path)).require_readable()
+        except PromiseBrokenError as error:
+            refused.append((error.fields["path"], f"{tmp_path}/{which}"))
+    assert SEEDED // 20 < len(refused) < SEEDED * 19 // 20
+    assert all(path == damaged_path for path, damaged_path in refused)
+
+
+def damaged(random_, raw: bytes) -> bytes:
+    words = [b"null", b"true", b"-1", b"1e999", b"NaN", b"9" * 5_000, b"[" * 5_000, b"{}", b'""']
+    words += [b'{"0":5.5}', b'{"-1":5}', b'{"0":true}', b'"9"', b"\xff", b"\0", b"\n", b""]
+    for _ in range(random_.randrange(1, 4)):
+        low = random_.randrange(len(raw) + 1)
+        high = min(len(raw), low + random_.choice([0, 1, 1, 3, 40]))
+        raw = raw[:low] + random_.choice(words) + raw[high:]
+    return raw
+
+
+def test_names_that_are_no_numbers_of_a_micro_batch_are_passed_over(tmp_path):
+    for name in ("0", "1", "\u00b2", "\u0663", "1.tmp", "9" * 200, "-1"):
+        (tmp_path / "offsets").mkdir(exist_ok=True)
+        (tmp_path / "offsets" / name).touch()
+    assert Checkpoint(LocalFiles(), str(tmp_path)).planned() == 1
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def read_records(
         if error:
             where = f"{partition.topic}-{partition.partition} from offset {position}"
             raise refused("Fetch", error, where)
-        listed = result.aborted_transactions or ()
+        before, listed = position, result.aborted_transactions or ()
         visibility = Visibility((each.producer_id, each.first_offset) for each in listed)
         for batch in batches(bytes(result.records or b"")):
             is_wanted = batch.last_offset >= offset_start
@@ -62,6 +62,8 @@ def read_records(
                 size += record.bytes
             # Also past compacted, hidden and control batches.
             position = max(position, batch.last_offset + 1)
+        if position == before and result.records:  # asked again, the broker answers the same
+            raise _unreadable(partition, position, "no record batch is whole")
     return found
 
 
@@ -71,18 +73,21 @@ def _records(partition: TopicPartition, batch: Batch | Old) -> list[StoredRecord
             raise BrokenPayloadError("its format is older than Kafka 0.11")
         return stored_records(batch)
     except BrokenPayloadError as error:
-        topic, number = partition
-        raise PromiseBrokenError(
-            f"the record batch in {topic}-{number} that ends at offset {batch.last_offset} can't "
-            f"be read: {error}",
-            hint="if a second try reports the same offset, the log is damaged there: "
-            f"`kafka-dump-log.sh --deep-iteration` on the broker shows the segment of {topic}-"
-            f"{number}, and another replica may hold a good copy",
-            case="batch_unreadable",
-            topic=topic,
-            partition=number,
-            offset=batch.last_offset,
-        ) from error
+        raise _unreadable(partition, batch.last_offset, str(error)) from error
+
+
+def _unreadable(partition: TopicPartition, offset: int, why: str) -> PromiseBrokenError:
+    topic, number = partition
+    return PromiseBrokenError(
+        f"the record batch in {topic}-{number} that ends at offset {offset} can't be read: {why}",
+        hint="if a second try reports the same offset, the log is damaged there: "
+        f"`kafka-dump-log.sh --deep-iteration` on the broker shows the segment of {topic}-"
+        f"{number}, and another replica may hold a good copy",
+        case="batch_unreadable",
+        topic=topic,
+        partition=number,
+        offset=offset,
+    )
 
 
 def _too_late(

@@ -1,7 +1,7 @@
-"""Typed access to the fields of a ledger record: each has a type, a range and a bound.
+"""Typed access to the fields of JSON that others may have written: ledgers, checkpoints.
 
-Anybody with the right to write can put any JSON into the topic. So no field is used before it was
-checked here, and whatever is wrong is a `FieldError` that names the field.
+Anybody with the right to write can put any JSON there. So no field is used before its type, range
+and bound were checked here, and whatever is wrong is a `FieldError` that names the field.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class FieldError(ValueError):
 
 
 def parsed(value: bytes | None) -> Fields:
-    """Return the JSON object of a record's value. Raises ValueError, which FieldError is."""
+    """Return the JSON object of these bytes. Raises ValueError, which FieldError is."""
     try:
         text = (value or b"").decode()
         body = json.loads(text, parse_constant=_no_number)
@@ -100,15 +100,18 @@ class Fields:
         return {each: found.number(each, 0, INT64_MAX) for each in found.value}
 
     def offsets(self, name: str, default: Any = _NEVER) -> dict[TopicPartition, int]:
-        """`{topic: {"0": offset}}`, as `nested` made it."""
+        return self.object(name, default).topic_offsets()
+
+    def topic_offsets(self) -> dict[TopicPartition, int]:
+        """Return this object's offsets: `{topic: {"0": offset}}`, as Spark and the ledger have
+        them."""
         found: dict[TopicPartition, int] = {}
-        topics = self.object(name, default)
-        for topic in topics.value:
+        for topic in self.value:
             require_topic(topic)
-            partitions = topics.object(topic)
+            partitions = self.object(topic)
             for each in partitions.value:
                 if not _PARTITION.fullmatch(each) or int(each) > INT32_MAX:
-                    raise FieldError(f"{self._at(name)}.{topic} has a partition {each[:20]!r}")
+                    raise FieldError(f"{self._at(topic)} has a partition {each[:20]!r}")
                 offset = partitions.number(each, 0, INT64_MAX)
                 found[TopicPartition(topic, int(each))] = offset
         return found
