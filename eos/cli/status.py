@@ -14,7 +14,8 @@ from eos.launch.embedded import status_of
 from eos.launch.probe import silent
 from eos.plan.plan import plan
 from eos.plan.security import told_who
-from eos.status.status import Runs, Status, look
+from eos.run.running import Runs
+from eos.status.status import Status, look
 from eos.status.words import as_json, lines
 from eos.transaction.wire import Wire
 

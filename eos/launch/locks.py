@@ -21,6 +21,7 @@ from eos.deadline import Deadline
 from eos.errors import UnavailableError, UsageError
 
 _PAUSE_S = 0.05
+_LOOKS_MAX, _LOOK_S = 200, 0.005
 
 
 class FileLock:
@@ -41,6 +42,18 @@ class FileLock:
     def try_exclusive(self) -> bool:
         return self._try(fcntl.LOCK_EX)
 
+    def try_exclusive_past_looks(self) -> bool:
+        """For a lock that only looks share (`is_held`): they last for a moment, and are waited
+        for. False: another holder has it exclusively."""
+        for _ in range(_LOOKS_MAX):
+            if self._try(fcntl.LOCK_EX):
+                return True
+            if not self._try(fcntl.LOCK_SH):
+                return False
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            time.sleep(_LOOK_S)
+        return False
+
     def try_shared(self) -> bool:
         return self._try(fcntl.LOCK_SH)
 
@@ -58,7 +71,7 @@ class FileLock:
 
 
 def is_held(path: Path) -> bool:
-    """Does somebody hold this lock? (For a moment this holds it itself.)"""
+    """Does somebody hold this lock exclusively? For a moment this shares it itself."""
     if not path.exists():
         return False
     lock = FileLock(path)

@@ -11,7 +11,7 @@ from eos.recover.findings import Finding, findings
 from eos.recover.predict import Prediction, predict
 from eos.recover.view import View, bounds, look, soon
 from eos.run.folders import is_at_rest
-from eos.run.ownership import is_left, is_ours, process_here
+from eos.run.running import Runs, running
 from eos.transaction.ledger_record import Ends, Record
 from eos.transaction.port import TopicPartition
 from eos.transaction.wire import Wire
@@ -47,7 +47,7 @@ class Folder:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """`is_moving`: a record was committed while this looked, so that nothing could be compared.
-    `runs_as`: the process on this machine that wrote the last record, if it lives."""
+    `runs_as`: the running process, where its number is known."""
 
     planned: Plan
     last: Record | None
@@ -61,6 +61,7 @@ class Explanation:
     warnings: Sequence[str]
     findings: Sequence[Finding]
     next: str
+    runs: Runs = Runs.NO
     runs_as: int | None = None
     is_moving: bool = False
 
@@ -89,6 +90,7 @@ def _explained(view: View) -> Explanation:
     ids, there = _topics(view, every)
     limits = bounds(view.source, there)
     group = None if found.is_group_hidden else view.group(every)
+    runs, process = running(view.planned, view.last)
     rows = [
         Row(
             tp,
@@ -114,7 +116,8 @@ def _explained(view: View) -> Explanation:
         warnings=[*found.warnings, *_among(view)],
         findings=findings(found.errors, history, limits),
         next=_next(found),
-        runs_as=_runs_as(view),
+        runs=runs,
+        runs_as=process,
     )
 
 
@@ -232,11 +235,3 @@ def _far(found: Prediction) -> str:
     else:
         why = "since the ledger does not show that nobody writes to the one before any more"
     return f"goes on at the ledger's ends, with a fresh checkpoint in {root}, {why}"
-
-
-def _runs_as(view: View) -> int | None:
-    """No lock is tried for it: the run that starts this moment would find it taken."""
-    last = view.last
-    if last is None or is_left(last) or not is_ours(view.planned, last):
-        return None
-    return process_here(last)

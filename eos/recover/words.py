@@ -9,6 +9,7 @@ from typing import Any
 from eos.recover.explain import Explanation, Row
 from eos.recover.findings import Command
 from eos.recover.rewind import at
+from eos.run.running import Runs
 from eos.transaction.ledger_record import Position, Record, nested
 
 _ROWS_MAX = 40
@@ -22,8 +23,9 @@ def lines(found: Explanation, command: Command) -> Iterator[str]:
     names = found.planned.names
     yield f"pipeline    {names.pipeline}, deployment {found.planned.deployment!r}"
     yield f"ledger      {names.ledger}: {_told(found)}"
-    if found.runs_as is not None:
-        yield f"            process {found.runs_as} lives on this machine: the pipeline runs now"
+    if found.runs is Runs.YES:
+        named = f" as process {found.runs_as} of this machine" if found.runs_as else ""
+        yield f"            the pipeline runs now{named}"
     yield f"group       {names.group}{': hidden by an open transaction' * found.is_group_hidden}"
     yield f"checkpoint  {_folder(found)}"
     tables = found.last.position.tables if found.last is not None else {}
@@ -80,7 +82,7 @@ def as_json(found: Explanation, command: Command) -> dict[str, Any]:
 
 
 def _verdict(found: Explanation, command: Command) -> Iterator[str]:
-    if found.runs_as is None and not found.is_moving:
+    if found.runs is not Runs.YES and not found.is_moving:
         yield f"next start  {found.next}"
     else:
         yield f"next start  is left alone while the pipeline runs; after it: {found.next}"

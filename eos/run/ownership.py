@@ -62,7 +62,7 @@ class RunLock:
     def try_take(self) -> bool:
         if self._lock is None or self._is_held:
             return True
-        self._is_held = self._lock.try_exclusive()
+        self._is_held = self._lock.try_exclusive_past_looks()
         if self._is_held:
             self._lock.path.write_text(f"{os.getpid()}\n", encoding="ascii")
         return self._is_held
@@ -105,17 +105,3 @@ def is_left(last: Record) -> bool:
 
 def is_here(last: Record) -> bool:
     return bool(last.owner.get("host") == socket.gethostname())
-
-
-def process_here(last: Record) -> int | None:
-    """The process of this machine that wrote the record, if it lives."""
-    process = last.owner.get("process")
-    if not is_here(last) or not isinstance(process, int):
-        return None
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return None
-    except PermissionError:
-        pass
-    return process

@@ -8,30 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
-from pathlib import Path
 
 from eos.audit.live import Open, opened
 from eos.deadline import Deadline
 from eos.errors import EosError
-from eos.launch.locks import is_held
 from eos.plan.plan import Plan
 from eos.recover.view import View, soon
 from eos.recover.view import look as look_around
-from eos.run.ownership import is_here, is_left, is_ours, process_here
+from eos.run.running import Runs, running
 from eos.transaction.ledger_record import Record
 from eos.transaction.port import TopicPartition, TransactionState
 from eos.transaction.wire import Wire
 
 _HISTORY_MAX = 200  # so far back is the last attempt looked for
 _ASK_MS = 10_000
-
-
-class Runs(Enum):
-    YES = "yes"
-    NO = "no"
-    DIED = "died"  # it does not run, and wrote no clean end
-    UNKNOWN = "unknown"  # it would run on another machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,23 +88,6 @@ def look(planned: Plan, wire: Wire) -> Status:
         rows,
         _planned_batch(view),
     )
-
-
-def running(planned: Plan, last: Record | None) -> tuple[Runs, int | None]:
-    """By the lock, which the kernel drops with its holder. Where a state root has none, by the
-    process that wrote the last record, if that was on this machine."""
-    lock = planned.names.lock
-    if lock and is_held(Path(lock)):
-        text = Path(lock).read_text(encoding="ascii", errors="replace").strip()
-        return Runs.YES, int(text) if text.isdigit() else None
-    if last is None or is_left(last):
-        return Runs.NO, None
-    if lock:
-        return (Runs.DIED if is_ours(planned, last) else Runs.UNKNOWN), None
-    process = process_here(last)
-    if process is not None:
-        return Runs.YES, process
-    return (Runs.DIED if is_here(last) else Runs.UNKNOWN), None
 
 
 def _transaction(wire: Wire, transactional_id: str) -> TransactionState | None:

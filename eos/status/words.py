@@ -8,7 +8,8 @@ from typing import Any
 
 from eos.audit.live import Open
 from eos.recover.rewind import at
-from eos.status.status import Row, Runs, Status
+from eos.run.running import Runs
+from eos.status.status import Row, Status
 from eos.transaction.ledger_record import Record
 
 _ROWS_MAX = 20

@@ -6,7 +6,10 @@ import contextlib
 import io
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from support.recovered import Pipeline, soon
 
 from eos.cli.status import status
 from eos.errors import PromiseBrokenError
+from eos.run import ownership
 from eos.transaction.ledger_record import stamped
 
 
@@ -34,6 +38,23 @@ def told(pipeline: Pipeline, code: int = 0) -> dict[str, Any]:
 
 def lags(found: dict[str, Any]) -> Sequence[int]:
     return [each["lag"] for each in found["partitions"]]
+
+
+def test_status_and_recover_agree_after_a_kill(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The killed process, or another one that has its number by now, still answers a signal."""
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(900)"]) as child:
+        monkeypatch.setattr(ownership, "os", SimpleNamespace(getpid=lambda: child.pid))
+        with pipeline.running():
+            assert told(pipeline)["process"] == child.pid
+            assert pipeline.explained().json["runs_as"] == child.pid
+            assert f"the pipeline runs now as process {child.pid}" in pipeline.recover().out
+        assert child.poll() is None
+        assert told(pipeline, 1)["runs"] == "died"
+        assert pipeline.explained().json["runs_as"] is None
+        assert "the pipeline runs now" not in pipeline.recover().out
+        child.kill()
 
 
 def test_from_before_its_first_run_to_a_clean_end(pipeline: Pipeline) -> None:

@@ -7,12 +7,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.plans import plan
 
 import eos
 from eos.errors import PromiseBrokenError, Recovery, UnavailableError
+from eos.launch import locks
+from eos.launch.locks import FileLock, is_held
 from eos.plan.names import Names
 from eos.run.ownership import RunLock, is_ours, owner, require_free
 from eos.transaction.ledger_record import Position, Record
@@ -55,6 +58,18 @@ def test_a_second_run_of_the_machine_is_told_who_runs_and_what_to_do(tmp_path):
     first.close()
     second.take(is_forced=False)
     second.close()
+
+
+def test_a_look_at_the_lock_fails_no_startup(tmp_path, monkeypatch):
+    """`eos status` and `eos recover` share the lock for a moment."""
+    path = tmp_path / "lock"
+    look = FileLock(path)
+    assert look.try_shared()
+    monkeypatch.setattr(locks, "time", SimpleNamespace(sleep=lambda _s: look.close()))
+    lock = RunLock(plan(path))
+    assert lock.try_take()
+    assert is_held(path)
+    lock.close()
 
 
 def test_taken_twice_by_the_same_run_it_is_still_held(tmp_path):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from support.plans import plan
 from eos.cli.status import status
 from eos.errors import UnavailableError
 from eos.run.ownership import RunLock
-from eos.status.status import Runs, running
+from eos.run.running import Runs, running
 from eos.transaction.ledger_record import Kind, Position, Record
 from eos.transaction.port import Identity
 
@@ -38,6 +40,17 @@ def test_a_held_lock_is_a_run_whatever_the_ledger_says(tmp_path: Path) -> None:
     assert running(planned, last("attempt")) == (Runs.DIED, None)
     assert running(planned, last("attempt", by="there")) == (Runs.UNKNOWN, None)
     assert running(planned, None) == (Runs.NO, None)
+
+
+def test_a_killed_process_that_nobody_has_waited_for_does_not_run() -> None:
+    """A signal finds it, although the kernel has dropped its locks."""
+    planned = replace(plan(), names=replace(plan().names, lock=""))
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(900)"]) as child:
+        assert running(planned, last("attempt", child.pid)) == (Runs.YES, child.pid)
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # and leaves it as it is
+        os.kill(child.pid, 0)
+        assert running(planned, last("attempt", child.pid)) == (Runs.DIED, None)
 
 
 @pytest.mark.parametrize(
