@@ -23,12 +23,15 @@ class InputRecord(Strict):
 
 
 class OutputRecord(Strict):
-    """What a sink writes. Only what is said of it is compared."""
+    """A part of a record that a sink writes: only the keys that are named are compared, and of a
+    JSON mapping and of the headers only the fields that are named. With `exact: true`, key, value
+    and headers have no other fields; without `headers` the record has none."""
 
     topic: Topic | None = None
     key: Any = None
     value: Any = None
     headers: dict[str, str | None] = Field(default_factory=dict)
+    exact: bool = False
 
 
 class Case(Strict):

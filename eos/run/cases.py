@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -15,6 +14,7 @@ from eos.errors import EosError
 from eos.plan.lookup import with_rows
 from eos.run import cases_avro, cases_protobuf, dead_letters
 from eos.run.columns import sink_columns
+from eos.run.compare import Written, compare
 from eos.run.dedup import judged_anew
 from eos.run.dedup_rows import as_stream
 from eos.run.lookup import opened
@@ -28,7 +28,7 @@ from eos.transform.unstable import unstable
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from eos.config.cases import Case, InputRecord, OutputRecord
+    from eos.config.cases import Case, InputRecord
     from eos.encode.stage import SinkSpec
     from eos.plan.plan import Plan
 
@@ -109,20 +109,8 @@ def run_case(spark: SparkSession, plan: Plan, case: Case) -> Outcome:
             found = list(_written(plan, frame, again, dead))
     except EosError as error:
         return Outcome(case.name, 0, error=str(error))
-    told = {field for record in case.output for field in record.model_fields_set}
-    expected = Counter(_line(_expected(record), told) for record in case.output)
-    # A JSON value is compared as a value where the test gives one.
-    as_json = {
-        field: any(isinstance(getattr(r, field), dict | list) for r in case.output)
-        for field in ("key", "value")
-    }
-    actual = Counter(_line(_actual(record, as_json), told) for record in found)
-    return Outcome(
-        case.name,
-        matched=(expected & actual).total(),
-        missing=tuple((expected - actual).elements()),
-        unexpected=tuple((actual - expected).elements()),
-    )
+    compared = compare(case.output, found)
+    return Outcome(case.name, compared.matched, compared.missing, compared.unexpected)
 
 
 def _frame(spark: SparkSession, plan: Plan, case: Case) -> DataFrame:
@@ -151,7 +139,7 @@ def _row(number: int, record: InputRecord, topic: str) -> tuple[Any, ...]:
     )
 
 
-def _written(plan: Plan, frame: DataFrame, again: DataFrame, dead: int) -> Iterator[dict[str, Any]]:
+def _written(plan: Plan, frame: DataFrame, again: DataFrame, dead: int) -> Iterator[Written]:
     """What each sink would write, but for the partition. `again` has the rows that dedup refused,
     too: so many."""
     tables = opened(plan, frame.sparkSession)
@@ -170,7 +158,7 @@ def _written(plan: Plan, frame: DataFrame, again: DataFrame, dead: int) -> Itera
             yield _record(sink, each.asDict())
 
 
-def _record(sink: SinkSpec, row: Mapping[str, Any]) -> dict[str, Any]:
+def _record(sink: SinkSpec, row: Mapping[str, Any]) -> Written:
     headers = (row.get(sink.headers_column) if sink.headers_column else None) or []
     topic = sink.topic or row[sink.topic_column or ""]
     if sink.topics and topic not in sink.topics:
@@ -178,12 +166,12 @@ def _record(sink: SinkSpec, row: Mapping[str, Any]) -> dict[str, Any]:
             f"a row has the topic {topic!r}, which is none of the sink's topics",
             hint="add it to the sink's `topics`, or let a step or `where` leave such rows out",
         )
-    return {
-        "topic": topic,
-        "key": _text(row[sink.key_column]),
-        "value": _text(row[sink.value_column]),
-        "headers": {header[0]: _text(header[1]) for header in headers},
-    }
+    return Written(
+        topic,
+        _text(row[sink.key_column]),
+        _text(row[sink.value_column]),
+        tuple((header[0], _text(header[1])) for header in headers),
+    )
 
 
 def _bytes(value: Any) -> bytes | None:
@@ -196,45 +184,3 @@ def _text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return bytes(value).decode(errors="backslashreplace")
-
-
-def _expected(record: OutputRecord) -> dict[str, Any]:
-    return {
-        "topic": record.topic,
-        "key": _plain(record.key),
-        "value": _plain(record.value),
-        "headers": dict(record.headers),
-    }
-
-
-def _plain(value: Any) -> Any:
-    """Numbers and flags are texts in Kafka; mappings and lists are compared as values."""
-    return value if value is None or isinstance(value, str | dict | list) else json.dumps(value)
-
-
-def _actual(record: Mapping[str, Any], as_json: Mapping[str, bool]) -> dict[str, Any]:
-    found = dict(record)
-    for field, is_json in as_json.items():
-        if is_json and found[field] is not None:
-            try:
-                read = json.loads(found[field])
-            except ValueError:
-                continue
-            found[field] = read if isinstance(read, dict | list) else found[field]
-    return found
-
-
-def _line(record: Mapping[str, Any], fields: Iterable[str]) -> Line:
-    # Without a word about any record, the topic and the value tell the most.
-    shown = sorted(fields) or ["topic", "value"]
-    return json.dumps({name: _numbers(record[name]) for name in shown}, sort_keys=True)
-
-
-def _numbers(value: Any) -> Any:
-    """`1` and `1.0` are the same number."""
-    if isinstance(value, dict):
-        return {key: _numbers(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_numbers(each) for each in value]
-    is_whole = isinstance(value, float) and value.is_integer()
-    return int(value) if is_whole else value

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from eos.launch.spark import with_java_options
 from eos.run.local import SHORT_LIFE
 from eos.testing.outside import Kafka, Record
 
+# By name, or as pairs where a name is there more than once.
+Headers = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]
 RUN_S_MAX = 600  # a bound, not a measure
 _TOLD_LINES_MAX = 40
 _SPARK = {
@@ -68,10 +70,21 @@ class PipelineRun:
     def profile(self) -> Path:
         return self.folder / "conf" / "test.yaml"
 
-    def feed(self, values: Iterable[Any], key: str | None = None, topic: str | None = None) -> int:
-        """Writes records to the source: a mapping or list as JSON, text and bytes as they are,
-        None as a tombstone. `key` is the field of a mapping whose text is the record's key."""
-        return self.kafka.write(topic or self._source(), (_record(each, key) for each in values))
+    def feed(
+        self,
+        values: Iterable[Any],
+        key: str | None = None,
+        topic: str | None = None,
+        headers: Headers | Callable[[Any], Headers] | None = None,
+    ) -> int:
+        """Write records to the source, and return how many there were.
+
+        A mapping or list is written as JSON, text and bytes as they are, None as a tombstone. `key`
+        is the field of a mapping whose text is the record's key. `headers` are the headers of each
+        record, or a function that returns those of a value.
+        """
+        records = (_record(each, key, headers) for each in values)
+        return self.kafka.write(topic or self._source(), records)
 
     def run(self, *options: str, crash: str = "", code: int = 0) -> Ended:
         """Until everything that is there was read, whatever the file's `trigger` says.
@@ -142,7 +155,14 @@ def _environment() -> Mapping[str, str]:
     return with_java_options(inherited, *SHORT_LIFE)
 
 
-def _record(value: Any, key: str | None) -> dict[str, Any]:
+def _record(
+    value: Any, key: str | None, headers: Headers | Callable[[Any], Headers] | None = None
+) -> dict[str, Any]:
     is_data = isinstance(value, dict | list)
     record = {"value": json.dumps(value).encode() if is_data else value}
-    return record if key is None else {**record, "key": str(value[key]).encode()}
+    if key is not None:
+        record["key"] = str(value[key]).encode()
+    if headers is not None:
+        own = headers(value) if callable(headers) else headers
+        record["headers"] = list(own.items() if isinstance(own, Mapping) else own)
+    return record

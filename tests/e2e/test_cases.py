@@ -28,12 +28,12 @@ tests:
   - name: right
     input: [{key: k, value: {id: 1, word: a}}, {value: {id: 2, word: b}}, {value: {id: 0}}]
     output:
-      - {topic: b, value: {id: 2, word: b}, headers: {}}
-      - {topic: all, value: {id: 2.0, loud: B}, headers: {key: null}}
-      - {topic: all, value: {id: 1, loud: A}, headers: {key: k}}
+      - {topic: b, value: {id: 2, word: b}}
+      - {topic: all, value: {loud: B}, headers: {key: null}}
+      - {topic: all, value: {id: 1, loud: A}, headers: {key: k}, exact: true}
   - name: wrong
     input: [{value: {id: 1, word: a}}, {value: {id: 3, word: c}}]
-    output: [{value: {id: 1, loud: A}}, {value: {id: 3, loud: X}}, {value: {id: 4}}]
+    output: [{value: {loud: A}}, {value: {id: 3, loud: X}}, {value: {id: 4}}]
   - name: malformed
     input: [{value: {id: x}, offset: 17}]
     output: []

@@ -71,6 +71,18 @@ def test_what_is_fed(value: object, key: str | None, wanted: dict[str, object]) 
     assert _record(value, key) == wanted
 
 
+def test_records_are_fed_with_headers_of_their_own_or_with_those_of_all() -> None:
+    def numbered(value: dict[str, int]) -> dict[str, str]:
+        return {"seq": str(value["id"])}
+
+    assert _record({"id": 7}, None, numbered)["headers"] == [("seq", "7")]
+    assert _record("x", None, {"till": b"3", "empty": None})["headers"] == [
+        ("till", b"3"),
+        ("empty", None),
+    ]
+    assert _record("x", None, [("a", "1"), ("a", "2")])["headers"] == [("a", "1"), ("a", "2")]
+
+
 def test_the_plugin_costs_a_session_that_does_not_use_it_nothing() -> None:
     """pytest loads it in every session of an environment that has it."""
     heavy = ("pyspark", "pyarrow", "numpy", "confluent_kafka", "pydantic", "yaml")
