@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from eos.deadline import Deadline
 from eos.errors import PromiseBrokenError, UnavailableError
-from eos.fields import parsed
+from eos.fields import FieldError, parsed
 from eos.read.files import Files
 from eos.transaction.port import TopicPartition
 
@@ -252,7 +252,10 @@ def _parse(text: str, path: str, lines_expected: int) -> Offsets:
 
 def parse_offsets(line: str) -> Offsets:
     """`{"topic": {"0": offset}}`, as Spark's Kafka source writes them. Raises a ValueError."""
-    return parsed(line.encode()).topic_offsets()
+    try:
+        return parsed(line.encode()).topic_offsets()
+    except FieldError as error:
+        raise ValueError(f"not the offsets of a Kafka source: {error}") from error
 
 
 def _unknown(path: str, error: Exception) -> PromiseBrokenError:

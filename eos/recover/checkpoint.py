@@ -181,6 +181,11 @@ def set_aside(view: View) -> Change:
         "and the next start takes another one all the same"
     )
     says = [stays] if view.files is None else []
+    if before.keeps_state:
+        says.append(
+            "the transforms keep state in that checkpoint: the next run stops (state_lost) without "
+            "--accept-state-loss, and with it every total restarts from nothing"
+        )
     return Change(verb, before, after, view.group(before.ends), says, renames=renames)
 
 

@@ -17,6 +17,7 @@ from eos.read.files import Files
 from eos.read.offset_log import Checkpoint, folders, newest_with_offsets, numbered
 from eos.run.ownership import is_ours
 from eos.run.start import Emits
+from eos.run.state import unreadable_state
 from eos.transaction.ledger_record import Position, Record
 from eos.transaction.port import NO_IDENTITY, Identity
 
@@ -50,6 +51,8 @@ def choose_checkpoint(
     try:
         checkpoint.require_readable()
     except PromiseBrokenError as error:
+        if planned.is_stateful or position.keeps_state:
+            raise unreadable_state(planned, current, position, error) from error
         raise about(planned.names.pipeline, error) from error
     return current
 

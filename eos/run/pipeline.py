@@ -231,10 +231,15 @@ class _Run:
     ) -> tuple[str, Mapping[str, Any] | None]:
         """Where it lies, and what the ledger is to be told of it."""
         identity, before = batches.coordinator.identity, batches.position
-        location = choose_checkpoint(planned, files, before, last, identity)
         accepts = self.accepts_state_loss
-        if not require_state(planned, files, location, before, accepts_loss=accepts):
-            return location, None
+        try:
+            location = choose_checkpoint(planned, files, before, last, identity)
+            if not require_state(planned, files, location, before, accepts_loss=accepts):
+                return location, None
+        except PromiseBrokenError as error:
+            if not accepts or error.fields.get("case") != "state_lost":
+                raise
+            location = str(error.fields["checkpoint"])
         batches.position = forgotten(before)
         lost = {"query_id": before.query_id, "batch_id": before.batch_id, "checkpoint": location}
         location = choose_checkpoint(planned, files, batches.position, last, identity)

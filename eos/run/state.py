@@ -39,6 +39,10 @@ _CHANGED = (
     "STATEFUL_OPERATOR_NOT_MATCH",
 )
 _GONE = ("CANNOT_LOAD_STATE_STORE",)
+_RESTARTS = (
+    "it takes a fresh checkpoint at the ledger's ends, every total restarts from nothing there, "
+    "and the ledger keeps that decision"
+)
 _IN_USE = "CANNOT_LOAD_STATE_STORE.UNRELEASED_THREAD_ERROR"  # by a task before, for the moment
 
 
@@ -117,7 +121,7 @@ def require_state(
     if accepts_loss:
         return True
     name = plan.names.pipeline
-    done = f"up to micro-batch {position.batch_id} of query {position.query_id}"
+    done = _counted(position)
     if plan.is_stateful:
         told = f"the transforms keep state, and what they counted {done} is not in {location}"
         cause = (
@@ -129,11 +133,32 @@ def require_state(
         cause = "what they counted and did not tell yet would be lost. Put them back"
     raise PromiseBrokenError(
         f"{name}: {told}",
-        hint=f"{cause}; or start with --accept-state-loss, which goes on where the ledger ends "
-        "with nothing counted, and writes that into the ledger",
+        hint=f"{cause}; or start with --accept-state-loss: {_RESTARTS}",
         case="state_lost",
         pipeline=name,
     )
+
+
+def unreadable_state(
+    plan: Plan, location: str, position: Position, error: PromiseBrokenError
+) -> PromiseBrokenError:
+    """The one stop for a checkpoint whose state is lost with it."""
+    name = plan.names.pipeline
+    return PromiseBrokenError(
+        f"{name}: {error.message}. The state that the transforms keep, of what they counted "
+        f"{_counted(position)}, is lost with that checkpoint",
+        hint="put the checkpoint's files back as they were, and nothing is lost. Otherwise start "
+        f"with --accept-state-loss: {_RESTARTS}. `eos recover {name} --set-checkpoint-aside` only "
+        "keeps the damaged folder under another name: it brings no state back, and the next run "
+        "needs --accept-state-loss all the same",
+        case="state_lost",
+        pipeline=name,
+        checkpoint=location,
+    )
+
+
+def _counted(position: Position) -> str:
+    return f"up to micro-batch {position.batch_id} of query {position.query_id}"
 
 
 def forgotten(position: Position) -> Position:
@@ -154,8 +179,8 @@ def state_refusal(pipeline: str, error: BaseException | None) -> PromiseBrokenEr
     return PromiseBrokenError(
         f"{pipeline}: the state in the checkpoint {told}: {line}",
         hint="put the transforms, or the checkpoint's files, back as they were; or `eos recover "
-        f"{pipeline} --set-checkpoint-aside` and start with --accept-state-loss, which goes on "
-        "where the ledger ends with nothing counted",
+        f"{pipeline} --set-checkpoint-aside`, which takes that checkpoint away, and start with "
+        f"--accept-state-loss: {_RESTARTS}",
         case="state_changed" if is_changed else "state_lost",
         pipeline=pipeline,
     )

@@ -91,10 +91,7 @@ def _require_adjacent(
 ) -> None:
     end, start, known = step.ends[tp], step.starts.get(tp), position.ends.get(tp)
     where = f"{pipeline}: micro-batch {step.batch_id} reads {tp.topic}-{tp.partition}"
-    aside = (
-        f"`eos recover {pipeline} --set-checkpoint-aside` goes on where the ledger ends, in a "
-        "fresh checkpoint"
-    )
+    aside = _aside(pipeline, step)
     if known is None:
         if start is not None and start != earliest[tp]:
             raise PromiseBrokenError(
@@ -134,6 +131,16 @@ def _require_adjacent(
         )
 
 
+def _aside(pipeline: str, step: Step) -> str:
+    does = "goes on where the ledger ends, in a fresh checkpoint"
+    if step.is_stateful:
+        does += (
+            ". The state is lost with the old one: start with --accept-state-loss then, and every "
+            "total restarts from nothing"
+        )
+    return f"`eos recover {pipeline} --set-checkpoint-aside` {does}"
+
+
 def _require_whole(pipeline: str, position: Position, step: Step, starts: Ends) -> None:
     behind = {tp: start for tp, start in starts.items() if start > step.starts.get(tp, 0)}
     if not behind:
@@ -147,7 +154,7 @@ def _require_whole(pipeline: str, position: Position, step: Step, starts: Ends) 
         "checkpoint is not the one that belongs to it",
         hint="was the checkpoint restored from a copy? Put the newest one back; or start with "
         "--accept-state-loss after `eos recover "
-        f"{pipeline} --set-checkpoint-aside`, which goes on with nothing counted",
+        f"{pipeline} --set-checkpoint-aside`: every total restarts from nothing",
         case="inside_state",
         **_values(pipeline, tp, known, start),
     )

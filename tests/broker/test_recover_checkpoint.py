@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -227,6 +228,17 @@ def test_an_unreadable_one_is_set_aside(pipeline: Pipeline) -> None:
     assert pipeline.explained().cases == ["checkpoint_unreadable"]
     pipeline.did("--set-checkpoint-aside")
     assert pipeline.explained().code == 0
+
+
+def test_setting_aside_what_holds_state_says_that_totals_restart(pipeline: Pipeline) -> None:
+    pipeline.ran(5)
+    assert pipeline.recover("--set-checkpoint-aside", "--json").json["says"] == []
+    with pipeline.running() as run:
+        run.batches.note("start", replace(run.batches.position, keeps_state=True))
+        run.stop()
+    (told,) = pipeline.recover("--set-checkpoint-aside", "--json").json["says"]
+    assert "--accept-state-loss" in told
+    assert "every total restarts" in told
 
 
 def test_with_an_empty_ledger_all_of_them_go_and_kafka_is_left_alone(lost: Pipeline) -> None:

@@ -178,6 +178,25 @@ def test_lost_state_stops_a_start_until_its_loss_is_accepted(made: Project) -> N
     assert note["batch_id"] == 0
 
 
+def test_a_damaged_checkpoint_is_one_stop_and_its_loss_is_accepted_at_once(made: Project) -> None:
+    stateful.declare(made, "running", RECORDS, "output_mode: update\n")
+    stateful.feed(made, range(20))
+    ran(made)
+    (checkpoint,) = (made.folder / "state" / "checkpoints").glob("*/0001")
+    (checkpoint / "offsets" / "0").write_text("v1\n")
+    stateful.feed(made, range(20, 40))
+    foretold = said(made, "recover")
+    stopped = made.run_warm()
+    assert stopped.returncode == 4, stopped.stderr
+    for told in (foretold, stopped.stderr):
+        assert "is lost with that checkpoint" in told
+        assert "every total restarts" in told
+    assert "state_lost" in foretold
+    assert "checkpoint_unreadable" not in foretold
+    ran(made, "--accept-state-loss")
+    assert increments(made) == {"u0": [7, 7], "u1": [6, 7], "u2": [6, 7]}
+
+
 def said(project: Project, *words: str) -> str:
     """By a verb of the command line."""
     verb, *options = words

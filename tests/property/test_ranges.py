@@ -139,3 +139,14 @@ def test_a_stateful_micro_batch_is_whole_or_done_by_its_name(partitions, last, i
     if not is_that:
         event("no data" if starts == ends else "data")
         assert all(known.get(tp, start) == start for tp, start in starts.items())
+
+
+@pytest.mark.parametrize(("ledger", "case"), [(5, "hole"), (30, "beyond")])
+def test_the_way_past_a_checkpoint_with_state_names_the_loss(ledger, case):
+    tp = TopicPartition("t", 0)
+    for is_stateful in (False, True):
+        step = Step("q", 7, {tp: 10}, {tp: 20}, is_stateful=is_stateful)
+        with pytest.raises(PromiseBrokenError) as caught:
+            decide("p", Position({tp: ledger}, {}), step, {})
+        assert caught.value.fields["case"] == case
+        assert ("--accept-state-loss then, and every total" in caught.value.hint) is is_stateful

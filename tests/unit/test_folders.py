@@ -14,6 +14,7 @@ from eos.plan.names import Names
 from eos.plan.plan import Plan
 from eos.read.files import LocalFiles
 from eos.run.folders import KEPT, choose_checkpoint, remove_old
+from eos.run.state import forgotten
 from eos.transaction.ledger_record import Kind, Position, Record
 from eos.transaction.port import Identity
 
@@ -100,6 +101,30 @@ def test_on_local_disks_the_newest_with_a_plan_is_gone_on_with(a_plan, kind):
     assert found.endswith("/0002-7-3")
     moved = replace(record.position, is_reset=True)
     assert choose_checkpoint(a_plan, LocalFiles(), moved, record, NEXT).endswith("/0004")
+
+
+@pytest.mark.parametrize("by", ["the plan", "the ledger"])
+def test_a_damaged_checkpoint_of_a_stateful_pipeline_is_one_stop_that_names_both_verbs(a_plan, by):
+    """The ledger says so where the transforms are not known: in `eos recover`."""
+    location = f"{a_plan.names.checkpoints}/0002-7-3"
+    (Path(location) / "offsets" / "6").write_text("v1\n")
+    record = last("attempt")
+    position = replace(record.position, batch_id=5, query_id="q", keeps_state=by == "the ledger")
+    made = replace(a_plan, is_stateful=by == "the plan")
+    with pytest.raises(PromiseBrokenError) as caught:
+        choose_checkpoint(made, LocalFiles(), position, record, NEXT)
+    told = caught.value
+    assert (told.fields["case"], told.fields["checkpoint"]) == ("state_lost", location)
+    assert "offsets/6" in told.message
+    assert "up to micro-batch 5 of query q, is lost with that checkpoint" in told.message
+    for words in ("--accept-state-loss", "--set-checkpoint-aside", "every total restarts"):
+        assert words in told.hint
+    lost = forgotten(position)
+    assert choose_checkpoint(made, LocalFiles(), lost, record, NEXT).endswith("/0004")
+    plain = replace(position, keeps_state=False)
+    with pytest.raises(PromiseBrokenError) as caught:
+        choose_checkpoint(a_plan, LocalFiles(), plain, record, NEXT)
+    assert caught.value.fields["case"] == "checkpoint_unreadable"
 
 
 def test_old_folders_are_removed_but_never_a_newer_ones(a_plan):
