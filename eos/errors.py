@@ -132,6 +132,13 @@ class AttemptFailedError(EosError):
     recovery = Recovery.REDO
 
 
+class DedupRetryError(AttemptFailedError):
+    """Records were written before they were validated, and dedup leaves some of them out. The
+    retry validates first: part of normal work, and no failure."""
+
+    code = "dedup_retry"
+
+
 class NoAnswerError(EosError):
     """A request left (or may have left) and no answer came: its outcome is unknown."""
 

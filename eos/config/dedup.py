@@ -69,7 +69,8 @@ class Dedup(Strict):
     `producer`: they may be spread over partitions and topics, and be read in any order; `window`
     says how far above the lowest number that is missing a record may be.
 
-    `verdict` names a column that says what a row was taken as.
+    `verdict` names a column that says what a row was taken as. `validate_first: true` validates
+    records before they are written, in every micro-batch: for an upstream that resends often.
     """
 
     producer: ProducerStamp
@@ -81,6 +82,7 @@ class Dedup(Strict):
     on_unstamped: Refusing = "fail"
     verdict: Identifier | None = None
     forget_after_ms: DurationMs = Field(default_factory=_a_week, alias="forget_after")
+    validate_first: bool = False
 
     @model_validator(mode="after")
     def _has_a_window_that_fits(self) -> Dedup:

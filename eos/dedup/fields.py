@@ -42,6 +42,7 @@ class Dedup:
     sequence: Place
     policy: Policy
     verdict: str = ""  # the column that says what a row was taken as; empty: none does
+    validates_first: bool = False  # before anything is written, in every micro-batch
 
     @property
     def columns(self) -> tuple[str, str, str]:
@@ -76,6 +77,8 @@ class Dedup:
         for what, names in answers.items():
             if names:
                 yield f"{what}: {', '.join(name for name in OPTIONS if name in names)}"
+        if self.validates_first:
+            yield "records are validated before they are written"
         if self.verdict:
             yield f"column {self.verdict} says what a record was taken as"
 

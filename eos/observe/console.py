@@ -48,14 +48,10 @@ def line(event: events.Event) -> str | None:
             )
         case events.MicroBatchSkipped():
             return f"micro-batch {event.batch_id} skipped: the ledger says it is committed"
-        case events.AttemptFailed(is_asked=True):
-            return f"micro-batch {event.batch_id} is aborted, as asked: the next start does it"
+        case events.AttemptRetried():
+            return f"micro-batch {event.batch_id}, attempt {event.attempt}: {event.reason}"
         case events.AttemptFailed():
-            then = "it is redone" if event.will_redo else "it is not redone"
-            return (
-                f"warning: micro-batch {event.batch_id}, attempt {event.attempt} failed: "
-                f"{event.reason}; {then}"
-            )
+            return _failed(event)
         case events.RecordsRefused():
             told = _refused(event.rule, event.answer, event.records)
             return (
@@ -79,6 +75,16 @@ def line(event: events.Event) -> str | None:
         case events.Warned():
             return f"warning: {event.message}"
     return None
+
+
+def _failed(event: events.AttemptFailed) -> str:
+    if event.is_asked:
+        return f"micro-batch {event.batch_id} is aborted, as asked: the next start does it"
+    then = "it is redone" if event.will_redo else "it is not redone"
+    return (
+        f"warning: micro-batch {event.batch_id}, attempt {event.attempt} failed: "
+        f"{event.reason}; {then}"
+    )
 
 
 def _followed(event: events.TableFollowed) -> str:

@@ -36,6 +36,15 @@ class AttemptFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class AttemptRetried(Event):
+    """An attempt that is aborted and retried as part of normal work: nothing failed."""
+
+    batch_id: int
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class MicroBatchCommitted(Event):
     """One transaction. `run_ms` is read, transform, encode and write; then its three last steps."""
 

@@ -1,6 +1,6 @@
 """On a terminal: one line that says how a run goes, below the lines that tell events.
 
-    eos: orders | 48,210 records/s | lag 1,204 | micro-batch 42: writes, 3 s | 41 ok, 40 failed ok
+    eos: orders | 48,210 records/s | lag 1,204 | micro-batch 42: writes, 3 s | 41 committed
 
 Guarantees: the pipeline never waits for it. It is drawn by a thread of its own, that looks at what
 the pipeline said last; a terminal that takes nothing (Ctrl-S) holds up that thread alone. At most
@@ -36,6 +36,7 @@ _COMMITS_MAX = 1000  # of those seconds; more make the rate an underestimate
 _LAST = 3
 _CLOSE_S = 1.0
 _CLEAR = "\r\x1b[K"
+_COMMITTED, _FAILED, _RETRIED = "committed", "failed", "retried"
 _STARTS, _WAITS = "starts", "waits for records"
 _STEPS = {
     "begin:after": "reads, transforms and writes",
@@ -84,7 +85,9 @@ class Live:
                 self._committed(event)
                 return
             if isinstance(event, events.AttemptFailed):
-                self._mark(event.batch_id, "failed")
+                self._mark(event.batch_id, _FAILED)
+            elif isinstance(event, events.AttemptRetried):
+                self._mark(event.batch_id, _RETRIED)
             if not self._end.is_set():
                 self._stream.write(_CLEAR)
             if isinstance(event, events.Stopped):
@@ -121,7 +124,7 @@ class Live:
                 f"{self._rate(now):,.0f} records/s",
                 "" if lag is None else f"lag {lag:,}",
                 f"{self._doing(point, lag)}, {now - since:.0f} s",
-                ", ".join(f"{batch_id} {told}" for batch_id, told in reversed(self._last)),
+                ", ".join(f"{batch_id} {result}" for batch_id, result in reversed(self._last)),
             ]
         return " | ".join(filter(None, parts))[: self._columns - 1]
 
@@ -155,22 +158,23 @@ class Live:
 
     def _committed(self, event: events.MicroBatchCommitted) -> None:
         self._commits.append((self._clock(), event.records_in))
-        self._mark(event.batch_id, "ok")
+        self._mark(event.batch_id, _COMMITTED)
         counted = (1, event.records_in, event.records_out, event.bytes_out)
         self._total = [a + b for a, b in zip(self._total, counted, strict=True)]
 
-    def _mark(self, batch_id: int, told: str) -> None:
-        before = ""
+    def _mark(self, batch_id: int, result: str) -> None:
+        """Note how an attempt ended. Of a micro-batch that committed, whether it was retried."""
         if self._last and self._last[-1][0] == batch_id:
-            before = f"{self._last.pop()[1]} "
-        self._last.append((batch_id, f"{before}{told}"))
+            self._last.pop()
+            result = f"{result} after a retry" if result == _COMMITTED else result
+        self._last.append((batch_id, result))
 
     def _next(self) -> int | str:
         """The micro-batch that is under way; of the first one nobody has told the number."""
         if not self._last:
             return "runs"
-        batch_id, told = self._last[-1]
-        return batch_id + told.endswith("ok")
+        batch_id, result = self._last[-1]
+        return batch_id + result.startswith(_COMMITTED)
 
     def _rate(self, now: float) -> float:
         """Of the records of the last ten seconds."""

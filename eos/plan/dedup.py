@@ -40,6 +40,7 @@ def dedup(declared: Declared | None) -> Dedup | None:
         sequence=Place(*place_of(stamp.sequence)),
         policy=Policy(rules, declared.forget_after_ms, refused, dead, declared.window_records),
         verdict=declared.verdict or "",
+        validates_first=declared.validate_first,
     )
 
 

@@ -17,6 +17,7 @@ from eos.dedup.stage import DedupStage
 from eos.dedup.trusting import Behind, Trusting
 from eos.errors import (
     AttemptFailedError,
+    DedupRetryError,
     EosError,
     RecordRefusedError,
     TransformError,
@@ -52,12 +53,12 @@ if TYPE_CHECKING:
 
     Collect = Callable[[DataFrame], Sequence[Any]]
 
-# Rows of so many micro-batches wait for their verdicts, from one on of which some were left out or
-# that failed before it was judged: to write twice costs more than to wait.
+# An upstream that resends once probably resends again, and a retry costs more than to validate
+# first. So after a micro-batch with records that dedup left out, or that failed before its records
+# were validated, the next micro-batches validate first.
 LOOKS_FIRST = 8
-_UNREAD = (
-    "Spark leaves out what it sees that nothing comes of: the next attempt judges before it writes"
-)
+_RETRY = "Aborting this attempt and retrying with validation before writing"
+_PRUNED = "Spark pruned rows that no sink reads"
 
 
 def deduplicating(planned: Plan, crash: CrashPlan) -> Deduplicating | None:
@@ -108,8 +109,9 @@ class Deduplicating:
         self._looks = 0  # in as many micro-batches rows wait for their verdicts
 
     def require(self, position: Position) -> None:
-        """Raises if the states that go with it can't be had."""
+        """Resume from the ledger's position. Raises if the states that go with it can't be had."""
         self._generations.require(position.producers)
+        self._looks = position.validate_first
 
     def next_micro_batch(self) -> None:
         """Nothing holds of what was found out about the one before."""
@@ -132,7 +134,8 @@ class Deduplicating:
             self._looks = LOOKS_FIRST
         # One task with few rows gains nothing by not waiting, where it judges by itself.
         gains = bool(tasks) or isinstance(opened.stage, SpreadStage)
-        self._is_unjudged = gains and not self._looks and not self._is_again
+        is_first = bool(self._looks) or self._dedup.validates_first
+        self._is_unjudged = gains and not is_first and not self._is_again
         self._is_again = True
         if found is not None:
             self._stage = found.lookup()
@@ -186,10 +189,10 @@ class Deduplicating:
         _judge(frame, self._asked, stage, missing)
         found = sorted(set(missing) - set(opened.missing(missing)))
         if found and stage.trusts:
-            raise AttemptFailedError(
-                f"{self._generations.pipeline}: dedup had not judged the records of "
-                f"{', '.join(f'{tp.topic}-{tp.partition}' for tp in found)} when all was written",
-                hint=_UNREAD,
+            names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in found)
+            raise DedupRetryError(
+                f"records of {names} were not validated when the rest was written, because "
+                f"{_PRUNED}. {_RETRY}"
             )
 
     def _judge_behind(
@@ -199,24 +202,23 @@ class Deduplicating:
         _judge(frame, self._asked, stage, set(read) - stage.left().counts.keys())
         passed, found = stage.left().counts, opened.lookup()
         if passed != found.counts:
-            raise AttemptFailedError(
-                f"{self._generations.pipeline}: {sum(passed.values()):,} records passed dedup, and "
-                f"{sum(found.counts.values()):,} of them were judged",
-                hint=_UNREAD,
+            raise DedupRetryError(
+                f"{sum(found.counts.values()):,} of {sum(passed.values()):,} records were "
+                f"validated when all was written, because {_PRUNED}. {_RETRY}"
             )
         stage.clear()
 
     def _require_even(self, opened: Opened) -> None:
-        """Raises if one of the rows that passed has to go: the attempt is done again, by the
+        """Raise DedupRetryError if dedup leaves out a row that was written. The retry reuses the
         verdicts that are known by now."""
         odd = {name: count for name, count in opened.counts().items() if self._is_odd(name)}
         if odd:
             # Where a task judges by itself, it does so again: only what is odd was noted.
             self._found = opened if isinstance(self._stage, Trusting) else None
-            told = ", ".join(f"{count:,} {name}" for name, count in sorted(odd.items()))
-            raise AttemptFailedError(
-                f"{self._generations.pipeline}: dedup found {told} among what was written: it is "
-                "written again by the verdicts"
+            counts = ", ".join(f"{count:,} {name}" for name, count in sorted(odd.items()))
+            raise DedupRetryError(
+                f"dedup found {counts} records among those just written. {_RETRY}; the next "
+                f"{LOOKS_FIRST} micro-batches validate first, too"
             )
 
     @property
@@ -260,14 +262,20 @@ class Deduplicating:
         self._done = self._begun().commit(self._crash.reached)
         return self._done
 
+    def validate_first(self) -> int:
+        """Return how many micro-batches after this attempt validate first."""
+        return 0 if self._done is None else self._looks_after(self._done.told["verdicts"])
+
+    def _looks_after(self, verdicts: Iterable[str]) -> int:
+        return LOOKS_FIRST if any(map(self._is_odd, verdicts)) else max(0, self._looks - 1)
+
     def committed(self, batch_id: int, bus: Bus) -> None:
         """After EndTxn. A micro-batch that was skipped has nothing to tell."""
         done, self._done = self._done, None
         if done is None:
             return
         verdicts, dead = done.told["verdicts"], done.told["dead_letters"]
-        is_odd = any(map(self._is_odd, verdicts))
-        self._looks = LOOKS_FIRST if is_odd else max(0, self._looks - 1)
+        self._looks = self._looks_after(verdicts)
         odd = {name: n for name, n in verdicts.items() if name != "appended" and name not in dead}
         if odd:
             dropped = {name: count for name, count in odd.items() if name not in OPTIONS}

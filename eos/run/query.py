@@ -125,6 +125,7 @@ class PipelineQuery:
         self._dedup = dedup
         if dedup is not None:
             micro_batches.producers = dedup.producers
+            micro_batches.validate_first = dedup.validate_first
         self._crash = crash
         self._audit = audit
         self._lake = lake

@@ -26,6 +26,7 @@ from eos.transaction.wire.records import StoredRecord
 
 # As `run.folders` names them: the folder is joined to the state root.
 _CHECKPOINT = re.compile(r"[0-9]{1,18}(-[0-9]{1,19}-[0-9]{1,5})?", re.ASCII)
+_VALIDATE_FIRST_MAX = 1_000
 _GAP_TYPES = (str, int, str, int, int, int, int)
 _PRODUCER_TYPES = (str, int, str, str, int, int, int)
 
@@ -152,6 +153,7 @@ def _position(fields: Fields) -> Position:
         producers=fields.text("producers", ""),
         accepts_gap=fields.flag("accepts_gap"),
         keeps_state=fields.flag("keeps_state"),
+        validate_first=fields.number("validate_first", 0, _VALIDATE_FIRST_MAX, 0),
         checkpoint=fields.text("checkpoint", "", pattern=_CHECKPOINT),
         tables={name: _followed(tables.object(name)) for name in tables.value},
     )

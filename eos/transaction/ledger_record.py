@@ -23,6 +23,15 @@ from eos.transaction.port import NO_IDENTITY, Identity, TopicPartition
 from eos.transaction.receipt import Receipt
 
 FORMAT = 1
+# Fields of a position that a record has where they say something.
+_OPTIONAL = (
+    "is_reset",
+    "checkpoint",
+    "producers",
+    "accepts_gap",
+    "keeps_state",
+    "validate_first",
+)
 
 Ends = Mapping[TopicPartition, int]
 Refused = Mapping[str, Mapping[str, int]]  # records, by rule and what became of them
@@ -48,6 +57,7 @@ class Position:
     the folder that Spark plans in. A clean end keeps it only if the query certainly writes no more.
     `producers` names the generation of dedup's states that goes with it; none: nothing is known.
     With `accepts_gap` a person lets the next micro-batch go on behind records that never came.
+    In the next `validate_first` micro-batches dedup validates records before it writes them.
     With `keeps_state` Spark's state in that checkpoint belongs to it, and can't be made again.
     `tables` are the Delta sinks by name, as they were when the record was begun: an attempt's own
     rows are written to them after its transaction, so that is what the next record says.
@@ -62,6 +72,7 @@ class Position:
     producers: str = ""
     accepts_gap: bool = False
     keeps_state: bool = False
+    validate_first: int = 0
     tables: Mapping[str, Followed] = field(default_factory=dict)
 
 
@@ -141,16 +152,7 @@ def encoded(
     }
     if identity != NO_IDENTITY:
         body["producer_id"], body["epoch"] = identity
-    if position.is_reset:
-        body["is_reset"] = True
-    if position.checkpoint:
-        body["checkpoint"] = position.checkpoint
-    if position.producers:
-        body["producers"] = position.producers
-    if position.accepts_gap:
-        body["accepts_gap"] = True
-    if position.keeps_state:
-        body["keeps_state"] = True
+    body |= {name: value for name in _OPTIONAL if (value := getattr(position, name))}
     if position.tables:
         body["tables"] = {name: each._asdict() for name, each in position.tables.items()}
     if attempt is not None:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from eos.deadline import Deadline
-from eos.errors import AttemptFailedError, EosError, Recovery
+from eos.errors import AttemptFailedError, DedupRetryError, EosError, Recovery
 from eos.faults import Points
 from eos.observe import events
 from eos.observe.bus import Bus
@@ -75,6 +75,9 @@ class MicroBatches:
     # Then, too: writes dedup's states behind that attempt, and tells what its record names them by,
     # and what it says of them. From here on it matters if the transaction commits, and only then.
     producers: Callable[[], tuple[str, Mapping[str, Any]]] = field(default=lambda: ("", {}))
+    # In how many micro-batches dedup validates records before it writes them. The record keeps it
+    # for the next run.
+    validate_first: Callable[[], int] = field(default=lambda: 0)
     # And what it read beside the source, by name and version: what is redone for it reads the same.
     reads: Callable[[], Mapping[str, int]] = field(default=dict)
     is_stopping: bool = field(default=False)
@@ -209,6 +212,9 @@ class MicroBatches:
         is_wanted = not self.is_stopping or bool(self.points.kind)  # the clean end's note is
         may_redo = recovery is Recovery.REDO and number < ATTEMPTS_MAX and unended is None
         will_redo, is_asked = may_redo and is_wanted, may_redo and not is_wanted
+        if will_redo and isinstance(error, DedupRetryError):
+            self.bus.emit(events.AttemptRetried(batch_id, number, _reason(error)))
+            return True
         self.bus.emit(events.AttemptFailed(batch_id, number, _reason(error), will_redo, is_asked))
         if unended is not None:
             if isinstance(unended, EosError) and unended.recovery is Recovery.FENCED:
@@ -267,6 +273,7 @@ class MicroBatches:
         after = advanced(
             self.position, step.ends, step.query_id, step.batch_id, topic_ids, producers
         )
+        after = replace(after, validate_first=self.validate_first())
         reached("all_acked:after")
         refused, reads = self.refused(), self.reads()
         attempt = Attempt(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 from typing import Any
@@ -31,6 +32,7 @@ POSITION = Position(
     is_reset=True,
     checkpoint="0007-77-3",
     producers="12/0f3a/991",
+    validate_first=8,
     tables={"history": Followed("7f", 12)},
 )
 ROUNDS = 2_000
@@ -259,6 +261,6 @@ def damage(random_: random.Random, body: Any) -> None:
     if random_.random() < 0.2:
         del place[key]
     elif isinstance(place, dict) and random_.random() < 0.2:
-        place[random_.choice(["0", "events", "...", "a b"])] = random_.choice(VALUES)
+        place[random_.choice(["0", "events", "...", "a b"])] = copy.deepcopy(random_.choice(VALUES))
     else:
-        place[key] = random_.choice(VALUES)
+        place[key] = copy.deepcopy(random_.choice(VALUES))

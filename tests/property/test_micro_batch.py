@@ -27,6 +27,7 @@ from support.micro_batch_world import (
 
 from eos.errors import (
     AttemptFailedError,
+    DedupRetryError,
     EosError,
     FencedError,
     PromiseBrokenError,
@@ -213,6 +214,25 @@ def test_a_failed_attempt_is_redone_under_a_new_epoch_at_most_three_times(where)
     assert [e.will_redo for e in world.of_kind(events.AttemptFailed)] == [True] * 4 + [False]
     assert world.broker.phase("id") in {Phase.COMPLETE_ABORT, Phase.EMPTY}
     assert world.visible() == [0]
+
+
+@ALL
+def test_a_retry_of_dedup_is_no_failure_and_the_next_run_validates_first(where):
+    world = World(*where)
+    world.batches.validate_first = lambda: 8
+    world.run(0, world.writes(0, DedupRetryError("2 duplicate records")))
+    world.check(1)
+    assert world.of_kind(events.AttemptFailed) == []
+    assert world.of_kind(events.AttemptRetried) == [
+        events.AttemptRetried(0, 1, "2 duplicate records")
+    ]
+    (noted,) = world.ledger_body()["failed"]
+    assert noted["error"] == "dedup_retry"
+    world.batches.note("stop")
+    world.start()
+    assert world.batches.position.validate_first == 8
+    world.run(1)
+    assert "validate_first" not in world.ledger_body()
 
 
 @ALL

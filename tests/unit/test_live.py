@@ -58,18 +58,29 @@ def test_it_says_rate_lag_step_and_the_last_attempts(clock: Clock) -> None:
     points.reached("end_txn_sent:before")
     clock.now += 1
     assert line.text() == (
-        "eos: orders | 200 records/s | lag 1,204 | micro-batch 7: commits, 1 s | 7 failed, 6 ok"
+        "eos: orders | 200 records/s | lag 1,204 | micro-batch 7: commits, 1 s | "
+        "7 failed, 6 committed"
     )
     line(committed(7))
     points.reached("end_txn_answered:after")
     assert "| lag 1,204 | waits for the trigger, 0 s |" in line.text()
     line.lag = lambda: 0
-    assert line.text().endswith("| waits for records, 0 s | 7 failed ok, 6 ok")
+    assert line.text().endswith("| waits for records, 0 s | 7 committed after a retry, 6 committed")
     points.kind = "refresh"
     points.reached("ledger_record:before")
     assert "| notes its refresh, 0 s |" in line.text()
     clock.now += 60
     assert "| 0 records/s |" in line.text()
+
+
+def test_a_retry_of_dedup_is_no_failure_and_no_alarm(clock: Clock) -> None:
+    line, stream = live(clock)
+    line(committed(6))
+    line(events.AttemptRetried(7, 1, "dedup found 2 duplicate records. Retrying"))
+    assert line.text().endswith("| 7 retried, 6 committed")
+    line(committed(7))
+    assert line.text().endswith("| 7 committed after a retry, 6 committed")
+    assert "\x1b[33m" not in stream.getvalue(), "a warning is yellow"
 
 
 def test_a_run_that_was_asked_to_stop_says_so(clock: Clock) -> None:

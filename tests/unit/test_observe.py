@@ -122,6 +122,10 @@ def test_a_closed_bus_takes_nothing_and_closes_twice():
             "micro-batch 3 is aborted, as asked: the next start does it",
         ),
         (
+            events.AttemptRetried(3, 1, "dedup found 2 duplicate records. Retrying"),
+            "micro-batch 3, attempt 1: dedup found 2 duplicate records. Retrying",
+        ),
+        (
             events.Stopping(20.0),
             (
                 "asked to stop: the open micro-batch has 20 s to commit, and is aborted then; a "
