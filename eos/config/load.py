@@ -51,7 +51,7 @@ def load_pipeline(
         raise refuse(f"the pipeline file {given}", problems)
     resolved = given.resolve()
     folder, places = resolved.parent, read.places
-    return _ending(pipeline, places, ends).found_at(resolved, project_root(folder), places)
+    return _ending(pipeline, ends).found_at(resolved, project_root(folder), places)
 
 
 def load_parts(
@@ -83,17 +83,9 @@ def _found(path: Path | str, text: str | None) -> tuple[Path, str]:
     return given, text_of(given, "the pipeline file") if text is None else text
 
 
-def _ending(pipeline: PipelineFile, places: Places, word: Ending | None) -> PipelineFile:
-    if word is None:
-        return pipeline
-    told = ending(word)
-    try:
-        told.require_fits(pipeline.source.kafka)
-    except ValueError as error:
-        place = ("source", "kafka", "max_records")
-        problem = places.problem(place, f"--{word.replace('_', '-')}: {error}", at_key=True)
-        raise refuse(f"the pipeline file {places.path}", [problem]) from error
-    return pipeline.model_copy(update={"trigger": told})
+def _ending(pipeline: PipelineFile, word: Ending | None) -> PipelineFile:
+    """A flag overrides the file, and with it what the file says beside its own trigger."""
+    return pipeline if word is None else pipeline.model_copy(update={"trigger": ending(word)})
 
 
 def load_profile(

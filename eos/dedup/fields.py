@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from eos.dedup.policy import OPTIONS, Policy
+from eos.dedup.policy import OPTIONS, Policy, rule_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,11 @@ class Dedup:
         return tuple(
             f"{each.kind}({each.name})" for each in (self.producer, self.epoch, self.sequence)
         )
+
+    @property
+    def dead_letter_rules(self) -> list[str]:
+        """The rules by which records go to the dead letters."""
+        return [rule_of(name) for name in OPTIONS if name in self.policy.dead]
 
     @property
     def facts(self) -> Iterator[str]:

@@ -22,6 +22,12 @@ OPTIONS: Mapping[str, str] = {
 }
 
 
+def rule_of(verdict: str) -> str:
+    """Return the rule that a dead letter's header names. The record's number was not accepted, so
+    the record may be put back."""
+    return f"dedup_{verdict}"
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """`refused`: of OPTIONS, what ends the run; `dead`: what goes to the dead letters. Producers

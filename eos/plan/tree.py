@@ -160,6 +160,8 @@ def _sink(number: int, sink: SinkSpec, planned: Plan) -> Stage:
 
 def _dead_letters(planned: Plan, topic: str) -> Stage:
     refusing = [each.name for each in planned.decode.causes if each.on_error == "dead_letter"]
+    if planned.dedup is not None:
+        refusing += planned.dedup.dead_letter_rules
     facts = [f"refused by: {', '.join(refusing)}", _created(topic, planned.created_topics)]
     return _written("dead letters", f"kafka: {topic}", [each for each in facts if each])
 

@@ -11,7 +11,7 @@ from eos.dedup.fields import Dedup
 from eos.dedup.homes import SHARDS
 from eos.dedup.lookup import Lookup
 from eos.dedup.place import OFFSETS_MAX, PARTITIONS_MAX
-from eos.dedup.policy import NAMES, OPTIONS
+from eos.dedup.policy import NAMES, OPTIONS, rule_of
 from eos.dedup.spread_stage import SpreadStage
 from eos.dedup.stage import DedupStage
 from eos.dedup.trusting import Behind, Trusting
@@ -38,7 +38,6 @@ from eos.run.dedup_rows import (
     left_out,
     refused,
     require_counted,
-    rule_of,
     taken,
 )
 from eos.run.judged import Judged

@@ -10,7 +10,7 @@ from eos.dedup.fields import Dedup
 from eos.dedup.gather import PACKED, Gather
 from eos.dedup.homes import SHARDS
 from eos.dedup.lookup import Lookup
-from eos.dedup.policy import DROPPED, NAMES
+from eos.dedup.policy import DROPPED, NAMES, rule_of
 from eos.dedup.stage import DedupStage
 from eos.dedup.trusting import Trusting
 from eos.encode.refusal import AT
@@ -42,12 +42,6 @@ class Stage(Protocol):
     def topic(self) -> str: ...
 
     def __call__(self, batches: Iterator[Any], /) -> Any: ...
-
-
-def rule_of(verdict: str) -> str:
-    """What a dead letter's header calls the rule that refused it. Its number was not accepted, so
-    that it may be put back."""
-    return f"dedup_{verdict}"
 
 
 RULES = tuple(map(rule_of, _REASONS))

@@ -28,6 +28,7 @@ from eos.read.offset_log import Checkpoint, Ranges
 from eos.read.spark_plan import require_planned
 from eos.run import dead_letters
 from eos.run.audit import NO_AUDIT, Audit
+from eos.run.cautions import cautions
 from eos.run.columns import sink_columns
 from eos.run.dedup import Deduplicating
 from eos.run.dedup_rows import as_stream
@@ -52,7 +53,6 @@ from eos.transaction.ranges import Step
 from eos.transaction.receipt import Receipt
 from eos.transaction.wire import TopicInfo, Wire
 from eos.transform.check import check_stream
-from eos.transform.unstable import unstable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,14 +77,8 @@ def check(plan: Plan, stream: DataFrame, bus: Bus) -> Plan:
             hint="a sink's expressions make something of one row at a time; a step may group",
         )
     require_lasting(plan, stream)
-    found = unstable(out)
-    if found:
-        bus.emit(
-            events.Warned(
-                f"the transforms use {', '.join(found)}: a micro-batch that is redone gets "
-                "other values"
-            )
-        )
+    for message in cautions(plan, out):
+        bus.emit(events.Warned(message))
     return with_state(plan, state, bus)
 
 

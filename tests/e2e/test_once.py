@@ -49,3 +49,11 @@ def test_once_is_one_micro_batch_also_where_one_was_begun(project: Project) -> N
     assert drained.returncode == 0, drained.stderr
     assert "drained" in drained.stderr
     assert written() == 100
+    # A flag overrides the file, and the run says which key it ignores.
+    project.declare(5)
+    outside.fill(bootstrap, project.source, range(100, 120))
+    overridden = project.run_warm("--once")
+    assert overridden.returncode == 0, overridden.stderr
+    assert "so `max_records: 5` of the pipeline file is ignored" in overridden.stderr
+    assert overridden.stderr.count(" committed: ") == 1
+    assert written() == 120

@@ -12,6 +12,7 @@ from eos.config.load import load_pipeline
 from eos.config.model import ProfileFile
 from eos.errors import UsageError
 from eos.plan.plan import plan
+from eos.plan.tree import stages
 from eos.run.dedup import deduplicating
 
 PIPELINE = """\
@@ -155,3 +156,13 @@ def test_a_state_root_elsewhere_is_refused_and_a_replay_too(tmp_path):
         deduplicating(made, None)
     with pytest.raises(UsageError, match="nothing of the rule 'malformed' is put back"):
         replay([str(path), "--rule", "malformed"])
+
+
+def test_the_plan_names_all_rules_that_fill_the_dead_letter_topic(tmp_path):
+    made = planned(
+        tmp_path,
+        keys="  on_unstamped: dead_letter\n  on_gap: dead_letter",
+        dead=", dead_letter: c",
+    )
+    (stage,) = [each for each in stages(made) if each.name == "dead letters"]
+    assert "refused by: dedup_gap, dedup_unstamped" in stage.facts

@@ -97,7 +97,7 @@ def test_everything_that_may_be_said_is_kept(tmp_path):
     assert found.transaction.timeout_ms == 90_000
 
 
-def test_once_has_no_bound_of_records_in_the_file_or_by_a_word_of_the_run(tmp_path):
+def test_once_has_no_bound_of_records_in_the_file_and_as_a_flag_overrides_it(tmp_path):
     assert pipeline(tmp_path, SMALLEST + "trigger: {once: true}\n").trigger.once is True
     bounded = SMALLEST.replace("topic: orders}", "topic: orders, max_records: 5}")
     (found,) = problems(tmp_path, bounded + "trigger: {once: true}\n")
@@ -105,8 +105,8 @@ def test_once_has_no_bound_of_records_in_the_file_or_by_a_word_of_the_run(tmp_pa
     assert found[2].startswith("expected no `max_records` in the source beside `once`")
     path = tmp_path / "pipeline.yaml"
     path.write_text(bounded)
-    with pytest.raises(UsageError, match=r"pipeline.yaml:4:26: --once: expected no `max_records`"):
-        load_pipeline(path, ends="once")
+    overridden = load_pipeline(path, ends="once")
+    assert (overridden.trigger.once, overridden.source.kafka.max_records) == (True, 5)
     drained = load_pipeline(path, ends="available_now")
     assert (drained.trigger.every_ms, drained.trigger.available_now) == (None, True)
     assert drained.places.written(("name",)) == "`orders`"  # it is found where the file's is
