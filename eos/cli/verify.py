@@ -156,7 +156,7 @@ def _subject(planned: Plan, profile: Profile, ledger_id: str) -> Subject:
         readable(planned),
         table,
         reason,
-        Sinks(planned.tables, apps),
+        Sinks(planned.tables, apps, names.pipeline),
         None if by is None else Places(by.producer, by.epoch, by.sequence),
         is_spread=by is not None and not by.policy.rules.is_ordered,
         dead_letters=planned.dead_letters.topic if planned.dead_letters else "",

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_PIECE_BYTES = 1 << 20
+
+
 class Files(Protocol):
     """What is done with a checkpoint's files. Whatever fails raises an OSError."""
 
@@ -30,6 +33,9 @@ class Files(Protocol):
 
     def read(self, path: str) -> str:
         """The whole file, as UTF-8 text."""
+
+    def lines(self, path: str) -> Iterator[bytes]:
+        """The lines of a file of any size, each with its end."""
 
     def names(self, path: str) -> list[str]:
         """What lies in a folder, without the checksums of Hadoop's; nothing if it is absent."""
@@ -51,6 +57,10 @@ class LocalFiles:
     def read(self, path: str) -> str:
         # As bytes: reading as text would turn "\r\n" into "\n".
         return _local(path).read_bytes().decode("utf-8", errors="replace")
+
+    def lines(self, path: str) -> Iterator[bytes]:
+        with _local(path).open("rb") as file:
+            yield from file
 
     def names(self, path: str) -> list[str]:
         try:
@@ -90,6 +100,20 @@ class HadoopFiles:
             try:
                 utf8 = self._jvm.java.nio.charset.StandardCharsets.UTF_8
                 return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, utf8))
+            finally:
+                stream.close()
+
+    def lines(self, path: str) -> Iterator[bytes]:
+        with _as_os_errors():
+            files, target = self._open(path)
+            stream = files.open(target)
+            try:
+                rest = b""
+                while piece := bytes(stream.readNBytes(_PIECE_BYTES)):
+                    *whole, rest = (rest + piece).splitlines(keepends=True)
+                    yield from whole
+                if rest:
+                    yield rest
             finally:
                 stream.close()
 

@@ -160,6 +160,19 @@ def consequences(view: View, moved: Moves) -> list[str]:
             f"{sum(repeated.values()):,} offsets of {named(repeated)} are read again: what they "
             f"gave is written a second time to {targets}"
         )
+        tables = view.planned.tables
+        appended = ", ".join(table.name for table in tables if not table.keys)
+        merged = ", ".join(table.name for table in tables if table.keys)
+        if appended:
+            found.append(
+                f"Delta tables that rows are appended to ({appended}) receive those rows a second "
+                "time: delete them there, or RESTORE the table and accept it with --accept-table"
+            )
+        if merged:
+            found.append(
+                f"Delta tables that rows are merged into ({merged}) are merged with those rows "
+                "again, by their keys: until the repetition ends, they may show older values"
+            )
     return found
 
 

@@ -18,6 +18,7 @@ class Way(NamedTuple):
 
 
 _TOPICS = ("gone", "recreated", "left_out")  # all of them are forgotten at once
+_TABLES = ("table_behind", "table_history", "table_replaced")
 _ACCEPT = Way("--accept-start", "goes on without what is gone, and writes down what that is")
 _ASIDE = Way("--set-checkpoint-aside", "goes on where the ledger ends, in a fresh checkpoint")
 _ADOPT = Way("--adopt-checkpoint", "goes on where the checkpoint ends")
@@ -114,6 +115,10 @@ def _ways(
         to = f"{fits.offset}" if fits else "OFFSET"
         does = "goes back to before the loss: what came after is written a second time"
         return (Way(f"--rewind-to {to}", does),)
+    if case in _TABLES:
+        tables = {str(each.fields["table"]) for each in errors if each.fields.get("case") == case}
+        does = "resumes with the table as it is, or creates it: what it lacks stays missing"
+        return tuple(Way(f"--accept-table {table}", does) for table in sorted(tables))
     return tuple(way for way in _WAYS.get(case, ()) if history or way is not _SKIP)
 
 

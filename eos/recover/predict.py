@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from eos.errors import EosError, PromiseBrokenError, Recovery, UnavailableError
 from eos.observe import events
+from eos.recover.tables import require_table
 from eos.recover.view import Upcoming, View, is_hidden, named, soon, upcoming
 from eos.run.folders import choose_checkpoint
 from eos.run.ownership import require_free
@@ -92,6 +93,8 @@ def predict(view: View) -> Prediction:
     if newest is not None and newest.location == found.chosen:
         found.ask(require_new_whole, planned, view.source, view.position, newest, soon())
         found.upcoming = found.ask(upcoming, newest)
+    for table in planned.tables:
+        found.ask(require_table, view, table)
     _decide(found, position)
     return found
 

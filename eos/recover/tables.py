@@ -1,13 +1,36 @@
-"""Delta tables: going on with one that lacks something, or is another one now."""
+"""Delta tables: whether the next start accepts them, and accepting one that lacks something."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from eos.errors import UsageError
+from eos.location import local_path
+from eos.plan.lake import Table, app_of
+from eos.read.delta_log import DeltaLog
+from eos.read.files import LocalFiles
 from eos.recover.change import Change, Verb
 from eos.recover.view import View, soon
+from eos.run import table_check
 from eos.transaction.ledger_record import Followed, Record, nested
+
+
+def require_table(view: View, table: Table) -> None:
+    """Stop where the next start would, as far as the log of a table on this machine shows it.
+
+    A start also compares the table's id and columns, which takes Spark.
+    """
+    known = view.position.tables.get(table.name)
+    if known is None or not view.has_ledger or local_path(table.path) is None:
+        return
+    topic = view.ledger.partition.topic
+    ledger_id = view.wire.topics([topic], soon())[topic].topic_id
+    app = app_of(view.planned.names, ledger_id, table.name)
+    log = DeltaLog(LocalFiles(), table.path, app)
+    now = log.newest()
+    if now is None:
+        raise table_check.replaced(view.name, table, known, None)
+    table_check.require_whole(view.name, table, log, known, now)
 
 
 def accept_table(name: str) -> Verb:

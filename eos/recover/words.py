@@ -30,7 +30,8 @@ def lines(found: Explanation, command: Command) -> Iterator[str]:
     yield f"checkpoint  {_folder(found)}"
     tables = found.last.position.tables if found.last is not None else {}
     for name, known in tables.items():  # a start asks the table itself, which takes Spark
-        yield f"table       {name}: up to record {known.at}, when the last one was begun"
+        version = "" if known.version is None else f", in version {known.version} of the table"
+        yield f"table       {name}: up to record {known.at}, when the last one was begun{version}"
     yield from _topics(found)
     yield ""
     yield from _table(found.rows)
@@ -61,7 +62,7 @@ def as_json(found: Explanation, command: Command) -> dict[str, Any]:
             "newest": found.folder and asdict(found.folder),
         },
         "tables": {
-            name: each._asdict()
+            name: each.as_json()
             for name, each in (found.last.position.tables if found.last else {}).items()
         },
         "topics": {

@@ -44,12 +44,14 @@ TWICE = "eos-merged-twice"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A table as it is. `at`: the version of the application's last write, -1 if there is none."""
+    """A table as it is. `at`: the version of the application's last write, -1 if there is none.
+    `version`: Delta's own."""
 
     id: str
     at: int
     schema: StructType
     partition_by: tuple[str, ...]
+    version: int = -1
 
 
 def look(spark: SparkSession, table: Table, app: str) -> Seen | None:
@@ -79,6 +81,7 @@ def look(spark: SparkSession, table: Table, app: str) -> Seen | None:
             at=int(known.get()) if known.isDefined() else -1,
             schema=StructType.fromJson(json.loads(metadata.schema().json())),
             partition_by=tuple(partitions.apply(at) for at in range(partitions.size())),
+            version=int(snapshot.version()),
         )
     except EosError:
         raise

@@ -5,8 +5,10 @@ before anything newer begins, and its own log carries the offset of the ledger's
 version of the write. The two numbers tell after a crash whether that write came through: if not,
 the source's ranges of that record are read again, and the same steps make the same rows of them.
 
-The ledger's record of an attempt says how the tables stood when it began (`Position.tables`), so it
-tells a table that lacks that attempt from one that somebody deleted, restored or replaced.
+The ledger's record of an attempt has how the tables stood when it began (`Position.tables`). So a
+table that lacks that attempt differs from one that somebody deleted, restored or replaced. RESTORE
+keeps the number in the table's log: only the history since the kept version shows it
+(`read/delta_history.py`), which is read at startup, before each write and after it.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ from eos.observe import events
 from eos.observe.bus import Bus
 from eos.plan.lake import Table, app_of
 from eos.plan.plan import Plan
-from eos.run import delta
+from eos.read.delta_log import DeltaLog
+from eos.read.files import files_for
+from eos.run import delta, table_check
 from eos.run.rows import require_fits, shaped
 from eos.run.source import LiveSource
 from eos.transaction.ledger import Ledger
@@ -171,62 +175,48 @@ class Lake:
         at = last.offset if last else 0
         seen = self._look(table)
         if seen is not None and seen.at > at:
-            raise self._too_new(table, seen.at, at)
+            raise table_check.ahead(self._name, table, seen.at, at)
         try:
             delta.create(self._spark, table, self._schemas[table.name], self.app(table), at)
         except Exception as error:
             raise UnavailableError(
-                f"{self._where(table)} can't be made: {words_of(error)[:500]}",
+                f"{table_check.where(self._name, table)} can't be made: {words_of(error)[:500]}",
                 hint="may this user write there, and does Delta take columns of these types?",
             ) from error
         seen = self._look(table)
         if seen is None or seen.at != at:
             raise UnavailableError(
-                f"{self._where(table)} is not as it was made a moment before",
+                f"{table_check.where(self._name, table)} is not as it was made a moment before",
                 hint="does somebody else make or restore it? Start again",
             )
-        return Followed(seen.id, at)
+        return Followed(seen.id, at, seen.version)
 
     def _compared(self, table: Table, known: Followed, newest: Record | None) -> Followed:
-        """As it stands: at the record that the ledger knows of, or at the attempt after it."""
-        seen = self._the_same(table, known)
+        """Return how the table stands: at the ledger's record, or at the attempt after it."""
+        seen = self._whole(table, known)
         is_owed = newest is not None and newest.offset > known.at
         if is_owed and newest is not None and seen.at == newest.offset:
             self._bus.emit(events.TableFollowed(table.name, "skipped", newest.offset, was=seen.at))
-            return Followed(seen.id, seen.at)
-        if seen.at > known.at:
-            raise self._too_new(table, seen.at, known.at)
-        if seen.at < known.at:
-            raise PromiseBrokenError(
-                f"{self._where(table)} has the ledger's record {seen.at}, but it had {known.at} "
-                "before",
-                hint="was it restored to an older version? Restore a newer one; "
-                + self._accepting(table),
-                case="table_behind",
-                pipeline=self._planned.names.pipeline,
-                table=table.name,
-                ledger=known.at,
-                version=seen.at,
-            )
-        return known
+        elif seen.at > known.at:
+            raise table_check.ahead(self._name, table, seen.at, known.at)
+        return Followed(seen.id, seen.at, seen.version)
 
-    def _the_same(self, table: Table, known: Followed) -> delta.Seen:
-        """Raises if it is not the table that the ledger knows: a write would make another one."""
+    def _whole(self, table: Table, known: Followed) -> delta.Seen:
+        """Return the table as it is. Stop if it is another one, or lacks rows of the pipeline."""
         seen = self._look(table)
-        if seen is not None and seen.id == known.id:
-            return seen
-        what = f"was made anew (its id was {known.id}, and is {seen.id})" if seen else "is gone"
-        raise PromiseBrokenError(
-            f"{self._where(table)} {what}: it had everything up to the ledger's record {known.at}",
-            hint=f"put it back, or say that it begins anew: {self._accepting(table)}",
-            case="table_replaced",
-            pipeline=self._planned.names.pipeline,
-            table=table.name,
-        )
+        if seen is None or seen.id != known.id:
+            raise table_check.replaced(self._name, table, known, seen.id if seen else None)
+        if seen.at < known.at:
+            raise table_check.behind(self._name, table, seen.at, known.at)
+        self._require_whole(table, known, seen)
+        return seen
 
-    def _accepting(self, table: Table) -> str:
-        name = self._planned.names.pipeline
-        return f"`eos recover {name} --accept-table {table.name}` goes on with what is there"
+    def _require_whole(self, table: Table, known: Followed, seen: delta.Seen) -> None:
+        log = DeltaLog(files_for(table.path, self._spark), table.path, self.app(table))
+        try:
+            table_check.require_whole(self._name, table, log, known, seen.version)
+        except UnavailableError as error:
+            raise about(self._name, error) from error
 
     def _owed_ranges(
         self, owed: Sequence[Table], newest: Record, position: Position, source: LiveSource
@@ -298,14 +288,17 @@ class Lake:
         try:
             for table in tables:
                 began = time.monotonic()
-                self._the_same(table, before[table.name])
+                seen = self._whole(table, before[table.name])
+                known = before[table.name]._replace(version=seen.version)
                 try:
                     seen = delta.write(shaped(kept, table), table, self.app(table), offset)
                 except EosError as error:
                     raise about(self._planned.names.pipeline, error) from error
                 if seen.at != offset:
-                    raise self._ahead(table, seen.at, offset)
-                found[table.name] = Followed(seen.id, offset)
+                    raise self._taken_over(table, seen.at, offset)
+                # A RESTORE may have come between the look and the write.
+                self._require_whole(table, known, seen)
+                found[table.name] = Followed(seen.id, offset, seen.version)
                 if became == "written":
                     self._crash.reached("tables:after")  # the first of several
                 ms = (time.monotonic() - began) * 1000
@@ -330,31 +323,18 @@ class Lake:
         except EosError as error:
             raise about(self._planned.names.pipeline, error) from error
 
-    def _where(self, table: Table) -> str:
-        return f"{self._planned.names.pipeline}: the table {table.name} ({table.path})"
+    @property
+    def _name(self) -> str:
+        return self._planned.names.pipeline
 
-    def _ahead(self, table: Table, version: int, offset: int) -> FencedError:
-        """While we run, nobody else writes by our name but who has the pipeline now."""
+    def _taken_over(self, table: Table, version: int, offset: int) -> FencedError:
+        """While this copy runs, only a newer one writes under its name."""
         return FencedError(
-            f"{self._where(table)} has the ledger's record {version}, and this copy is at "
-            f"{offset}: another copy of the pipeline took over",
+            f"{table_check.where(self._name, table)} has the ledger's record {version}, and this "
+            f"copy is at {offset}: another copy of the pipeline took over",
             hint="leave this one ended",
-            pipeline=self._planned.names.pipeline,
+            pipeline=self._name,
             table=table.name,
-        )
-
-    def _too_new(self, table: Table, version: int, offset: int) -> PromiseBrokenError:
-        """At a start: we have fenced everybody, so it is the ledger that is too old."""
-        name = self._planned.names.pipeline
-        return PromiseBrokenError(
-            f"{self._where(table)} has the ledger's record {version}, and the ledger says {offset}",
-            hint="was the ledger put back to an older state, or does the table come from a copy of "
-            f"this pipeline? `eos recover {name}` shows what the ledger has",
-            case="table_ahead",
-            pipeline=name,
-            table=table.name,
-            ledger=offset,
-            version=version,
         )
 
 

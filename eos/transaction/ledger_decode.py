@@ -160,7 +160,8 @@ def _position(fields: Fields) -> Position:
 
 
 def _followed(fields: Fields) -> Followed:
-    return Followed(fields.text("id"), fields.number("at", -1, INT64_MAX))
+    version = fields.number("version", 0, INT64_MAX) if "version" in fields.value else None
+    return Followed(fields.text("id"), fields.number("at", -1, INT64_MAX), version)
 
 
 def _owner(fields: Fields) -> Mapping[str, Any]:

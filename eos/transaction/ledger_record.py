@@ -38,11 +38,21 @@ Refused = Mapping[str, Mapping[str, int]]  # records, by rule and what became of
 
 
 class Followed(NamedTuple):
-    """A Delta table: its own id, and the record of the ledger up to which it has everything. The
-    same offset stands in the table's log, as the version of the pipeline's last write."""
+    """A Delta table as a record of the ledger knows it.
+
+    `id` is the table's own. Up to the ledger's record `at` it has every row; the same offset is in
+    the table's log, as the version of the pipeline's last write. `version` is Delta's version of
+    the table up to which the table's history was read, and which contained all of those rows. It is
+    None in records of a release that did not keep it.
+    """
 
     id: str
     at: int
+    version: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"id": self.id, "at": self.at}
+        return found if self.version is None else {**found, "version": self.version}
 
 
 Kind = Literal["start", "attempt", "refresh", "stop", "recovery"]
@@ -154,7 +164,7 @@ def encoded(
         body["producer_id"], body["epoch"] = identity
     body |= {name: value for name in _OPTIONAL if (value := getattr(position, name))}
     if position.tables:
-        body["tables"] = {name: each._asdict() for name, each in position.tables.items()}
+        body["tables"] = {name: each.as_json() for name, each in position.tables.items()}
     if attempt is not None:
         body["attempt"] = attempt.as_json()
     if note is not None:

@@ -1,7 +1,8 @@
 """The Delta tables beside the targets: is each one's last write the one that the ledger expects?
 
 Its rows are not compared: nothing in the ledger says how many there were. What is asked is whether
-it is the same table, and up to which record of the ledger it has everything, by its own log.
+it is the same table, and up to which record of the ledger it has everything, by its own log, and
+whether a RESTORE removed some of that.
 """
 
 from __future__ import annotations
@@ -9,9 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from eos.errors import PromiseBrokenError
 from eos.location import local_path
 from eos.plan.lake import Table
+from eos.read.delta_log import DeltaLog
+from eos.read.files import LocalFiles
+from eos.run.table_check import require_whole
 from eos.transaction.ledger_record import Followed
 from eos.verify.findings import Attempt, Finding, Kind
 
@@ -22,6 +28,7 @@ class Sinks:
 
     tables: Sequence[Table]
     app: Mapping[str, str]
+    pipeline: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +41,12 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A table's own id, and the last write of the pipeline's; -1 if there is none."""
+    """A table's own id, and the last write of the pipeline's; -1 if there is none. `version` is
+    Delta's: up to it the history is compared."""
 
     id: str
     at: int
+    version: int | None = None
 
 
 def here(sinks: Sinks) -> list[Table]:
@@ -61,7 +70,9 @@ def _look(table: Table, app: str) -> Found | str:
     try:
         found = DeltaTable(str(path))
         version = found.transaction_version(app)
-        return Found(str(found.metadata().id), -1 if version is None else int(version))
+        return Found(
+            str(found.metadata().id), -1 if version is None else int(version), found.version()
+        )
     except (TableNotFoundError, DeltaError, OSError) as error:
         return f"can't be read ({str(error).splitlines()[0][:200]})"
 
@@ -79,6 +90,8 @@ def of_tables(
         elif now.id != known.id:
             message = f"{where} is another one: its id is {now.id}, the ledger knows {known.id}"
             yield Finding("delta_replaced", message, attempt=low.told)
+        elif lost := _lost(sinks, table, known, now):
+            yield Finding(f"delta_{lost.case}", lost.words, attempt=low.told)
         elif low.told != high.told:  # the pipeline runs, and writes meanwhile
             if not known.at <= now.at <= high.told.ledger_offset:
                 yield _disagrees(where, now.at, known.at, high.told)
@@ -88,6 +101,24 @@ def of_tables(
             yield Finding("delta_pending", message, attempt=low.told, kind=Kind.GONE)
         elif now.at != (low.told.ledger_offset if low.told.kind == "attempt" else known.at):
             yield _disagrees(where, now.at, known.at, low.told)
+
+
+class _Lost(NamedTuple):
+    case: str
+    words: str
+
+
+def _lost(sinks: Sinks, table: Table, known: Followed, now: Found) -> _Lost | None:
+    """What the next start would stop at in the table's history. A lower `at` is compared apart."""
+    if now.version is None or now.at < known.at:
+        return None
+    log = DeltaLog(LocalFiles(), table.path, sinks.app[table.name])
+    try:
+        require_whole(sinks.pipeline, table, log, known, now.version)
+    except PromiseBrokenError as error:
+        is_unknown = error.fields.get("case") == "table_history"
+        return _Lost("history" if is_unknown else "restored", error.message)
+    return None
 
 
 def _disagrees(where: str, at: int, known: int, told: Attempt) -> Finding:

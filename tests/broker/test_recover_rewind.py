@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 from support.recovered import Pipeline
@@ -47,6 +48,20 @@ def test_back_to_a_record_what_came_after_is_read_again(ran: Pipeline) -> None:
         assert run.location.endswith("/0002")
         run.step()
         assert [set(step.starts.values()) for step in run.read] == [{5}]
+
+
+def test_tables_that_rows_are_appended_to_receive_them_twice(ran: Pipeline) -> None:
+    place = Path(ran.words[0]) / "pipeline.yaml"
+    tables = "[{path: lake/all}, {path: lake/last, mode: merge, keys: [k]}]"
+    sink = f"create: {{partitions: 1}}}}, delta: {tables}}}"
+    text = place.read_text().replace("create: {partitions: 1}}}", sink)
+    assert tables in text
+    place.write_text(text)
+    told = ran.recover("--rewind-to", "2", "--json").json["says"]
+    assert any("appended to (all) receive those rows a second time" in each for each in told)
+    assert any("merged into (last) are merged with those rows again" in each for each in told)
+    forward = ran.recover("--rewind-to", "4", "--json")
+    assert "a second time" not in forward.out
 
 
 def test_a_rewind_is_undone_by_going_to_a_later_record(ran: Pipeline) -> None:

@@ -261,6 +261,55 @@ def test_a_table_that_is_not_the_one_it_was_stops_the_start(made: Project) -> No
     assert f"several rows that were made of one record ({made.source}-1 at offset" in told
 
 
+RESTORED = lake.pipeline("restoring", lake.ALL)
+ROWS = 1000
+
+
+def count(project: Project) -> int:
+    return len(lake.rows(lake.table(project, "all")))
+
+
+def test_a_restore_that_removes_rows_stops_a_start_and_a_run(made: Project) -> None:
+    """RESTORE keeps the number of the pipeline's last write, so only the history shows it."""
+    lake.declare(made, ROWS, RESTORED)
+    place = lake.table(made, "all")
+    for micro_batch in range(2):
+        lake.feed(made, range(micro_batch * ROWS, (micro_batch + 1) * ROWS))
+        ran(made)
+    assert (count(made), DeltaTable(str(place)).version()) == (2 * ROWS, 2)
+    DeltaTable(str(place)).restore(1)  # the first micro-batch alone
+    assert count(made) == ROWS
+    lake.feed(made, range(2 * ROWS, 3 * ROWS))
+    before = attempts(made)
+    told = stopped(made)
+    assert "the table all (" in told
+    assert "was restored to version 1 by the RESTORE in its version 3: rows that" in told
+    assert f"eos recover {made.name} --accept-table all" in told
+    assert (attempts(made), count(made)) == (before, ROWS)
+    (found,) = json.loads(said(made, "recover", "--json", code=1))["findings"]
+    assert (found["case"], found["exit_code"]) == ("table_behind", 4)
+    assert "--accept-table all" in found["ways"][0]["command"]
+    found = json.loads(said(made, "verify", "--json", code=1))["findings"]
+    assert [each["case"] for each in found] == ["delta_restored"]
+
+    DeltaTable(str(place)).restore(2)  # as the hint says: nothing is missing
+    assert "the next start" not in said(made, "recover")
+    ran(made)
+    assert count(made) == 3 * ROWS
+
+    # While it runs: between two writes.
+    (made.folder / "restore").touch()
+    lake.feed(made, range(3 * ROWS, 4 * ROWS))
+    told = stopped(made)
+    assert "was restored to version 1 by the RESTORE in its version 6" in told
+    assert attempts(made) > before  # the transaction had committed, and the table waits for it
+    assert "was restored to version 1" in stopped(made)
+    DeltaTable(str(place)).restore(5)
+    ran(made)
+    assert sorted(row["n"] for row in lake.rows(place)) == list(range(4 * ROWS))
+    said(made, "recover")
+
+
 def test_columns_come_only_if_that_is_asked_for(made: Project) -> None:
     lake.declare(made, 1000)
     lake.feed(made, range(5))

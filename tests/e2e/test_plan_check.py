@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,9 +26,15 @@ from support.registry import registry
 from eos.cli.plan import _delta, _joined
 from eos.config.load import load_pipeline, load_profile
 from eos.doctor.check import Check
+from eos.errors import PromiseBrokenError
+from eos.plan.lake import Table, app_of
 from eos.plan.plan import Plan, plan
+from eos.read.delta_log import DeltaLog
+from eos.read.files import HadoopFiles
+from eos.run import delta
 from eos.run.lake import Known
 from eos.run.local import local_session
+from eos.run.table_check import require_whole
 from eos.transaction.ledger_record import Followed, Position
 from eos.transform.functions import load
 
@@ -177,6 +184,53 @@ def test_a_table_that_is_not_as_the_ledger_knows_it_is_found(spark, planned) -> 
     ((level, behind),) = by(Followed(own, 5))
     assert (level, "has the ledger's record -1, but it had 5 before" in behind) == ("finding", True)
     ((level, anew),) = by(Followed("another", 5))
-    assert (level, "was made anew (its id was another, and is " in anew) == ("finding", True)
+    assert (level, "was recreated (its id was another, and is " in anew) == ("finding", True)
     ((level, fine),) = by(Followed(own, -1))
     assert (level, fine.endswith("has all that is committed")) == ("ok", True)
+
+
+def test_a_table_that_spark_restored_is_found(spark, planned, folder) -> None:
+    """By version and by time, through the files of this machine and through Hadoop's."""
+    table = Table("restored", str(folder / "restored"))
+    only = replace(planned, tables=(replace(table, path=f"file://{table.path}"),))
+    app = app_of(planned.names, "a-topic-id", table.name)
+    columns = spark.createDataFrame([(1, 2, "x")], "id INT, n BIGINT, name STRING")
+    for at in (1, 3):
+        delta.write(columns, table, app, at)
+
+    def found(version: int | None) -> tuple[str, str]:
+        seen = delta.look(spark, table, app)
+        assert seen is not None
+        assert seen.at == 3
+        known = Followed(seen.id, 3, version)
+        position = Position({}, {}, tables={table.name: known})
+        log = DeltaLog(HadoopFiles(spark), table.path, app)
+        told_of: tuple[str, str] = ("ok", "")
+        try:
+            require_whole(planned.names.pipeline, table, log, known, seen.version)
+        except PromiseBrokenError as error:
+            told_of = ("finding", error.message)
+        ((level, says),) = told(_delta(spark, only, Known("a-topic-id", position, None)))
+        assert level == told_of[0], says
+        return level, says
+
+    assert found(1)[0] == "ok"
+    place = f"delta.`{table.path}`"
+    spark.sql(f"RESTORE {place} TO VERSION AS OF 0").collect()
+    for version in (1, None):
+        level, says = found(version)
+        assert (level, "was restored to version 0 by the RESTORE in its version 2" in says) == (
+            "finding",
+            True,
+        )
+    spark.sql(f"RESTORE {place} TO VERSION AS OF 1").collect()
+    assert found(1)[0] == "ok"
+    second = datetime.now(timezone.utc) - timedelta(hours=1)
+    for version in range(4):
+        log_file = Path(table.path) / "_delta_log" / f"{version:020d}.json"
+        at_s = (second + timedelta(minutes=version)).timestamp()
+        os.utime(log_file, (at_s, at_s))
+    text = (second + timedelta(seconds=30)).strftime("%Y-%m-%dT%H:%M:%S+00:00")
+    spark.sql(f"RESTORE {place} TO TIMESTAMP AS OF '{text}'").collect()
+    level, says = found(3)
+    assert (level, "was restored to an older version" in says) == ("finding", True)

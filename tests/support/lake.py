@@ -53,6 +53,15 @@ import time
 from pathlib import Path
 
 import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+
+def restoring(rows, folder: str):
+    # Restores the table while the topic is written.
+    if rows.num_rows and (Path(folder) / "restore").exists():
+        (Path(folder) / "restore").unlink()
+        DeltaTable(str(Path(folder) / "lake" / "all")).restore(1)
+    return rows
 
 
 def removing(rows, folder: str):

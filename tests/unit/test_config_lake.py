@@ -135,7 +135,8 @@ def test_tables_that_can_not_be_meant(tmp_path: Path, tables: str, told: str) ->
 
 def test_a_record_of_the_ledger_tells_how_the_tables_were() -> None:
     tp = TopicPartition("orders", 0)
-    tables = {"all": Followed("7f", 12)}
+    # A release that kept no version of Delta's wrote the second form.
+    tables = {"all": Followed("7f", 12, 3), "old": Followed("8a", 12)}
     position = Position({tp: 5}, {"orders": "x"}, tables=tables)
     attempt = Attempt(1, Identity(1, 2), {tp: 3}, ())
     owner = {"deployment": "d", "host": "h", "process": 1}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from eos.plan.lake import Table
 from eos.transaction.ledger_record import Followed
@@ -68,7 +68,26 @@ def test_a_table_is_read_as_it_lies_there(tmp_path: Path) -> None:
     every = (there, absent, broken, elsewhere)
     found = look(Sinks(every, dict.fromkeys(("all", "no", "broken", "far"), "app")))
     assert isinstance(found["all"], Found)
-    assert found["all"].at == 12
+    assert (found["all"].at, found["all"].version) == (12, 0)
     assert found["no"] == "is gone"
     assert str(found["broken"]).startswith("can't be read")
     assert "far" not in found
+
+
+def test_a_restore_that_removed_rows_is_found(tmp_path: Path) -> None:
+    there = Table("all", str(tmp_path / "all"))
+    sinks = Sinks((there,), {"all": "app"}, "orders")
+    for at in (8, 12):
+        done = CommitProperties(app_transactions=[Transaction("app", at)])
+        write_deltalake(there.path, pa.table({"n": [at]}), mode="append", commit_properties=done)
+    identity = str(DeltaTable(there.path).metadata().id)
+
+    def found() -> list[str]:
+        level = Known(known(14, 12, "stop").told, {"all": Followed(identity, 12, 1)})
+        return [each.case for each in of_tables(sinks, look(sinks), level, level)]
+
+    assert found() == []
+    DeltaTable(there.path).restore(0)
+    assert found() == ["delta_restored"]
+    DeltaTable(there.path).restore(1)
+    assert found() == []
