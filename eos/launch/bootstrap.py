@@ -13,10 +13,15 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 # The extras that an installation of one provides: this project's tests need the users' tools too.
 CONTAINS = {"testing": ("testing",), "test": ("test", "testing")}
+# Releases with the checksums of their files (relock_python.py).
+BUILD_LOCK = "eos/launch/build.lock"
+LOCKS = {"testing": "eos/launch/python.lock", "test": "tests/requirements.lock"}
+UNPINNED = "EOS_UNPINNED"  # any release that pyproject.toml allows, from an index that lacks others
 _FIT = "import pip, sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))"
 
 
@@ -35,7 +40,9 @@ def main(arguments: list[str]) -> int:
             _install(venv, checkout, extra)
         except subprocess.CalledProcessError as error:
             _say(f"that failed: {' '.join(map(str, error.cmd))}")
-            _say("  hint: the lines above say why; the same command again goes on from here")
+            _say("  hint: the lines above say why; the same command again resumes. If the package")
+            _say(f"  index lacks a pinned file, {UNPINNED}=1 installs what pyproject.toml allows,")
+            _say("  without checksums")
             return 5
         for each in CONTAINS[extra]:
             _stamp_path(venv, each).write_text(wanted, encoding="utf-8")
@@ -70,11 +77,22 @@ def _works(command: list[str | Path]) -> bool:
 
 
 def _install(venv: Path, checkout: Path, extra: str) -> None:
-    options = ["--disable-pip-version-check", "--quiet", "--editable", f"{checkout}[{extra}]"]
-    _run([venv / "bin" / "python", "-m", "pip", "install", *options])
+    python = str(venv / "bin" / "python")
+    pip = [python, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    if os.environ.get(UNPINNED):
+        _run([*pip, "install", "--editable", f"{checkout}[{extra}]"])
+        return
+    # What has to be built is built by the first lock's release, not by one that pip would fetch
+    # without a checksum. Locks name all that is needed, which the last command confirms.
+    for lock in (BUILD_LOCK, LOCKS[extra]):
+        hashed = ["--require-hashes", "--no-deps", "--no-build-isolation"]
+        _run([*pip, "install", *hashed, "--requirement", str(checkout / lock)])
+    own = ["--no-deps", "--no-build-isolation", "--editable", str(checkout)]
+    _run([*pip, "install", *own])
+    _run([*pip, "check"])
 
 
-def _run(command: list[str | Path]) -> None:
+def _run(command: Sequence[str | Path]) -> None:
     subprocess.run(command, stdout=sys.stderr, check=True)
 
 

@@ -1,12 +1,13 @@
 # shellcheck shell=bash
 # Shared by spark-submit.sh and tests/run: `eos_bootstrap CHECKOUT testing|test` makes or updates
-# the checkout's .venv. When nothing changed it costs two small file reads.
+# the checkout's .venv. When nothing changed it costs a few small file reads.
 
 eos_bootstrap() {
   local checkout=$1 extra=$2 stamp wanted python
   stamp=$checkout/.venv/eos-$extra.stamp
   # The path counts: an environment that was moved or copied does not work.
-  wanted="$(cksum <"$checkout/pyproject.toml") $checkout"
+  wanted=$(cksum "$checkout/pyproject.toml" "$checkout"/eos/launch/{build,python}.lock \
+    "$checkout/tests/requirements.lock")
   if [ -f "$stamp" ] && [ "$(<"$stamp")" = "$wanted" ]; then
     return 0
   fi

