@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -37,7 +38,9 @@ class Transaction:
     writer: tuple[str, str, int | None]  # deployment, host, process
     is_reset: bool
     sources: Mapping[TopicPartition, tuple[int, int]]
-    records_in: int
+    offsets_in: int
+    records_read: int | None  # that were visible; None: the ledger does not say
+    refused: dict[str, Any] = field(default_factory=dict)  # records by rule and answer
     dedup: dict[str, Any] = field(default_factory=dict)  # what it says of upstream producers
     targets: dict[TopicPartition, Row] = field(default_factory=dict)
 
@@ -90,8 +93,10 @@ def each_of(rows: Iterable[Row]) -> Iterator[Transaction]:
             found.append(of_row)
         if target is not None:
             of_row.targets[target] = row
-        if row.get("dedup") and not of_row.dedup:  # in whichever row it stands
-            of_row.dedup.update(json.loads(row["dedup"]))
+        for name in ("refused", "dedup"):
+            known_of = getattr(of_row, name)
+            if row.get(name) and not known_of:  # in whichever row it stands
+                known_of.update(json.loads(row[name]))
     yield from found
 
 
@@ -119,7 +124,9 @@ def _transaction(row: Row) -> Transaction:
             TopicPartition(each["topic"], each["partition"]): (each["start"], each["end"])
             for each in row["sources"] or ()
         },
-        records_in=row["records_in"] or 0,
+        # Tables of older releases lack both columns.
+        offsets_in=row.get("offsets_in") or row["records_in"] or 0,
+        records_read=row.get("records_read"),
     )
 
 
@@ -129,9 +136,12 @@ class Summary:
 
     committed: int
     aborted: int
-    records_in: int
+    offsets_in: int
+    records_in: int | None  # that were visible; None: of some attempts it is not known
     records_out: int
-    takeovers: Sequence[Transaction]  # each the first of another writer
+    refused: Mapping[str, Mapping[str, int]]  # records by rule, and by what became of them
+    restarts: Sequence[Transaction]  # each the first of another process of the same deployment
+    takeovers: Sequence[Transaction]  # each the first of another deployment or host
     fenced: Sequence[Transaction]
     producers: Producers
 
@@ -145,7 +155,10 @@ class Sums:
     """A summary in the making: of transactions that are shown one at a time, oldest first."""
 
     def __init__(self) -> None:
-        self._committed = self._aborted = self._records_in = self._records_out = 0
+        self._committed = self._aborted = self._offsets_in = self._records_out = 0
+        self._records_in: int | None = 0
+        self._refused: dict[str, Counter[str]] = {}
+        self._restarts: list[Transaction] = []
         self._takeovers: list[Transaction] = []
         self._fenced: list[Transaction] = []
         self._last: Transaction | None = None
@@ -154,7 +167,12 @@ class Sums:
     def add(self, each: Transaction) -> None:
         if each.is_attempt and each.is_committed:
             self._committed += 1
-            self._records_in += each.records_in
+            self._offsets_in += each.offsets_in
+            if self._records_in is not None:
+                known = each.records_read
+                self._records_in = None if known is None else self._records_in + known
+            for rule, answers in each.refused.items():
+                self._refused.setdefault(rule, Counter()).update(answers)
             self._records_out += each.records_out
             self._producers.add(each.dedup)
         elif each.is_attempt:
@@ -162,8 +180,10 @@ class Sums:
         if each.is_fenced:
             self._fenced.append(each)
         if each.is_committed:
-            if self._last is not None and self._last.writer != each.writer:
+            if self._last is not None and is_other(self._last, each):
                 self._takeovers.append(each)
+            elif self._last is not None and self._last.writer != each.writer:
+                self._restarts.append(each)
             self._last = each
 
     @property
@@ -171,12 +191,20 @@ class Sums:
         return Summary(
             committed=self._committed,
             aborted=self._aborted,
+            offsets_in=self._offsets_in,
             records_in=self._records_in,
             records_out=self._records_out,
+            refused=self._refused,
+            restarts=tuple(self._restarts),
             takeovers=tuple(self._takeovers),
             fenced=tuple(self._fenced),
             producers=self._producers,
         )
+
+
+def is_other(before: Transaction, after: Transaction) -> bool:
+    """Whether another deployment or host wrote it. Another process alone is a restart."""
+    return before.writer[:2] != after.writer[:2]
 
 
 def summary(found: Iterable[Transaction]) -> Summary:

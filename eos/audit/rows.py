@@ -51,7 +51,9 @@ SCHEMA = pa.schema(
         ("process", pa.int64()),
         ("is_reset", pa.bool_()),  # the position was moved: ranges don't follow those before
         ("sources", pa.list_(_RANGE)),  # what was read; without an attempt, the whole position
-        ("records_in", pa.int64()),
+        ("records_in", pa.int64()),  # offsets: the former name of `offsets_in`
+        ("offsets_in", pa.int64()),
+        ("records_read", pa.int64()),  # that were visible: null where the ledger does not say
         ("target_topic", pa.string()),
         ("target_partition", pa.int32()),
         ("records", pa.int64()),
@@ -61,11 +63,13 @@ SCHEMA = pa.schema(
         ("offset_last", pa.int64()),
         ("bytes", pa.int64()),
         ("digest", pa.int64()),
+        ("refused", pa.string()),  # records by rule and answer, as JSON; in one row
         ("dedup", pa.string()),  # what became of upstream producers' records, as JSON; in one row
         ("schema_version", pa.int32()),
     ]
 )
 NAMES: Sequence[str] = tuple(SCHEMA.names)
+_IN_ONE_ROW = ("refused", "dedup")
 _TARGET = ("records", "sequence_first", "sequence_last", "offset_first", "offset_last", "bytes")
 
 Row = dict[str, Any]
@@ -109,6 +113,7 @@ def aborted(of_record: Row, failed: Mapping[str, Any]) -> Row:
     """`of_record`: where it is told. What such an attempt wrote is nobody's business: no reader of
     committed records sees it."""
     starts, ends = flat(failed.get("starts") or {}), flat(failed.get("ends") or {})
+    offsets = sum(ends.get(tp, start) - start for tp, start in starts.items())
     return {
         **of_record,
         "kind": failed.get("kind") or "attempt",
@@ -124,7 +129,8 @@ def aborted(of_record: Row, failed: Mapping[str, Any]) -> Row:
         "ended_at": _time(failed.get("at_ms")),
         "is_reset": False,
         "sources": _ranges(starts, ends),
-        "records_in": sum(ends.get(tp, start) - start for tp, start in starts.items()),
+        "records_in": offsets,
+        "offsets_in": offsets,
     }
 
 
@@ -132,6 +138,7 @@ def _committed(of_record: Row, record: Record) -> Iterator[Row]:
     attempt = record.attempt or {}
     ends = record.position.ends
     starts = flat(attempt["starts"]) if record.attempt else ends
+    offsets = sum(ends[tp] - start for tp, start in starts.items())
     row = {
         **of_record,
         "outcome": TransactionState.COMPLETE_COMMIT.value,
@@ -145,10 +152,13 @@ def _committed(of_record: Row, record: Record) -> Iterator[Row]:
         "ended_at": _time(record.at_ms),
         "is_reset": record.position.is_reset,
         "sources": _ranges(starts, ends, is_whole=not record.attempt),
-        "records_in": sum(ends[tp] - start for tp, start in starts.items()),
+        "records_in": offsets,
+        "offsets_in": offsets,
+        "records_read": _read(attempt, offsets),
     }
-    if attempt.get("dedup"):
-        row["dedup"] = json.dumps(attempt["dedup"])
+    for name in _IN_ONE_ROW:
+        if attempt.get(name):
+            row[name] = json.dumps(attempt[name])
     receipts = attempt.get("receipts") or [None]
     for receipt in receipts:
         if receipt is None:
@@ -161,7 +171,18 @@ def _committed(of_record: Row, record: Record) -> Iterator[Row]:
             "digest": receipt.get("digest"),
             **{name: receipt[name] for name in _TARGET},
         }
-        row.pop("dedup", None)
+        for name in _IN_ONE_ROW:
+            row.pop(name, None)
+
+
+def _read(attempt: Mapping[str, Any], offsets: int) -> int | None:
+    """Return how many records were visible. Older releases say it of pipelines with dedup only,
+    which gives a verdict on each record."""
+    if not attempt:
+        return None
+    verdicts = attempt.get("dedup", {}).get("verdicts")
+    found = sum(verdicts.values()) if verdicts else attempt.get("records_read")
+    return 0 if found is None and not offsets else found
 
 
 def shared(pipeline: str, ledger: str, ledger_id: str, record: Record) -> Row:

@@ -11,6 +11,7 @@ from eos.audit.history import Finding, Summary, Transaction
 from eos.audit.live import Live
 from eos.transaction.port import TopicPartition
 
+_ANSWERS = {"dead_letter": "dead letter", "drop": "dropped"}
 _SHOWN, _FIELDS_SHOWN, _FINDINGS_SHOWN = 20, 40, 20
 
 
@@ -40,10 +41,17 @@ def lines(audited: Audited) -> Iterator[str]:
             f"attempts    {sums.committed:,} committed, {sums.aborted:,} aborted: "
             f"{sums.redo_ratio:.3f} redone for each that committed"
         )
-        yield f"records     {sums.records_in:,} offsets read, {sums.records_out:,} records written"
+        yield f"records     {_records(sums)}"
+        yield from _refused(sums)
         yield from sums.producers.lines()
+        if sums.restarts:
+            last = sums.restarts[-1]
+            yield (
+                f"restarts    {len(sums.restarts):,} of its own, the last: {who(last)} from "
+                f"{_at(last.ended_at)} on"
+            )
         for each in sums.takeovers[-_SHOWN:]:
-            yield f"other       {who(each)} from {_at(each.ended_at)} on, {what(each)}"
+            yield f"taken over  by {who(each)} from {_at(each.ended_at)} on, {what(each)}"
         for each in sums.fenced[-_SHOWN:]:
             yield f"fenced      {identity(each)}, {_at(each.ended_at)}: {each.reason}"
     if audited.live is not None:
@@ -58,6 +66,21 @@ def lines(audited: Audited) -> Iterator[str]:
         yield "no findings"
 
 
+def _records(sums: Summary) -> str:
+    offsets, written = f"{sums.offsets_in:,} offsets", f"{sums.records_out:,} records written"
+    if sums.records_in is None:
+        return f"{offsets} read, {written}"
+    return f"{sums.records_in:,} records read in {offsets}, {written}"
+
+
+def _refused(sums: Summary) -> Iterator[str]:
+    """A line for each rule."""
+    for rule, answers in sorted(sums.refused.items()):
+        for answer, count in sorted(answers.items()):
+            label = _ANSWERS.get(answer, answer)
+            yield f"{label:<12}{count:,} records by rule {rule}"
+
+
 def as_json(audited: Audited) -> dict[str, Any]:
     sums = audited.summary
     return {
@@ -67,9 +90,13 @@ def as_json(audited: Audited) -> dict[str, Any]:
         "committed": sums.committed,
         "aborted": sums.aborted,
         "redo_ratio": sums.redo_ratio,
-        "records_in": sums.records_in,
+        "records_in": sums.offsets_in,
+        "offsets_in": sums.offsets_in,
+        "records_read": sums.records_in,
         "records_out": sums.records_out,
+        "refused": {rule: dict(answers) for rule, answers in sums.refused.items()},
         "dedup": sums.producers.as_json(),
+        "restarts": [_json(each) for each in sums.restarts],
         "takeovers": [_json(each) for each in sums.takeovers],
         "fenced": [_json(each) for each in sums.fenced],
         "transactions": [_json(each) for each in reversed(audited.found)],
@@ -79,7 +106,7 @@ def as_json(audited: Audited) -> dict[str, Any]:
 
 
 def _table(found: Sequence[Transaction]) -> Iterator[str]:
-    columns = ("ledger", "ended", "what", "outcome", "producer", "in", "out")
+    columns = ("ledger", "ended", "what", "outcome", "producer", "offsets", "in", "out")
     cells = [columns]
     cells += [
         (
@@ -88,7 +115,8 @@ def _table(found: Sequence[Transaction]) -> Iterator[str]:
             what(each),
             each.outcome,
             identity(each),
-            f"{each.records_in:,}",
+            f"{each.offsets_in:,}",
+            "-" if each.records_read is None else f"{each.records_read:,}",
             f"{each.records_out:,}",
         )
         for each in reversed(found[-_SHOWN:])
@@ -155,7 +183,10 @@ def _json(each: Transaction) -> dict[str, Any]:
         "deployment": deployment,
         "host": host,
         "process": process,
-        "records_in": each.records_in,
+        "records_in": each.offsets_in,
+        "offsets_in": each.offsets_in,
+        "records_read": each.records_read,
+        "refused": each.refused,
         "records_out": each.records_out,
         "producer_states": each.dedup.get("states"),
         "sources": {_named(tp): list(span) for tp, span in each.sources.items()},

@@ -42,7 +42,8 @@ def line(event: events.Event) -> str | None:
         case events.MicroBatchCommitted():
             attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""
             return (
-                f"micro-batch {event.batch_id} committed: {event.records_in:,} records in, "
+                f"micro-batch {event.batch_id} committed: "
+                f"{read(event.records_in, event.offsets_in)}, "
                 f"{event.records_out:,} out, {size(event.bytes_out)} "
                 f"in {event.total_ms:,.0f} ms{attempt}"
             )
@@ -114,6 +115,13 @@ def _colour(event: events.Event) -> str:
 def _counted(what: str, records: Mapping[str, int]) -> str:
     named = " and ".join(f"{count:,} {name}" for name, count in sorted(records.items()))
     return f"{what} {named}" if named else ""
+
+
+def read(records: int | None, offsets: int) -> str:
+    """How much was read. Offsets count transaction markers and aborted records, too."""
+    if records is None:
+        return f"{offsets:,} offsets in"
+    return f"{records:,} records in" + (f" ({offsets:,} offsets)" if offsets != records else "")
 
 
 def size(count: int) -> str:

@@ -46,11 +46,14 @@ class AttemptRetried(Event):
 
 @dataclass(frozen=True, slots=True)
 class MicroBatchCommitted(Event):
-    """One transaction. `run_ms` is read, transform, encode and write; then its three last steps."""
+    """One transaction. `offsets_in` counts transaction markers and aborted records, too, and
+    `records_in` the records that were visible; None: nobody counted them. `run_ms` is read,
+    transform, encode and write; then its three last steps."""
 
     batch_id: int
     attempt: int
-    records_in: int
+    offsets_in: int
+    records_in: int | None
     records_out: int
     bytes_out: int
     run_ms: float

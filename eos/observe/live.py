@@ -24,7 +24,7 @@ from typing import Protocol, TextIO
 from eos.faults import Dies
 from eos.observe import events
 from eos.observe.bus import Bus
-from eos.observe.console import Console, size
+from eos.observe.console import Console, read, size
 
 # How wide the terminal is behind the pipe that the driver writes to: the launcher says it, where
 # there is one.
@@ -76,7 +76,8 @@ class Live:
         self._began = clock()
         self._commits: deque[tuple[float, int]] = deque(maxlen=_COMMITS_MAX)
         self._last: deque[tuple[int, str]] = deque(maxlen=_LAST)
-        self._total = [0, 0, 0, 0]  # micro-batches, records in, out, bytes
+        self._total = [0, 0, 0, 0]  # micro-batches, offsets in, records out, bytes
+        self._records_in: int | None = 0
         self._thread = threading.Thread(target=self._draw, name="eos-live", daemon=True)
 
     def __call__(self, event: events.Event) -> None:
@@ -122,7 +123,7 @@ class Live:
             parts = [
                 f"eos: {self._pipeline}",
                 f"{self._rate(now):,.0f} records/s",
-                "" if lag is None else f"lag {lag:,}",
+                "" if lag is None else f"lag {lag:,} offsets",
                 f"{self._doing(point, lag)}, {now - since:.0f} s",
                 ", ".join(f"{batch_id} {result}" for batch_id, result in reversed(self._last)),
             ]
@@ -157,9 +158,13 @@ class Live:
             self._stream.flush()
 
     def _committed(self, event: events.MicroBatchCommitted) -> None:
-        self._commits.append((self._clock(), event.records_in))
+        count = event.offsets_in if event.records_in is None else event.records_in
+        self._commits.append((self._clock(), count))
         self._mark(event.batch_id, _COMMITTED)
-        counted = (1, event.records_in, event.records_out, event.bytes_out)
+        if self._records_in is not None:
+            known = event.records_in
+            self._records_in = None if known is None else self._records_in + known
+        counted = (1, event.offsets_in, event.records_out, event.bytes_out)
         self._total = [a + b for a, b in zip(self._total, counted, strict=True)]
 
     def _mark(self, batch_id: int, result: str) -> None:
@@ -182,10 +187,10 @@ class Live:
         return sum(recent) / max(min(_RATE_S, now - self._began), 1.0)
 
     def _summary(self) -> str:
-        count, records_in, records_out, size_out = self._total
+        count, offsets_in, records_out, size_out = self._total
         what = "micro-batch" if count == 1 else "micro-batches"
         return (
-            f"eos: {count:,} {what} committed: {records_in:,} records in, "
+            f"eos: {count:,} {what} committed: {read(self._records_in, offsets_in)}, "
             f"{records_out:,} out, {size(size_out)}\n"
         )
 

@@ -15,6 +15,8 @@ from eos.read.offset_log import Ranges, parse_offsets
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_SCAN = "MicroBatchScanExec"
+
 
 def require_planned(
     spark: SparkSession, query: str, location: str, batch_id: int, found: Ranges
@@ -55,6 +57,28 @@ def planned_ranges(spark: SparkSession, query: str) -> Ranges | None:
         return None
     found, until = (parse_offsets(each) for each in (starts, ends))
     return Ranges({tp: offset for tp, offset in found.items() if tp in until}, until)
+
+
+def rows_scanned(spark: SparkSession, query: str) -> int | None:
+    """Return how many rows of the source the current micro-batch has scanned; None: this Spark does
+    not say. A step that reads the source twice has two scans of all of its rows.
+
+    To be called inside of `foreachBatch`, as `planned_ranges`.
+    """
+    from py4j.protocol import Py4JError
+
+    running = next((each for each in spark.streams.active if each.name == query), None)
+    if running is None:
+        return None
+    java: Any = running._jsq  # noqa: SLF001 - PySpark has no public way to a query's plan
+    try:
+        leaves = java.streamingQuery().lastExecution().executedPlan().collectLeaves()
+        every = (leaves.apply(number) for number in range(leaves.size()))
+        scans = [each for each in every if each.getClass().getSimpleName() == _SCAN]
+        counts = [int(each.metrics().apply("numOutputRows").value()) for each in scans]
+        return max(counts, default=0)
+    except Py4JError:  # another Spark, whose plans have another form
+        return None
 
 
 def _is_stream(leaf: Any) -> bool:

@@ -43,7 +43,8 @@ def cards(gathered: Gathered, asked: Asked | None, now: datetime) -> Markup:
 
 def _attempts(gathered: Gathered) -> Iterator[Card]:
     sums, kinds = gathered.sums, gathered.kinds
-    others = counted(len(sums.takeovers), "change of process", "changes of process")
+    others = counted(len(sums.takeovers), "takeover", "takeovers")
+    others += f", {counted(len(sums.restarts), 'restart', 'restarts')}"
     redone = f"of them {number(kinds[REDONE])} redone"
     yield Card("Committed", number(sums.committed), redone, COMMITTED)
     ratio = f"{sums.redo_ratio:.4f} for each committed"
@@ -53,7 +54,11 @@ def _attempts(gathered: Gathered) -> Iterator[Card]:
 
 def _amounts(gathered: Gathered) -> Iterator[Card]:
     times = gathered.times
-    yield Card("Read", number(gathered.sums.records_in), "offsets, with markers")
+    sums, offsets = gathered.sums, f"{number(gathered.sums.offsets_in)} offsets, with markers"
+    if sums.records_in is None:
+        yield Card("Read", number(sums.offsets_in), "offsets, with markers")
+    else:
+        yield Card("Read", number(sums.records_in), f"records, in {offsets}")
     yield Card("Written", number(gathered.sums.records_out), "records")
     over = f"records written, over {duration(gathered.timeline.width_ms)}"
     yield Card("Most at once", f"{number(peak(gathered))}/s", over)

@@ -88,6 +88,8 @@ def _sections(
     if producers.are_told(gathered.sums.producers):
         told = list(producers.section(gathered.sums.producers))
         yield _section("Upstream producers", *told)
+    if gathered.sums.refused:
+        yield _section("Dead letters and dropped records", tables.refused(gathered))
     yield _section("Last micro-batches", tables.recent(gathered))
     yield _section("Out of the ordinary", _NOTABLE, tables.notable(gathered))
     if asked is not None and asked.live is not None:

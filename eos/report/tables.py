@@ -25,7 +25,8 @@ from eos.transaction.port import TopicPartition
 PARTITIONS_MAX, FIELDS_SHOWN, RECENT_SHOWN, RANGES_SHOWN = 300, 100, 20, 8
 _BYTES_MAX = 600_000  # of the largest table
 _WORDS_MAX = 300
-OTHER = "another process than before"
+OTHER = "another deployment or host than before"
+RESTARTED = "the pipeline was restarted"
 
 
 def notable(gathered: Gathered) -> Markup:
@@ -52,7 +53,8 @@ def _notable_row(each: Transaction, at: datetime, gathered: Gathered) -> Markup:
     kind = kind_of(each) if is_try(each) else each.kind
     # Nothing went wrong with it: it is here as the first of its process.
     is_other = kind == COMMITTED or (not is_try(each) and not each.is_reset)
-    why = ": ".join(filter(None, (each.error, each.reason))) or OTHER * is_other
+    first = OTHER if each in gathered.sums.takeovers else RESTARTED
+    why = ": ".join(filter(None, (each.error, each.reason))) or first * is_other
     return row(
         time(each.ended_at),
         what(each),
@@ -110,13 +112,29 @@ def recent(gathered: Gathered) -> Markup:
             what(each),
             ranges(read_by(each)),
             ranges(written_by(each)),
-            f"{number(each.records_in)} / {number(each.records_out)}",
+            f"{_read(each)} / {number(each.records_out)}",
             _took(each),
         )
         for each in reversed(newest[-RECENT_SHOWN:])
     ]
     heads = ("committed", "what", "source ranges", "target ranges", "read / written", "took")
     return table("Last micro-batches", heads, rows, is_titled=True)
+
+
+def refused(gathered: Gathered) -> Markup:
+    """Source records that went to the dead letters, or were dropped, by the rule that said so."""
+    rows = [
+        row(rule, answer.replace("_", " "), number(count))
+        for rule, answers in sorted(gathered.sums.refused.items())
+        for answer, count in sorted(answers.items())
+    ]
+    return table("Rejected by rule", ("rule", "became", "records"), rows, is_titled=True)
+
+
+def _read(each: Transaction) -> str:
+    if each.records_read is None:
+        return f"{number(each.offsets_in)} offsets"
+    return number(each.records_read)
 
 
 def fields(asked: Asked) -> Markup:

@@ -133,7 +133,7 @@ class Interval:
         self.counts[kind_of(each) if is_try(each) else each.kind] += 1
         if not (each.is_attempt and each.is_committed):
             return
-        self.offsets_read += each.records_in
+        self.offsets_read += each.offsets_in
         self.records_written += each.records_out
         if each.begun_at is not None and each.ended_at is not None:
             self.times.add(ms_between(each.begun_at, each.ended_at))

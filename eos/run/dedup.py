@@ -179,6 +179,11 @@ class Deduplicating:
             self._require_even(opened)
         return tuple(Refused(rule_of(each[0]), "dead_letter", *each[1:]) for each in opened.dead())
 
+    @property
+    def records_read(self) -> int:
+        """Of the attempt: each record that was read has a verdict."""
+        return sum(self._begun().counts().values())
+
     def _judge_missing(
         self, frame: DataFrame, opened: Opened, stage: DedupStage, read: Iterable[TopicPartition]
     ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from eos.deadline import Deadline
@@ -44,6 +44,7 @@ from eos.run.steps import encodable, mapped, transformed
 from eos.run.task_error import task_error
 from eos.run.tasks import EncodeAndWriteTask, EncodeTask, WriteStage, WriteTask, nothing
 from eos.run.topics import existing_topics
+from eos.run.visible import observed, records_read, scanned
 from eos.run.watch import collected
 from eos.transaction import receipt
 from eos.transaction.ledger_record import Ends
@@ -124,9 +125,11 @@ class PipelineQuery:
         self._audit = audit
         self._lake = lake
         micro_batches.reads = lambda: versions(self._plan)
+        micro_batches.records_read = lambda: self._records_read
         self._read: tuple[DataFrame, Ends] | None = None  # by the attempt executed last
         self._query_id = ""
         self._target_ids: dict[str, str] = {}
+        self._records_read: int | None = None
         self._refused: Sequence[Refused] = ()  # by the attempt that was executed last
         self.refused: Counter[tuple[str, str]] = Counter()  # by what was committed
         self.error: Exception | None = None
@@ -172,17 +175,7 @@ class PipelineQuery:
         """After the commit: what a failed attempt refused is refused again by the next."""
         for each in self._refused:
             self.refused[each.rule, each.answer] += each.records
-            self._micro_batches.bus.emit(
-                events.RecordsRefused(
-                    batch_id,
-                    each.rule,
-                    each.answer,
-                    each.records,
-                    each.topic,
-                    each.partition,
-                    each.offset,
-                )
-            )
+            self._micro_batches.bus.emit(events.RecordsRefused(batch_id, *astuple(each)))
 
     def _execution(
         self, frame: DataFrame, batch_id: int, ranges: Ranges
@@ -195,10 +188,12 @@ class PipelineQuery:
             part = _Part(batch_id, ranges, identity, self._writers_deadline())
             try:
                 read = above(frame, floors)
+                before = scanned(self._spark, self._plan)
                 rows, out = self._encodable(read, part)
                 targets = self._targets(self._plan.row_topics)
                 job = self._job(out, self._plan.sinks, targets, part)
                 receipts = receipt.check(self._collected(job, part), targets)
+                self._records_read = records_read(self._spark, self._plan, job, read, before)
                 if self._plan.is_stateful:  # what it can't take, the plan itself refuses
                     return receipts
                 count = sum(receipt.records for receipt in receipts)
@@ -208,6 +203,7 @@ class PipelineQuery:
                 if self._dedup is not None:
                     dead = self._dedup.judge_all(job, read, ranges, floors)
                     self._refused = (*self._refused, *dead)
+                    self._records_read = self._dedup.records_read
                     again = self._dedup.refused(read) if dead else rows
                 return (*receipts, *self._dead_letters(again, part))
             except EosError as error:
@@ -239,7 +235,9 @@ class PipelineQuery:
     ) -> tuple[DataFrame, DataFrame | Fused | Judged]:
         """The rows that the steps see, and what is to be encoded."""
         if self._dedup is None:
-            return frame, frame if self._plan.is_stateful else encodable(self._plan, frame)
+            if self._plan.is_stateful:
+                return frame, frame
+            return frame, encodable(self._plan, observed(frame))
         self._dedup.begin(
             frame,
             self._micro_batches.position,

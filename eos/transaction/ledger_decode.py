@@ -178,6 +178,7 @@ def _attempt(fields: Fields, ends: Ends) -> Mapping[str, Any]:
         if start > ends.get(tp, -1):
             raise ValueError(f"attempt.starts has {tp.topic}-{tp.partition} at {start}: its end?")
     fields.number("begun_ms", 0, TIME_MS_MAX, 0)
+    fields.number("records_read", 0, INT64_MAX, 0)
     for receipt in fields.objects("receipts"):
         require_topic(receipt.text("topic"))
         receipt.number("partition", 0, INT32_MAX)

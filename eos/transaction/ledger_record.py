@@ -98,6 +98,7 @@ class Attempt:
     refused: Refused = field(default_factory=dict)
     dedup: Mapping[str, Any] = field(default_factory=dict)
     reads: Mapping[str, int] = field(default_factory=dict)  # tables by name, and their versions
+    records_read: int | None = None  # source records that were visible
 
     def as_json(self) -> dict[str, Any]:
         told: dict[str, Any] = {
@@ -108,6 +109,8 @@ class Attempt:
             "begun_ms": self.begun_ms,
             "receipts": [receipt.as_json() for receipt in self.receipts],
         }
+        if self.records_read is not None:
+            told["records_read"] = self.records_read
         if self.refused:
             told["refused"] = self.refused
         if self.dedup:

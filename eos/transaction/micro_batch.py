@@ -78,6 +78,8 @@ class MicroBatches:
     # In how many micro-batches dedup validates records before it writes them. The record keeps it
     # for the next run.
     validate_first: Callable[[], int] = field(default=lambda: 0)
+    # How many source records were visible to it; None: nobody counted.
+    records_read: Callable[[], int | None] = field(default=lambda: None)
     # And what it read beside the source, by name and version: what is redone for it reads the same.
     reads: Callable[[], Mapping[str, int]] = field(default=dict)
     is_stopping: bool = field(default=False)
@@ -276,14 +278,15 @@ class MicroBatches:
         after = replace(after, validate_first=self.validate_first())
         reached("all_acked:after")
         refused, reads = self.refused(), self.reads()
+        count = self.records_read()
         attempt = Attempt(
-            number, identity, decision.starts, receipts, begun_ms, refused, dedup, reads
+            number, identity, decision.starts, receipts, begun_ms, refused, dedup, reads, count
         )
         record = self.ledger.record(
             "attempt", after, attempt, failed=self.failed, identity=identity
         )
         self._commit(identity, after, record, marks)
-        self.bus.emit(_committed(number, step, decision, receipts, marks))
+        self.bus.emit(_committed(number, step, decision, receipts, count, marks))
 
     def _note(self, kind: Kind, position: Position, note: Mapping[str, Any] | None) -> None:
         def attempt(_number: int) -> None:
@@ -366,6 +369,7 @@ def _committed(
     step: Step,
     decision: Decision,
     receipts: Sequence[Receipt],
+    records_read: int | None,
     marks: Sequence[float],
 ) -> events.MicroBatchCommitted:
     run_ms, ledger_ms, offsets_ms, end_ms = (
@@ -374,7 +378,8 @@ def _committed(
     return events.MicroBatchCommitted(
         batch_id=step.batch_id,
         attempt=number,
-        records_in=sum(end - decision.starts[tp] for tp, end in step.ends.items()),
+        offsets_in=sum(end - decision.starts[tp] for tp, end in step.ends.items()),
+        records_in=records_read,
         records_out=sum(receipt.records for receipt in receipts),
         bytes_out=sum(receipt.bytes for receipt in receipts),
         run_ms=run_ms,

@@ -51,7 +51,7 @@ def test_a_number_that_comes_again_with_another_range_is_not_taken_for_done(numb
     assert body["attempt"]["starts"] == {"source": {"0": 2 * SIZE}}
     assert body["ends"] == {"source": {"0": 5 * SIZE}}
     (*_, told) = world.of_kind(events.MicroBatchCommitted)
-    assert told.records_in == 3 * SIZE
+    assert told.offsets_in == 3 * SIZE
 
 
 def test_a_micro_batch_that_ends_below_the_ledger_stops():

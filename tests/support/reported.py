@@ -35,7 +35,8 @@ def transaction(number: int, topic: str = "orders", at: datetime = NOW, **values
         "writer": _OURS,
         "is_reset": False,
         "sources": {source: (number * RECORDS, (number + 1) * RECORDS)},
-        "records_in": RECORDS,
+        "offsets_in": RECORDS,
+        "records_read": None,
         "targets": {
             target: {
                 "records": RECORDS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -108,16 +109,42 @@ def test_sums():
     found = transactions(rows)
     sums = summary(found)
     assert (sums.committed, sums.aborted, sums.redo_ratio) == (2, 2, 1.0)
-    assert (sums.records_in, sums.records_out) == (20, 30)
+    assert (sums.offsets_in, sums.records_in, sums.records_out) == (20, None, 30)
     assert [each.identity.epoch for each in sums.fenced] == [90]
-    assert [each.batch_id for each in sums.takeovers] == [1]
+    assert [each.batch_id for each in sums.restarts] == [1]
+    assert not sums.takeovers
     audited = Audited("p", "l", "/t", found, sums, list(findings(found)))
     said = "\n".join(lines(audited))
     assert "2 committed, 2 aborted: 1.000 redone" in said
-    assert "other       process 8 on h (here)" in said
+    assert "restarts    1 of its own, the last: process 8 on h (here) from" in said
+    assert "records     20 offsets read, 30 records written" in said
+    assert "taken over" not in said
     assert "no findings" in said
     assert as_json(audited)["transactions"][0]["targets"]["out-1"] == [11, 20, 10]
     assert as_json(audited)["transactions"][-1]["sources"] == {"in-0": [0, 10]}
+
+
+def test_another_deployment_or_host_took_over():
+    for other in ({"deployment": "there"}, {"host": "h2"}):
+        sums = summary(transactions([row(0), row(1, **other)]))
+        assert ([each.batch_id for each in sums.takeovers], sums.restarts) == ([1], ())
+
+
+def test_records_that_were_visible_are_summed_beside_offsets_and_dead_letters_by_rule():
+    refused = {"paid": {"dead_letter": 2}, "malformed": {"drop": 1}}
+    rows = [
+        row(0, records_read=7, offsets_in=10, refused=json.dumps(refused)),
+        row(1, records_read=10, offsets_in=10, refused=json.dumps({"paid": {"dead_letter": 3}})),
+    ]
+    found = transactions(rows)
+    audited = Audited("p", "l", "/t", found, summary(found), [])
+    said = list(lines(audited))
+    assert "records     17 records read in 20 offsets, 20 records written" in said
+    assert "dead letter 5 records by rule paid" in said
+    assert "dropped     1 records by rule malformed" in said
+    told = as_json(audited)
+    assert told["refused"] == {"paid": {"dead_letter": 5}, "malformed": {"drop": 1}}
+    assert (told["records_read"], told["offsets_in"], told["records_in"]) == (17, 20, 20)
 
 
 class Cluster:

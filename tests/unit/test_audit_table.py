@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 
 import pyarrow as pa
@@ -55,10 +57,33 @@ def test_a_row_for_each_target_partition():
     assert (first["ledger_offset"], first["ledger_id"]) == (4, "lid")
     assert first["sources"] == [{"topic": "in", "partition": 0, "start": 2, "end": 7}]
     assert (first["records_in"], first["records"], first["digest"]) == (5, 5, -3)
+    assert (first["offsets_in"], first["records_read"], first["refused"]) == (5, None, None)
     assert (first["sequence_first"], first["sequence_last"]) == (0, 4)
     assert (first["producer_id"], first["epoch"], first["attempt"]) == (9, 4, 1)
     assert first["begun_at"].timestamp() == 1
     assert first["ended_at"] > first["begun_at"]
+
+
+def test_visible_records_and_records_by_rule_are_told_once():
+    said = Attempt(
+        1,
+        Identity(9, 4),
+        {IN[0]: 2},
+        [Receipt("out", p, 5, 10, 14, 100, -3) for p in range(2)],
+        refused={"paid": {"dead_letter": 2}},
+        records_read=3,
+    )
+    position = Position({IN[0]: 7}, {"in": "id"}, "q", 3)
+    blob = encoded("p", OWNER, "attempt", position, said)
+    found = decoded("p", "l", *stored_at(stamped(blob, Identity(9, 4)), 4))
+    first, second = table_of(found).to_pylist()
+    assert (first["records_read"], second["records_read"], first["offsets_in"]) == (3, 3, 5)
+    assert [json.loads(first["refused"]), second["refused"]] == [{"paid": {"dead_letter": 2}}, None]
+    # A release before this one said it of pipelines with dedup only.
+    older = replace(said, records_read=None, dedup={"verdicts": {"appended": 2, "gap": 1}})
+    blob = encoded("p", OWNER, "attempt", position, older)
+    found = decoded("p", "l", *stored_at(stamped(blob, Identity(9, 4)), 4))
+    assert table_of(found).to_pylist()[0]["records_read"] == 3
 
 
 def test_a_transaction_without_a_target_has_a_row_with_all_of_the_position():

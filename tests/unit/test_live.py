@@ -42,7 +42,9 @@ def live(clock: Clock, columns: int = 200) -> tuple[Live, io.StringIO]:
 
 
 def committed(batch_id: int, records: int = 1000) -> events.MicroBatchCommitted:
-    return events.MicroBatchCommitted(batch_id, 1, records, records - 1, 2048, 1, 1, 1, 1)
+    return events.MicroBatchCommitted(
+        batch_id, 1, records + 2, records, records - 1, 2048, 1, 1, 1, 1
+    )
 
 
 def test_it_says_rate_lag_step_and_the_last_attempts(clock: Clock) -> None:
@@ -58,12 +60,12 @@ def test_it_says_rate_lag_step_and_the_last_attempts(clock: Clock) -> None:
     points.reached("end_txn_sent:before")
     clock.now += 1
     assert line.text() == (
-        "eos: orders | 200 records/s | lag 1,204 | micro-batch 7: commits, 1 s | "
+        "eos: orders | 200 records/s | lag 1,204 offsets | micro-batch 7: commits, 1 s | "
         "7 failed, 6 committed"
     )
     line(committed(7))
     points.reached("end_txn_answered:after")
-    assert "| lag 1,204 | waits for the trigger, 0 s |" in line.text()
+    assert "| lag 1,204 offsets | waits for the trigger, 0 s |" in line.text()
     line.lag = lambda: 0
     assert line.text().endswith("| waits for records, 0 s | 7 committed after a retry, 6 committed")
     points.kind = "refresh"
@@ -115,7 +117,7 @@ def test_lines_stand_above_it_and_commits_are_only_counted(clock: Clock) -> None
     line(events.Warned("look"))
     line(committed(1))
     line(events.Stopped("orders", "drained"))
-    end = "eos: 2 micro-batches committed: 2,000 records in, 1,998 out, 4.1 kB\n"
+    end = "eos: 2 micro-batches committed: 2,000 records in (2,004 offsets), 1,998 out, 4.1 kB\n"
     end += "eos: pipeline orders stopped: drained\n"
     warned = "\x1b[33meos: warning: look\x1b[0m\n"
     assert stream.getvalue().split("\r\x1b[K") == ["", warned, end]

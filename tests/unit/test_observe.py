@@ -2,6 +2,7 @@
 
 import io
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from eos.observe.console import Console, line
 COMMITTED = events.MicroBatchCommitted(
     batch_id=7,
     attempt=1,
+    offsets_in=20_000,
     records_in=20_000,
     records_out=19_999,
     bytes_out=1_234_567,
@@ -107,6 +109,17 @@ def test_a_closed_bus_takes_nothing_and_closes_twice():
         (
             COMMITTED,
             "micro-batch 7 committed: 20,000 records in, 19,999 out, 1.2 MB in 211 ms",
+        ),
+        (
+            replace(COMMITTED, offsets_in=71_337, records_in=48_968),
+            (
+                "micro-batch 7 committed: 48,968 records in (71,337 offsets), 19,999 out, "
+                "1.2 MB in 211 ms"
+            ),
+        ),
+        (
+            replace(COMMITTED, records_in=None),
+            "micro-batch 7 committed: 20,000 offsets in, 19,999 out, 1.2 MB in 211 ms",
         ),
         (skipped(3), "micro-batch 3 skipped: the ledger says it is committed"),
         (

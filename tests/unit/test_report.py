@@ -111,9 +111,27 @@ def test_what_is_out_of_the_ordinary_says_why():
     ]
     page = made(found)
     assert "<td>task_failed: a writer&#x27;s task failed</td>" in page
-    assert page.count("<td>another process than before</td>") == 1
+    assert page.count("<td>another deployment or host than before</td>") == 1
     assert "<td>moved by hand</td>" in page
     assert found.sums.takeovers == (rows[-2],)
+
+
+def test_dead_letters_are_shown_by_rule_and_records_beside_offsets():
+    rule = {"paid": {"dead_letter": 1200}, "malformed": {"drop": 3}}
+    page = made([transaction(0, refused=rule, records_read=7), transaction(1, records_read=10)])
+    assert "<h2>Dead letters and dropped records</h2>" in page
+    assert "<td>paid</td><td>dead letter</td><td>1,200</td>" in page
+    assert "<td>malformed</td><td>drop</td><td>3</td>" in page
+    assert '<dt>Read</dt><dd class="value">17</dd>' in page
+    assert "records, in 20 offsets, with markers" in page
+    assert "Dead letters" not in made([transaction(0)])
+
+
+def test_the_pipelines_own_restart_is_no_other_process():
+    rows = [transaction(0), transaction(1, writer=("/var/lib/eos", "host-1", 99))]
+    found = gather(rows)
+    assert (found.sums.takeovers, found.sums.restarts) == ((), (rows[1],))
+    assert "<td>the pipeline was restarted</td>" in made(found)
 
 
 def test_what_dedup_did_is_told_with_why():
