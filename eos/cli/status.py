@@ -6,15 +6,20 @@ import json
 import shlex
 from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 
 from eos.cli.named import find_with_ledger, parser_of
 from eos.config.load import load_profile
-from eos.errors import UnavailableError
+from eos.errors import UnavailableError, UsageError
 from eos.launch.embedded import status_of
+from eos.launch.options import project_of
 from eos.launch.probe import silent
+from eos.location import local_path
 from eos.plan.plan import plan
 from eos.plan.security import told_who
 from eos.run.running import Runs
+from eos.status.listed import lines as lines_of
+from eos.status.listed import listed
 from eos.status.status import Status, look
 from eos.status.words import as_json, lines
 from eos.transaction.wire import Wire
@@ -23,6 +28,9 @@ _ABOUT = """\
 Tells whether a pipeline runs, who owns it, its last committed micro-batch, what is open, how far it
 is behind, and what it waits for. Only looks; an embedded broker that is stopped stays so.
 
+Without a name it lists all pipelines of the state root, and asks no cluster.
+
+  eos status
   eos status orders
   eos status orders --json | jq .lag
 """
@@ -33,7 +41,9 @@ not answer.
 
 
 def status(words: Sequence[str]) -> int:
-    options = parser_of("status", _ABOUT, _CODES).parse_args(words)
+    options = parser_of("status", _ABOUT, _CODES, is_needed=False).parse_args(words)
+    if options.pipeline is None:
+        return _list(options.profile, options.json)
     pipeline = find_with_ledger(options.pipeline, "status")
     profile = load_profile(options.profile, pipeline.project_root)
     # As the next command needs it, too.
@@ -56,6 +66,30 @@ def status(words: Sequence[str]) -> int:
     planned = plan(pipeline, profile, tuple(addresses), ())
     with closing(Wire(planned.kafka)) as wire, told_who(planned.security):
         return _tell(look(planned, wire), named, options.json)
+
+
+def _list(profile_name: str | None, is_json: bool) -> int:
+    profile = load_profile(profile_name, project_of(Path.cwd() / "pipeline.yaml"))
+    root = local_path(profile.state.root)
+    if not root:
+        raise UsageError(
+            f"profile {profile.name!r}: the state root {profile.state.root} is no folder of this "
+            "machine, and `eos status` without a name lists a folder",
+            hint="name a pipeline: `eos status NAME`",
+        )
+    # Here: they bring Delta along, and a look at one pipeline does without it.
+    from eos.audit.table import TransactionsTable
+    from eos.run.audit import location_of
+
+    location = location_of(profile)
+    table = None if location is None else TransactionsTable(location)
+    found = listed(Path(root), profile.names.prefix, table)
+    if is_json:
+        told = [each.as_json() for each in found]
+        print(json.dumps({"state_root": str(root), "pipelines": told}))
+    else:
+        print("\n".join(lines_of(Path(root), found)))
+    return 0
 
 
 def _repeated(profile: str | None) -> list[str]:

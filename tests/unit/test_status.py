@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 from support.plans import plan
 
+from eos.audit import rows
+from eos.audit.table import TransactionsTable
 from eos.cli.status import status
-from eos.errors import UnavailableError
+from eos.errors import UnavailableError, UsageError
+from eos.launch.locks import FileLock
 from eos.run.ownership import RunLock
 from eos.run.running import Runs, running
 from eos.transaction.ledger_record import Kind, Position, Record
@@ -95,3 +98,47 @@ def test_a_cluster_that_is_not_there_is_told_at_once_with_the_next_command(proje
         status(["one"])
     assert f"127.0.0.1:{port}: Connection refused" in caught.value.message
     assert "`eos doctor one`" in caught.value.hint
+
+
+def test_without_a_name_all_pipelines_of_the_state_root_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "local.yaml").write_text("state: {root: state}\n")
+    monkeypatch.chdir(tmp_path)
+    root = tmp_path / "state"
+    assert status([]) == 0
+    assert capsys.readouterr().out == f"no pipeline has run with the state root {root}\n"
+    row = {
+        "kind": "attempt",
+        "outcome": "CompleteCommit",
+        "pipeline": "gone",
+        "ledger": "team.ledger.gone",
+        "ended_at": 1_763_800_000_000_000,
+    }
+    table = TransactionsTable(root / "audit" / "transactions")
+    table.known("x")
+    table.append(rows.table([row]), "x", 1)
+    held, left = FileLock(root / "locks" / "eos.orders"), FileLock(root / "locks" / "eos.payments")
+    assert held.try_exclusive()
+    (root / "locks" / "eos.orders").write_text("4711")
+    with closing(held), closing(left):
+        assert status([]) == 0
+        assert capsys.readouterr().out.splitlines() == [
+            "pipeline   runs             last commit",
+            "orders     as process 4711  -",
+            "payments   no               -",
+            "team.gone  no               2025-11-22T08:26:40.000Z",
+        ]
+        assert status(["--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+    assert told["state_root"] == str(root)
+    assert told["pipelines"][0] == {
+        "pipeline": "orders",
+        "runs": "yes",
+        "process": 4711,
+        "last_commit": None,
+    }
+    (tmp_path / "conf" / "remote.yaml").write_text("state: {root: 's3a://bucket/eos'}\n")
+    with pytest.raises(UsageError, match="is no folder of this machine"):
+        status(["--profile", "remote"])
