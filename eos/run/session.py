@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,10 @@ _REQUIRED = {
     # A writer's second attempt refuses to send anyway, and its refusal would hide why the first
     # one failed. The whole micro-batch is redone instead.
     "spark.task.maxFailures": "1",
+    # True by default since Spark 4.2: stages that an executor's decommissioning made fail are not
+    # counted by spark.stage.maxConsecutiveAttempts, so Spark would repeat a writing stage within
+    # an attempt (rule R1).
+    "spark.stage.ignoreDecommissionFetchFailure": "false",
     # A part of a stage that is computed again, after an executor was lost, may give other rows. By
     # these (its defaults) Spark sees that, and computes again all that was made of the first ones.
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
@@ -118,6 +123,17 @@ def executor_options(master: str, given: str) -> str:
     return "" if has_one_jvm else " ".join([*AVRO_LIMITS, given]).strip()
 
 
+def require_once(given: Callable[[str], str | None]) -> None:
+    """Raise UsageError for a setting with which Spark may repeat a writing task in an attempt."""
+    for key, wanted in _REQUIRED.items():
+        value = given(key) or wanted
+        if value != wanted:
+            raise UsageError(
+                f"{key} is {value}; exactly-once needs {wanted}",
+                hint=f"set spark.conf {key}: {wanted} in the profile, or drop the option",
+            )
+
+
 def open_session(name: str, *, is_transactional: bool = True) -> SparkSession:
     """Without a transaction Spark may repeat a task as it likes: all that it writes stays."""
     from pyspark import SparkConf, SparkContext
@@ -128,14 +144,9 @@ def open_session(name: str, *, is_transactional: bool = True) -> SparkSession:
     SparkContext._ensure_initialized()  # noqa: SLF001 - PySpark has no public way
     given = SparkConf()
     builder = SparkSession.builder.appName(name)
-    for key, wanted in _REQUIRED.items() if is_transactional else ():
-        value = given.get(key) or wanted
-        if value != wanted:
-            raise UsageError(
-                f"{key} is {value}; exactly-once needs {wanted}",
-                hint=f"set spark.conf {key}: {wanted} in the profile, or drop the option",
-            )
-        builder = builder.config(key, wanted)
+    if is_transactional:
+        require_once(given.get)
+        builder = builder.config(map=dict(_REQUIRED))
     for key, value in unless_set(given.get("spark.master") or "").items():
         builder = builder.config(key, given.get(key) or value)
     options = executor_options(given.get("spark.master") or "", given.get(_EXECUTOR_JAVA) or "")
