@@ -24,6 +24,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from eos import private
 from eos.audit.rows import PARTITION, SCHEMA, SCHEMA_VERSION
+from eos.disk import require_room
 from eos.errors import UnavailableError
 
 # Of other pipelines' commits in between.
@@ -68,6 +69,7 @@ class TransactionsTable:
     def known(self, app: str) -> int:
         """What was committed last under this name, as of now; -1: nothing. Makes the table where
         there is none."""
+        require_room(self.location)
         with self._told():
             table = self._opened()
             version = table.transaction_version(app)
@@ -79,6 +81,7 @@ class TransactionsTable:
         done = CommitProperties(
             app_transactions=[Transaction(app, version)], max_commit_retries=_COMMIT_TRIES
         )
+        require_room(self.location)
         with self._told():
             try:
                 # "merge": columns that an older table lacks are added; those that a newer release
@@ -103,6 +106,7 @@ class TransactionsTable:
 
     def compact(self, pipeline: str, file_bytes: int = LARGE_FILE_BYTES) -> None:
         """Files of one pipeline that are smaller become one; nobody else's are touched."""
+        require_room(self.location)
         with self._told():
             table = self._opened()
             table.optimize.compact(
@@ -112,6 +116,7 @@ class TransactionsTable:
     def clean(self) -> int:
         """Deletes files that no snapshot of the last hour has, and entries of the log that a
         checkpoint holds. Returns how many data files went."""
+        require_room(self.location)
         with self._told():
             table = self._opened()
             # All that lies there, not only what the log says is gone: a checkpoint forgets that

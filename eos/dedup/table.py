@@ -27,6 +27,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from eos import private
 from eos.dedup.homes import SPREAD_STATES, STATES, BucketFile, Home
+from eos.disk import require_room
 from eos.errors import PromiseBrokenError, UnavailableError
 
 _COMMIT_TRIES = 10
@@ -86,6 +87,7 @@ class ProducersTable:
 
     def commit(self, files: Files, rules: str) -> Generation:
         """The next generation: exactly these files, which lie in the folder."""
+        require_room(self.location)
         with self._told():
             for _ in range(_COMMIT_TRIES):
                 table = self._opened()

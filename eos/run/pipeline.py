@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from eos.config.load import load_pipeline, load_profile
 from eos.config.trigger import Ending
 from eos.deadline import Deadline
+from eos.disk import naming_full_disk
 from eos.errors import (
     EosError,
     FencedError,
@@ -63,6 +65,8 @@ from eos.transform.functions import load
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from eos.config.model import Profile
+
 START_TIMEOUT_MS = 120_000
 _ASKED = "asked to stop"
 
@@ -97,7 +101,13 @@ def run(
     crash = CrashPlan.from_environment()
     stopping = Stopping()
     lock = RunLock(planned)
-    with closing(stopping), closing(lock), closing(Bus()) as bus, told_who(planned.security):
+    with (
+        naming_full_disk(planned.names.pipeline, lambda: _folders(planned, profile)),
+        closing(stopping),
+        closing(lock),
+        closing(Bus()) as bus,
+        told_who(planned.security),
+    ):
         lock.take(is_forced=take_over)
         planned = with_registry(planned, profile.registry)
         spark = open_session(planned.names.pipeline, is_transactional=planned.is_transactional)
@@ -116,6 +126,13 @@ def run(
             accepts = accepts_state_loss
             made = _Run(spark, wire, planned, bus, crash, stopping, lock, audit, accepts, live)
             made.through(take_over)
+
+
+def _folders(planned: Plan, profile: Profile) -> list[str]:
+    """Where a run writes, as far as it may be on this machine."""
+    blocks = os.environ.get("SPARK_LOCAL_DIRS") or profile.spark.conf.get("spark.local.dir", "")
+    tables = [table.path for table in planned.tables]
+    return [profile.state.root, *tables, *filter(None, blocks.split(","))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,109 @@
+"""A full disk in a sentence: which folder is on it, how much room is left, and what to do.
+
+The operating system's own words arrive through Spark, Java and Rust, inside stack traces that name
+no folder. So the room of each folder that a run writes to is looked up.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from eos.errors import EosError, Recovery, UnavailableError
+from eos.location import local_path
+
+ROOM_BYTES_MIN = 4 << 20  # with less a disk is full: a table's commit may take some MB
+_NUMBERS = (errno.ENOSPC, errno.EDQUOT)
+_MARKS = tuple(os.strerror(number) for number in _NUMBERS)
+_CAUSES_MAX = 20
+_WHAT_TO_DO = "make room there, then start again: nothing is lost"
+
+
+class Room(NamedTuple):
+    """Bytes of a folder's disk."""
+
+    free: int
+    total: int
+
+
+def require_room(folder: Path) -> None:
+    """Raise UnavailableError if the folder's disk is full.
+
+    To be called before delta-rs writes: on a full disk its threads panic, and print Rust's traces.
+    """
+    found = _room(folder)
+    if found is not None and found.free < ROOM_BYTES_MIN:
+        raise UnavailableError(_sentence(folder, found), hint=_WHAT_TO_DO, path=str(folder))
+
+
+@contextmanager
+def naming_full_disk(pipeline: str, folders: Callable[[], Iterable[str]]) -> Iterator[None]:
+    """Raise an error that names the full folder instead of one that a full disk caused."""
+    try:
+        yield
+    except Exception as error:
+        named = in_words(pipeline, error, folders())
+        if named is None:
+            raise
+        raise named from error
+
+
+def in_words(pipeline: str, error: Exception, folders: Iterable[str]) -> EosError | None:
+    """Return None if no full disk caused the error, or if an operator must act for another reason.
+
+    The exit code is that of the error, whatever its text says: a record's text may be part of it.
+    """
+    is_transient = not isinstance(error, EosError) or error.recovery in {
+        Recovery.RESTART,
+        Recovery.REDO,
+    }
+    if not is_transient or not _is_caused_by_full_disk(error):
+        return None
+    local = [path for path in (local_path(each) for each in folders) if path is not None]
+    rooms = {path: _room(path) for path in dict.fromkeys([*local, Path(tempfile.gettempdir())])}
+    full = [(path, room) for path, room in rooms.items() if room and room.free < ROOM_BYTES_MIN]
+    if full:
+        words = "; ".join(_sentence(path, room) for path, room in full)
+        return UnavailableError(f"{pipeline}: {words}", hint=_WHAT_TO_DO)
+    if not isinstance(error, EosError):
+        return None
+    names = ", ".join(str(path) for path in rooms)
+    hint = f"a disk was full, on this machine or an executor's: is there room in {names}? Then "
+    return UnavailableError(error.message, hint=f"{hint}start again: nothing is lost")
+
+
+def _is_caused_by_full_disk(error: BaseException) -> bool:
+    cause: BaseException | None = error
+    for _ in range(_CAUSES_MAX):
+        if cause is None:
+            return False
+        if isinstance(cause, OSError) and cause.errno in _NUMBERS:
+            return True
+        if any(mark in str(cause) for mark in _MARKS):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
+
+
+def _room(folder: Path) -> Room | None:
+    """Of the nearest folder that is there: a run may not have created this one yet."""
+    for place in (folder, *folder.parents):
+        try:
+            usage = shutil.disk_usage(place)
+            return Room(usage.free, usage.total)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return None
+    return None
+
+
+def _sentence(folder: Path, room: Room) -> str:
+    free, total = room.free / (1 << 20), room.total / (1 << 20)
+    return f"the disk of {folder} is full ({free:,.1f} MiB of {total:,.0f} MiB are free)"
