@@ -90,10 +90,7 @@ def run(
     profile = load_profile(profile_name, pipeline.project_root)
     addresses = tuple(bootstrap.split(",")) if bootstrap else profile.kafka.bootstrap
     if not addresses and bootstrap_from is None:
-        raise UsageError(
-            f"profile {profile.name!r} names no kafka.bootstrap",
-            hint="./spark-submit.sh starts an embedded broker for such a profile",
-        )
+        raise _no_addresses(profile)
     functions = load(pipeline.transform, pipeline.project_root, pipeline.folder)
     planned = plan(pipeline, profile, addresses or (), functions)
     if take_over or accepts_state_loss:
@@ -101,13 +98,8 @@ def run(
     crash = CrashPlan.from_environment()
     stopping = Stopping()
     lock = RunLock(planned)
-    with (
-        naming_full_disk(planned.names.pipeline, lambda: _folders(planned, profile)),
-        closing(stopping),
-        closing(lock),
-        closing(Bus()) as bus,
-        told_who(planned.security),
-    ):
+    disk = naming_full_disk(planned.names.pipeline, lambda: _folders(planned, profile))
+    with disk, closing(stopping), closing(lock), closing(Bus()) as bus, told_who(planned.security):
         lock.take(is_forced=take_over)
         planned = with_registry(planned, profile.registry)
         spark = open_session(planned.names.pipeline, is_transactional=planned.is_transactional)
@@ -126,6 +118,13 @@ def run(
             accepts = accepts_state_loss
             made = _Run(spark, wire, planned, bus, crash, stopping, lock, audit, accepts, live)
             made.through(take_over)
+
+
+def _no_addresses(profile: Profile) -> UsageError:
+    return UsageError(
+        f"profile {profile.name!r} names no kafka.bootstrap",
+        hint="./spark-submit.sh starts an embedded broker for such a profile",
+    )
 
 
 def _folders(planned: Plan, profile: Profile) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import subprocess
@@ -309,46 +308,6 @@ def test_a_restore_that_removes_rows_stops_a_start_and_a_run(made: Project) -> N
     ran(made)
     assert sorted(row["n"] for row in lake.rows(place)) == list(range(4 * ROWS))
     said(made, "recover")
-
-
-def filled_up(folder: Path) -> Path:
-    """A file that leaves no room on the folder's disk."""
-    path = folder / "filled"
-    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        while True:
-            file.write(bytes(4096))
-    return path
-
-
-@pytest.mark.long
-def test_a_full_disk_is_named(made: Project) -> None:
-    folders = {name: made.folder / name for name in ("state", "lake")}
-    with contextlib.ExitStack() as stack:
-        for folder in folders.values():
-            folder.mkdir(exist_ok=True)
-            mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "none", str(folder)]
-            if subprocess.run(mount, capture_output=True, check=False).returncode:
-                pytest.skip("no right to mount a small disk")
-            stack.callback(subprocess.run, ["umount", "-l", str(folder)], check=True)
-        profile = f"{made.profile.read_text()}\naudit: {{transactions: true}}\n"
-        made.profile.write_text(profile)
-        lake.declare(made, 1000, lake.pipeline("filling", lake.ALL))
-        lake.feed(made, range(10))
-        for name, folder in folders.items():
-            for is_full_before in (True, False):
-                if is_full_before:
-                    filled_up(folder)
-                else:
-                    (made.folder / "fill").write_text(str(folder))
-                lake.feed(made, range(10))
-                told = stopped(made, 5)
-                assert f"the disk of {folder}" in told, (name, is_full_before, told)
-                assert "make room there, then start again" in told
-                for trace in ("panicked", "Exception", "stack backtrace", "EOS_TRACE"):
-                    assert trace not in told, (name, is_full_before, told)
-                (folder / "filled").unlink()
-        ran(made)
-        assert count(made) == 50
 
 
 def test_columns_come_only_if_that_is_asked_for(made: Project) -> None:

@@ -46,7 +46,6 @@ def pipeline(step: str, *sinks: str, tables: str = "") -> str:
 PIPELINE = pipeline("passed_on", ALL, LAST)
 # Dies while a table is written: the second evaluation of rows from `first` on.
 TRANSFORM = """
-import contextlib
 import os
 import shutil
 import signal
@@ -62,18 +61,6 @@ def restoring(rows, folder: str):
     if rows.num_rows and (Path(folder) / "restore").exists():
         (Path(folder) / "restore").unlink()
         DeltaTable(str(Path(folder) / "lake" / "all")).restore(1)
-    return rows
-
-
-def filling(rows, folder: str):
-    # Fills a disk while the topic is written.
-    mark = Path(folder) / "fill"
-    if rows.num_rows and mark.exists():
-        path = Path(mark.read_text()) / "filled"
-        mark.unlink()
-        with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-            while True:
-                file.write(bytes(4096))
     return rows
 
 
