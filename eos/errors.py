@@ -10,6 +10,8 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -49,12 +51,24 @@ def _rebuild(kind: type[EosError], message: str, hint: str, fields: dict[str, An
 
 def about(pipeline: str, error: EosError) -> EosError:
     """The same error with the pipeline's name, where it was raised by what does not know it."""
-    if error.message.startswith(f"{pipeline}: "):
+    if error.message.startswith((f"{pipeline}: ", f"{pipeline} ")):
         return error
     hint = error.hint.replace("PIPELINE", pipeline)
     return type(error)(
         f"{pipeline}: {error.message}", hint=hint, **{**error.fields, "pipeline": pipeline}
     )
+
+
+@contextmanager
+def naming(pipeline: str) -> Iterator[None]:
+    """Around a run: add the pipeline's name to each error that lacks it."""
+    try:
+        yield
+    except EosError as error:
+        named = about(pipeline, error)
+        if named is error:
+            raise
+        raise named from error
 
 
 # Stand in for who we are to Kafka, where that is not known.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from eos.deadline import Deadline
-from eos.errors import EosError, FencedError, KafkaRefusedError
+from eos.errors import EosError, KafkaRefusedError, Recovery
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.run.ownership import RunLock
@@ -38,7 +38,8 @@ def interval_ms(wire: Wire, deadline: Deadline) -> int:
 
 
 class IdleWatch:
-    """A thread that refreshes while nothing else commits. `on_fenced` ends the run."""
+    """A thread that refreshes while nothing else commits. `on_stop` ends the run, with an error
+    that a restart would meet again; after any other error the next refresh is another try."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class IdleWatch:
         every_ms: int,
         lock: RunLock,
         bus: Bus,
-        on_fenced: Callable[[FencedError], None],
+        on_stop: Callable[[EosError], None],
         needed_from: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._batches = batches
@@ -54,7 +55,7 @@ class IdleWatch:
         self._lock = lock
         self._bus = bus
         self._next_trim = Deadline.after_ms(0)
-        self._on_fenced = on_fenced
+        self._on_stop = on_stop
         self._needed_from = needed_from  # the ledger's first record that the audit table lacks
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="eos-idle", daemon=True)
@@ -76,10 +77,10 @@ class IdleWatch:
                 self._lock.try_take()
                 self._batches.refresh(self._every_ms)
                 self._trim()
-            except FencedError as fenced:
-                self._on_fenced(fenced)
-                return
             except EosError as error:
+                if error.recovery in {Recovery.FENCED, Recovery.STOP}:
+                    self._on_stop(error)
+                    return
                 self._bus.emit(events.Warned(f"the idle refresh failed: {error.message}"))
             except Exception as error:  # noqa: BLE001 - the pipeline goes on without it
                 self._bus.emit(events.Warned(f"the idle refresh failed: {error!r}"))

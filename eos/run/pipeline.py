@@ -20,6 +20,7 @@ from eos.errors import (
     Recovery,
     UnavailableError,
     UsageError,
+    naming,
 )
 from eos.faults import CrashPlan
 from eos.launch import early
@@ -88,18 +89,22 @@ def run(
     """
     pipeline = load_pipeline(pipeline_path, ends=ends)
     profile = load_profile(profile_name, pipeline.project_root)
-    addresses = tuple(bootstrap.split(",")) if bootstrap else profile.kafka.bootstrap
-    if not addresses and bootstrap_from is None:
-        raise _no_addresses(profile)
+    addresses = _addresses(profile, bootstrap, is_later=bootstrap_from is not None)
     functions = load(pipeline.transform, pipeline.project_root, pipeline.folder)
-    planned = plan(pipeline, profile, addresses or (), functions)
+    planned = plan(pipeline, profile, addresses, functions)
     if take_over or accepts_state_loss:
         at_least_once.require_ledger(planned)
     crash = CrashPlan.from_environment()
     stopping = Stopping()
     lock = RunLock(planned)
-    disk = naming_full_disk(planned.names.pipeline, lambda: _folders(planned, profile))
-    with disk, closing(stopping), closing(lock), closing(Bus()) as bus, told_who(planned.security):
+    with (
+        naming(planned.names.pipeline),
+        naming_full_disk(planned.names.pipeline, lambda: _folders(planned, profile)),
+        closing(stopping),
+        closing(lock),
+        closing(Bus()) as bus,
+        told_who(planned.security),
+    ):
         lock.take(is_forced=take_over)
         planned = with_registry(planned, profile.registry)
         spark = open_session(planned.names.pipeline, is_transactional=planned.is_transactional)
@@ -115,16 +120,19 @@ def run(
             return
         with closing(Wire(planned.kafka)) as wire, shown(bus, pipeline.name, stopping) as live:
             audit = audit_of(profile, planned, wire, bus)
-            accepts = accepts_state_loss
-            made = _Run(spark, wire, planned, bus, crash, stopping, lock, audit, accepts, live)
-            made.through(take_over)
+            shared = (spark, wire, planned, bus, crash, stopping, lock, audit)
+            _Run(*shared, accepts_state_loss, live).through(take_over)
 
 
-def _no_addresses(profile: Profile) -> UsageError:
-    return UsageError(
-        f"profile {profile.name!r} names no kafka.bootstrap",
-        hint="./spark-submit.sh starts an embedded broker for such a profile",
-    )
+def _addresses(profile: Profile, bootstrap: str | None, *, is_later: bool) -> tuple[str, ...]:
+    """Return Kafka's addresses, as far as they are known before the run waits for them."""
+    addresses = tuple(bootstrap.split(",")) if bootstrap else profile.kafka.bootstrap
+    if not addresses and not is_later:
+        raise UsageError(
+            f"profile {profile.name!r} names no kafka.bootstrap",
+            hint="./spark-submit.sh starts an embedded broker for such a profile",
+        )
+    return addresses or ()
 
 
 def _folders(planned: Plan, profile: Profile) -> list[str]:
@@ -294,8 +302,8 @@ class _Run:
                 if self.live:
                     self.live.lag = lambda: lag_of(running.lastProgress)
 
-                def end(fenced: FencedError) -> None:
-                    query.error = fenced
+                def end(error: EosError) -> None:
+                    query.error = error
                     running.stop()
 
                 watch = IdleWatch(

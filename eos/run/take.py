@@ -17,7 +17,7 @@ from eos.run.source import LiveSource
 from eos.transaction.claim import own_timeout_ms
 from eos.transaction.coordinator import Coordinator
 from eos.transaction.ledger import Ledger
-from eos.transaction.ledger_record import Position, Record, stamped
+from eos.transaction.ledger_record import Position, Record
 from eos.transaction.micro_batch import STEP_TIMEOUT_MS, MicroBatches
 from eos.transaction.port import NO_IDENTITY, Identity
 from eos.transaction.wire import Wire
@@ -135,8 +135,7 @@ def _attempt_in_vain(coordinator: Coordinator, ledger: Ledger, deadline: Deadlin
     identity = coordinator.begin(deadline)
     try:
         record = ledger.record("start", Position(ends={}, topic_ids={}), identity=identity)
-        written = coordinator.produce({ledger.partition: stamped(record, identity)}, deadline)
-        ledger.require_follows(written[ledger.partition], deadline)
+        ledger.append(coordinator.produce, record, identity, deadline)
     finally:
         coordinator.abort(deadline)
 

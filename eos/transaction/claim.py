@@ -154,12 +154,23 @@ class Claim:
         return found
 
     def _require_alone(self, last: Record | None, in_doubt: Identity) -> None:
-        """Whoever wrote a record that is neither our last nor in doubt, it was not us."""
-        if last is not None and last.identity not in {self.last, in_doubt}:
-            raise self._fenced(
-                f"its record is at offset {last.offset} of the ledger (host "
-                f"{last.owner.get('host')}, process {last.owner.get('process')})"
-            )
+        """Raise unless the ledger's last record is ours, or of the attempt in doubt. A newer
+        record means that another copy took over; an older one, that the ledger lost records."""
+        if last is None or last.identity in {self.last, in_doubt}:
+            return
+        if self._is_older(last):
+            raise self.ledger.ends_before(last)
+        raise self._fenced(
+            f"its record is at offset {last.offset} of the ledger (host "
+            f"{last.owner.get('host')}, process {last.owner.get('process')})"
+        )
+
+    def _is_older(self, record: Record) -> bool:
+        """Whether the record was written before this process's last one. The epochs of a producer
+        id only grow, whichever copy has it. Under another id, the record's owner decides."""
+        if record.identity.producer_id == self.last.producer_id:
+            return record.identity.epoch < self.last.epoch
+        return record.owner == self.ledger.owner
 
     def _fenced(self, seen: str) -> FencedError:
         return FencedError(

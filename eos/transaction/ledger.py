@@ -14,15 +14,16 @@ one of a process is its start record, before any micro-batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from eos.deadline import Backoff, Deadline
 from eos.errors import EosError, PromiseBrokenError, UnavailableError
+from eos.transaction import ledger_errors
 from eos.transaction.ledger_decode import decoded
-from eos.transaction.ledger_record import Attempt, Kind, Position, Record, encoded
+from eos.transaction.ledger_record import Attempt, Kind, Position, Record, encoded, stamped
 from eos.transaction.port import NO_IDENTITY, Identity, TopicPartition
 from eos.transaction.wire import StoredRecord, Wire
 
@@ -44,6 +45,8 @@ CONFIG = {
     "max.message.bytes": str(_MESSAGE_BYTES_MAX),
 }
 
+Send = Callable[[Mapping[TopicPartition, bytes], Deadline], Mapping[TopicPartition, int]]
+
 
 class Foreign(NamedTuple):
     """A committed record that the pipeline did not write, and why it is known not to have."""
@@ -53,7 +56,7 @@ class Foreign(NamedTuple):
 
 
 class Ledger:
-    """Reads and builds the ledger's records. The coordinator sends them."""
+    """Reads and builds the ledger's records, and appends them by the coordinator."""
 
     def __init__(
         self,
@@ -74,6 +77,11 @@ class Ledger:
         self.foreign: dict[int, Foreign] = {}  # by offset, the newest ones
         self._end: int | None = None  # since our fence: as it was read, or as we wrote it
         self._checked_until = 0  # no record of others lies between our fence and this offset
+
+    @property
+    def owner(self) -> Mapping[str, Any]:
+        """This process, as its records name it."""
+        return self._owner
 
     def ensure_topic(self, replication: int, deadline: Deadline) -> None:
         """Creates the topic, or refuses one that could forget."""
@@ -147,18 +155,28 @@ class Ledger:
         """Return the record's bytes for `stamped`, which gets the same identity."""
         return encoded(self._pipeline, self._owner, kind, position, attempt, note, failed, identity)
 
+    def append(self, send: Send, record: bytes, identity: Identity, deadline: Deadline) -> int:
+        """Write a record in the open transaction of `identity`, and return its offset. `send` is
+        the coordinator's. Raises if the record does not follow what was read."""
+        with ledger_errors.must_exist(self._pipeline, self.partition.topic):
+            written = send({self.partition: stamped(record, identity)}, deadline)
+        self.require_follows(written[self.partition], deadline)
+        return written[self.partition]
+
     def require_follows(self, offset: int, deadline: Deadline) -> None:
         """Our record was acknowledged at `offset`, in a transaction that is still open. Raises if
         that is not where the ledger ended, control records and aborted ones aside: then what we
         took for its last record is not the last, or is gone."""
-        end, self._end = self._end, offset + _RECORD_AND_MARKER
-        begin, self._checked_until = self._checked_until, offset + 1
-        if end is None or offset == end:
-            return
+        if self._end is not None and offset != self._end:
+            self._require_none_missed(offset, self._end, deadline)
+        # Only now: after a failure, what is read next is still compared with what was there.
+        self._end, self._checked_until = offset + _RECORD_AND_MARKER, offset + 1
+
+    def _require_none_missed(self, offset: int, end: int, deadline: Deadline) -> None:
         if offset < end:
             raise self._lost(offset, end)
         missed = self._wire.read_records(
-            self.partition, begin, offset, committed=True, deadline=deadline
+            self.partition, self._checked_until, offset, committed=True, deadline=deadline
         )
         for each in missed:
             self._decoded(each)  # raises for one of another producer
@@ -258,16 +276,14 @@ class Ledger:
                     case="ledger_open",
                 )
 
+    def ends_before(self, record: Record) -> PromiseBrokenError:
+        """Return the error for a ledger whose last record is older than one of this process."""
+        seen = f"ends with the record at offset {record.offset}, but this process wrote later ones"
+        return ledger_errors.cut(self._pipeline, self.partition.topic, seen, record.offset)
+
     def _lost(self, offset: int, end: int) -> PromiseBrokenError:
-        return PromiseBrokenError(
-            f"{self._pipeline}: the ledger {self.partition.topic!r} ends at offset {offset}, but "
-            f"it ended at {end} before: records that Kafka had acknowledged are gone",
-            hint="did an unclean leader election lose them, or was the topic deleted and created "
-            f"again? `eos recover {self._pipeline}` shows what is left to go on from",
-            case="ledger_cut",
-            topic=self.partition.topic,
-            offset=offset,
-        )
+        seen = f"ends at offset {offset}, but it ended at {end} before"
+        return ledger_errors.cut(self._pipeline, self.partition.topic, seen, offset)
 
     def _who(self, offset: int) -> str:
         """Which producer holds the ledger open, as far as its leader tells."""
@@ -281,7 +297,8 @@ class Ledger:
     def _offset(
         self, at: Literal["earliest", "latest"], *, committed: bool, deadline: Deadline
     ) -> int:
-        found = self._wire.list_offsets(
-            [self.partition], at, committed=committed, deadline=deadline
-        )
+        with ledger_errors.must_exist(self._pipeline, self.partition.topic):
+            found = self._wire.list_offsets(
+                [self.partition], at, committed=committed, deadline=deadline
+            )
         return found[self.partition]

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from eos.deadline import Deadline
-from eos.errors import AttemptFailedError, DedupRetryError, EosError, Recovery
+from eos.errors import AttemptFailedError, DedupRetryError, EosError, PromiseBrokenError, Recovery
 from eos.faults import Points
 from eos.observe import events
 from eos.observe.bus import Bus
@@ -26,7 +26,6 @@ from eos.transaction.ledger_record import (
     Refused,
     advanced,
     nested,
-    stamped,
 )
 from eos.transaction.port import NO_IDENTITY, CommittedOffset, Identity, TopicPartition
 from eos.transaction.ranges import Decision, Step, require_same_topics
@@ -219,8 +218,8 @@ class MicroBatches:
             return True
         self.bus.emit(events.AttemptFailed(batch_id, number, _reason(error), will_redo, is_asked))
         if unended is not None:
-            if isinstance(unended, EosError) and unended.recovery is Recovery.FENCED:
-                raise unended from error  # that is why it failed
+            if _explains(unended, recovery):
+                raise unended from error
             self.bus.emit(events.Warned(f"the attempt could not be aborted: {_reason(unended)}"))
         return will_redo
 
@@ -317,10 +316,8 @@ class MicroBatches:
         reached = self.points.reached
         reached("ledger_record:before")
         deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
-        at = self.ledger.partition
-        written = self.coordinator.produce({at: stamped(record, identity)}, deadline)
-        self.ledger.require_follows(written[at], deadline)
-        self._recorded_at = written[at]
+        send = self.coordinator.produce
+        self._recorded_at = self.ledger.append(send, record, identity, deadline)
         reached("ledger_record:after")
         marks.append(time.monotonic())
 
@@ -358,6 +355,15 @@ class MicroBatches:
         told = group.told(group.differing(self.position.ends, found))
         if told:
             self.bus.emit(events.Warned(f"{told}; the next commit puts them right"))
+
+
+def _explains(unended: Exception, recovery: Recovery) -> bool:
+    """Whether the failure of an abort is why the attempt failed, or ends the run although the
+    attempt's own error does not: another copy took over, or the ledger lost records."""
+    if not isinstance(unended, EosError):
+        return False
+    is_broken = isinstance(unended, PromiseBrokenError) and recovery is not Recovery.STOP
+    return unended.recovery is Recovery.FENCED or is_broken
 
 
 def _reason(error: Exception) -> str:

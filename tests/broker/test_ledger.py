@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from support import outside
 
 from eos.deadline import Deadline
 from eos.encode.codec import Codec
@@ -244,3 +245,23 @@ def test_a_look_sees_what_is_committed_and_waits_for_nobody(ledger, owner):
     assert owner.commit(soon()) is Conclusion.COMMITTED
     last = ledger.read_last(soon())
     assert (last.kind, last.identity) == ("stop", identity)
+
+
+def test_a_ledger_that_is_deleted_while_the_pipeline_runs_is_named_with_a_remedy(
+    ledger, owner, broker
+):
+    commit(owner, ledger, lambda identity: ledger.record("start", START, identity=identity))
+    outside.delete_topics(broker.bootstrap, ledger.partition.topic)
+    identity = owner.begin(soon())
+    record = ledger.record("refresh", START, identity=identity)
+
+    def appended():
+        ledger.append(owner.produce, record, identity, soon())
+
+    for ask in (appended, lambda: ledger.look(soon()), lambda: ledger.read_last(soon())):
+        with pytest.raises(PromiseBrokenError) as stop:
+            ask()
+        assert stop.value.fields["case"] == "ledger_gone"
+        topic = ledger.partition.topic
+        assert stop.value.message == f"orders: the ledger '{topic}' does not exist any more"
+        assert "`eos recover orders`" in stop.value.hint

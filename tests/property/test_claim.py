@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 from support.micro_batch_world import LEDGER, TARGET, TIMEOUT_MS, TRIES, FewTries, World
 
-from eos.errors import AttemptFailedError, FencedError, UnavailableError
+from eos.errors import AttemptFailedError, FencedError, PromiseBrokenError, UnavailableError
 from eos.observe import events
 from eos.testing.broker import Fault, Phase, Strike
 from eos.testing.broker.kit import Tries, record_batch
@@ -158,6 +158,25 @@ def test_a_newer_owners_record_is_final_whatever_the_coordinator_says(world: Wor
         world.run(1)
     other.begin(Tries(9))  # it was not fenced
     other.abort(Tries(9))
+
+
+def test_a_ledger_that_lost_its_newest_records_is_no_takeover(world: World) -> None:
+    """Refused by its own doing, the pipeline looks into a ledger that ends with an older record."""
+    former = world.broker.logs[LEDGER].offset_end
+    world.run(1)
+    committed = world.ledger_body()["producer_id"], world.ledger_body()["epoch"]
+
+    def late(identity: Identity, floors: Ends) -> Sequence[Receipt]:
+        receipts = world.writes(2)(identity, floors)
+        world.broker.advance(TIMEOUT_MS)
+        world.broker.logs[LEDGER].cut(former)
+        return receipts
+
+    with pytest.raises(PromiseBrokenError) as stop:
+        world.run(2, late)
+    assert stop.value.fields["case"] == "ledger_cut"
+    assert "ends with the record at offset 2, but this process wrote later ones" in str(stop.value)
+    assert world.batches.claim.last == Identity(*committed)
 
 
 def test_a_dispute_that_is_not_concluded_is_by_the_next_call(world: World) -> None:

@@ -113,18 +113,14 @@ class World:
         """A new process: fence, then read how far the ledger has come."""
         self.port = SimulatedPort(self.broker, self.profile)
         self.points = Points(self)
+        timeout_ms = next(self.timeouts)
         self.coordinator = Coordinator(
-            self.port,
-            "id",
-            "group",
-            next(self.timeouts),
-            self.points.reached,
-            backoff=NoWait,
+            self.port, "id", "group", timeout_ms, self.points.reached, backoff=NoWait
         )
         self.ledger_wire = LedgerWire(self.broker)
-        self.ledger = Ledger(
-            self.ledger_wire, "ledger", "p", {"deployment": "d", "host": "here", "process": 1}
-        )
+        process = 1 + TIMEOUT_MS - timeout_ms
+        owner = {"deployment": "d", "host": "here", "process": process}
+        self.ledger = Ledger(self.ledger_wire, "ledger", "p", owner)
         self.coordinator.fence(Tries(9))
         last = self.ledger.read_last(Tries(9))
         self.emitted = Emitted()

@@ -15,6 +15,7 @@ from eos.errors import (
     about,
     crossed,
     crossing,
+    naming,
 )
 from eos.transaction.outcomes import describe
 from eos.transaction.port import Api
@@ -146,3 +147,17 @@ def test_an_error_about_a_pipeline_names_it_once_and_stays_what_it_was():
     assert (told.message, told.hint) == ("p: it is gone", "`eos recover p`")
     assert told.fields == {"case": "gone", "pipeline": "p"}
     assert about("p", told) is told
+
+
+def test_each_error_of_a_run_names_the_pipeline():
+    words = {
+        "a target is gone": "orders: a target is gone",
+        "orders: a target is gone": "orders: a target is gone",
+        "orders already runs": "orders already runs",
+        "orders2 is another": "orders: orders2 is another",
+    }
+    for message, expected in words.items():
+        with pytest.raises(PromiseBrokenError) as stop, naming("orders"):
+            raise PromiseBrokenError(message, hint="look", case="gone")
+        assert (stop.value.message, stop.value.hint) == (expected, "look")
+        assert stop.value.fields["case"] == "gone"

@@ -19,7 +19,13 @@ from support.plans import plan
 from support.simulated_ledger import stored
 
 from eos.deadline import Deadline
-from eos.errors import FencedError, KafkaRefusedError, UnavailableError
+from eos.errors import (
+    EosError,
+    FencedError,
+    KafkaRefusedError,
+    Recovery,
+    UnavailableError,
+)
 from eos.observe import events
 from eos.run.idle import IdleWatch, interval_ms
 from eos.run.ownership import RunLock
@@ -74,9 +80,9 @@ class Watched:
     def __init__(self, lock: RunLock) -> None:
         self.world = World()
         self.world.run(0)
-        self.fenced: list[FencedError] = []
+        self.stops: list[EosError] = []
         self.watch = IdleWatch(
-            self.world.batches, EVERY_MS, lock, self.world.emitted, self.fenced.append
+            self.world.batches, EVERY_MS, lock, self.world.emitted, self.stops.append
         )
         self.watch.start()
 
@@ -128,7 +134,7 @@ def test_an_idle_pipeline_refreshes_again_and_again_until_it_is_stopped(idle):
 
 
 def test_a_watch_that_never_started_or_stopped_before_is_stopped_at_once(idle, lock):
-    IdleWatch(idle.world.batches, EVERY_MS, lock, idle.world.emitted, idle.fenced.append).stop()
+    IdleWatch(idle.world.batches, EVERY_MS, lock, idle.world.emitted, idle.stops.append).stop()
     idle.watch.stop()
     idle.watch.stop()
     assert not is_running()
@@ -138,17 +144,35 @@ def test_it_ends_by_itself_when_another_copy_took_over_and_says_so_once(idle):
     with idle.world.batches.lock:
         idle.world.another()
     idle.until(lambda: not is_running())
-    assert len(idle.fenced) == 1
+    assert [type(error) for error in idle.stops] == [FencedError]
     assert not idle.warnings()
     idle.watch.stop()
 
 
-@pytest.mark.parametrize("kind", [UnavailableError, KafkaRefusedError, ValueError])
+def test_a_ledger_that_lost_records_ends_the_run_and_accuses_no_other_copy(idle):
+    with idle.world.batches.lock:
+        idle.world.broker.logs[LEDGER].cut(2)
+    idle.until(lambda: not is_running())
+    (error,) = idle.stops
+    assert (error.recovery, error.fields["case"]) == (Recovery.STOP, "ledger_cut")
+    assert "records that Kafka had acknowledged are gone" in error.message
+    assert "eos recover p" in error.hint
+    assert not idle.warnings()
+
+
+def test_a_refusal_that_a_restart_would_meet_again_ends_the_run(idle):
+    idle.world.crash = Interrupt("refresh.offsets:before", KafkaRefusedError)
+    idle.until(lambda: not is_running())
+    assert [type(error) for error in idle.stops] == [KafkaRefusedError]
+    assert not idle.warnings()
+
+
+@pytest.mark.parametrize("kind", [UnavailableError, ValueError])
 def test_it_tells_of_any_other_error_and_goes_on(idle, kind):
     idle.world.crash = Interrupt("refresh.offsets:before", kind)
     idle.until(lambda: any("refresh failed" in message for message in idle.warnings()))
     idle.goes_on()
-    assert not idle.fenced
+    assert not idle.stops
 
 
 @pytest.mark.parametrize("kind", [UnavailableError, ValueError])

@@ -139,6 +139,11 @@ class PartitionLog:
         self.offset_end += records
         return offset
 
+    def cut(self, offset_end: int) -> None:
+        """Lose what lies from this offset on, as an unclean leader election does."""
+        self.entries = [entry for entry in self.entries if entry.offset < offset_end]
+        self.offset_end = min(self.offset_end, offset_end)
+
     @property
     def last_stable_offset(self) -> int:
         """Where a read_committed reader must stop: the first open transaction."""

@@ -1,0 +1,52 @@
+"""Errors of a ledger that lost records or that was deleted: what happened, and how to fix it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from eos.errors import KafkaRefusedError, PromiseBrokenError
+
+# UNKNOWN_TOPIC_OR_PARTITION and UNKNOWN_TOPIC_ID, repeated for longer than a broker that starts
+# needs to learn of a topic.
+_MISSING: Final = frozenset({3, 100})
+
+
+def cut(pipeline: str, topic: str, seen: str, offset: int) -> PromiseBrokenError:
+    """Return the error for a ledger that lacks acknowledged records; `seen` is the evidence."""
+    return PromiseBrokenError(
+        f"{pipeline}: the ledger {topic!r} {seen}: records that Kafka had acknowledged are gone",
+        hint="did an unclean leader election lose them, or was the topic deleted and created "
+        f"again? `eos recover {pipeline}` lists what is left to resume from",
+        case="ledger_cut",
+        topic=topic,
+        offset=offset,
+    )
+
+
+@contextmanager
+def must_exist(pipeline: str, topic: str) -> Iterator[None]:
+    """Around requests to the ledger: report an unknown topic as a ledger that was deleted."""
+    try:
+        yield
+    except KafkaRefusedError as error:
+        if not _is_unknown(topic, error):
+            raise
+        raise PromiseBrokenError(
+            f"{pipeline}: the ledger {topic!r} does not exist any more",
+            hint="somebody deleted the topic, or this user may not see it any more; nothing was "
+            f"committed since. `eos recover {pipeline}` lists what is left to resume from",
+            case="ledger_gone",
+            topic=topic,
+            pipeline=pipeline,
+        ) from error
+
+
+def _is_unknown(topic: str, error: KafkaRefusedError) -> bool:
+    """The client names a topic and a code when it looks for a leader, and a partition and a code
+    when a broker refuses a request."""
+    fields = error.fields
+    if fields.get("topic") == topic:
+        return fields.get("error") in _MISSING
+    return fields.get("where") == f"{topic}-0" and fields.get("kafka_error") in _MISSING
