@@ -336,8 +336,7 @@ class _Run:
             return state_refusal(name, query.error.__cause__) or query.error
         try:
             batches.require_owner()
-            query.source.topic_ids(batches.position.topic_ids)
-            query.source.require_there(batches.position.ends)
+            query.source.require_unchanged(batches.position)
             deadline = Deadline.after_ms(START_TIMEOUT_MS)
             require_new_whole(
                 self.planned, query.source, batches.position, query.checkpoint, deadline

@@ -222,7 +222,8 @@ class PipelineQuery:
                 self._plan.decode.require_none((refused,), self._plan.names.pipeline)
             if told.fields.get("case") == "source_lost_records":
                 # The same with numbers. Where a partition is new, Spark begins at 0.
-                self.source.require_there({tp: ranges.starts.get(tp, 0) for tp in ranges.ends})
+                starts = {tp: ranges.starts.get(tp, 0) for tp in ranges.ends}
+                self.source.require_unchanged(self._micro_batches.position, starts)
         except EosError as better:
             return better
         return told

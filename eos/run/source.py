@@ -12,8 +12,9 @@ from eos.plan.plan import Plan
 from eos.plan.security import source_options
 from eos.read.kafka_source import KafkaSource
 from eos.run.topics import existing_topics
-from eos.transaction.ledger_record import Ends
+from eos.transaction.ledger_record import Ends, Position
 from eos.transaction.port import TopicPartition
+from eos.transaction.ranges import require_same_topics
 from eos.transaction.wire import Wire
 
 if TYPE_CHECKING:
@@ -74,6 +75,14 @@ class LiveSource:
         deadline = deadline or Deadline.after_ms(self.timeout_ms)
         found = self.wire.committed_offsets(self.planned.names.group, deadline, partitions)
         return {tp: committed.offset for tp, committed in found.items()}
+
+    def require_unchanged(self, position: Position, next_offsets: Ends | None = None) -> None:
+        """Stop if a topic was recreated, or if what is to be read next was deleted or was never
+        written. Topic ids first: in a recreated topic the same offsets are other records.
+        `next_offsets` stand for the position's ends where a micro-batch is planned already."""
+        name = self.planned.names.pipeline
+        require_same_topics(name, position, self.topic_ids(position.topic_ids))
+        self.require_there(position.ends if next_offsets is None else next_offsets)
 
     def require_there(self, position: Ends) -> None:
         """Stops if what is to be read next was deleted, or was never written."""

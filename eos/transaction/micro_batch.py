@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
-from itertools import pairwise
 from typing import Any, Protocol
 
 from eos.deadline import Deadline
@@ -15,6 +14,7 @@ from eos.faults import Points
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.transaction import group, ranges
+from eos.transaction.attempt_events import committed_event, reason_of
 from eos.transaction.claim import Claim
 from eos.transaction.coordinator import Conclusion, Coordinator
 from eos.transaction.ledger import Ledger
@@ -178,7 +178,17 @@ class MicroBatches:
     def _decide(self, step: Step) -> Decision:
         unknown = ranges.unknown(self.position, step)
         earliest = self.source.earliest(unknown) if unknown else {}
-        return ranges.decide(self.pipeline, self.position, step, earliest)
+        try:
+            return ranges.decide(self.pipeline, self.position, step, earliest)
+        except PromiseBrokenError:
+            self._same_topics(step)  # in a recreated topic, offsets explain nothing
+            raise
+
+    def _same_topics(self, step: Step) -> Mapping[str, str]:
+        """Return the ids of the source's topics. Raises if one was recreated."""
+        topic_ids = self.source.topic_ids({tp.topic for tp in (*self.position.ends, *step.ends)})
+        require_same_topics(self.pipeline, self.position, topic_ids)
+        return topic_ids
 
     def _redone(self, batch_id: int, attempt: Callable[[int], None]) -> None:
         before = self.position
@@ -214,13 +224,13 @@ class MicroBatches:
         may_redo = recovery is Recovery.REDO and number < ATTEMPTS_MAX and unended is None
         will_redo, is_asked = may_redo and is_wanted, may_redo and not is_wanted
         if will_redo and isinstance(error, DedupRetryError):
-            self.bus.emit(events.AttemptRetried(batch_id, number, _reason(error)))
+            self.bus.emit(events.AttemptRetried(batch_id, number, reason_of(error)))
             return True
-        self.bus.emit(events.AttemptFailed(batch_id, number, _reason(error), will_redo, is_asked))
+        self.bus.emit(events.AttemptFailed(batch_id, number, reason_of(error), will_redo, is_asked))
         if unended is not None:
             if _explains(unended, recovery):
                 raise unended from error
-            self.bus.emit(events.Warned(f"the attempt could not be aborted: {_reason(unended)}"))
+            self.bus.emit(events.Warned(f"the attempt could not be aborted: {reason_of(unended)}"))
         return will_redo
 
     def _note_failed(self, batch_id: int, number: int, error: Exception) -> None:
@@ -233,7 +243,7 @@ class MicroBatches:
             return  # a record is long overdue, and the run about to end
         told: dict[str, Any] = {"batch_id": batch_id, "number": number}
         told |= {"producer_id": producer_id, "epoch": epoch}
-        told |= {"at_ms": int(time.time() * 1000), "reason": _reason(error)[:REASON_MAX]}
+        told |= {"at_ms": int(time.time() * 1000), "reason": reason_of(error)[:REASON_MAX]}
         code = error.code if isinstance(error, EosError) else type(error).__name__
         self.failed.append({**self._tried, **told, "error": code})
 
@@ -268,8 +278,7 @@ class MicroBatches:
         marks.append(time.monotonic())
         reached("all_acked:before")
         self.require_targets()
-        topic_ids = self.source.topic_ids({tp.topic for tp in (*self.position.ends, *step.ends)})
-        require_same_topics(self.pipeline, self.position, topic_ids)
+        topic_ids = self._same_topics(step)
         producers, dedup = self.producers()
         after = advanced(
             self.position, step.ends, step.query_id, step.batch_id, topic_ids, producers
@@ -285,7 +294,7 @@ class MicroBatches:
             "attempt", after, attempt, failed=self.failed, identity=identity
         )
         self._commit(identity, after, record, marks)
-        self.bus.emit(_committed(number, step, decision, receipts, count, marks))
+        self.bus.emit(committed_event(number, step, decision, receipts, count, marks))
 
     def _note(self, kind: Kind, position: Position, note: Mapping[str, Any] | None) -> None:
         def attempt(_number: int) -> None:
@@ -364,32 +373,3 @@ def _explains(unended: Exception, recovery: Recovery) -> bool:
         return False
     is_broken = isinstance(unended, PromiseBrokenError) and recovery is not Recovery.STOP
     return unended.recovery is Recovery.FENCED or is_broken
-
-
-def _reason(error: Exception) -> str:
-    return error.message if isinstance(error, EosError) else f"{type(error).__name__}: {error}"
-
-
-def _committed(
-    number: int,
-    step: Step,
-    decision: Decision,
-    receipts: Sequence[Receipt],
-    records_read: int | None,
-    marks: Sequence[float],
-) -> events.MicroBatchCommitted:
-    run_ms, ledger_ms, offsets_ms, end_ms = (
-        (after - before) * 1000 for before, after in pairwise(marks)
-    )
-    return events.MicroBatchCommitted(
-        batch_id=step.batch_id,
-        attempt=number,
-        offsets_in=sum(end - decision.starts[tp] for tp, end in step.ends.items()),
-        records_in=records_read,
-        records_out=sum(receipt.records for receipt in receipts),
-        bytes_out=sum(receipt.bytes for receipt in receipts),
-        run_ms=run_ms,
-        ledger_ms=ledger_ms,
-        offsets_ms=offsets_ms,
-        end_ms=end_ms,
-    )

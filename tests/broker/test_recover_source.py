@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from support.recovered import Pipeline, flat
 
+from eos.errors import PromiseBrokenError
 from eos.launch.embedded import EmbeddedKafka
 from eos.run import topics
+from eos.run.source import LiveSource
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +33,22 @@ def of_two(broker: EmbeddedKafka, tmp_path: Path, name: str):
 
 
 # --- topics ---------------------------------------------------------------------------------------
+
+
+def test_a_running_pipeline_compares_topic_ids_before_offsets(pipeline: Pipeline) -> None:
+    """A recreated topic with fewer records looks, by its offsets, as after an unclean election."""
+    pipeline.ran(5)
+    planned, wire = pipeline.planned(), pipeline.wire()
+    source, position = LiveSource(planned, wire), pipeline.last().position
+    source.require_unchanged(position)
+    pipeline.delete(pipeline.source)
+    pipeline.create(pipeline.source, 2)
+    pipeline.fill(2)
+    for starts in (None, position.ends):
+        with pytest.raises(PromiseBrokenError, match="was deleted and created again") as stop:
+            source.require_unchanged(position, starts)
+        assert stop.value.fields["case"] == "recreated"
+        assert f"eos recover {pipeline.name} --forget-topic {pipeline.source}" in stop.value.hint
 
 
 def test_a_topic_made_anew_is_read_from_its_beginning(pipeline: Pipeline) -> None:

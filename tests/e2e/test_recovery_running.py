@@ -110,3 +110,20 @@ def test_a_target_made_anew_before_a_micro_batch_is_written_has_it_whole(past: P
     assert run.wait() == 0, run.said()
     past.expected -= before  # with the old topic
     past.check()
+
+
+def test_a_source_recreated_with_fewer_records_is_recreated_and_not_lost(past: Past) -> None:
+    """Spark reports offsets that went back, which looks like an unclean leader election."""
+    past.write_batches(3)
+    source = past.project.source
+    with past.paused_at("commit_log:before") as run:  # the first micro-batch is committed
+        past.delete_topic(source)
+        past.create_topic(source)
+        past.written.clear()
+        past.write(dict.fromkeys(past.partitions(), 2))
+    assert run.wait() == 4, run.said()
+    told = run.said()
+    words = f"eos: {past.project.name}: the source topic '{source}' was deleted and created again"
+    assert words in told, told
+    assert f"eos recover {past.project.name} --forget-topic {source}" in told
+    assert "unclean" not in told

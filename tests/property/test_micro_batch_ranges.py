@@ -65,6 +65,19 @@ def test_a_micro_batch_that_ends_below_the_ledger_stops():
     world.check(2)
 
 
+def test_offsets_of_a_recreated_topic_are_not_compared_with_the_ledgers():
+    """It has fewer records than the ledger's offset, so that Spark plans an end below it."""
+    world = World()
+    world.run(0)
+    world.run(1)
+    world.cluster.ids["source"] = "another-id"
+    with pytest.raises(PromiseBrokenError, match="deleted and created again") as stop:
+        world.batches.run(Step("q", 2, {SOURCE: 2 * SIZE}, {SOURCE: 5}), world.writes(2))
+    assert stop.value.fields["case"] == "recreated"
+    assert "`eos recover p --forget-topic source`" in stop.value.hint
+    world.check(2)
+
+
 def test_the_range_of_another_query_that_is_committed_already_is_skipped():
     world = World()
     world.run(0)
