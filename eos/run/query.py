@@ -35,6 +35,7 @@ from eos.run.dedup_rows import as_stream
 from eos.run.fused import Fused
 from eos.run.judged import Judged
 from eos.run.lake import Lake
+from eos.run.limits import TargetLimits
 from eos.run.lookup import pinned, versions
 from eos.run.rules import require_lasting
 from eos.run.session import ARROW_BYTES_MAX
@@ -112,6 +113,7 @@ class PipelineQuery:
         self._spark = spark  # where the query was started: each frame has a session of its own
         self._plan = plan
         self._wire = wire
+        self._limits = TargetLimits(wire, plan.message_bytes_max)
         self.checkpoint = checkpoint
         self._micro_batches = micro_batches
         micro_batches.require_targets = self._require_same_targets
@@ -229,6 +231,7 @@ class PipelineQuery:
         return told
 
     def _doubted(self, error: EosError) -> EosError:
+        error = self._limits.explained(error)
         return error if self._dedup is None else self._dedup.doubted(error)
 
     def _encodable(
@@ -358,8 +361,8 @@ class PipelineQuery:
     def _targets(self, names: Iterable[str]) -> Targets:
         """The partitions of targets as they are now, frozen for this attempt."""
         topics = self._require_same_targets()
-        limits = self._plan.message_bytes_max
-        return Targets.of({name: (topics[name].partitions, limits[name]) for name in names})
+        of = self._limits.of
+        return Targets.of({name: (topics[name].partitions, of(name)) for name in names})
 
     def _require_same_targets(self) -> Mapping[str, TopicInfo]:
         """A target that is made anew takes acknowledged records with it, and the broker commits

@@ -13,6 +13,7 @@ from eos.plan.plan import Plan
 from eos.read.files import Files
 from eos.read.offset_log import Checkpoint, require_answer
 from eos.run.beginning import AT_REST, is_at_own_group, resolve
+from eos.run.limits import message_limits
 from eos.run.ownership import is_ours
 from eos.run.source import LiveSource
 from eos.run.topics import existing_topics, source_topics
@@ -37,10 +38,7 @@ def with_targets(planned: Plan, wire: Wire, parallelism: int, deadline: Deadline
     for topic, new in planned.created_topics.items():
         wire.create_topic(topic, new.partitions, new.replication, new.config, deadline)
     require_targets(wire, planned.sink_topics, deadline)
-    limits = {
-        name: int(wire.topic_config(name, "max.message.bytes", deadline))
-        for name in planned.sink_topics
-    }
+    limits = message_limits(wire, planned.sink_topics, deadline)
     return replace(planned, parallelism=parallelism, message_bytes_max=limits)
 
 

@@ -30,6 +30,7 @@ IN_FLIGHT_MAX = 5  # the leader remembers five record batches of a producer, no 
 _SEQUENCE_MAX = 0x7FFFFFFF
 _ID_REFUSED = 53
 _OUT_OF_ORDER_SEQUENCE = 45
+_MESSAGE_TOO_LARGE = 10
 
 
 class _State(Enum):
@@ -123,6 +124,8 @@ class Lane:
             where=self.name,
             resource=self.transactional_id if answer.error == _ID_REFUSED else "",
         )
+        if answer.error == _MESSAGE_TOO_LARGE and item.records > 1:
+            raise _too_large(error, item)
         if not follows and outcome not in (Outcome.RETRY, Outcome.REFRESH):
             raise error
         self._fail(error, is_leader_lost=outcome is Outcome.REFRESH)
@@ -195,3 +198,13 @@ class Lane:
             self._digest = google_crc32c.extend(self._digest, item.digest.to_bytes(4, "big"))
             released += len(item.blob)
         return released
+
+
+def _too_large(error: EosError, item: Item) -> AttemptFailedError:
+    """Several records in a record batch that is too large: another attempt can divide them."""
+    return AttemptFailedError(
+        f"{error.message.rstrip('.')}: it has {item.records} records in {len(item.blob)} bytes",
+        hint="if max.message.bytes of the topic was lowered, the next attempt encodes for it; if "
+        "its compression.type differs from the sink's, brokers compress again and compare then",
+        **error.fields,
+    )

@@ -9,6 +9,7 @@ from support import outside
 from support.past import RECORDS, Past
 from support.project import TRANSFORM, Project
 
+LIMIT = 150  # bytes: two or three of the records
 REFUSING = """
 def passed_on(frame):
     return frame.selectExpr(
@@ -127,3 +128,16 @@ def test_a_source_recreated_with_fewer_records_is_recreated_and_not_lost(past: P
     assert words in told, told
     assert f"eos recover {past.project.name} --forget-topic {source}" in told
     assert "unclean" not in told
+
+
+def test_a_limit_that_is_lowered_while_a_pipeline_runs_costs_one_attempt(past: Past) -> None:
+    """Record batches of the first attempt are larger than the target's topic then allows."""
+    past.write_batches(2)
+    target = past.project.target
+    with past.paused_at("begin:after") as run:
+        outside.set_topic(past.bootstrap, target, max_message_bytes=str(LIMIT))
+    assert run.wait() == 0, run.said()
+    lowered = f"max.message.bytes of the topic '{target}' was 1048588 when the pipeline read it"
+    assert f"attempt 1 failed: {lowered}, and is {LIMIT} now; it is redone" in run.said()
+    assert "attempt 2 failed" not in run.said()
+    past.check()

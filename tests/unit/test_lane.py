@@ -1,4 +1,4 @@
-"""What a lane says when its writer gives up."""
+"""What a lane says when its writer gives up, or when a record batch is too large."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from eos.encode.codec import Codec
 from eos.encode.record_batch import Columns, encode
-from eos.errors import NoAnswerError
+from eos.errors import AttemptFailedError, NoAnswerError, RecordRefusedError
 from eos.transaction.lane import Lane
 from eos.transaction.port import Identity, ProduceAnswer, TopicPartition
 
@@ -37,3 +37,15 @@ def test_a_request_for_which_no_time_was_left_does_not_hide_the_cause(refused: L
 def test_a_leader_that_was_lost_is_the_newer_cause(refused: Lane) -> None:
     refused.lost(LOST)
     assert "out-0: Produce could not be sent" in refused.unfinished().message
+
+
+@pytest.mark.parametrize(("records", "kind"), [(1, RecordRefusedError), (3, AttemptFailedError)])
+def test_only_a_single_record_that_is_too_large_ends_the_run(records: int, kind: type) -> None:
+    lane = Lane(TopicPartition("out", 0), Identity(7, 0))
+    values = pa.array([b"v"] * records, pa.binary())
+    batch = encode(Columns(key=pa.nulls(records, pa.binary()), value=values), Codec.NONE, 0)
+    lane.add(batch.blob, batch.records, batch.digest)
+    lane.sent(lane.items[0])
+    with pytest.raises(kind, match=r"MESSAGE_TOO_LARGE \(10\) to Produce for out-0") as stop:
+        lane.answered(lane.items[0], ProduceAnswer(10))
+    assert stop.value.fields["kafka_error"] == 10
