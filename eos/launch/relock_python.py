@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 CHECKOUT = Path(__file__).parents[2]
 BUILD, USERS, JAVA = (f"eos/launch/{name}.lock" for name in ("build", "python", "java"))
 TESTS = "tests/requirements.lock"
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 _GLIBC = ("_2_28", "_2_27", "_2_26", "_2_24", "_2_17", "2014")
 PLATFORMS: Sequence[Sequence[str]] = (
@@ -49,7 +50,7 @@ def main() -> int:
     return 0
 
 
-def requirements(pyproject: Path = CHECKOUT / "pyproject.toml") -> dict[str, list[str]]:
+def requirements(pyproject: Path = PYPROJECT) -> dict[str, list[str]]:
     """Return what pyproject.toml asks for, by lock."""
     if sys.version_info >= (3, 11):
         import tomllib as toml

@@ -105,7 +105,8 @@ def test_a_producer_that_writes_to_every_partition(project: Project) -> None:
     project.declare(100_000, PARTITIONS, text=SPREAD)
     many = ONE_TASK_RECORDS_MAX + 1000
     upstream.send(1, range(10, many), by=3)
-    assert AGAIN.findall(ran(project)) == ["10 duplicate"]
+    # The ledger remembers that this upstream resends: this run validates before it writes.
+    assert AGAIN.findall(ran(project)) == []
     upstream.send(1, range(many, 2 * many))
     assert AGAIN.findall(ran(project)) == []
     many *= 2

@@ -64,7 +64,6 @@ def launch(project: Path, *words: str) -> int:
         ("", "def passed(rows, rate): ...\n", (), ["yaml:4:22: ", "needs the argument `rate`"]),
         ("", "def passed(rows: return rows\n", (), ["yaml:4:22: ", "SyntaxError"]),
         ("expect: ${UNSET_HERE}\n", "", (), ["2 problems", NOT_SET, "has no function"]),
-        ("", STEPS, ("--once",), ["yaml:3:33: --once: expected no `max_records`"]),
         ("", STEPS, ("--profile", "none"), ["there is no profile 'none'"]),
         ("dedup: '${KPW}'\n", STEPS, ("--profile", "secret"), ["expected a mapping"]),
         ("output_mode: ${KPW}\n", STEPS, ("--profile", "secret"), ["`registry.password`"]),
