@@ -18,7 +18,7 @@ import pyarrow as pa
 from eos.audit.transaction_state import TransactionState
 from eos.transaction.ledger_record import Ends, Record, flat
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 2: offsets_in, records_read
 PARTITION = "pipeline"
 _RANGE = pa.struct(
     [
