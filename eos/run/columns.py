@@ -6,11 +6,10 @@ them in the same evaluation; which rows go where is decided in the encode stage.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from eos.config import avro
-from eos.config.base import KAFKA_COLUMNS
 from eos.encode.refusal import AT
 from eos.errors import TransformError
 from eos.read.registered import framed
@@ -39,6 +38,17 @@ _JSON_OPTIONS = (
 )
 _BYTES = ("binary", "string")
 _NOTHING: Mapping[str, str] = {}
+# A column of one of these names is Kafka's only with Kafka's type. `value BIGINT` is the user's.
+_KAFKAS_TYPES: Mapping[str, Collection[str]] = {
+    "key": _BYTES,
+    "value": _BYTES,
+    "headers": (KAFKAS_HEADERS,),
+    "topic": ("string",),
+    "partition": ("int",),
+    "offset": ("bigint",),
+    "timestamp": ("timestamp",),
+    "timestamptype": ("int",),
+}
 # Their text is the same on every machine. A time's depends on the session's zone.
 _WITH_A_TEXT = ("tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "date")
 
@@ -248,8 +258,7 @@ def _headers(
 
 
 def _json(output: Output, present: Mapping[str, str]) -> str:
-    kafkas = {name.lower() for name in KAFKA_COLUMNS}
-    names = output.texts or tuple(name for name in present if name.lower() not in kafkas)
+    names = output.texts or tuple(name for name in present if not _is_kafkas(name, present[name]))
     if not names:
         raise TransformError(
             f"{output.place} is json, but the last transform returns Kafka's columns only "
@@ -265,9 +274,7 @@ def _json(output: Output, present: Mapping[str, str]) -> str:
                 hint="return it from the last step, or name another column in the sink",
             )
     listed = ", ".join(f"{_quoted(name)} AS {_quoted(name)}" for name in names)
-    made = f"to_json(struct({listed}), {_JSON_OPTIONS})"
-    is_tombstone = output.is_value and "value" in by_name
-    return f"IF(`value` IS NULL, NULL, {made})" if is_tombstone else made
+    return _or_tombstone(f"to_json(struct({listed}), {_JSON_OPTIONS})", output, present)
 
 
 def _avro(out: DataFrame, output: Output, present: Mapping[str, str]) -> str:
@@ -299,8 +306,7 @@ def _avro(out: DataFrame, output: Output, present: Mapping[str, str]) -> str:
     made = f"to_avro(struct({listed}), {quoted_text(schema)})"
     if output.subject:
         made = f"concat({framed(output.schema_id)}, {made})"
-    is_tombstone = output.is_value and "value" in by_name
-    return f"IF(`value` IS NULL, NULL, {made})" if is_tombstone else made
+    return _or_tombstone(made, output, present)
 
 
 def _struct(out: DataFrame, output: Output) -> str:
@@ -315,11 +321,20 @@ def _struct(out: DataFrame, output: Output) -> str:
         f"{_quoted(by_name[field.name.lower()])} AS {_quoted(field.name)}"
         for field in output.message.fields
     )
-    made = f"struct({listed})"
-    # A tombstone stays one. A field of that name that is no bytes is not Kafka's value.
-    is_kafkas = "value" in by_name and types[by_name["value"]].simpleString() in _BYTES
-    is_tombstone = output.is_value and is_kafkas
-    return f"IF(`value` IS NULL, NULL, {made})" if is_tombstone else made
+    present = {name: kind.simpleString() for name, kind in types.items()}
+    return _or_tombstone(f"struct({listed})", output, present)
+
+
+def _or_tombstone(made: str, output: Output, present: Mapping[str, str]) -> str:
+    """Keep a null Kafka value null: it deletes its key on a compacted topic."""
+    has_kafkas = any(
+        name.lower() == "value" and _is_kafkas(name, kind) for name, kind in present.items()
+    )
+    return f"IF(`value` IS NULL, NULL, {made})" if output.is_value and has_kafkas else made
+
+
+def _is_kafkas(name: str, kind: str) -> bool:
+    return kind in _KAFKAS_TYPES.get(name.lower(), ())
 
 
 def _quoted(name: str) -> str:

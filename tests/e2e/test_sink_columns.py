@@ -246,3 +246,30 @@ def test_a_plan_looks_up_no_name_in_the_jvm_again(rows, tmp_path, monkeypatch):
     assert lookups(), "Spark itself does not look up anything any more"
     look_up_once(rows.sparkSession)
     assert lookups() == []
+
+
+def test_a_column_of_another_type_than_kafkas_is_the_users(spark, tmp_path):
+    """A null reading named `value` is no tombstone, and all such columns are in the object."""
+    named = """
+        SELECT id AS key, IF(id = 1, NULL, id * 1.5) AS value, 7 AS topic, 'p' AS partition,
+          'o' AS offset, 'now' AS timestamp, 'kind' AS timestampType FROM range(2)
+    """
+    sinks = "{topic: a, key: key, value: json}", "{topic: b, value: {json: [key, value]}, key: key}"
+    out, wanted = spark.sql(named), planned(tmp_path, *sinks)
+    made = sink_columns(out, wanted)
+    every, two = (column(made, sink.value_column) for sink in wanted.sinks)
+    rest = {"topic": 7, "partition": "p", "offset": "o", "timestamp": "now"}
+    assert [json.loads(each) for each in every] == [
+        {"key": n, "value": reading, **rest, "timestampType": "kind"}
+        for n, reading in enumerate((0.0, None))
+    ]
+    assert [json.loads(each) for each in two] == [
+        {"key": 0, "value": 0.0},
+        {"key": 1, "value": None},
+    ]
+
+
+def test_a_null_that_is_kafkas_value_stays_a_tombstone(spark, tmp_path):
+    out = spark.sql("SELECT id, CAST(IF(id = 1, NULL, 'v') AS STRING) AS value FROM range(2)")
+    wanted = planned(tmp_path, "{topic: a, key: id, value: json}")
+    assert column(sink_columns(out, wanted), wanted.sinks[0].value_column) == ['{"id":0}', None]
