@@ -41,6 +41,7 @@ class Follower:
         self._behind = 0  # attempts since the table had all
         self._until = -1  # what the table has, as far as it is known
         self._failure: EosError | None = None
+        self._is_warned = False  # that attempts are missing, since the table last had all
         self._tries = 0
         # Of Delta, since the last look at the files: the first of a run looks.
         self._commits = _MAINTAIN_COMMITS - 1
@@ -99,10 +100,11 @@ class Follower:
                 self._end_with(failed, last)
         except Exception as error:  # noqa: BLE001 - it must not hide why the run ended
             words = error.message if isinstance(error, EosError) else repr(error)
+            aborted = f", and {_attempts(len(failed), 'aborted')}" if failed else ""
             self._bus.emit(
                 events.Warned(
-                    f"the audit table lacks the end of this run, and {len(failed)} aborted "
-                    f"attempts; the next start adds what the ledger has: {words}"
+                    f"the audit table lacks the end of this run{aborted}; the next start adds "
+                    f"what the ledger has: {words}"
                 )
             )
 
@@ -146,10 +148,11 @@ class Follower:
             self._until = found.until
             self._behind -= behind if found.is_settled else max(0, behind - 1)
             self._tries += 1
-            was, self._failure = self._failure, None
+            self._failure = None
+            was_warned, self._is_warned = self._is_warned, False
             self._lock.notify_all()
         self._commits += bool(found.rows)
-        if was is not None:
+        if was_warned:
             self._bus.emit(events.Warned("the audit table is reached again, and has all"))
         if found.lost:
             first, last = found.lost[0], found.lost[-1]
@@ -163,12 +166,15 @@ class Follower:
 
     def _failed(self, error: EosError) -> None:
         with self._lock:
-            is_new = self._failure is None
             self._failure = error
             self._tries += 1
-            behind = self._behind
+            behind, is_broken = self._behind, isinstance(error, PromiseBrokenError)
+            is_new = not self._is_warned and bool(behind or is_broken)
+            self._is_warned = self._is_warned or is_new
             self._lock.notify_all()
-        if is_new:
+        if is_new and is_broken:
+            self._bus.emit(events.Warned(f"the audit table can't be kept: {error.message}"))
+        elif is_new:
             self._bus.emit(
                 events.Warned(
                     f"the audit table lacks {_attempts(behind)}, the pipeline goes on and stops "
@@ -196,5 +202,6 @@ class Follower:
         )
 
 
-def _attempts(count: int) -> str:
-    return "1 attempt" if count == 1 else f"{count} attempts"
+def _attempts(count: int, which: str = "") -> str:
+    what = f"{which} attempt".strip()
+    return f"1 {what}" if count == 1 else f"{count} {what}s"

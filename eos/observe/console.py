@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Mapping
 from typing import TextIO
 
 from eos.observe import events
 
-_ALARMING = (events.AttemptFailed, events.RecordsJudged, events.RecordsRefused, events.Warned)
+_ALARMING = (
+    events.AttemptFailed,
+    events.BrokersSilent,
+    events.RecordsJudged,
+    events.RecordsRefused,
+    events.Warned,
+)
 _YELLOW, _END = "\x1b[33m", "\x1b[0m"
 
 
@@ -65,14 +72,10 @@ def line(event: events.Event) -> str | None:
             return f"warning: micro-batch {event.batch_id}: dedup {told}"
         case events.TableFollowed():
             return _followed(event)
-        case events.Stopping():
-            return (
-                f"asked to stop: the open micro-batch has {event.finish_s:g} s to commit, and is "
-                "aborted then; a second signal ends the run at once"
-            )
-        case events.Stopped():
-            told = "".join(f"; {_refused(*each)}" for each in event.refused)
-            return f"pipeline {event.pipeline} stopped: {event.reason}{told}"
+        case events.BrokersSilent() | events.BrokersAnswer():
+            return _brokers(event)
+        case events.Stopping() | events.Stopped():
+            return _end(event)
         case events.Warned():
             return f"warning: {event.message}"
     return None
@@ -86,6 +89,27 @@ def _failed(event: events.AttemptFailed) -> str:
         f"warning: micro-batch {event.batch_id}, attempt {event.attempt} failed: "
         f"{event.reason}; {then}"
     )
+
+
+def _brokers(event: events.BrokersSilent | events.BrokersAnswer) -> str:
+    if isinstance(event, events.BrokersAnswer):
+        return f"a broker answers again, after {event.silent_s:,.0f} s without an answer"
+    since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(event.since))
+    hint = f". {event.hint}" if event.hint else ""
+    return (
+        f"warning: no broker has answered since {since}, for {event.silent_s:,.0f} s: "
+        f"{event.reason}; the pipeline waits and retries{hint}"
+    )
+
+
+def _end(event: events.Stopping | events.Stopped) -> str:
+    if isinstance(event, events.Stopping):
+        return (
+            f"asked to stop: the open micro-batch has {event.finish_s:g} s to commit, and is "
+            "aborted then; a second signal ends the run at once"
+        )
+    told = "".join(f"; {_refused(*each)}" for each in event.refused)
+    return f"pipeline {event.pipeline} stopped: {event.reason}{told}"
 
 
 def _followed(event: events.TableFollowed) -> str:

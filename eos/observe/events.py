@@ -105,6 +105,23 @@ class TableFollowed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class BrokersSilent(Event):
+    """No broker has answered for `silent_s`, since `since` (seconds since 1970)."""
+
+    since: float
+    silent_s: float
+    reason: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokersAnswer(Event):
+    """A broker answers again, after so long."""
+
+    silent_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Stopping(Event):
     """Asked to, while a micro-batch is under way, which has so long to end."""
 

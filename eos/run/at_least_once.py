@@ -22,6 +22,7 @@ from eos.plan.security import source_options
 from eos.read.files import files_for
 from eos.read.offset_log import Checkpoint
 from eos.run.beginning import resolve
+from eos.run.brokers import watching_brokers
 from eos.run.columns import quoted_text, sink_columns
 from eos.run.lookup import pinned, require
 from eos.run.query import check
@@ -66,22 +67,22 @@ def run(planned: Plan, spark: SparkSession, bus: Bus, stopping: Stopping) -> Non
     bus.subscribe(Console())
     deadline = Deadline.after_ms(_START_TIMEOUT_MS)
     files = files_for(planned.names.checkpoints, spark)
-    with closing(Wire(planned.kafka)) as wire:
+    with closing(Wire(planned.kafka)) as wire, watching_brokers(wire, bus):
         planned = with_targets(planned, wire, spark.sparkContext.defaultParallelism, deadline)
         require(planned, spark)
         planned = check(planned, source_of(planned, {}).stream(spark), bus)
         require_store(planned, files, deadline)
         is_new = Checkpoint(files, planned.names.checkpoints).planned() is None
         starts = _beginning(planned, wire, deadline) if is_new else {}
-    # Counts of what can't be taken would come behind the writing: so the plan itself fails.
-    planned = replace(planned, decode=replace(planned.decode, is_strict=True))
-    write_checkpoints(spark, is_local=files.is_local)
-    rows = transformed(pinned(planned, spark), source_of(planned, starts).stream(spark))
-    if not stopping.is_asked:
-        writer = _writer(planned, records(sink_columns(rows, planned), planned))
-        _wait(planned, writer, stopping, bus)
-    reason = "asked to stop" if stopping.is_asked else planned.reason_to_end
-    bus.emit(events.Stopped(pipeline=planned.names.pipeline, reason=reason))
+        # Counts of what can't be taken would come behind the writing: so the plan itself fails.
+        planned = replace(planned, decode=replace(planned.decode, is_strict=True))
+        write_checkpoints(spark, is_local=files.is_local)
+        rows = transformed(pinned(planned, spark), source_of(planned, starts).stream(spark))
+        if not stopping.is_asked:
+            writer = _writer(planned, records(sink_columns(rows, planned), planned))
+            _wait(planned, writer, stopping, bus)
+        reason = "asked to stop" if stopping.is_asked else planned.reason_to_end
+        bus.emit(events.Stopped(pipeline=planned.names.pipeline, reason=reason))
 
 
 def _beginning(planned: Plan, wire: Wire, deadline: Deadline) -> Ends:

@@ -34,6 +34,7 @@ from eos.read.files import Files, files_for
 from eos.read.offset_log import Checkpoint
 from eos.run import at_least_once
 from eos.run.audit import Audit, audit_of, close
+from eos.run.brokers import watching_brokers
 from eos.run.dedup import Deduplicating, deduplicating
 from eos.run.folders import choose_checkpoint, remove_old
 from eos.run.idle import IdleWatch, interval_ms
@@ -95,13 +96,11 @@ def run(
     if take_over or accepts_state_loss:
         at_least_once.require_ledger(planned)
     crash = CrashPlan.from_environment()
-    stopping = Stopping()
-    lock = RunLock(planned)
     with (
         naming(planned.names.pipeline),
         naming_full_disk(planned.names.pipeline, lambda: _folders(planned, profile)),
-        closing(stopping),
-        closing(lock),
+        closing(Stopping()) as stopping,
+        closing(RunLock(planned)) as lock,
         closing(Bus()) as bus,
         told_who(planned.security),
     ):
@@ -121,7 +120,8 @@ def run(
         with closing(Wire(planned.kafka)) as wire, shown(bus, pipeline.name, stopping) as live:
             audit = audit_of(profile, planned, wire, bus)
             shared = (spark, wire, planned, bus, crash, stopping, lock, audit)
-            _Run(*shared, accepts_state_loss, live).through(take_over)
+            with watching_brokers(wire, bus):
+                _Run(*shared, accepts_state_loss, live).through(take_over)
 
 
 def _addresses(profile: Profile, bootstrap: str | None, *, is_later: bool) -> tuple[str, ...]:

@@ -71,6 +71,27 @@ def test_a_promise_that_is_broken_stops_at_once_and_any_other_error_after_so_man
     broken.close()
 
 
+def test_a_table_that_lacks_nothing_is_not_reported_to_lack_0_attempts():
+    told = Told()
+    follower = Follower(Fails(UnavailableError("no broker answers")), told, 2, every_s=0.001)
+    follower.start()
+    until(lambda: follower._tries > 3)
+    assert told.events == []
+    follower.committed()
+    until(lambda: told.events)
+    follower.close()
+    lacks, ends = (event.message for event in told.of(events.Warned))
+    assert lacks.startswith("the audit table lacks 1 attempt, the pipeline goes on and stops at 2:")
+    assert ends.startswith("the audit table lacks the end of this run; the next start adds what")
+
+
+def until(what):
+    deadline, backoff = Deadline.after_ms(120_000), Backoff()
+    while not what():
+        assert not deadline.has_passed
+        backoff.sleep(deadline)
+
+
 def test_an_error_that_nobody_thought_of_is_told_too():
     told = Told()
     follower = Follower(Fails(ZeroDivisionError("x")), told, 1, every_s=0.001)

@@ -145,6 +145,17 @@ def test_a_closed_bus_takes_nothing_and_closes_twice():
                 "second signal ends the run at once"
             ),
         ),
+        (
+            events.BrokersSilent(1_795_000_000.0, 9.4, "no broker of b:1 answers", "is it up?"),
+            (
+                "warning: no broker has answered since 2026-11-18 11:06:40 UTC, for 9 s: no broker "
+                "of b:1 answers; the pipeline waits and retries. is it up?"
+            ),
+        ),
+        (
+            events.BrokersAnswer(75.2),
+            "a broker answers again, after 75 s without an answer",
+        ),
         (events.Stopped("p", "drained"), "pipeline p stopped: drained"),
         (
             events.Stopped("p", "drained", (("malformed", "drop", 2), ("a", "dead_letter", 9))),

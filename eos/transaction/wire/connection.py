@@ -12,6 +12,7 @@ import logging
 import os
 import struct
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -82,6 +83,7 @@ class Connections:
         self._lanes: dict[Node, _Lane] = {}
         self._lock = threading.Lock()
         self._closed = False
+        self.answered_at = time.monotonic()  # of the last answer by any broker, or of the beginning
         self._pid = os.getpid()
         self._net.start()
         shared.opened(self)
@@ -237,7 +239,7 @@ class Connections:
             return
         future.add_errback(lambda error: pending.lose(words_of(error)))
         if pending.on_sent is None:
-            future.add_callback(pending.succeed)
+            future.add_callback(lambda response: self._answered(pending, response))
             return
 
         on_sent = pending.on_sent
@@ -247,9 +249,13 @@ class Connections:
                 if await self._is_out(connection):
                     on_sent()
             finally:
-                future.add_callback(pending.succeed)
+                future.add_callback(lambda response: self._answered(pending, response))
 
         self._net.call_soon(tell)
+
+    def _answered(self, pending: Pending, response: Any) -> None:
+        self.answered_at = time.monotonic()
+        pending.succeed(response)
 
     async def _is_out(self, connection: Any) -> bool:
         """Whether the kernel took every byte. The library only notes what is to be sent: a process

@@ -93,6 +93,11 @@ class Wire:
     def closed(self) -> bool:
         return self._connections.closed
 
+    @property
+    def answered_at(self) -> float:
+        """When a broker last answered a request, or this Wire was made, on the monotonic clock."""
+        return self._connections.answered_at
+
     def close(self) -> None:
         self._connections.close()
 

@@ -1,0 +1,60 @@
+"""A run whose only broker stops answering for a while: what it reports, and that it goes on."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support import outside
+from support.project import PIPELINE, Project
+
+from eos.launch.embedded import EmbeddedKafka
+
+WAIT_S_MAX = 600
+FOREVER = PIPELINE.replace("available_now: true", "every: 100 ms")
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Project]:
+    """A project with a broker of its own."""
+    with EmbeddedKafka(tmp_path / "broker") as kafka:
+        yield Project.made(tmp_path, kafka)
+
+
+def until(process: subprocess.Popen[bytes], log: Path, what: Callable[[], bool]) -> None:
+    give_up_at = time.monotonic() + WAIT_S_MAX
+    while not what():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < give_up_at, log.read_text()
+        time.sleep(0.1)
+
+
+@pytest.mark.long
+def test_an_outage_while_a_pipeline_is_idle_is_reported_with_its_end(own: Project) -> None:
+    bootstrap, log = own.broker.bootstrap, own.folder / "run.log"
+    own.declare(1000, text=FOREVER)
+    outside.create_topics(bootstrap, 2, own.source)
+    outside.fill(bootstrap, own.source, range(100))
+    with log.open("w") as stderr:
+        process = subprocess.Popen(
+            own.command(), env=own.environment(), cwd=own.folder, stderr=stderr
+        )
+    try:
+        until(process, log, lambda: "committed" in log.read_text())
+        (node,) = own.broker.nodes
+        node.signal("broker_pid", signal.SIGSTOP)
+        try:
+            until(process, log, lambda: "no broker has answered since" in log.read_text())
+        finally:
+            node.signal("broker_pid", signal.SIGCONT)
+        until(process, log, lambda: "a broker answers again, after" in log.read_text())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WAIT_S_MAX) == 0, log.read_text()
+    finally:
+        process.kill()
+    assert "lacks 0 attempts" not in log.read_text()
+    assert log.read_text().count("no broker has answered since") == 1
