@@ -11,6 +11,15 @@ from support.project import PROFILE, Project
 from support.warm import Warm
 
 from eos.config.load import load_profile
+from eos.launch import jars
+
+_DELTA = """
+    spark.jars: "{jars}"
+    spark.sql.extensions: io.delta.sql.DeltaSparkSessionExtension
+    spark.sql.catalog.spark_catalog: org.apache.spark.sql.delta.catalog.DeltaCatalog
+    # Little to read: half of the time would go into empty tasks.
+    spark.databricks.delta.snapshotPartitions: 1
+"""
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +29,18 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
     profile = folder / "profile.yaml"
     profile.write_text(PROFILE.format(bootstrap="none:1", root=folder / "state"))
     made = Warm(folder, load_profile(str(profile), folder))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def with_delta(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    """Yield a warm driver with Delta, as spark-submit starts one for a pipeline with tables."""
+    folder = tmp_path_factory.mktemp("delta")
+    files = ",".join(map(str, jars.ensure(jars.DELTA)[jars.DELTA]))
+    text = PROFILE.format(bootstrap="none:1", root=folder / "state").rstrip()
+    (folder / "profile.yaml").write_text(text + _DELTA.format(jars=files))
+    made = Warm(folder, load_profile(str(folder / "profile.yaml"), folder))
     yield made
     made.close()
 

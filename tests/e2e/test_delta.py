@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,37 +17,16 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import StructType
 from support import lake, outside
 from support.brokers import Kafka
-from support.project import PROFILE, Project
+from support.project import Project
 from support.warm import KILLED, Warm
 
-from eos.config.load import load_profile
 from eos.errors import UsageError
-from eos.launch import jars
 from eos.plan.lake import Table
 from eos.run import delta
 from eos.run.rows import require_fits
 
 RECORDS = 20  # a micro-batch
 EXAMPLE = Path(__file__).parents[2] / "pipelines" / "lakehouse"
-_DELTA = """
-    spark.jars: "{jars}"
-    spark.sql.extensions: io.delta.sql.DeltaSparkSessionExtension
-    spark.sql.catalog.spark_catalog: org.apache.spark.sql.delta.catalog.DeltaCatalog
-    # Little to read: half of the time would go into empty tasks.
-    spark.databricks.delta.snapshotPartitions: 1
-"""
-
-
-@pytest.fixture(scope="module")
-def with_delta(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
-    """A warm driver that has Delta, as spark-submit starts one for such a pipeline."""
-    folder = tmp_path_factory.mktemp("delta")
-    files = ",".join(map(str, jars.ensure(jars.DELTA)[jars.DELTA]))
-    text = PROFILE.format(bootstrap="none:1", root=folder / "state").rstrip()
-    (folder / "profile.yaml").write_text(text + _DELTA.format(jars=files))
-    made = Warm(folder, load_profile(str(folder / "profile.yaml"), folder))
-    yield made
-    made.close()
 
 
 @pytest.fixture
