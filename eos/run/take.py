@@ -19,7 +19,7 @@ from eos.transaction.coordinator import Coordinator
 from eos.transaction.ledger import Ledger
 from eos.transaction.ledger_record import Position, Record
 from eos.transaction.micro_batch import STEP_TIMEOUT_MS, MicroBatches
-from eos.transaction.port import NO_IDENTITY, Identity
+from eos.transaction.port import Identity
 from eos.transaction.wire import Wire
 
 _MARKER_MS = 5_000
@@ -47,7 +47,7 @@ class Taken:
             bus,
             self.points,
             source,
-            self.last.identity if self.last else NO_IDENTITY,
+            self.last,
             failed=self._failed(),
         )
 

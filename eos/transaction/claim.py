@@ -49,12 +49,14 @@ def own_timeout_ms(asked_ms: int) -> int:
 @dataclass(slots=True)
 class Claim:
     """A coordinator, and the ledger that has the last word. `last` is the transaction of the newest
-    record that this process has read or written; NO_IDENTITY as long as there is none."""
+    record that this process has read or committed, and `last_offset` the record's offset;
+    NO_IDENTITY as long as there is none."""
 
     pipeline: str
     coordinator: Coordinator
     ledger: Ledger
     last: Identity = NO_IDENTITY
+    last_offset: int = -1
 
     @property
     def is_undecided(self) -> bool:
@@ -107,7 +109,7 @@ class Claim:
                 case="ledger_gone",
             )
         if found is not None:
-            self.last = found.identity
+            self.last, self.last_offset = found.identity, found.offset
         return found
 
     def _ask(
@@ -154,23 +156,18 @@ class Claim:
         return found
 
     def _require_alone(self, last: Record | None, in_doubt: Identity) -> None:
-        """Raise unless the ledger's last record is ours, or of the attempt in doubt. A newer
-        record means that another copy took over; an older one, that the ledger lost records."""
+        """Raise unless the ledger's last record is ours, or of the attempt in doubt. A later
+        record means that another copy took over; an earlier one, that the ledger lost records.
+        Only the offset tells them apart: two copies may have the same host name and process id,
+        and a newer producer id may be the smaller one."""
         if last is None or last.identity in {self.last, in_doubt}:
             return
-        if self._is_older(last):
+        if last.offset < self.last_offset:
             raise self.ledger.ends_before(last)
         raise self._fenced(
             f"its record is at offset {last.offset} of the ledger (host "
             f"{last.owner.get('host')}, process {last.owner.get('process')})"
         )
-
-    def _is_older(self, record: Record) -> bool:
-        """Whether the record was written before this process's last one. The epochs of a producer
-        id only grow, whichever copy has it. Under another id, the record's owner decides."""
-        if record.identity.producer_id == self.last.producer_id:
-            return record.identity.epoch < self.last.epoch
-        return record.owner == self.ledger.owner
 
     def _fenced(self, seen: str) -> FencedError:
         return FencedError(

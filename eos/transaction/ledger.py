@@ -78,11 +78,6 @@ class Ledger:
         self._end: int | None = None  # since our fence: as it was read, or as we wrote it
         self._checked_until = 0  # no record of others lies between our fence and this offset
 
-    @property
-    def owner(self) -> Mapping[str, Any]:
-        """This process, as its records name it."""
-        return self._owner
-
     def ensure_topic(self, replication: int, deadline: Deadline) -> None:
         """Creates the topic, or refuses one that could forget."""
         self._wire.create_topic(self.partition.topic, 1, replication, CONFIG, deadline)

@@ -23,6 +23,7 @@ from eos.transaction.ledger_record import (
     Ends,
     Kind,
     Position,
+    Record,
     Refused,
     advanced,
     nested,
@@ -66,7 +67,7 @@ class MicroBatches:
     bus: Bus
     points: Points
     source: Source
-    last: InitVar[Identity] = NO_IDENTITY  # of the ledger's last record; none: there is none yet
+    last: InitVar[Record | None] = None  # of the ledger; none: there is none yet
     # Asked once all is acknowledged: raises if a target is not the topic any more that it was.
     require_targets: Callable[[], object] = field(default=lambda: None)
     # What was not taken of the source, by the attempt that is all acknowledged: its record says it.
@@ -94,8 +95,10 @@ class MicroBatches:
     # A micro-batch, and what is written while the pipeline is idle, never at the same time.
     lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def __post_init__(self, last: Identity) -> None:
-        self.claim = Claim(self.pipeline, self.coordinator, self.ledger, last)
+    def __post_init__(self, last: Record | None) -> None:
+        self.claim = Claim(self.pipeline, self.coordinator, self.ledger)
+        if last is not None:
+            self.claim.last, self.claim.last_offset = last.identity, last.offset
 
     @property
     def is_new(self) -> bool:
@@ -342,7 +345,8 @@ class MicroBatches:
             if found is None or found.identity != identity:
                 raise AttemptFailedError("the commit's answer was lost, and the ledger lacks it")
         self.position = after  # first of all: what fails from here on must not redo it
-        self.claim.last, self._open = identity, NO_IDENTITY
+        self.claim.last, self.claim.last_offset = identity, self._recorded_at
+        self._open = NO_IDENTITY
         self.failed = []  # this record told of them
         self._is_compared = False
         reached("end_txn_answered:after")
