@@ -15,7 +15,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import StructType
-from support import lake, outside
+from support import chain, lake, outside
 from support.brokers import Kafka
 from support.project import Project
 from support.warm import KILLED, Warm
@@ -360,3 +360,29 @@ def test_the_lakehouse_example_from_end_to_end(made: Project) -> None:
     assert len(outside.read(made.broker.bootstrap, f"{made.target}.dlq")) == 1
     told = json.loads(said(made, "verify", "--json", LAKE=str(place)))
     assert told["findings"] == []
+
+
+@pytest.mark.long  # six runs; test_cases.py and test_docs_combinations.py look at the three files
+def test_the_chain_of_three_has_each_sale_in_the_table_once(
+    tmp_path: Path, broker: Kafka, with_delta: Warm, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Although its source has duplicates and bad records, and then a sale that is late."""
+    projects = chain.declared(Project.made(tmp_path, broker, with_delta))
+    clean, _, last = map(chain.demo, projects)
+    assert clean.load().loaded == len(chain.SALES) + 2 * (1 + 50)
+    place = {"LAKE": str(tmp_path / "lake")}
+    for project in projects:
+        ran(project, **place)
+    wanted = chain.totals(number for number in chain.SALES if number != chain.UNPAID)
+    assert chain.found(tmp_path) == wanted
+    capfd.readouterr()
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("LAKE", place["LAKE"])
+        assert [demo.report(1.5, 0, as_json=False) for demo in (clean, last)] == [0, 0]
+    assert chain.unlike_the_page(capfd.readouterr().out) == []
+    # The newest sale was at 16:19, and the watermark is two hours before.
+    chain.send(projects[0], at=("08:00", "16:19"))
+    for project in projects:
+        ran(project, **place)
+    sales, cents = wanted["north", 16]
+    assert chain.found(tmp_path) == {**wanted, ("north", 16): (sales + 1, cents + chain.CENTS)}

@@ -24,6 +24,7 @@ def imported(script: Path):
 
 demo = imported(SCRIPT)
 till = imported(ROOT / "pipelines" / "payments_deduped" / "demo.py")
+sales = imported(ROOT / "pipelines" / "sales_clean" / "demo.py")
 
 
 def source(partition: int, offset: int, number: int):
@@ -163,6 +164,16 @@ def test_the_till_sends_from_where_its_file_ends_and_numbers_without_a_hole(tmp_
     # Nothing was acknowledged: the next process sends the same again.
     with till.Stamp(tmp_path / "a", till.TILL, resumes=True) as stamp:
         assert list(till.records(stamp, 0, 2)) == first
+
+
+def test_each_till_of_the_chain_sends_its_last_sales_again_under_the_same_stamps(tmp_path):
+    for till_number in range(len(sales.SHOPS)):
+        sent = list(sales.sent(till_number, tmp_path))
+        assert len(sent) == 1 + sales.SALES // len(sales.SHOPS) + sales.RESENT
+        assert sent[-sales.RESENT :] == sent[-2 * sales.RESENT : -sales.RESENT]
+        numbers = [int(dict(record["headers"])["eos.sequence"]) for record in sent]
+        assert sorted(set(numbers)) == list(range(len(sent) - sales.RESENT))
+        assert {record["partition"] for record in sent} == {till_number}
 
 
 def test_the_documents_show_what_the_demos_print():

@@ -1,0 +1,131 @@
+"""Pipelines of two features each, and the refusal of the first part of a run that refuses them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from eos.config.load import load_pipeline
+from eos.config.model import ProfileFile
+from eos.errors import EosError
+from eos.faults import CrashPlan
+from eos.observe.bus import Bus
+from eos.plan.plan import Plan, plan
+from eos.run.dedup import deduplicating
+from eos.run.lake import Lake
+from eos.run.state import with_state
+from eos.transform.check import State
+from eos.transform.functions import load
+
+Part = Mapping[str, Any]
+BASE: Part = {
+    "version": 1,
+    "name": "p",
+    "source": {"kafka": {"topic": "a"}, "value": {"json": "id BIGINT, ts TIMESTAMP"}},
+    "sink": {"kafka": {"topic": "out", "key": "id", "value": "json"}},
+}
+_STAMP = {"id": "header(i)", "epoch": "header(e)", "sequence": "header(s)"}
+_DLQ = {"dead_letter": "dlq"}
+_GROUPS = """
+SELECT id, window.start AS hour, count(*) AS n
+FROM input WATERMARK ts DELAY OF INTERVAL 1 HOUR GROUP BY id, window(ts, '1 hour')
+"""
+_JOIN = """
+SELECT l.id, l.ts FROM input l JOIN input r
+ON l.id = r.id AND l.topic = 'a' AND r.topic = 'b' AND r.ts BETWEEN l.ts AND l.ts + INTERVAL 1 HOUR
+"""
+_REMOTE = "s3a://bucket/eos"
+
+
+def _step(sql: str) -> Part:
+    return {"transform": [{"sql": sql}]}
+
+
+def _rule(answer: str) -> Part:
+    return {"expect": [{"name": answer, "rule": "id > 0", "on_error": answer}]}
+
+
+def _table(name: str, **more: Any) -> Part:
+    return {"sink": {"delta": [{"path": f"/lake/{name}", "columns": ["id"], **more}]}}
+
+
+# By the letters of the page's table. What only a profile says is under `profile`.
+FEATURES: Mapping[str, Part] = {
+    "A": {"dedup": {"producer": _STAMP}},
+    "B": {"dedup": {"producer": _STAMP, "scope": "producer"}},
+    "C": {"dedup": {"by": ["id"], "within": "1 day", "watermark": "ts"}},
+    "D": _step(_GROUPS),
+    "E": {"source": {"kafka": {"topics": ["a", "b"]}}, **_step(_JOIN)},
+    "F": {"output_mode": "update", **_step(_GROUPS)},
+    "G": _table("appended"),
+    "H": _table("merged", mode="merge", keys=["id"]),
+    "I": {"source": {"on_error": "dead_letter"}, "sink": _DLQ, **_rule("dead_letter")},
+    "J": _rule("drop"),
+    "K": {"dedup": {"producer": _STAMP, "on_gap": "dead_letter"}, "sink": _DLQ},
+    "L": {"source": {"kafka": {"topics": ["a", "b"]}}},
+    "M": {"source": {"kafka": {"min_partitions": 8}}},
+    "N": {"guarantee": "at_least_once"},
+    "O": {"profile": {"state": {"root": _REMOTE}}},
+}
+# What Spark finds in these plans: tests/e2e/test_combinations.py asks it.
+OPERATORS: Mapping[str, tuple[str, ...]] = {
+    "C": ("DeduplicateWithinWatermark",),
+    "D": ("Aggregate",),
+    "E": ("Join",),
+    "F": ("Aggregate",),
+}
+Look = Callable[[Plan], State]
+
+
+def declared(letters: str, folder: Path) -> Path:
+    """Write the pipeline file of these features, and the profile beside it."""
+    parts = sorted(letters, key=lambda letter: letter != "E")  # the join is the first step
+    text = dict(reduce(_merged, (FEATURES[letter] for letter in parts), BASE))
+    if "topics" in text["source"]["kafka"]:
+        del text["source"]["kafka"]["topic"]
+    (folder / "profile.yaml").write_text(yaml.safe_dump(text.pop("profile", {})))
+    path = folder / "pipeline.yaml"
+    path.write_text(yaml.safe_dump(text))
+    return path
+
+
+def refusal(letters: str, folder: Path, look: Look | None = None) -> str:
+    """Return the message that refuses these features together; empty if a run accepts them.
+
+    The parts of a run are asked in its order. `look`: what Spark finds in the plan; by default what
+    `OPERATORS` has.
+    """
+    try:
+        pipeline = load_pipeline(declared(letters, folder), {})
+        text = yaml.safe_load((folder / "profile.yaml").read_text())
+        steps = load(pipeline.transform, folder, folder)
+        planned = plan(pipeline, ProfileFile.model_validate(text), ("a:1",), steps)
+        with closing(Bus()) as bus:
+            planned = with_state(planned, (look or _state(letters))(planned), bus)
+            deduplicating(planned, CrashPlan.from_environment())
+            if planned.tables and planned.is_stateful:
+                # No session and no rows: it refuses before it reads them.
+                no: Any = None
+                Lake(planned, no, bus, CrashPlan.from_environment()).check(no)
+    except EosError as error:
+        return f"{error.message} {error.hint}"
+    return ""
+
+
+def _state(letters: str) -> Look:
+    found = [name for letter in letters for name in OPERATORS.get(letter, ())]
+    return lambda _: State(tuple(found), branches=2 if "E" in letters else 1)
+
+
+def _merged(one: Any, other: Any) -> Any:
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        both = {key: _merged(one[key], other[key]) for key in one.keys() & other.keys()}
+        return {**one, **other, **both}
+    if isinstance(one, list) and isinstance(other, list):
+        return [*one, *(each for each in other if each not in one)]
+    return other
