@@ -276,7 +276,9 @@ class ProfileFile(Strict):
     names: NamesProfile = Field(default_factory=NamesProfile)
     audit: AuditProfile = Field(default_factory=AuditProfile)
     registry: Registry | None = None
-    deployment: str | None = Field(default=None, min_length=1, max_length=200)
+    deployment: str | None = Field(
+        default=None, min_length=1, max_length=200, examples=["${POD_NAME}"]
+    )
 
     _name: str = PrivateAttr(default="local")
     _local_root: Path = PrivateAttr(default=Path(".eos"))
@@ -284,11 +286,6 @@ class ProfileFile(Strict):
     @property
     def name(self) -> str:
         return self._name
-
-    @property
-    def deployment_name(self) -> str:
-        """Who runs here, for the ledger's owner: by default the state root."""
-        return self.deployment or self.state.root
 
     @property
     def local_root(self) -> Path:

@@ -10,6 +10,7 @@ that is started (not merely forked) does not inherit one, since Python closes it
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import time
@@ -22,6 +23,7 @@ from eos.errors import UnavailableError, UsageError
 
 _PAUSE_S = 0.05
 _LOOKS_MAX, _LOOK_S = 200, 0.005
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 
 
 class FileLock:
@@ -77,8 +79,17 @@ def is_held(path: Path) -> bool:
     lock = FileLock(path)
     try:
         return not lock.try_shared()
+    except OSError as error:
+        if has_no_locks(error):
+            return False
+        raise
     finally:
         lock.close()
+
+
+def has_no_locks(error: OSError) -> bool:
+    """Whether the file system can't lock, as an NFS mount without a lock service."""
+    return error.errno in _NO_LOCKS
 
 
 def acquire_shared(path: Path, deadline: Deadline) -> FileLock:
@@ -91,9 +102,9 @@ def acquire_shared(path: Path, deadline: Deadline) -> FileLock:
 @contextlib.contextmanager
 def exclusive(path: Path, deadline: Deadline) -> Iterator[None]:
     lock = FileLock(path)
-    while not lock.try_exclusive():
-        _pause(lock, deadline)
     try:
+        while not lock.try_exclusive():
+            _pause(lock, deadline)
         yield
     finally:
         lock.close()

@@ -6,9 +6,27 @@ everything that is shared between processes carries the profile's prefix.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from eos.config.model import NAME_PATTERN, PREFIX_PATTERN
 from eos.location import local_path
+
+
+class Namesake(NamedTuple):
+    """Another pipeline that would have the same transactional id."""
+
+    prefix: str
+    pipeline: str
+
+    @property
+    def ledger(self) -> str:
+        return _ledger(self.prefix, self.pipeline)
+
+
+def _ledger(prefix: str, pipeline: str) -> str:
+    return f"{prefix}.ledger.{pipeline}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +40,7 @@ class Names:
     checkpoints: str
     lock: str  # empty where the state root is no folder of this machine
     producers: str = ""  # the same
+    state_root: str = ""  # the profile's, resolved
 
     @classmethod
     def of(cls, prefix: str, pipeline: str, state_root: str, *, has_ledger: bool = True) -> Names:
@@ -33,8 +52,23 @@ class Names:
             pipeline=pipeline,
             transactional_id=f"{prefix}.{pipeline}",
             group=f"{prefix}.{pipeline}",
-            ledger=f"{prefix}.ledger.{pipeline}",
+            ledger=_ledger(prefix, pipeline),
             checkpoints=f"{state_root}/{folder}/{prefix}.{pipeline}",
             lock=f"{root}/locks/{prefix}.{pipeline}" if root else "",
             producers=f"{root}/dedup/{prefix}.{pipeline}" if root else "",
+            state_root=state_root,
+        )
+
+    @property
+    def namesakes(self) -> tuple[Namesake, ...]:
+        """The other ways to split the transactional id into a prefix and a name, at another dot."""
+        joined = self.transactional_id
+        cuts = [at for at, character in enumerate(joined) if character == "."]
+        found = (Namesake(joined[:at], joined[at + 1 :]) for at in cuts)
+        return tuple(
+            each
+            for each in found
+            if each.pipeline != self.pipeline
+            and re.fullmatch(PREFIX_PATTERN, each.prefix)
+            and re.fullmatch(NAME_PATTERN, each.pipeline)
         )

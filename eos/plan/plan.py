@@ -64,7 +64,7 @@ class Plan:
     created_topics: Mapping[str, NewTopic]
     trigger_every_ms: int | None  # None: what is there, then the end
     transaction_timeout_ms: int
-    deployment: str
+    deployment: str  # empty: the state root's id, see `run/deployment.py`
     decode: Decode = field(default_factory=Decode)
     outputs: Outputs = field(default_factory=lambda: Outputs({}, (), is_filtered=False))
     dead_letters: DeadLetters | None = None
@@ -166,7 +166,7 @@ def plan(
         trigger_every_ms=pipeline.trigger.every_ms,
         is_once=pipeline.trigger.once is True,
         transaction_timeout_ms=pipeline.transaction.timeout_ms,
-        deployment=profile.deployment_name,
+        deployment=profile.deployment or "",
         decode=replace(
             decode(pipeline.source, pipeline.expect, pipeline.folder),
             carries=(by.verdict,) if by is not None and by.verdict else (),

@@ -197,7 +197,7 @@ def _around(planned: Plan) -> Iterator[Stage]:
         return
     facts = [
         f"transactional id {names.transactional_id}, timeout {planned.transaction_timeout_ms:,} ms",
-        f"deployment {planned.deployment!r}; checkpoints in {names.checkpoints}",
+        f"{_deployment(planned)}; checkpoints in {names.checkpoints}",
     ]
     yield Stage(
         "ledger",
@@ -215,6 +215,12 @@ def _around(planned: Plan) -> Iterator[Stage]:
         "the same ends, committed in the transaction; never read back to go on",
         in_transaction=True,
     )
+
+
+def _deployment(planned: Plan) -> str:
+    if planned.deployment:
+        return f"deployment {planned.deployment!r}"
+    return f"deployment by the id that the first run creates in {planned.names.state_root}"
 
 
 def _output(planned: Plan, column: str) -> str:

@@ -101,6 +101,14 @@ class Checkpoint:
         elif planned is not None:
             self.ranges(planned)
 
+    def is_empty(self, name: str) -> bool:
+        """Whether the file is there and has no content, or zero bytes only: the machine lost its
+        power before the content was on its disk."""
+        try:
+            return not self._text(name)[0].strip("\0\r\n ")
+        except PromiseBrokenError:
+            return False
+
     def _last(self, log: str) -> int | None:
         names = listed(self._files, f"{self.location}/{log}")
         return max((int(name) for name in names if _BATCH.fullmatch(name)), default=None)

@@ -18,6 +18,7 @@ from eos.plan.plan import Plan
 from eos.recover.change import Change, Verb
 from eos.recover.foreign import change_of
 from eos.recover.view import View, look, readable, soon
+from eos.run.deployment import identified
 from eos.run.ownership import RunLock, require_free
 from eos.run.source import LiveSource
 from eos.run.start import require_no_members
@@ -36,11 +37,12 @@ class Done:
 def propose(planned: Plan, wire: Wire, verb: Verb, *, take_over: bool) -> Change:
     """What the verb would do, or why it is refused. Disturbs nobody."""
     view = look(planned, wire, skips_foreign=True)
-    require_free(planned, view.last, is_forced=take_over)
+    require_free(view.planned, view.last, is_forced=take_over)
     return change_of(verb, view)
 
 
 def act(planned: Plan, wire: Wire, verb: Verb, *, why: str, take_over: bool) -> Done:
+    planned = identified(planned)
     lock = RunLock(planned)
     with closing(lock), closing(Bus()) as bus:
         lock.take(is_forced=take_over)

@@ -210,6 +210,8 @@ def _next(found: Prediction) -> str:
             "since a person or another deployment wrote last"
             if found.position and found.position.is_reset
             else "since there is none"
+            if found.view.newest() is None
+            else "since the one before is older than the ledger"
         )
         return f"goes on at the ledger's ends, with the fresh checkpoint {found.chosen}, {why}"
     does = f"{'runs' if up.is_planned else 'plans'} micro-batch {up.step.batch_id}"

@@ -10,11 +10,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from eos.errors import EosError, PromiseBrokenError, Recovery, UnavailableError
+from eos.errors import EosError, Recovery, UnavailableError
 from eos.observe import events
 from eos.recover.tables import require_table
-from eos.recover.view import Upcoming, View, is_hidden, named, soon, upcoming
+from eos.recover.view import View, is_hidden, soon
+from eos.run.deployment import require_name
 from eos.run.folders import choose_checkpoint
+from eos.run.namesakes import require_own_names
+from eos.run.older import Upcoming, require_level, upcoming
 from eos.run.ownership import require_free
 from eos.run.start import (
     inherited,
@@ -76,14 +79,18 @@ def predict(view: View) -> Prediction:
     found.errors += [each.error for each in view.foreign[:1]]
     if view.foreign and last is None:
         return found  # nothing to compare with until somebody decides about those
+    found.ask(require_name, planned)
+    found.ask(lambda: require_own_names(planned, wire, last, soon(), is_forced=False))
     found.ask(lambda: require_free(planned, view.last, is_forced=False))
     found.position = _position(found)
     position = found.position or Position({}, {})
+    # Only Spark knows what the transforms keep; the ledger, what those of the last run kept.
+    before = replace(planned, is_stateful=position.keeps_state)
     if files is not None:
-        found.chosen = found.ask(choose_checkpoint, planned, files, position, last)
+        found.chosen = found.ask(
+            lambda: choose_checkpoint(before, files, position, last, bus=found)
+        )
     if files is not None and found.chosen is not None:
-        # Only Spark knows what the transforms keep; the ledger, what those of the last start did.
-        before = replace(planned, is_stateful=position.keeps_state)
         found.ask(
             lambda: require_state(before, files, str(found.chosen), position, accepts_loss=False)
         )
@@ -93,6 +100,8 @@ def predict(view: View) -> Prediction:
     if newest is not None and newest.location == found.chosen:
         found.ask(require_new_whole, planned, view.source, view.position, newest, soon())
         found.upcoming = found.ask(upcoming, newest)
+        if found.upcoming is not None and not position.is_reset:
+            found.ask(require_level, before, newest, position)
     for table in planned.tables:
         found.ask(require_table, view, table)
     _decide(found, position)
@@ -157,12 +166,9 @@ def _decide(found: Prediction, position: Position) -> None:
     # What was left out is a finding already; as unknown partitions they would be another.
     left_out = view.position.ends.keys() - position.ends.keys()
     step = _restricted(up.step, found.here - left_out)
-    is_certain = True
     if not up.is_planned:
         known = position.ends.keys() & found.here
         step = replace(step, ends=_latest(view, step.starts.keys() | known))
-        offsets = sum(end - step.starts.get(tp, 0) for tp, end in step.ends.items())
-        is_certain = offsets <= view.planned.source.max_records
     for _ in range(FOUND_MAX):
         found.decision = found.ask(_decided, view, position, step)
         fields = {} if found.decision else found.errors[-1].fields
@@ -170,8 +176,6 @@ def _decide(found: Prediction, position: Position) -> None:
             break
         stopped = TopicPartition(fields["topic"], fields["partition"])
         step = _restricted(step, frozenset(step.ends) - {stopped})
-    if found.decision and not is_certain:
-        _require_level(found, step, found.decision)
 
 
 def _latest(view: View, partitions: Iterable[TopicPartition]) -> Ends:
@@ -189,21 +193,3 @@ def _restricted(step: Step, to: frozenset[TopicPartition]) -> Step:
     starts = {tp: start for tp, start in step.starts.items() if tp in to}
     ends = {tp: end for tp, end in step.ends.items() if tp in to}
     return replace(step, starts=starts, ends=ends)
-
-
-def _require_level(found: Prediction, step: Step, decision: Decision) -> None:
-    """How far Spark will plan is not known yet: perhaps beyond the ledger's ends, perhaps not."""
-    behind = {
-        tp: start for tp, start in decision.starts.items() if start > step.starts.get(tp, start)
-    }
-    if behind:
-        tp, known = min(behind.items())
-        error = PromiseBrokenError(
-            f"{found.view.name}: micro-batch {step.batch_id}, the checkpoint's next, begins at "
-            f"offset {step.starts[tp]} of {tp.topic}-{tp.partition}, but the ledger says that "
-            f"{known} is next: a start stops if that micro-batch ends before it",
-            hint="was the checkpoint restored from a copy?",
-            case="beyond",
-            behind=named(behind),
-        )
-        found.errors.append(error)

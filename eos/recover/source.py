@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from eos.errors import PromiseBrokenError, UsageError
 from eos.recover.change import Change, Lost, Verb
-from eos.recover.view import View, bounds, named, upcoming
+from eos.recover.view import View, bounds, named
+from eos.run.older import upcoming
 from eos.transaction import ranges
 from eos.transaction.ledger_record import Ends
 from eos.transaction.ranges import Step, require_same_topics

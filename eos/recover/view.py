@@ -13,13 +13,14 @@ from eos.errors import PromiseBrokenError, UnavailableError, UsageError
 from eos.plan.plan import Plan
 from eos.read.files import Files, files_for
 from eos.read.offset_log import Checkpoint, newest_with_offsets
+from eos.run.deployment import known
 from eos.run.source import LiveSource
 from eos.run.start import inherited, starting_offsets
 from eos.run.take import ledger_of
 from eos.transaction.ledger import Foreign, Ledger
 from eos.transaction.ledger_record import Ends, Position, Record
 from eos.transaction.port import TopicPartition
-from eos.transaction.ranges import Step, require_same_topics
+from eos.transaction.ranges import require_same_topics
 from eos.transaction.wire import Wire
 
 TIMEOUT_MS = 120_000
@@ -116,6 +117,7 @@ class View:
 
 def look(planned: Plan, wire: Wire, *, skips_foreign: bool = False) -> View:
     """Without a fence: whoever runs the pipeline is not disturbed, and may go on meanwhile."""
+    planned = known(planned)
     ledger = ledger_of(planned, wire, skips_foreign=skips_foreign)
     topic = ledger.partition.topic
     is_there = wire.topics([topic], soon())[topic].error != _UNKNOWN_TOPIC
@@ -137,27 +139,6 @@ def soon() -> Deadline:
 
 def is_hidden(error: UnavailableError) -> bool:
     return error.fields.get("error") == _UNSTABLE
-
-
-@dataclass(frozen=True, slots=True)
-class Upcoming:
-    """What a start that goes on with a checkpoint runs first. If it is not planned yet, `step`
-    only says where it begins."""
-
-    step: Step
-    is_planned: bool
-
-
-def upcoming(checkpoint: Checkpoint) -> Upcoming:
-    """Spark repeats a micro-batch that was planned and not committed, else it plans the next."""
-    planned, committed = checkpoint.planned(), checkpoint.committed()
-    assert planned is not None, "a checkpoint that a start goes on with has planned something"
-    query_id = checkpoint.query_id()
-    if committed is None or committed < planned:
-        ranges = checkpoint.ranges(planned)
-        return Upcoming(Step(query_id, planned, ranges.starts, ranges.ends), is_planned=True)
-    starts = checkpoint.ends(planned)
-    return Upcoming(Step(query_id, planned + 1, starts, starts), is_planned=False)
 
 
 @dataclass(frozen=True, slots=True)

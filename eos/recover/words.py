@@ -9,6 +9,7 @@ from typing import Any
 from eos.recover.explain import Explanation, Row
 from eos.recover.findings import Command
 from eos.recover.rewind import at
+from eos.run.ownership import is_ours
 from eos.run.running import Runs
 from eos.transaction.ledger_record import Position, Record, nested
 
@@ -21,7 +22,7 @@ _COLUMNS = ("ledger", "group", "committed", "planned", "earliest", "latest")
 def lines(found: Explanation, command: Command) -> Iterator[str]:
     """Values first, then what agrees, then what a start would do and how to help it."""
     names = found.planned.names
-    yield f"pipeline    {names.pipeline}, deployment {found.planned.deployment!r}"
+    yield f"pipeline    {names.pipeline}, {_deployment(found)}"
     yield f"ledger      {names.ledger}: {_told(found)}"
     if found.runs is Runs.YES:
         named = f" as process {found.runs_as} of this machine" if found.runs_as else ""
@@ -100,6 +101,12 @@ def _verdict(found: Explanation, command: Command) -> Iterator[str]:
         yield "each says first what it would do; docs/recovery.md has a heading for each case"
 
 
+def _deployment(found: Explanation) -> str:
+    if found.planned.deployment:
+        return f"deployment {found.planned.deployment!r}"
+    return "a deployment without an id, which the first run here creates"
+
+
 def _told(found: Explanation) -> str:
     last = found.last
     if last is None:
@@ -108,8 +115,8 @@ def _told(found: Explanation) -> str:
         )
         return "no record that this pipeline wrote" if is_foreign else "empty"
     owner = last.owner
-    deployment = owner.get("deployment")
-    whose = "this deployment" if deployment == found.planned.deployment else repr(deployment)
+    is_this = is_ours(found.planned, last)
+    whose = "this deployment" if is_this else repr(owner.get("deployment"))
     return (
         f"the last record is {_kind(last)}, at offset {last.offset}, {at(last)}, by {whose} "
         f"(host {owner.get('host')}, process {owner.get('process')})"

@@ -15,6 +15,7 @@ from eos.observe import events
 from eos.plan.plan import Plan
 from eos.read.files import Files
 from eos.read.offset_log import Checkpoint, folders, newest_with_offsets, numbered
+from eos.run.older import is_cut_short, is_older
 from eos.run.ownership import is_ours
 from eos.run.start import Emits
 from eos.run.state import unreadable_state
@@ -31,10 +32,12 @@ def choose_checkpoint(
     position: Position,
     last: Record | None,
     identity: Identity = NO_IDENTITY,
+    bus: Emits | None = None,
 ) -> str:
-    """The checkpoint to go on with, or a fresh one that begins at the ledger's ends.
+    """Return the checkpoint to resume with, or a fresh one that begins at the ledger's ends.
 
-    `last`: the ledger's last record, read after our fence; `identity`: what the fence gave.
+    `last`: the ledger's last record; `identity`: from the fence, which names a fresh folder in a
+    remote root; `bus`: hears why a stateless pipeline leaves a checkpoint that is older.
     """
     root = planned.names.checkpoints
     current, fresh = newest_with_offsets(files, root)
@@ -48,13 +51,30 @@ def choose_checkpoint(
     checkpoint = Checkpoint(files, current)
     if checkpoint.planned() is None:
         return fresh
+    why = _replaced(planned, checkpoint, position)
+    if why and bus is not None:
+        bus.emit(
+            events.Warned(
+                f"the checkpoint {current} {why}: the fresh one {fresh} begins at the ledger's ends"
+            )
+        )
+    return fresh if why else current
+
+
+def _replaced(planned: Plan, checkpoint: Checkpoint, position: Position) -> str:
+    """Why a fresh checkpoint replaces this one without loss or repetition; empty: none does."""
+    keeps_state = planned.is_stateful or position.keeps_state or checkpoint.has_state()
     try:
         checkpoint.require_readable()
     except PromiseBrokenError as error:
         if planned.is_stateful or position.keeps_state:
-            raise unreadable_state(planned, current, position, error) from error
+            raise unreadable_state(planned, checkpoint.location, position, error) from error
+        if not keeps_state and is_cut_short(checkpoint, position):
+            return "has empty files, as after a power cut, and the ledger has what it committed"
         raise about(planned.names.pipeline, error) from error
-    return current
+    if keeps_state or not is_older(planned, checkpoint, position):
+        return ""
+    return "is older than the ledger"
 
 
 def is_at_rest(planned: Plan, last: Record | None) -> bool:

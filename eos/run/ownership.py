@@ -1,9 +1,10 @@
 """Who may run a pipeline: one process on a machine and state root, one deployment in the world.
 
-A start fences every older copy, so a copy that is started by mistake must be told apart before.
-Two things tell, and neither is a clock. A lock file in the state root is held by whoever runs: the
-kernel drops it when its holder dies, however it dies. And the ledger's last record says which
-deployment wrote it: another one than ours that did not end cleanly may be alive, wherever it is.
+A startup fences every older copy, so a copy that is started by mistake must be recognized before.
+Two things decide, and neither is a clock. The running process holds a lock file in the state root:
+the kernel drops it when the process dies, however it dies. And the ledger's last record names the
+deployment that wrote it (`run/deployment.py`): if that is another one than ours and did not end
+cleanly, it may be alive, wherever it is.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 import eos
 from eos.errors import PromiseBrokenError, UnavailableError
-from eos.launch.locks import FileLock
+from eos.launch.locks import FileLock, has_no_locks
 from eos.plan.plan import Plan
 from eos.transaction.ledger_record import Record
 
@@ -25,9 +26,11 @@ _LEFT = frozenset({"stop", "recovery"})  # kinds of a last record after which no
 
 
 def owner(planned: Plan) -> Mapping[str, Any]:
-    """Written into each record of the ledger."""
+    """Written into each record of the ledger. Releases before the one that writes `root` named the
+    state root itself as the deployment, unless the profile named one."""
     return {
         "deployment": planned.deployment,
+        "root": planned.names.state_root,
         "host": socket.gethostname(),
         "process": os.getpid(),
         "version": eos.__version__,
@@ -62,7 +65,14 @@ class RunLock:
     def try_take(self) -> bool:
         if self._lock is None or self._is_held:
             return True
-        self._is_held = self._lock.try_exclusive_past_looks()
+        try:
+            self._is_held = self._lock.try_exclusive_past_looks()
+        except OSError as error:
+            if not has_no_locks(error):
+                raise
+            self._lock.close()
+            self._lock = None  # as in a remote root: the deployment's name decides
+            return True
         if self._is_held:
             self._lock.path.write_text(f"{os.getpid()}\n", encoding="ascii")
         return self._is_held
@@ -77,13 +87,23 @@ def require_free(planned: Plan, last: Record | None, *, is_forced: bool) -> None
     recovery: it fenced whoever ran, and nobody has started since."""
     if last is None or is_forced or is_free(planned, last):
         return
-    theirs = last.owner
+    theirs, root = last.owner, planned.names.state_root
+    place = f"state root {theirs['root']}, " if theirs.get("root") else ""
+    ours = f"{planned.deployment!r}" if planned.deployment else "a deployment without an id yet"
+    here = f" (state root {root})" if root else ""
+    lost = ""
+    if root and root == (theirs.get("root") or theirs["deployment"]):
+        lost = (
+            f"Both name the state root {root}: is this another machine, or was its disk replaced? "
+        )
     raise PromiseBrokenError(
-        f"{planned.names.pipeline} belongs to deployment {theirs['deployment']!r} (host "
+        f"{planned.names.pipeline} belongs to deployment {theirs['deployment']!r} ({place}host "
         f"{theirs['host']}, process {theirs['process']}), which did not end cleanly and may run; "
-        f"this is {planned.deployment!r}, and it was left alone",
-        hint="if this copy is a mistake, nothing is to be done. Otherwise end the other one, or "
-        "start this one with --take-over, which fences it",
+        f"this is {ours}{here}, and it was left alone",
+        hint=f"if this copy is a mistake, nothing is to be done. {lost}Otherwise make sure that "
+        "the other one has ended, and start this one with --take-over, which fences it. With a "
+        "`deployment:` in the profile that is unique and stable, such as a StatefulSet's pod name, "
+        "a restart on another disk or machine needs no operator",
         case="another_deployment",
         pipeline=planned.names.pipeline,
     )
@@ -95,7 +115,16 @@ def is_free(planned: Plan, last: Record | None) -> bool:
 
 
 def is_ours(planned: Plan, last: Record) -> bool:
-    return bool(last.owner.get("deployment") == planned.deployment)
+    """Whether this deployment wrote the record.
+
+    A record of an older release names the state root. Another machine may have one of that name,
+    so such a record is ours only if its host is this machine.
+    """
+    theirs = last.owner.get("deployment")
+    if planned.deployment and theirs == planned.deployment:
+        return True
+    is_old = "root" not in last.owner and theirs == planned.names.state_root
+    return is_old and is_here(last)
 
 
 def is_left(last: Record) -> bool:

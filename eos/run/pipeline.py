@@ -36,9 +36,11 @@ from eos.run import at_least_once
 from eos.run.audit import Audit, audit_of, close
 from eos.run.brokers import watching_brokers
 from eos.run.dedup import Deduplicating, deduplicating
-from eos.run.folders import choose_checkpoint, remove_old
+from eos.run.deployment import identified
+from eos.run.folders import remove_old
 from eos.run.idle import IdleWatch, interval_ms
 from eos.run.lake import Lake, lake_of, none_left
+from eos.run.local_checks import Chosen, choose, require_local
 from eos.run.lookup import at_versions, pinned, require
 from eos.run.ownership import RunLock
 from eos.run.progress import lag_of
@@ -54,7 +56,7 @@ from eos.run.start import (
     where_to_go_on,
     with_targets,
 )
-from eos.run.state import forgotten, require_state, state_refusal
+from eos.run.state import state_refusal
 from eos.run.steps import projected, transformed
 from eos.run.stopping import Stopping
 from eos.run.take import still_ours, take
@@ -92,7 +94,7 @@ def run(
     profile = load_profile(profile_name, pipeline.project_root)
     addresses = _addresses(profile, bootstrap, is_later=bootstrap_from is not None)
     functions = load(pipeline.transform, pipeline.project_root, pipeline.folder)
-    planned = plan(pipeline, profile, addresses, functions)
+    planned = identified(plan(pipeline, profile, addresses, functions))
     if take_over or accepts_state_loss:
         at_least_once.require_ledger(planned)
     crash = CrashPlan.from_environment()
@@ -171,7 +173,7 @@ class _Run:
         if lake is not None:
             lake.check(transformed(planned, self._stream(planned, {})))
         source = LiveSource(planned, self.wire)
-        batches, last = self._owned(planned, source, take_over, deadline)
+        batches, last = self._owned(planned, source, dedup, take_over, deadline)
         with ExitStack() as stack:
             stack.callback(lambda: close(self.audit, batches))
             self._owning(planned, source, batches, last, dedup, lake, deadline)
@@ -190,7 +192,8 @@ class _Run:
         files = files_for(planned.names.checkpoints, self.spark)
         write_checkpoints(self.spark, is_local=files.is_local)
         with still_ours(batches.coordinator, batches.ledger):
-            location, told = self._checkpoint(planned, files, batches, last)
+            chosen = self._chosen(planned, files, batches, last)
+            location, batches.position = chosen.location, chosen.position
             checkpoint = Checkpoint(files, location)
             require_new_whole(planned, source, batches.position, checkpoint, deadline)
             if dedup is not None:
@@ -200,7 +203,7 @@ class _Run:
         beginning = replace(
             batches.position, checkpoint=checkpoint.name, keeps_state=planned.is_stateful
         )
-        batches.note("start", beginning, told)
+        batches.note("start", beginning, chosen.note)
         remove_old(files, location, self.bus)
         self.audit.start()
         query = PipelineQuery(
@@ -250,35 +253,34 @@ class _Run:
         found = lake.settle(batches.ledger, ledger_id, position, last, source, rows)
         batches.position = replace(position, tables=found)
 
-    def _checkpoint(
+    def _chosen(
         self, planned: Plan, files: Files, batches: MicroBatches, last: Record | None
-    ) -> tuple[str, Mapping[str, Any] | None]:
-        """Where it lies, and what the ledger is to be told of it."""
+    ) -> Chosen:
         identity, before = batches.coordinator.identity, batches.position
         accepts = self.accepts_state_loss
-        try:
-            location = choose_checkpoint(planned, files, before, last, identity)
-            if not require_state(planned, files, location, before, accepts_loss=accepts):
-                return location, None
-        except PromiseBrokenError as error:
-            if not accepts or error.fields.get("case") != "state_lost":
-                raise
-            location = str(error.fields["checkpoint"])
-        batches.position = forgotten(before)
-        lost = {"query_id": before.query_id, "batch_id": before.batch_id, "checkpoint": location}
-        location = choose_checkpoint(planned, files, batches.position, last, identity)
-        self.bus.emit(events.Warned("the state is lost, as was accepted: nothing is counted yet"))
-        return location, {"accepted": "state loss", **lost}
+        return choose(planned, files, before, last, identity, self.bus, accepts=accepts)
 
     def _stream(self, planned: Plan, starts: Ends) -> DataFrame:
         return source_of(planned, starts).stream(self.spark)
 
     def _owned(
-        self, planned: Plan, source: LiveSource, take_over: bool, deadline: Deadline
+        self,
+        planned: Plan,
+        source: LiveSource,
+        dedup: Deduplicating | None,
+        take_over: bool,
+        deadline: Deadline,
     ) -> tuple[MicroBatches, Record | None]:
-        """Rule R5: look, fence, read, decide. And the record that was decided by."""
+        """Look, check this machine's files, fence, read, decide (rule R5). Returns the record that
+        decided, too."""
         crash = self.live.watching(self.crash) if self.live else self.crash
-        taken = take(planned, self.wire, crash, deadline, is_forced=take_over)
+        files = files_for(planned.names.checkpoints, self.spark)
+
+        def examine(last: Record | None) -> None:
+            require_local(planned, files, dedup, last, accepts=self.accepts_state_loss)
+
+        wire = self.wire
+        taken = take(planned, wire, crash, deadline, is_forced=take_over, examine=examine)
         with still_ours(taken.coordinator, taken.ledger):
             position = where_to_go_on(planned, source, taken.last, self.bus, deadline)
         return taken.batches(position, source, self.bus), taken.last

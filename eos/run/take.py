@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +12,8 @@ from eos.errors import EosError, FencedError, PromiseBrokenError, Recovery
 from eos.faults import Dies, Points
 from eos.observe.bus import Bus
 from eos.plan.plan import BROKERS_CHOICE, Plan
+from eos.run.deployment import identified
+from eos.run.namesakes import require_own_names, require_unused_group
 from eos.run.ownership import is_free, owner, require_free
 from eos.run.source import LiveSource
 from eos.transaction.claim import own_timeout_ms
@@ -23,6 +25,7 @@ from eos.transaction.port import Identity
 from eos.transaction.wire import Wire
 
 _MARKER_MS = 5_000
+_LOOKS_MAX = 3
 _ASK_MS = 10_000  # a coordinator that has just moved reads its log first
 
 
@@ -68,19 +71,31 @@ def take(
     *,
     is_forced: bool,
     skips_foreign: bool = False,
+    examine: Callable[[Record | None], None] | None = None,
 ) -> Taken:
-    """Fences nobody if the last record is another deployment's that may be alive, unless forced.
-    Recovery `skips_foreign`: it decides about records that the pipeline did not write."""
+    """Fence every older copy, and return the ledger's last record.
+
+    Fences nobody if the last record is of another deployment that may be alive, unless forced. Nor
+    if `examine` raises for the last record: it checks this machine's files against it, so that a
+    copy that could not run stops none that does. Recovery `skips_foreign`: it decides about records
+    that the pipeline did not write.
+    """
+    planned = identified(planned)
     names = planned.names
     ledger = ledger_of(planned, wire, skips_foreign=skips_foreign)
     ledger.ensure_topic(BROKERS_CHOICE, deadline)
     last = ledger.look(deadline)
+    require_own_names(planned, wire, last, deadline, is_forced=is_forced)
+    if last is None and not skips_foreign:  # recovery may take the group for its start
+        require_unused_group(planned, wire, deadline)
     if not is_free(planned, last) and not is_forced:
         # EndTxn is answered before its marker lies on the ledger: a clean end of a moment ago may
         # be told to whoever asked for it, and not be seen here yet.
         ledger.wait_at_rest(_MARKER_MS, deadline)
         last = ledger.look(deadline)
     require_free(planned, last, is_forced=is_forced)
+    if examine is not None:
+        _examine(ledger, last, examine, deadline)
     points = Points(crash)
     coordinator = Coordinator(
         wire,
@@ -95,6 +110,32 @@ def take(
     with still_ours(coordinator, ledger):
         last = ledger.read_last(deadline)
     return Taken(planned, ledger, coordinator, points, last, left_open)
+
+
+def _examine(
+    ledger: Ledger,
+    last: Record | None,
+    examine: Callable[[Record | None], None],
+    deadline: Deadline,
+) -> None:
+    """Before the fence, the checkpoint may already have a commit that the ledger does not show: of
+    a copy that runs, or because the commit's marker is still on its way. So only a record that
+    stays the last one of a ledger at rest is held against this machine's files. Otherwise the check
+    after the fence decides."""
+    for _ in range(_LOOKS_MAX):
+        try:
+            return examine(last)
+        except PromiseBrokenError:
+            if not ledger.wait_at_rest(_MARKER_MS, deadline):
+                return None
+            before, last = last, ledger.look(deadline)
+            if _offset(before) == _offset(last):
+                raise
+    return None
+
+
+def _offset(record: Record | None) -> int:
+    return -1 if record is None else record.offset
 
 
 def _left_open(wire: Wire, transactional_id: str, deadline: Deadline) -> Identity | None:

@@ -73,6 +73,7 @@ class Status:
 
 def look(planned: Plan, wire: Wire) -> Status:
     view = look_around(planned, wire)
+    planned = view.planned  # with the deployment's id
     transaction = _transaction(wire, planned.names.transactional_id)
     rows = _rows(view)
     runs, process = running(planned, view.last)

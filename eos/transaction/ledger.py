@@ -100,14 +100,15 @@ class Ledger:
         pipeline may write the next one meanwhile."""
         return next(self.newest_first(deadline), None)
 
-    def wait_at_rest(self, most_ms: int, deadline: Deadline) -> None:
-        """Until nothing is open on the topic, or something has been for so long."""
+    def wait_at_rest(self, most_ms: int, deadline: Deadline) -> bool:
+        """Wait until no transaction is open on the topic. False: one was open for so long."""
         backoff, patience = Backoff(), Deadline.after_ms(deadline.at_most_ms(most_ms))
         while not patience.has_passed:
             committed = self._offset("latest", committed=True, deadline=deadline)
             if committed >= self._offset("latest", committed=False, deadline=deadline):
-                return
+                return True
             backoff.sleep(patience)
+        return False
 
     def read_last(self, deadline: Deadline) -> Record | None:
         """The last committed record, once nothing is open on the topic.

@@ -9,7 +9,7 @@ to lose and to repeat nothing stops. For each partition:
     L = S        run
     S < L < E    inside: run from L on
     L = E        done
-    L > E        beyond: stop
+    L > E        beyond: stop (a startup replaces such a checkpoint of a stateless pipeline before)
 
 Partitions of one micro-batch may mix. The checks that stop come first.
 

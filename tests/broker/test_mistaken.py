@@ -6,9 +6,12 @@ the healthy one can't notice: nothing of its identity is spent by somebody else.
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,10 +22,14 @@ from support.forked import Forked
 from support.played import At
 from support.scenes import Scene, Scenes, ended
 
+from eos.deadline import Deadline
 from eos.errors import EosError, PromiseBrokenError, Recovery, UnavailableError
+from eos.faults import CrashPlan
 from eos.observe import events
 from eos.plan.plan import Plan
+from eos.read.files import LocalFiles
 from eos.run import ownership, take
+from eos.run.local_checks import require_local
 from eos.transaction.ledger_record import Record
 
 RECORDS, MORE = 20, 20  # a micro-batch each
@@ -161,3 +168,132 @@ def test_by_force_it_fences_the_one_that_holds_the_lock_and_has_the_lock_afterwa
             # It tries now and then, while it is idle.
             holder = Path(scene.job.lock)
             newer.wait_until(lambda: holder.read_text() == f"{newer.pid}\n", "has no lock")
+
+
+def of_this_root(scenes: Scenes) -> Scene:
+    """A pipeline by the default deployment: the id of its state root."""
+    scene = scenes.new(RECORDS)
+    root = scene.job.folder / "root"
+    scene.job = replace(scene.job, deployment="", root=str(root), lock=str(root / "locks" / "x"))
+    return scene
+
+
+def as_on_another_machine(job: Job) -> None:
+    """The same absolute path on a disk of its own: no lock in common, and no id yet."""
+    (Path(job.root) / "deployment").unlink()
+    Path(job.lock).unlink()
+
+
+def test_a_second_replica_of_one_image_does_not_disturb_the_first(scenes):
+    scene = of_this_root(scenes)
+    with Copy(scene.job) as healthy:
+        healthy.start()
+        healthy.drain()
+        owned = healthy.coordinator.identity
+        as_on_another_machine(scene.job)
+        for _ in range(2):
+            with Copy(scene.job) as replica:
+                error = ended(replica)
+            assert isinstance(error, PromiseBrokenError)
+            assert error.fields["case"] == "another_deployment"
+        scene.feed(MORE)
+        healthy.drain()
+        healthy.stop()
+        assert healthy.coordinator.identity == (owned[0], owned[1] + 2)  # batch, end
+        assert not healthy.told.of(events.Warned)
+    outside.wait_closed(scene.job.bootstrap, scene.job.ledger)
+    with Copy(scene.job) as after_its_clean_end:
+        assert ended(after_its_clean_end) is None
+    scene.check()
+
+
+def test_after_a_crash_the_id_of_the_state_root_is_known_again(scenes):
+    scene = of_this_root(scenes)
+    with Forked(scene.job, "--go-on") as first:
+        first.wait_told("committed")
+        first.kill()
+    scene.feed(MORE)
+    with Copy(scene.job) as second:
+        assert ended(second) is None
+    owners = {record["owner"]["deployment"] for record in scene.ledger()}
+    assert owners == {(Path(scene.job.root) / "deployment").read_text().strip()}
+    scene.check()
+
+
+def test_a_replaced_disk_needs_force_and_an_explicit_deployment_needs_none(scenes):
+    for deployment in ("", "orders-0"):
+        scene = of_this_root(scenes)
+        scene.job = replace(scene.job, deployment=deployment)
+        with Forked(scene.job, "--go-on") as first:
+            first.wait_told("committed")
+            first.kill()
+        scene.feed(MORE)
+        shutil.rmtree(scene.job.root)
+        with Copy(scene.job) as second, Copy(scene.job) as forced:
+            error = ended(second)
+            if deployment:
+                assert error is None
+            else:
+                assert isinstance(error, PromiseBrokenError)
+                assert "was its disk replaced?" in error.hint
+                second.lock.close()
+                assert ended(forced, take_over=True) is None
+        scene.check()
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_record_of_an_older_release_is_ours_on_its_own_host_only(scenes, monkeypatch, is_running):
+    """It names the state root as its deployment."""
+    scene = of_this_root(scenes)
+
+    def before(planned: Plan) -> dict[str, object]:
+        owner = {**ownership.owner(planned), "deployment": planned.names.state_root}
+        return {name: value for name, value in owner.items() if name != "root"}
+
+    monkeypatch.setattr(take, "owner", before)
+    with Copy(scene.job) as older:
+        older.start()
+        older.drain()
+        monkeypatch.undo()
+        if is_running:
+            as_on_another_machine(scene.job)
+            monkeypatch.setattr("socket.gethostname", lambda: "another")
+            with Copy(scene.job) as newer:
+                error = ended(newer)
+            assert error is not None
+            assert error.fields["case"] == "another_deployment"
+            monkeypatch.undo()
+            scene.feed(MORE)
+            older.drain()
+            older.stop()
+    if not is_running:
+        scene.feed(MORE)
+        with Copy(scene.job) as newer:
+            assert ended(newer) is None, "an upgrade needs no force"
+    scene.check()
+
+
+@pytest.mark.parametrize("is_forced", [True, False])
+def test_one_whose_own_files_do_not_fit_fences_nobody(scenes, is_forced):
+    """With the name of the first, as a deployment that the profile names twice by mistake."""
+    scene = scenes.new(RECORDS)
+    with Copy(scene.job) as healthy:
+        healthy.start()
+        healthy.drain()
+        planned = replace(scene.job.plan(), is_stateful=True)
+
+        def examine(last: Record | None) -> None:
+            require_local(planned, LocalFiles(), None, last, accepts=False)
+
+        deadline = Deadline.after_ms(scene.job.start_timeout_ms)
+        with closing(scene.job.wire()) as wire:
+            wire.agree_on_profile(deadline)
+            asked = partial(take.take, planned, wire, CrashPlan(), deadline)
+            with pytest.raises(PromiseBrokenError) as caught:
+                asked(is_forced=is_forced, examine=examine)
+        assert caught.value.fields["case"] == "state_lost"
+        scene.feed(MORE)
+        healthy.drain()
+        healthy.stop()
+        assert not healthy.told.of(events.AttemptFailed)
+    scene.check()

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from support.recovered import Pipeline, flat, soon
 
-from eos.errors import EosError, PromiseBrokenError
+from eos.errors import EosError
 from eos.recover import view
 from eos.run import topics
 from eos.transaction.ledger_record import stamped
@@ -72,6 +72,16 @@ def checkpoint_lost(pipeline: Pipeline) -> None:
     shutil.rmtree(pipeline.checkpoints)
 
 
+def beyond(pipeline: Pipeline) -> None:
+    pipeline.checkpoint().plan(1, flat({pipeline.source: {"0": 7, "1": 8}}))
+    pipeline.checkpoint().forget("commits/1")
+
+
+def power_cut(pipeline: Pipeline) -> None:
+    for name in ("offsets/0", "offsets/1", "commits/0", "commits/1", "sources/0/0"):
+        (pipeline.checkpoint().path / name).write_text("")
+
+
 def group_deleted(pipeline: Pipeline) -> None:
     pipeline.delete_group()
 
@@ -83,8 +93,10 @@ def group_deleted(pipeline: Pipeline) -> None:
         (new_records, "/0001: plans micro-batch 2"),
         (spark_died_before_its_commit_log, "/0001: skips micro-batch 1, which is committed"),
         (spark_planned_more_than_is_committed, "/0001: runs micro-batch 1, from the ledger's ends"),
-        (one_micro_batch_back, "/0001: skips micro-batch 1, which is committed"),
-        (one_micro_batch_back_and_more_to_read, "/0001: plans micro-batch 1, from the ledger's"),
+        (one_micro_batch_back, "{root}/0002, since the one before is older than the ledger"),
+        (one_micro_batch_back_and_more_to_read, "{root}/0002, since the one before is older"),
+        (beyond, "{root}/0002, since the one before is older than the ledger"),
+        (power_cut, "{root}/0002, since the one before is older than the ledger"),
         (planned, "/0001: runs micro-batch 2"),
         (checkpoint_lost, "fresh checkpoint {root}/0001, since there is none"),
         (group_deleted, "/0001: plans micro-batch 2"),
@@ -179,9 +191,17 @@ def planned_hole(pipeline: Pipeline) -> None:
     pipeline.checkpoint().plan(3, flat({pipeline.source: {"0": 12, "1": 12}}))
 
 
-def beyond(pipeline: Pipeline) -> None:
-    pipeline.checkpoint().plan(1, flat({pipeline.source: {"0": 7, "1": 8}}))
-    pipeline.checkpoint().forget("commits/1")
+def beyond_with_state(pipeline: Pipeline) -> None:
+    keeps_state(pipeline)
+    beyond(pipeline)
+
+
+def keeps_state(pipeline: Pipeline) -> None:
+    """By the ledger and by the checkpoint."""
+    with pipeline.running() as run:
+        run.batches.note("start", replace(run.batches.position, keeps_state=True))
+        run.settled()
+    (pipeline.checkpoint().path / "state" / "0").mkdir(parents=True)
 
 
 def unknown(pipeline: Pipeline) -> None:
@@ -209,7 +229,7 @@ STOPS = [
     (ledger_forgets, ["ledger_forgets"], ""),
     (hole, ["hole"], "--adopt-checkpoint"),
     (planned_hole, ["hole"], "--set-checkpoint-aside"),
-    (beyond, ["beyond"], "--set-checkpoint-aside"),
+    (beyond_with_state, ["beyond"], "--set-checkpoint-aside"),
     (unknown, ["unknown"], "--accept-start"),
     (checkpoint_unreadable, ["checkpoint_unreadable"], "--set-checkpoint-aside"),
 ]
@@ -241,23 +261,21 @@ def test_a_start_would_stop(
     assert started(pipeline) == cases[0]
 
 
-def test_where_the_limit_of_records_decides_a_checkpoint_that_fell_back_is_told(
+def test_an_older_checkpoint_is_replaced_whatever_the_next_micro_batch_reads(
     pipeline: Pipeline,
 ) -> None:
-    """How far the next micro-batch reaches is not planned yet: with 2 of each partition it would
-    end below the ledger, with 3 it would not."""
+    """With 2 records of each partition the next micro-batch would end below the ledger."""
     pipeline.ran(5, 3)
+    pipeline.fill(2)
     one_micro_batch_back(pipeline)
-    pipeline.declare(max_records=6)
-    assert pipeline.explained().code == 0
-    pipeline.declare(max_records=5)
-    said = pipeline.explained()
-    assert (said.code, said.cases) == (1, ["beyond"])
-    (message,) = said.json["findings"][0]["messages"]
-    assert f"begins at offset 5 of {pipeline.source}-0, but the ledger says that 8 is" in message
-    words = "running it would repeat"
-    with pytest.raises(PromiseBrokenError, match=words), pipeline.running() as run:
+    (warned,) = pipeline.explained().json["warnings"]
+    assert "/0001 is older than the ledger: the fresh one " in warned
+    with pipeline.running() as run:
         run.step(2)
+        assert run.location.endswith("/0002")
+        assert [set(step.starts.values()) for step in run.read] == [{8}]
+        run.stop()
+    assert pipeline.explained().code == 0
 
 
 def test_everything_that_is_wrong_is_told_at_once(pipeline: Pipeline) -> None:
@@ -269,7 +287,7 @@ def test_everything_that_is_wrong_is_told_at_once(pipeline: Pipeline) -> None:
     pipeline.checkpoint().forget("commits/1")
     pipeline.set_ledger(retention_bytes="1000000")
     said = pipeline.explained()
-    assert said.cases == ["ledger_forgets", "truncated", "group_ahead", "beyond"]
+    assert said.cases == ["ledger_forgets", "truncated", "group_ahead"]
     assert said.json["next"] == "stops with exit code 4: ledger_forgets"
 
 

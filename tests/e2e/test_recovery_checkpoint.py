@@ -36,50 +36,38 @@ def test_one_micro_batch_back_and_planned_that_one_is_skipped(past: Past) -> Non
     past.ran(1)
 
 
-def test_one_micro_batch_back_the_same_range_is_done(past: Past) -> None:
+@pytest.mark.parametrize("batches", [1, 2])
+def test_files_that_are_gone_or_older_are_replaced_at_the_ledgers_ends(
+    past: Past, batches: int
+) -> None:
     past.ran(3)
-    past.checkpoint.fall_back(1)
-    assert "micro-batch 2 skipped" in past.goes_on()
+    past.checkpoint.fall_back(batches)
+    past.write_batches(1)
+    said = past.goes_on()
+    assert "/0001 is older than the ledger: the fresh one" in said
+    assert past.checkpoint.folder.name == "0002"
     past.ran(1)
 
 
-def test_one_micro_batch_back_a_longer_range_is_run_from_inside(past: Past) -> None:
+def test_planned_again_with_a_longer_range_it_is_run_from_inside(past: Past) -> None:
     past.ran(3)
-    past.checkpoint.fall_back(1)
     past.write_batches(1)
-    past.declare(times=5)
+    past.checkpoint.fall_back(1, to_planned=True)
+    ends = dict.fromkeys(range(2), 4 * RECORDS)
+    past.checkpoint.rewrite("offsets/2", "offsets/2", {past.project.source: ends})
     said = past.goes_on()
     assert f"micro-batch 2 committed: {2 * RECORDS} records in, {2 * RECORDS} out" in said
-
-
-def test_ten_micro_batches_back_it_stops(past: Past) -> None:
-    past.ran(12)
-    past.checkpoint.fall_back(10)
-    where = f"{past.project.source}-0 up to offset {3 * RECORDS}"
-    past.stops("micro-batch 2", where, f"ledger says that {12 * RECORDS} is next", remedy=ASIDE)
-    past.recovers(ASIDE)
     past.ran(1)
 
 
-def test_ten_micro_batches_back_in_one_range_it_is_done(past: Past) -> None:
-    past.ran(12)
-    past.checkpoint.fall_back(10)
-    past.declare(times=20)
-    assert "micro-batch 2 skipped" in past.goes_on()
-    past.declare()
-    past.ran(1)
-
-
-def test_restored_from_a_copy_it_stops(past: Past) -> None:
+def test_restored_from_a_copy_it_is_replaced_at_the_ledgers_ends(past: Past) -> None:
     past.ran(2)
     copy = past.project.folder / "copy"
     past.checkpoint.copy_to(copy)
     past.ran(3)
     past.checkpoint.restore_from(copy)
-    where = f"{past.project.source}-0 up to offset {3 * RECORDS}"
-    past.stops("micro-batch 2", where, f"ledger says that {5 * RECORDS} is next", remedy=ASIDE)
-    past.recovers(ASIDE)
     past.ran(1)
+    assert past.checkpoint.folder.name == "0002"
 
 
 @pytest.mark.parametrize("verb", [ASIDE, "--adopt-checkpoint"])

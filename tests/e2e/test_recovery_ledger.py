@@ -68,7 +68,8 @@ def test_another_deployment_that_did_not_end_cleanly_is_left_alone(past: Past) -
     assert past.project.run_warm().returncode == 5
     transform.write_text(text)
     past.moved_to("elsewhere")
-    past.stops("belongs to deployment", "/state'", "/elsewhere'", remedy="--take-over", command="")
+    places = "/state, host", "/elsewhere), and it was left alone"
+    past.stops("belongs to deployment", *places, remedy="--take-over", command="")
     past.goes_on("--take-over")
     past.ran(1)
 

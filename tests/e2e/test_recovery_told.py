@@ -18,22 +18,31 @@ def past(project: Project) -> Past:
     return Past(project, {project.source: 2})
 
 
-@pytest.mark.parametrize("size", [0, 40], ids=["empty", "half"])
-def test_with_a_truncated_offsets_file_it_stops(past: Past, size: int) -> None:
+def test_with_half_an_offsets_file_it_stops(past: Past) -> None:
     past.ran(2)
-    past.checkpoint.truncate("offsets/1", size)
+    past.checkpoint.truncate("offsets/1", 40)
     past.stops(f"{past.checkpoint.folder}/offsets/1", remedy=ASIDE)
     past.recovers(ASIDE)
     past.ran(1)
 
 
-@pytest.mark.parametrize("size", [0, 10], ids=["empty", "half"])
-def test_with_truncated_metadata_it_stops(past: Past, size: int) -> None:
+def test_with_half_its_metadata_it_stops(past: Past) -> None:
     past.ran(2)
-    past.checkpoint.truncate("metadata", size)
+    past.checkpoint.truncate("metadata", 10)
     past.stops(f"{past.checkpoint.folder}/metadata", remedy=ASIDE)
     past.recovers(ASIDE)
     past.ran(1)
+
+
+@pytest.mark.parametrize("names", [["offsets/1"], ["offsets/1", "commits/1"], ["metadata"]])
+def test_with_files_that_a_power_cut_emptied_it_takes_a_fresh_one(
+    past: Past, names: list[str]
+) -> None:
+    past.ran(2)
+    for name in names:
+        past.checkpoint.truncate(name, 0)
+    past.ran(1)
+    assert past.checkpoint.folder.name == "0002"
 
 
 def test_without_metadata_it_stops(past: Past) -> None:

@@ -81,6 +81,7 @@ class Job:
     transaction_timeout_ms: int = 60_000
     start_timeout_ms: int = 180_000
     deployment: str = "here"
+    root: str = ""  # the state root, where `deployment` is empty: its id names the deployment
     lock: str = ""  # a file: who runs on this machine; none: as with a state root elsewhere
     idle_ms: int = 0  # how often the process refreshes while it waits for more; 0: never
     profile: str = "TV2"  # TV1: as on older brokers, and on any
@@ -93,7 +94,15 @@ class Job:
 
     def plan(self) -> Plan:
         return Plan(
-            names=Names(self.name, self.name, self.name, self.ledger, str(self.folder), self.lock),
+            names=Names(
+                self.name,
+                self.name,
+                self.name,
+                self.ledger,
+                str(self.folder),
+                self.lock,
+                state_root=self.root,
+            ),
             bootstrap=tuple(self.bootstrap.split(",")),
             source=KafkaSource(topic=self.source),
             transforms=(),

@@ -9,9 +9,17 @@ from eos.plan.names import Names
 from eos.plan.plan import Plan
 
 
-def plan(lock: Path | str = "", deployment: str = "here") -> Plan:
+def plan(lock: Path | str = "", deployment: str = "here", root: Path | str = "") -> Plan:
     return Plan(
-        names=Names("orders", "eos.orders", "eos.orders", "eos.ledger.orders", "", str(lock)),
+        names=Names(
+            "orders",
+            "eos.orders",
+            "eos.orders",
+            "eos.ledger.orders",
+            "",
+            str(lock),
+            state_root=str(root),
+        ),
         bootstrap=("none:1",),
         source=KafkaSource(topic="in"),
         transforms=(),

@@ -12,7 +12,7 @@ import json
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,8 @@ from eos.faults import Points
 from eos.plan.plan import Plan, plan
 from eos.read.files import LocalFiles
 from eos.read.offset_log import Checkpoint
-from eos.run.folders import choose_checkpoint
+from eos.run.deployment import known
+from eos.run.local_checks import choose, require_local
 from eos.run.ownership import RunLock
 from eos.run.source import LiveSource
 from eos.run.start import starting_offsets, where_to_go_on
@@ -124,7 +125,7 @@ class Pipeline:
     def planned(self) -> Plan:
         pipeline = load_pipeline(Path(self.words[0]))
         profile = load_profile(self.words[2], self.folder)
-        return plan(pipeline, profile, (self.bootstrap,), ())
+        return known(plan(pipeline, profile, (self.bootstrap,), ()))
 
     def wire(self) -> Wire:
         self.wires.append(Wire(KafkaSettings((self.bootstrap,)), Profile.TV2))
@@ -272,10 +273,17 @@ class Running:
         self.transactional_id = planned.names.transactional_id
         self.wire = wire = pipeline.wire()
         source = LiveSource(planned, pipeline.wire())
-        taken = take(planned, wire, Points(self), soon(), is_forced=take_over)
+        files = LocalFiles()
+
+        def examine(last: Record | None) -> None:
+            require_local(with_state(planned, last), files, None, last, accepts=False)
+
+        taken = take(planned, wire, Points(self), soon(), is_forced=take_over, examine=examine)
         position = where_to_go_on(planned, source, taken.last, self.told, soon())
         self.batches: MicroBatches = taken.batches(position, source, self.told)
-        self.location = choose_checkpoint(planned, LocalFiles(), position, taken.last)
+        planned, last = with_state(taken.planned, taken.last), taken.last
+        chosen = choose(planned, files, position, last, bus=self.told, accepts=False)
+        self.location = chosen.location
         self.batches.note("start")
         self.settled()
         self.starts = starting_offsets(planned, wire, position, soon())
@@ -325,6 +333,11 @@ class Running:
         starts = {tp: floors.get(tp, step.starts.get(tp, 0)) for tp in step.ends}
         self.read.append(Step(step.query_id, step.batch_id, starts, step.ends))
         return []
+
+
+def with_state(planned: Plan, last: Record | None) -> Plan:
+    """Spark says whether the transforms keep state. Here the ledger does."""
+    return replace(planned, is_stateful=last is not None and last.position.keeps_state)
 
 
 @dataclass(frozen=True)

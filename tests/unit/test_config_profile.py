@@ -45,10 +45,10 @@ def test_the_state_root_is_relative_to_the_profiles_project(tmp_path):
     path = conf(tmp_path, "a", "state: {root: here}")
     found = load_profile(str(path), Path("/nowhere"), {})
     assert found.state.root == str(tmp_path / "here")
-    assert found.deployment_name == str(tmp_path / "here")
+    assert found.deployment is None
     conf(tmp_path, "b", "state: {root: /abs}\ndeployment: mine")
     assert load_profile("b", tmp_path, {}).state.root == "/abs"
-    assert load_profile("b", tmp_path, {}).deployment_name == "mine"
+    assert load_profile("b", tmp_path, {}).deployment == "mine"
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,6 @@ def test_a_state_root_elsewhere_stays_a_uri_and_what_must_be_local_stays_here(
     conf(tmp_path, "a", f"state: {{root: '{written}'}}")
     found = load_profile("a", tmp_path, {})
     assert found.state.root == root
-    assert found.deployment_name == root
     assert found.local_root == tmp_path / ".eos"
 
 

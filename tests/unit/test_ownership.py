@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -173,3 +174,49 @@ def test_a_new_pipeline_a_clean_end_and_a_recovery_are_free_for_anybody():
     require_free(plan(), None, is_forced=False)
     require_free(plan(), written_by("there", "stop"), is_forced=False)
     require_free(plan(), written_by("there", "recovery"), is_forced=False)
+
+
+# --- the deployment -------------------------------------------------------------------------------
+
+ROOT = "/srv/eos"
+
+
+def of(deployment: str, host: str = "", **more: str) -> Record:
+    by = {"deployment": deployment, "host": host or socket.gethostname(), "process": 7, **more}
+    return Record("attempt", Position({}, {}), by, at_ms=0, offset=0, identity=Identity(1, 0))
+
+
+def test_a_record_names_the_deployment_and_where_its_state_root_is():
+    found = owner(plan(deployment="a1", root=ROOT))
+    assert (found["deployment"], found["root"]) == ("a1", ROOT)
+
+
+@pytest.mark.parametrize("deployment", ["a1", "orders-0", ""])
+def test_a_record_of_an_older_release_is_ours_on_its_host_and_at_its_path_only(deployment):
+    """It names the state root. An image has the same one on every machine."""
+    ours = plan(deployment=deployment, root=ROOT)
+    assert is_ours(ours, of(ROOT))
+    require_free(ours, of(ROOT), is_forced=False)
+    assert not is_ours(ours, of(ROOT, host="another"))
+    assert not is_ours(ours, of("/srv/other"))
+    assert not is_ours(ours, of(ROOT, root=ROOT)), "a name that looks like a path"
+
+
+def test_an_older_release_with_a_name_in_the_profile_is_trusted_on_every_host():
+    assert is_ours(plan(deployment="orders-0", root=ROOT), of("orders-0", host="another"))
+
+
+def test_without_an_id_nothing_is_ours():
+    assert not is_ours(plan(deployment="", root=ROOT), of("", root=ROOT))
+    assert not is_ours(plan(deployment=""), of("a1", root=ROOT))
+
+
+def test_the_same_root_with_another_id_is_explained_with_both_remedies():
+    theirs = of("a1", host="mars", root=ROOT)
+    with pytest.raises(PromiseBrokenError) as caught:
+        require_free(plan(deployment="b2", root=ROOT), theirs, is_forced=False)
+    told = caught.value
+    assert "deployment 'a1' (state root /srv/eos, host mars, process 7)" in told.message
+    assert "this is 'b2' (state root /srv/eos), and it was left alone" in told.message
+    for words in ("was its disk replaced?", "--take-over", "`deployment:` in the profile"):
+        assert words in told.hint

@@ -1,0 +1,59 @@
+"""Whether a folder is on a file system that several machines can mount at once.
+
+The kernel's lock on such a file system may exclude processes of one machine only, so two machines
+that mount it could both believe that they hold the lock.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_MOUNTS = Path("/proc/self/mountinfo")
+# As Linux names them. `fuse.NAME` is matched by NAME.
+_SHARED = frozenset(
+    {
+        "9p",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cephfs",
+        "cifs",
+        "gcsfuse",
+        "gfs2",
+        "glusterfs",
+        "goofys",
+        "gpfs",
+        "juicefs",
+        "lustre",
+        "mountpoint-s3",
+        "nfs",
+        "nfs4",
+        "ocfs2",
+        "orangefs",
+        "rclone",
+        "s3fs",
+        "smb3",
+        "smbfs",
+        "sshfs",
+    }
+)
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+def shared_type(folder: Path, mounts: Path = _MOUNTS) -> str:
+    """Return the type of the shared file system that the folder is on; empty if it is on none, or
+    if this system does not list its mounts."""
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return ""
+    place, found = folder.resolve(), (-1, "")
+    for line in lines:
+        fields, _, rest = line.partition(" - ")
+        point = Path(_OCTAL.sub(lambda each: chr(int(each[1], 8)), fields.split(" ")[4]))
+        # A later mount at the same point hides the one before.
+        if place.is_relative_to(point) and len(point.parts) >= found[0]:
+            found = len(point.parts), rest.split(" ")[0]
+    kind = found[1]
+    return kind if kind.removeprefix("fuse.") in _SHARED else ""

@@ -1,0 +1,126 @@
+"""Two pipelines whose prefix and name make the same transactional id, without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+from support import outside
+from support.copy import Copy, Job
+from support.scenes import Scene, Scenes, ended
+
+from eos.errors import EosError, PromiseBrokenError
+from eos.plan.names import Names
+from eos.plan.plan import Plan
+from eos.transaction.wire import Wire
+
+RECORDS = 20
+
+
+@dataclass(frozen=True)
+class Named(Job):
+    """A job by prefix and name. `name` is what both make."""
+
+    prefix: str = ""
+
+    @property
+    def pipeline(self) -> str:
+        return self.name.removeprefix(f"{self.prefix}.")
+
+    @property
+    def ledger(self) -> str:
+        return f"{self.prefix}.ledger.{self.pipeline}"
+
+    def plan(self) -> Plan:
+        names = Names.of(self.prefix, self.pipeline, str(self.folder))
+        place = str(self.folder / "checkpoint")
+        return replace(super().plan(), names=replace(names, checkpoints=place, lock=self.lock))
+
+
+def pair(scenes: Scenes) -> tuple[Scene, Named]:
+    """The first, as a scene, and the second with a state root of its own."""
+    scene = scenes.new(RECORDS)
+    job = scene.job
+    found = vars(job) | {"name": f"{job.name}.team.orders"}
+    scene.job = Named(**found, prefix=job.name)
+    second = Named(**found | {"folder": job.folder / "second"}, prefix=f"{job.name}.team")
+    assert scene.job.plan().names.transactional_id == second.plan().names.transactional_id
+    return scene, second
+
+
+def refused(job: Job, *, take_over: bool = False) -> EosError:
+    with Copy(job) as copy:
+        error = ended(copy, take_over=take_over)
+    assert isinstance(error, PromiseBrokenError)
+    return error
+
+
+@pytest.mark.parametrize("take_over", [False, True])
+def test_the_second_of_a_name_does_not_disturb_the_first(scenes, take_over):
+    scene, second = pair(scenes)
+    with Copy(scene.job) as first:
+        first.start()
+        first.drain()
+        owned = first.coordinator.identity
+        error = refused(second, take_over=take_over)
+        assert error.fields["case"] == "names_shared"
+        for words in ("'team.orders'", repr(scene.job.ledger), repr(scene.job.name)):
+            assert words in error.message
+        scene.feed(RECORDS)
+        first.drain()
+        first.stop()
+        assert first.coordinator.identity == (owned[0], owned[1] + 2)  # batch, end
+    outside.wait_closed(scene.job.bootstrap, scene.job.ledger)
+    assert refused(second).fields["case"] == "names_shared", "it will start again"
+    scene.check()
+
+
+def test_the_group_shows_a_first_whose_ledger_this_user_may_not_see(scenes, monkeypatch):
+    scene, second = pair(scenes)
+    asked = Wire.topics
+
+    def hidden(wire: Wire, names: object, deadline: object) -> object:
+        found = asked(wire, names, deadline)
+        return {
+            name: info._replace(error=29) if name == scene.job.ledger else info
+            for name, info in found.items()
+        }
+
+    with Copy(scene.job) as first:
+        first.start()
+        first.drain()
+        monkeypatch.setattr(Wire, "topics", hidden)
+        error = refused(second)
+        monkeypatch.undo()
+        assert error.fields["case"] == "ledger_lost"
+        assert f"'team.orders' with the prefix {scene.job.prefix!r}" in error.hint
+        scene.feed(RECORDS)
+        first.drain()
+        first.stop()
+    scene.check()
+
+
+def test_two_that_have_both_run_before_take_turns(scenes, monkeypatch):
+    """With names and histories of a release that did not look."""
+    scene, second = pair(scenes)
+    second = replace(second, source=f"{second.source}.2", target=f"{second.target}.2")
+    outside.create_topics(second.bootstrap, 1, second.source, second.target)
+    with Copy(scene.job) as first:
+        assert ended(first) is None
+    monkeypatch.setattr("eos.run.take.require_own_names", lambda *_a, **_k: None)
+    monkeypatch.setattr("eos.run.take.require_unused_group", lambda *_a: None)
+    with Copy(second) as other:
+        assert ended(other) is None
+    monkeypatch.undo()
+    outside.wait_closed(second.bootstrap, second.ledger)
+    scene.feed(RECORDS)
+    with Copy(scene.job) as first:
+        assert ended(first) is None
+    outside.wait_closed(scene.job.bootstrap, scene.job.ledger)
+    with Copy(second) as other:
+        other.start()  # and dies
+    scene.feed(RECORDS)
+    assert refused(scene.job).fields["case"] == "names_shared"
+    with Copy(scene.job) as first:
+        assert ended(first, take_over=True) is None
+    scene.check()
