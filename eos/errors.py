@@ -7,9 +7,6 @@ from executors to the driver.
 
 from __future__ import annotations
 
-import base64
-import json
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -158,37 +155,3 @@ class NoAnswerError(EosError):
 
     code = "no_answer"
     recovery = Recovery.REDO
-
-
-# Spark turns an exception of a task into text. So that the driver gets the error itself back,
-# whatever Spark, Py4J and a traceback put around it, a task raises it as one line of JSON.
-_MARK = re.compile(r"\[eos-error ([A-Za-z0-9+/=]+)\]")
-
-
-class CrossingError(Exception):
-    """An EosError on its way from a task to the driver."""
-
-
-def crossing(error: EosError) -> CrossingError:
-    """What a task raises instead of the error."""
-    fields = {key: value for key, value in error.fields.items() if _is_plain(value)}
-    body = json.dumps([type(error).__name__, error.message, error.hint, fields])
-    return CrossingError(f"{error} [eos-error {base64.b64encode(body.encode()).decode()}]")
-
-
-def crossed(text: str) -> EosError | None:
-    """The error that a task raised, found in what Spark says about its failure."""
-    for mark in _MARK.finditer(text):
-        try:
-            name, message, hint, fields = json.loads(base64.b64decode(mark.group(1)))
-            kind = globals().get(name)
-            if not (isinstance(kind, type) and issubclass(kind, EosError)):
-                kind = EosError  # a class of a newer or older release: the words still tell
-            return kind(message, hint=hint, **fields)
-        except (ValueError, TypeError):  # words of a record that look like a mark, or a cut one
-            continue
-    return None
-
-
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, (bool, int, float, str))

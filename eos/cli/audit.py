@@ -18,6 +18,7 @@ from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
 from eos.plan.plan import plan
 from eos.plan.security import told_who
+from eos.printable import escaped
 from eos.recover.cluster import addresses
 from eos.transaction.wire import Wire
 
@@ -50,7 +51,7 @@ def audit(words: Sequence[str]) -> int:
     if options.json:
         print(json.dumps(as_json(audited)))
     else:
-        print("\n".join(lines(audited)))
+        print(escaped("\n".join(lines(audited))))
     return 1 if told else 0
 
 

@@ -16,6 +16,7 @@ from eos.config.load import load_pipeline, load_profile, project_root
 from eos.config.secrets import require_hidden
 from eos.errors import EosError, UsageError
 from eos.plan.plan import plan
+from eos.printable import escaped
 from eos.run.local import local_session
 from eos.transform.functions import load
 
@@ -70,7 +71,7 @@ def tell(found: Sequence[Result], *, as_json: bool) -> int:
         for file in found:
             is_only = names[file.pipeline] == 1
             name = file.pipeline if is_only else f"{file.pipeline} ({file.path})"
-            print("".join(f"{line}\n" for line in _told(name, file)), end="")
+            print(escaped("".join(f"{line}\n" for line in _told(name, file))), end="")
             if not file.outcomes and not file.error:
                 print(f"{name}: no tests; its steps and sinks were checked", file=sys.stderr)
     return 0 if all(file.is_passed for file in found) else 1

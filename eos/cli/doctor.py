@@ -15,6 +15,7 @@ from eos.doctor.machine import machine
 from eos.launch.embedded import status_of
 from eos.plan.plan import Plan, plan
 from eos.plan.security import kafka_settings, told_who
+from eos.printable import escaped
 
 _ABOUT = """\
 Looks at what runs need: versions, packages, Java, Spark, jars, folders and their room, names,
@@ -37,7 +38,7 @@ def doctor(words: Sequence[str]) -> int:
     for each in _checks(profile, pipeline, checks):
         checks.append(each)
         if not options.json:  # as it is found: a broker that does not answer lets one wait
-            print("\n".join(lines([each])), flush=True)
+            print(escaped("\n".join(lines([each]))), flush=True)
     is_fine = not any(each.level == "finding" for each in checks)
     if options.json:
         told = [each.as_json() for each in checks]

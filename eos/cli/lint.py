@@ -21,6 +21,7 @@ from eos.counted import counted
 from eos.errors import TransformError, UsageError
 from eos.plan.outputs import outputs
 from eos.plan.plan import decode
+from eos.printable import escaped
 from eos.transform import calls
 from eos.transform.functions import load
 from eos.transform.outline import fails_at_once, outline
@@ -37,7 +38,7 @@ def lint(paths: Sequence[Path], *, as_json: bool) -> int:
         print(json.dumps({"problems": [problem._asdict() for problem in problems]}))
     else:
         for problem in problems:
-            print(problem)
+            print(escaped(str(problem)))
         if all(problem.severity == "note" for problem in problems):
             told = "; `eos test` looks at columns and functions, with Spark"
             count = counted(len(texts), "pipeline")

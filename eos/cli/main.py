@@ -14,6 +14,7 @@ import typer
 import eos
 from eos.config.schema import File, schema_of
 from eos.errors import EosError, Recovery
+from eos.printable import printable
 
 # Verbs that hand their words on: what they mean is known further down.
 _HANDED_ON = {
@@ -209,9 +210,7 @@ def main() -> None:
 
 
 def report(error: EosError) -> int:
-    print(f"eos: {error.message}", file=sys.stderr)
-    if error.hint:
-        print(f"  hint: {error.hint}", file=sys.stderr)
+    print(f"eos: {printable(str(error))}", file=sys.stderr)
     # An attempt that failed as often as it may: nothing is changed, and the cause may pass.
     is_redone = error.recovery is Recovery.REDO
     return Recovery.RESTART.value if is_redone else error.recovery.value

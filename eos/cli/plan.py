@@ -20,6 +20,7 @@ from eos.errors import EosError, TransformError
 from eos.plan.plan import Plan, plan
 from eos.plan.security import told_who
 from eos.plan.tree import lines, mermaid, stages
+from eos.printable import escaped
 from eos.transform.functions import load
 
 if TYPE_CHECKING:
@@ -55,16 +56,16 @@ def plan_verb(words: Sequence[str]) -> int:
     planned = plan(pipeline, profile, profile.kafka.bootstrap or (), functions)
     found = stages(planned)
     if options.mermaid:
-        print("\n".join(mermaid(found)))
+        print(escaped("\n".join(mermaid(found))))
         return 0
     if not options.json:
         title = f"{pipeline.name} ({pipeline.path}, profile {profile.name})"
-        print("\n".join(lines(title, found)), flush=True)
+        print(escaped("\n".join(lines(title, found))), flush=True)
     checks: list[Check] = []
     for each in _checks(pipeline, profile, planned) if options.check else ():
         checks.append(each)
         if not options.json:
-            print("\n".join(check_lines([each])), flush=True)
+            print(escaped("\n".join(check_lines([each]))), flush=True)
     is_fine = not any(each.level == "finding" for each in checks)
     if options.json:
         told: dict[str, Any] = {"pipeline": pipeline.name, "profile": profile.name}

@@ -15,6 +15,7 @@ from eos.config.load import load_profile
 from eos.errors import UnavailableError
 from eos.plan.plan import Plan, plan
 from eos.plan.security import told_who
+from eos.printable import escaped
 from eos.recover import checkpoint, foreign, group, producers, rewind, source, tables
 from eos.recover.act import Done, act, propose
 from eos.recover.change import Verb
@@ -61,7 +62,7 @@ def _explain(planned: Plan, wire: Wire, command: Command, *, is_json: bool) -> i
     if is_json:
         print(json.dumps(as_json(found, command)))
     else:
-        print("\n".join(lines(found, command)))
+        print(escaped("\n".join(lines(found, command))))
     return 1 if found.findings else 0
 
 
@@ -84,7 +85,7 @@ def _tell(planned: Plan, done: Done, command: Command, *, is_done: bool, is_json
         print("\n".join(["nothing to do", *(f"  {words}" for words in change.says)]))
         return code
     print(f"{command(change.verb)} {'did' if is_done else 'would do'}")
-    print("\n".join(f"  {line}" for line in (*change.lines(), *change.says)))
+    print(escaped("\n".join(f"  {line}" for line in (*change.lines(), *change.says))))
     if code:
         print(f"nothing is changed yet; to do it:\n  $ {next_step}")
     elif done.offset is not None:

@@ -18,6 +18,7 @@ from eos.observe.bus import Bus
 from eos.observe.console import Console
 from eos.plan.plan import plan
 from eos.plan.security import told_who
+from eos.printable import escaped
 from eos.recover.cluster import addresses
 from eos.replay.put_back import Done, Wanted, put_back
 from eos.replay.waiting import DeadLetterTopic
@@ -119,7 +120,7 @@ def _tell(
             told += f", {numbers['passed_over']:,} older ones passed over for good"
         if rule in stays and numbers["waiting"]:
             told += "; they stay, since dedup knows their stamps"
-        print(f"  {rule:<{width}}  {told}")
+        print(escaped(f"  {rule:<{width}}  {told}"))
 
 
 def _since_ms(text: str | None) -> int:

@@ -17,6 +17,7 @@ from eos.launch.probe import silent
 from eos.location import local_path
 from eos.plan.plan import plan
 from eos.plan.security import told_who
+from eos.printable import escaped
 from eos.run.running import Runs
 from eos.status.listed import lines as lines_of
 from eos.status.listed import listed
@@ -105,5 +106,5 @@ def _tell(found: Status, named: str, is_json: bool, note: str = "") -> int:
         print(f"pipeline     {name}: does not run, and can't be asked about: {note}")
         print(f"next         eos broker start, then eos status {named}")
     else:
-        print("\n".join(lines(found, named)))
+        print(escaped("\n".join(lines(found, named))))
     return 0 if found.is_fine else 1

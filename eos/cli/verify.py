@@ -24,6 +24,7 @@ from eos.location import local_path
 from eos.plan.lake import app_of
 from eos.plan.plan import Plan, plan
 from eos.plan.security import told_who
+from eos.printable import escaped
 from eos.recover.cluster import addresses
 from eos.recover.view import readable
 from eos.run.audit import location_of
@@ -72,7 +73,7 @@ def verify(words: Sequence[str]) -> int:
     if options.json:
         print(json.dumps(as_json(told)))
     else:
-        print("\n".join(lines(told)))
+        print(escaped("\n".join(lines(told))))
     return 1 if told.failed else 0
 
 

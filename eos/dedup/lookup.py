@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ from eos.arrow import array_of, no_rows, values_of
 from eos.dedup.account import VERDICTS_SCHEMA
 from eos.dedup.place import by_partition, unpacked
 from eos.dedup.rows import Codes
-from eos.errors import AttemptFailedError, EosError, UnavailableError, crossing
+from eos.errors import AttemptFailedError, EosError, UnavailableError
+from eos.seal import Seal, of_this_process
 from eos.transaction.port import TopicPartition
 
 # topic, partition, offset
@@ -33,6 +34,7 @@ class Lookup:
     files: tuple[str, ...]
     counts: Mapping[TopicPartition, int]
     topic: str = ""
+    seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """As Spark calls an Arrow function over an iterator: an array of codes for each batch."""
@@ -42,7 +44,7 @@ class Lookup:
         try:
             yield from self.codes(rows)
         except EosError as error:
-            raise crossing(error) from error
+            raise self.seal.crossing(error) from error
 
     def codes(self, batches: Iterator[Places], _is_full: object = None) -> Iterator[Any]:
         """Each batch's at once: nothing waits."""

@@ -36,7 +36,8 @@ from eos.dedup.refusal import refusal
 from eos.dedup.rows import Rows
 from eos.dedup.spread import Found, Spread, Stamps, decide
 from eos.dedup.spread_states import Numbered, newest_ms
-from eos.errors import EosError, crossing
+from eos.errors import EosError
+from eos.seal import Seal, of_this_process
 from eos.transaction.port import TopicPartition
 
 _FIRST_BUCKETS = 1  # a shard's: there are many of them
@@ -54,6 +55,7 @@ class SpreadStage:
     known: Mapping[TopicPartition, Kept]
     now_ms: int
     topic: str = ""
+    seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
 
     @property
     def schema(self) -> pa.Schema:
@@ -74,7 +76,7 @@ class SpreadStage:
         try:
             self.judge(parts)
         except EosError as error:
-            raise crossing(error) from error
+            raise self.seal.crossing(error) from error
         yield from ()
 
     def judge(self, parts: Iterable[gather.Part]) -> None:

@@ -12,7 +12,7 @@ Imported by every Python worker, so nothing here loads pyspark.sql, YAML or the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ from eos.dedup.judge import Judge
 from eos.dedup.leave import Leaving
 from eos.dedup.place import by_partition, unpacked
 from eos.dedup.policy import Policy
-from eos.errors import EosError, crossing
+from eos.errors import EosError
+from eos.seal import Seal, of_this_process
 from eos.transaction.port import TopicPartition
 
 # Rows that are decided together. If they wait for it, as many are kept aside: by Spark, or by this
@@ -64,6 +65,7 @@ class DedupStage:
     now_ms: int
     topic: str = ""
     trusts: bool = False
+    seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
 
     def __call__(self, batches: Iterator[Sequence[Any]]) -> Iterator[Any]:
         """As Spark calls an Arrow function over an iterator: an array of codes for each batch."""
@@ -74,7 +76,7 @@ class DedupStage:
         try:
             yield from self.codes(rows)
         except EosError as error:
-            raise crossing(error) from error
+            raise self.seal.crossing(error) from error
 
     def codes(
         self, batches: Iterator[Columns], is_full: Callable[[], bool] = _never

@@ -34,7 +34,8 @@ from eos.dedup.homes import SHARDS
 from eos.dedup.leave import unwritten
 from eos.dedup.place import by_partition, unpacked
 from eos.dedup.spread_stage import SpreadStage
-from eos.errors import AttemptFailedError, EosError, UnavailableError, crossing
+from eos.errors import AttemptFailedError, EosError, UnavailableError
+from eos.seal import Seal, of_this_process
 from eos.transaction.port import TopicPartition
 
 # What it gets of each row: `at` (`place`), producer, epoch, sequence, and its topic if the source
@@ -79,13 +80,14 @@ class Trusting:
     pipeline: str
     work: str
     topic: str = ""
+    seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
 
     def __call__(self, batches: Iterator[Sequence[Any]]) -> Iterator[Any]:
         """As Spark calls an Arrow function over an iterator: an array of codes for each batch."""
         try:
             yield from self.codes(map(tuple, batches))
         except EosError as error:
-            raise crossing(error) from error
+            raise self.seal.crossing(error) from error
 
     def codes(self, batches: Iterator[Columns], _is_full: object = None) -> Iterator[Any]:
         """Each batch's at once: nothing waits."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TextIO
 
 from eos.observe import events
+from eos.printable import one_line
 
 _ALARMING = (
     events.AttemptFailed,
@@ -36,7 +37,7 @@ class Console:
         colour = _colour(event) if self._has_colour else ""
         end = _END if colour else ""
         # One write a line: other threads and Spark print to the same place.
-        self._stream.write(f"{colour}eos: {words}{end}\n")
+        self._stream.write(f"{colour}eos: {one_line(words)}{end}\n")
         self._stream.flush()
 
 

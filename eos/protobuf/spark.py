@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from eos.errors import RecordRefusedError, TransformError, crossing
+from eos.errors import RecordRefusedError, TransformError
 from eos.protobuf.arrays import TooLargeError
 from eos.protobuf.fields import Field, Fields, Label, ddl
 from eos.protobuf.message import Message
 from eos.protobuf.read import read
 from eos.protobuf.write import UnfitError, write
+from eos.seal import of_this_process
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -37,11 +38,13 @@ def record(message: Message, column: str) -> Column:
     """The bytes in a column as a struct of the message's fields; null where they are no such
     message, and where there are none."""
 
+    seal = of_this_process()  # the driver's: the function brings it to the tasks
+
     def from_protobuf(values: pa.Array) -> pa.Array:
         try:
             return read(message, values)
         except TooLargeError as error:
-            raise crossing(_too_large(message, f"the {column}", len(values), error)) from None
+            raise seal.crossing(_too_large(message, f"the {column}", len(values), error)) from None
 
     return _called(from_protobuf, ddl(message.fields), column)
 
@@ -49,14 +52,16 @@ def record(message: Message, column: str) -> Column:
 def written(message: Message, place: str, column: Column | str, at: Column, topic: str) -> Column:
     """A struct of the message's fields as bytes. `at` is where its row comes from (`AT` of
     `encode/refusal.py`), or null; `topic`, if there is but one."""
+    seal = of_this_process()
 
     def to_protobuf(values: pa.Array, ats: pa.Array) -> pa.Array:
         try:
             return write(message, values)
         except UnfitError as error:
-            raise crossing(_refused(message, place, error, ats[error.row].as_py(), topic)) from None
+            refused = _refused(message, place, error, ats[error.row].as_py(), topic)
+            raise seal.crossing(refused) from None
         except TooLargeError as error:
-            raise crossing(_too_large(message, place, len(values), error)) from None
+            raise seal.crossing(_too_large(message, place, len(values), error)) from None
 
     return _called(to_protobuf, "BINARY", column, at)
 

@@ -10,7 +10,7 @@ filter below the parser, where it would parse again.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from eos.read.formats import (
     wrong_with,
 )
 from eos.read.registered import PAGE_IDS, id_in, is_unknown
+from eos.seal import of_this_process
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,11 +39,7 @@ _BYTES = {"key": "__eos_key_bytes", "value": "__eos_value_bytes"}
 _WRONG = "__eos_wrong"  # why a record can't be read; null: it can
 _CAUSE = "__eos_cause"  # the number of what refuses a record, 0 for malformed; null: it is taken
 _METRIC = "eos.refused"
-_RAISE = (
-    f"CASE WHEN {_CAUSE} IS NULL THEN true ELSE CAST(raise_error(concat("
-    f"'[eos-refused ', topic, ' ', partition, ' ', offset, ' ', {_CAUSE}, ']')) AS BOOLEAN) END"
-)
-_RAISED = re.compile(r"\[eos-refused (\S+) (\d+) (\d+) (\d+)\]")
+_RAISED = "refused"
 # Of a refused record, beside Kafka's own columns: by what, and in words.
 RULE, ERROR = "__eos_rule", "__eos_error"
 
@@ -103,7 +100,7 @@ class Decode:
         judged = self._judged(frame)
         kept = [quoted(name) for name in judged.columns if name not in (_WRONG, _CAUSE)]
         if self.is_strict:
-            return judged.where(_RAISE).selectExpr(*kept)
+            return judged.where(_raising()).selectExpr(*kept)
         seen = judged.observe(_METRIC, *map(f.expr, self._counted()))
         return seen.where(f"{_CAUSE} IS NULL").selectExpr(*kept)
 
@@ -258,12 +255,13 @@ class Decode:
                 last = ids[-1] if ids else last
         return told
 
-    def raised(self, text: str) -> Refused | None:
-        """What a strict plan failed of, found in Spark's words."""
-        found = _RAISED.search(text)
-        if not found:
+    def raised(self, texts: Iterable[str]) -> Refused | None:
+        """Return the record that a strict plan failed on, if one of the texts that SQL raised
+        names it."""
+        found = of_this_process().raised(_RAISED, texts)
+        if found is None:
             return None
-        topic, partition, offset, number = found.groups()
+        topic, partition, offset, number = found.split(" ")
         cause = self.causes[int(number)]
         return Refused(cause.name, cause.on_error, 1, topic, int(partition), int(offset))
 
@@ -326,6 +324,13 @@ def _require_condition(read: DataFrame, rule: Rule) -> None:
             f"the rule `{rule.name}` of `expect` is of type {kind}; expected a condition",
             hint="such as `amount > 0`",
         )
+
+
+def _raising() -> str:
+    """The condition that ends a strict plan at the first record that is refused."""
+    opening = of_this_process().opening(_RAISED)
+    said = f"concat('{opening}', topic, ' ', partition, ' ', offset, ' ', {_CAUSE}, ']')"
+    return f"CASE WHEN {_CAUSE} IS NULL THEN true ELSE CAST(raise_error({said}) AS BOOLEAN) END"
 
 
 def _nth(texts: Sequence[str]) -> str:

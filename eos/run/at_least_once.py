@@ -7,13 +7,19 @@ driver) has it written again. For comparing the two, and for brokers without tra
 
 from __future__ import annotations
 
-import re
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from eos.deadline import Deadline
-from eos.errors import AttemptFailedError, EosError, RecordRefusedError, UsageError
+from eos.errors import (
+    AttemptFailedError,
+    EosError,
+    RecordRefusedError,
+    Recovery,
+    UsageError,
+    about,
+)
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.observe.console import Console
@@ -24,6 +30,7 @@ from eos.read.offset_log import Checkpoint
 from eos.run.beginning import resolve
 from eos.run.brokers import watching_brokers
 from eos.run.columns import quoted_text, sink_columns
+from eos.run.failure import Failure
 from eos.run.lookup import pinned, require
 from eos.run.query import check
 from eos.run.refusal import record_refusal
@@ -35,6 +42,7 @@ from eos.run.steps import transformed
 from eos.run.stopping import Stopping
 from eos.run.task_error import task_error
 from eos.run.topics import source_topics
+from eos.seal import of_this_process
 from eos.transaction.ledger_record import Ends
 from eos.transaction.port import TopicPartition
 from eos.transaction.wire import Wire
@@ -47,8 +55,7 @@ if TYPE_CHECKING:
 
 _START_TIMEOUT_MS = 120_000
 _CLIENTS_REQUEST_BYTES = 1 << 20  # if nobody says another max.request.size
-# What was raised, and not the expression that raises it: Spark's words hold the plan, too.
-_UNLISTED = re.compile(r"\[eos-unlisted <([^>,]*)>\]")
+_UNLISTED, _TOPIC_MAX = "unlisted", 249
 _NO_HEADERS = "CAST(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>)"
 
 
@@ -111,7 +118,8 @@ def _record(sink: SinkSpec, present: list[str]) -> str:
     if sink.topic_column is not None:
         # A row without a topic must end the run, and not pass for one that is for nobody.
         named = f"CAST(`{sink.topic_column}` AS STRING)"
-        told = f"concat('[eos-unlisted <', coalesce({named}, 'null'), '>]')"
+        opening = of_this_process().opening(_UNLISTED)
+        told = f"concat('{opening}', coalesce({named}, 'null'), ']')"
         listed = ", ".join(map(quoted_text, sink.topics))
         topic = f"IF({named} IN ({listed}), {named}, CAST(raise_error({told}) AS STRING))"
     headers = sink.headers_column if sink.headers_column in present else None
@@ -162,14 +170,15 @@ def _wait(planned: Plan, writer: DataStreamWriter, stopping: Stopping, bus: Bus)
 def _told(planned: Plan, error: Exception) -> EosError:
     """Why the query ended. Nothing is redone here: a start goes on with the checkpoint."""
     name, again = planned.names.pipeline, "what it wrote before is written again by the next start"
-    unlisted = _UNLISTED.search(str(error))
+    failure = Failure.of(error)
+    unlisted = of_this_process().raised(_UNLISTED, failure.raised)
     if unlisted is not None:
         return RecordRefusedError(
             f"{name}: a row ended its micro-batch, since a sink does not list the topic "
-            f"{unlisted[1]}; {again}",
+            f"{unlisted[:_TOPIC_MAX]}; {again}",
             hint="add it to the sink's `topics`, or leave such rows out by `where`",
         )
-    refused = planned.decode.raised(str(error))
+    refused = planned.decode.raised(failure.raised)
     if refused is not None:
         return RecordRefusedError(
             f"{name}: the record {refused.topic}-{refused.partition} at offset {refused.offset} "
@@ -181,13 +190,13 @@ def _told(planned: Plan, error: Exception) -> EosError:
             source_offset=refused.offset,
             rule=refused.rule,
         )
-    state = state_refusal(name, error)
+    state = state_refusal(name, failure)
     if state is not None:  # its own way out is the ledger's
         hint = "put the transforms, or the checkpoint's files, back as they were; or remove "
         hint += f"{planned.names.checkpoints}: then it begins anew, at `start`"
         return type(state)(state.message, hint=hint, **state.fields)
-    told = task_error(error, planned.sink_topics)
-    unfit = record_refusal(error) if isinstance(told, AttemptFailedError) else None
+    told = task_error(failure, planned.sink_topics)
+    unfit = record_refusal(failure) if isinstance(told, AttemptFailedError) else None
     if unfit is not None:
         return RecordRefusedError(f"{name}: {unfit.message}; {again}", hint=unfit.hint)
-    return told
+    return about(name, told) if told.recovery is Recovery.STOP else told

@@ -13,8 +13,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from eos.errors import EosError, PromiseBrokenError, UnavailableError, crossed
+from eos.errors import EosError, PromiseBrokenError, UnavailableError
 from eos.plan.lake import Table
+from eos.run.failure import Failure
+from eos.seal import crossed, of_this_process
 from eos.transform.sql import words_of
 
 if TYPE_CHECKING:
@@ -27,7 +29,8 @@ _PAUSE_S = 0.5
 _VIEW = "__eos_rows"
 _APP, _VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 _FORGETS = "delta.setTransactionRetentionDuration"
-_CONFLICT = ("DELTA_CONCURRENT", "ConcurrentAppendException", "ConcurrentTransactionException")
+_CONFLICT = "DELTA_CONCURRENT"
+_CONFLICTS = {"ConcurrentAppendException", "ConcurrentTransactionException"}
 # What no start again mends: the rows, or the table, have to change.
 _FINAL = (
     "DELTA_VIOLATE",
@@ -39,7 +42,7 @@ _FINAL = (
     "UNRESOLVED_COLUMN",
     "EXCEED_CHAR_VARCHAR_LENGTH",
 )
-TWICE = "eos-merged-twice"
+TWICE = "merged-twice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ def write(rows: DataFrame, table: Table, app: str, version: int) -> Seen:
                 _appended(rows, table, app, version)
             break
         except Exception as error:
-            if number == TRIES_MAX or not any(mark in str(error) for mark in _CONFLICT):
+            if number == TRIES_MAX or not _is_conflict(Failure.of(error)):
                 raise _failed(table, "could not be written", error) from error
             time.sleep(_PAUSE_S * number)
     seen = look(rows.sparkSession, table, app)
@@ -154,13 +157,13 @@ def _merged(rows: DataFrame, table: Table, app: str, version: int) -> None:
 
 
 def _failed(table: Table, what: str, error: Exception) -> EosError:
-    found = crossed(str(error))
+    failure = Failure.of(error)
+    found = crossed(failure.text)
     if found is not None:
         return found
-    text = str(error)
     where = f"the table {table.name} ({table.path}) {what}"
-    if TWICE in text:
-        at = text.partition(TWICE)[2].partition("]")[0].strip()
+    at = of_this_process().raised(TWICE, failure.raised)
+    if at is not None:
         return PromiseBrokenError(
             f"{where}: several rows that were made of one record ({at}) have the same keys",
             hint="which of them is the last one can't be told: choose `keys` that tell them apart, "
@@ -168,26 +171,33 @@ def _failed(table: Table, what: str, error: Exception) -> EosError:
             case="table_refuses",
             table=table.name,
         )
-    if any(mark in text for mark in _FINAL):
+    if failure.condition(*_FINAL):
         return PromiseBrokenError(
-            f"{where}: {_cause(error)}",
+            f"{where}: {_cause(failure, error)}",
             hint="the topics have this micro-batch, the table gets it when it takes it: change the "
             "table, or the steps, and start again",
             case="table_refuses",
             table=table.name,
         )
     return UnavailableError(
-        f"{where}: {_cause(error)}",
+        f"{where}: {_cause(failure, error)}",
         hint="start again: what the topics have and the table lacks is written then, before "
         "anything newer",
     )
 
 
-def _cause(error: Exception) -> str:
-    """Delta's own words: of a failure in the JVM the first line only says what was called."""
-    named = [line.strip() for line in str(error).splitlines() if "[DELTA_" in line]
-    lines = [line.strip(": ") for line in str(error).splitlines() if line.startswith(": ")]
-    return (named or lines or [words_of(error)])[0][:500]
+def _is_conflict(failure: Failure) -> bool:
+    is_named = failure.first(lambda link: link.name in _CONFLICTS) is not None
+    return is_named or failure.condition(_CONFLICT) is not None
+
+
+def _cause(failure: Failure, error: Exception) -> str:
+    """Return Delta's own words, or those of the first exception of the chain."""
+    found = failure.condition("DELTA_")
+    if found is None and failure.links:
+        first = failure.links[0]
+        return f"{first.kind}: {first.line}"[:500]
+    return (found.line if found else words_of(error))[:500]
 
 
 def _quoted(name: str) -> str:

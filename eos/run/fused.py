@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from eos.arrow import scalar_of
 from eos.encode.refusal import SOURCE_COLUMNS
 from eos.encode.spec import HEADERS_COLUMN
-from eos.errors import TransformError, crossing
+from eos.errors import TransformError
 from eos.transform.batches import KAFKAS_HEADERS, InBatches, Part
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class Through:
             return pa.nulls(batch.num_rows)
         found = batch.column(taken.column)
         if not _is_of(found.type, taken.kind):
-            raise crossing(
+            raise self.part.seal.crossing(
                 TransformError(
                     f"transform `{self.part.reference}` returned column `{taken.column}` as "
                     f"{found.type}, which its `returns` names as {taken.kind}",

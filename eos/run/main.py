@@ -12,6 +12,7 @@ from eos.errors import EosError, Recovery, UnavailableError
 from eos.launch import early
 from eos.launch.installed import prefer_installed
 from eos.launch.process import announce, die_with_parent
+from eos.printable import printable
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,8 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def report(error: EosError) -> int:
     """Says on stderr what happened and what to do; returns the exit code for a supervisor."""
-    hint = f"  hint: {error.hint}\n" if error.hint else ""
-    sys.stderr.write(f"eos: {error.message}\n{hint}")
+    sys.stderr.write(f"eos: {printable(str(error))}\n")
     # A micro-batch that was redone as often as allowed and failed each time: nothing is lost,
     # and the cause may pass.
     recovery = UnavailableError.recovery if error.recovery is Recovery.REDO else error.recovery

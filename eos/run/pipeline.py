@@ -37,6 +37,7 @@ from eos.run.audit import Audit, audit_of, close
 from eos.run.brokers import watching_brokers
 from eos.run.dedup import Deduplicating, deduplicating
 from eos.run.deployment import identified
+from eos.run.failure import Failure
 from eos.run.folders import remove_old
 from eos.run.idle import IdleWatch, interval_ms
 from eos.run.lake import Lake, lake_of, none_left
@@ -335,7 +336,7 @@ class _Run:
         name = self.planned.names.pipeline
         if isinstance(query.error, EosError):
             # Redone as often as it may be: a file of the state that is not there stays so.
-            return state_refusal(name, query.error.__cause__) or query.error
+            return state_refusal(name, Failure.of(query.error.__cause__)) or query.error
         try:
             batches.require_owner()
             query.source.require_unchanged(batches.position)
@@ -348,9 +349,10 @@ class _Run:
         except EosError:
             pass  # what ended the query tells more
         ended = query.error or error
-        lines = [line for line in str(ended).splitlines() if line.strip()]
+        failure = Failure.of(ended)
+        lines = [line for line in failure.text.splitlines() if line.strip()]
         words = lines[0][:500] if lines else type(ended).__name__
-        known = data_loss(ended) or source_refusal(ended) or state_refusal(name, ended)
+        known = data_loss(failure) or source_refusal(failure) or state_refusal(name, failure)
         return known or UnavailableError(
             f"{name}: the query ended: {words}",
             hint="Spark's log says more; nothing is lost: start it again",

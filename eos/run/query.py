@@ -15,6 +15,7 @@ from eos.errors import (
     AttemptFailedError,
     EosError,
     PromiseBrokenError,
+    Recovery,
     TransformError,
     UnavailableError,
     about,
@@ -32,6 +33,7 @@ from eos.run.cautions import cautions
 from eos.run.columns import sink_columns
 from eos.run.dedup import Deduplicating
 from eos.run.dedup_rows import as_stream
+from eos.run.failure import Failure
 from eos.run.fused import Fused
 from eos.run.judged import Judged
 from eos.run.lake import Lake
@@ -217,8 +219,9 @@ class PipelineQuery:
 
     def _told(self, error: Exception, ranges: Ranges) -> EosError:
         """What Spark raised, in our words."""
-        refused = self._plan.decode.raised(str(error))
-        told = task_error(error)
+        failure = Failure.of(error)
+        refused = self._plan.decode.raised(failure.raised)
+        told = task_error(failure)
         try:
             if refused is not None:
                 self._plan.decode.require_none((refused,), self._plan.names.pipeline)
@@ -228,7 +231,9 @@ class PipelineQuery:
                 self.source.require_unchanged(self._micro_batches.position, starts)
         except EosError as better:
             return better
-        return told
+        # An attempt that is redone is a line that names the micro-batch.
+        is_final = told.recovery is Recovery.STOP
+        return about(self._plan.names.pipeline, told) if is_final else told
 
     def _doubted(self, error: EosError) -> EosError:
         error = self._limits.explained(error)
@@ -263,7 +268,7 @@ class PipelineQuery:
         try:
             advance(frame)
         except Exception as error:
-            raise task_error(error) from error
+            raise task_error(Failure.of(error)) from error
 
     def _follow(self, offset: int) -> None:
         """The transaction has committed: the Delta tables, from an evaluation of their own."""

@@ -8,6 +8,7 @@ from eos.config.base import KAFKA_COLUMNS
 from eos.errors import TransformError, UsageError
 from eos.plan.lake import Table
 from eos.run.delta import TWICE, Seen
+from eos.seal import of_this_process
 from eos.transform.sql import words_of
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ def _last_of_each_key(rows: DataFrame, table: Table) -> DataFrame:
     keys = ", ".join(map(_quoted, table.keys))
     order = ", ".join(f"{name} DESC" for name in _COORDINATES)
     within = f"PARTITION BY {keys}"
-    said = f"concat('[{TWICE} ', topic, '-', partition, ' at offset ', offset, ']')"
+    opening = of_this_process().opening(TWICE)
+    said = f"concat('{opening}', topic, '-', partition, ' at offset ', offset, ']')"
     ranked = rows.selectExpr(
         "*",
         f"rank() OVER ({within} ORDER BY {order}) AS {_RANK}",

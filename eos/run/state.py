@@ -26,17 +26,18 @@ from eos.observe.bus import Bus
 from eos.plan.plan import Plan
 from eos.read.files import Files
 from eos.read.offset_log import Checkpoint
+from eos.run.failure import Failure
 from eos.transaction.ledger_record import Position
 from eos.transform.check import State
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# What Spark says of a checkpoint whose state another plan has written.
+# Spark's error conditions for a checkpoint whose state another plan has written.
 _CHANGED = (
     "STATE_STORE_KEY_SCHEMA",
     "STATE_STORE_VALUE_SCHEMA",
-    "STATEFUL_OPERATOR_NOT_MATCH",
+    "STREAMING_STATEFUL_OPERATOR_NOT_MATCH",
 )
 _GONE = ("CANNOT_LOAD_STATE_STORE",)
 _RESTARTS = (
@@ -166,15 +167,15 @@ def forgotten(position: Position) -> Position:
     return replace(position, query_id="", batch_id=-1, is_reset=True)
 
 
-def state_refusal(pipeline: str, error: BaseException | None) -> PromiseBrokenError | None:
+def state_refusal(pipeline: str, failure: Failure) -> PromiseBrokenError | None:
     """Spark's refusal of a checkpoint's state, in our words; None: it is about something else."""
-    text = str(error)
-    is_changed = any(mark in text for mark in _CHANGED)
-    is_gone = any(mark in text for mark in _GONE) and _IN_USE not in text
-    if not is_changed and not is_gone:
+    changed = failure.condition(*_CHANGED)
+    gone = None if failure.condition(_IN_USE) else failure.condition(*_GONE)
+    found = changed or gone
+    if found is None:
         return None
-    mark = next(mark for mark in (*_CHANGED, *_GONE) if mark in text)
-    line = next(line for line in text.splitlines() if mark in line).strip(" :\t")[:500]
+    is_changed = changed is not None
+    line = found.line[:500]
     told = "was written by another plan" if is_changed else "can't be loaded"
     return PromiseBrokenError(
         f"{pipeline}: the state in the checkpoint {told}: {line}",

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 
-from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, crossed
+from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, TransformError
+from eos.run.failure import Failure, Link
 from eos.run.refusal import avro_refusal, source_refusal
+from eos.seal import crossed
 
 _NOT_PYTHONS = ("at ", "File ", "org.", ": org.", "Caused by", "py4j.")
-_DATA_LOSS = ("OffsetOutOfRange", "failOnDataLoss", "data loss", "DATA_LOSS")
+_LOST = ("most recent failure reason:", "most recent failure:")
+_ADVICE = " Consider setting "
+_DATA_LOSS = "KAFKA_DATA_LOSS"
+_OUT_OF_RANGE = "org.apache.kafka.clients.consumer.OffsetOutOfRangeException"
+# SQLSTATE of what an expression can't compute of a value: each attempt would meet it again.
+_DATA_EXCEPTION, _UNSPECIFIC = "22", "22000"
 # What an executor lacks, and may have when the next attempt runs on another one.
 _SETUP = {
     "PYTHON_VERSION_MISMATCH": "PYSPARK_PYTHON names the executors' Python: docs/clusters.md",
@@ -19,31 +25,55 @@ _SETUP = {
 }
 
 
-def task_error(error: Exception, sinks: Collection[str] = ()) -> EosError:
+def task_error(failure: Failure, sinks: Collection[str] = ()) -> EosError:
     """What a task raised, if it was one of ours; anything else is worth another attempt. `sinks`
     are the topics that Spark writes itself."""
-    found = crossed(str(error))
+    found = crossed(failure.text)
     if found is not None:
         return found
-    final = data_loss(error) or source_refusal(error, sinks) or avro_refusal(error)
+    final = (
+        data_loss(failure)
+        or source_refusal(failure, sinks)
+        or avro_refusal(failure)
+        or _data_exception(failure)
+    )
     if final is not None:
         return final
-    words = _last_words(str(error))
+    words = _last_words(failure.text)
     hint = next((hint for mark, hint in _SETUP.items() if mark in words), "")
     return AttemptFailedError(f"the Spark job failed: {words}", hint=hint)
 
 
-def data_loss(error: Exception) -> EosError | None:
+def data_loss(failure: Failure) -> EosError | None:
     """Spark's refusal to skip source records that are gone (failOnDataLoss), in our words."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if not any(mark in line for line in lines for mark in _DATA_LOSS):
+    found = failure.first(_is_loss)
+    if found is None:
         return None
-    telling = next((line for line in lines if "offset" in line.lower()), lines[0])
+    said = found.message.partition("Reason:")[2].strip() or found.message.strip()
     return PromiseBrokenError(
-        f"the source lost records before they were read: {telling[:500]}",
+        f"the source lost records before they were read: {said[:500]}",
         hint="retention deleted them while the pipeline was down or behind, or somebody did; "
         "nothing brings them back, and nothing was skipped",
         case="source_lost_records",
+    )
+
+
+def _is_loss(link: Link) -> bool:
+    return link.condition.partition(".")[0] == _DATA_LOSS or link.kind == _OUT_OF_RANGE
+
+
+def _data_exception(failure: Failure) -> EosError | None:
+    """A value that an SQL expression of a step or a sink can't compute with, in ANSI mode."""
+    found = failure.first(
+        lambda link: link.state.startswith(_DATA_EXCEPTION) and link.state != _UNSPECIFIC
+    )
+    if found is None:
+        return None
+    return TransformError(
+        f"a step or a sink's expression failed on a value: {found.line[:500]}",
+        hint="use `try_cast`, `try_divide` and the like, which return null, or refuse such records "
+        "by a rule of `expect` with `on_error: dead_letter`; then start it again",
+        case="value_refused",
     )
 
 
@@ -53,9 +83,19 @@ def _last_words(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [line for line in lines if ("Error" in line or "Exception" in line) and ": " in line]
     python = [line for line in named if not line.startswith(_NOT_PYTHONS)]
-    if not python:  # what Spark would have us consider is no part of it
-        pattern = r"most recent failure(?: reason)?:\s*(.+?)(?: Consider setting .*)?$"
-        lost = re.search(pattern, text, re.IGNORECASE | re.MULTILINE)
-        named = [lost.group(1)] if lost else named
+    if not python:
+        lost = _lost(lines)
+        named = [lost] if lost else named
     # Py4J puts a colon before the class of what Java raised.
     return (python or named or lines or ["no message"])[-1].removeprefix(": ")[:500]
+
+
+def _lost(lines: list[str]) -> str:
+    """How Spark lost a task, without the settings that it advises."""
+    for line in lines:
+        lower = line.lower()
+        for words in _LOST:
+            at = lower.find(words)
+            if at >= 0:
+                return line[at + len(words) :].partition(_ADVICE)[0].strip()
+    return ""

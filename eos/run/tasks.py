@@ -8,15 +8,16 @@ from __future__ import annotations
 import functools
 import gc
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from eos.deadline import Deadline
 from eos.encode.stage import MANIFEST_TARGET, EncodeStage, read_manifest
 from eos.encode.targets import Targets
-from eos.errors import AttemptFailedError, EosError, crossing
+from eos.errors import AttemptFailedError, EosError
 from eos.faults import Dies
+from eos.seal import Seal, of_this_process
 from eos.transaction import receipt
 from eos.transaction.port import Identity, Profile
 from eos.transaction.settings import KafkaSettings
@@ -104,6 +105,7 @@ class EncodeTask:
 
     stage: EncodeStage
     crash: Dies
+    seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         _settle()
@@ -112,7 +114,7 @@ class EncodeTask:
             yield from self.stage.encode(batches, _task()[0])
             self.crash.reached("encode:after")
         except EosError as error:
-            raise crossing(error) from error
+            raise self.seal.crossing(error) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,7 @@ class WriteTask:
 
     stage: WriteStage
     behind: Callable[[int], None] = nothing
+    seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         _settle()
@@ -131,7 +134,7 @@ class WriteTask:
             self.behind(task)
             yield receipts
         except EosError as error:
-            raise crossing(error) from error
+            raise self.seal.crossing(error) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,7 @@ class EncodeAndWriteTask:
     encode: EncodeStage
     write: WriteStage
     behind: Callable[[int], None] = nothing
+    seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         _settle()
@@ -150,4 +154,4 @@ class EncodeAndWriteTask:
             self.behind(task)
             yield receipts
         except EosError as error:
-            raise crossing(error) from error
+            raise self.seal.crossing(error) from error

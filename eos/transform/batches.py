@@ -8,10 +8,11 @@ keep their order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from eos.errors import TransformError, crossing
+from eos.errors import TransformError
+from eos.seal import Seal, of_this_process
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -81,6 +82,7 @@ class Part:
     call: Callable[..., Any]
     arguments: dict[str, Any]
     columns: Sequence[str]
+    seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
 
     def pandas(self, parts: Iterator[Any]) -> Iterator[Any]:
         import pandas as pd
@@ -104,7 +106,7 @@ class Part:
 
     def _wrong(self, made: object, expected: str) -> Exception:
         what = "nothing" if made is None else f"a {type(made).__name__}"
-        return crossing(
+        return self.seal.crossing(
             TransformError(
                 f"transform `{self.reference}` returned {what}; it has to return a {expected}",
                 hint="is a `return` missing?" if made is None else "",
@@ -114,7 +116,7 @@ class Part:
     def _require(self, found: Sequence[str]) -> None:
         missing = [name for name in self.columns if name not in found]
         if missing:
-            raise crossing(
+            raise self.seal.crossing(
                 TransformError(
                     f"transform `{self.reference}` returned no column `{missing[0]}`, which its "
                     f"`returns` names (it has {', '.join(map(str, found))})",

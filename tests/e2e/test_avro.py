@@ -31,6 +31,7 @@ from eos.read.formats import Format
 from eos.read.registered import Writers
 from eos.run.cases import run_case
 from eos.run.columns import sink_columns
+from eos.run.failure import Failure
 from eos.run.refusal import avro_refusal
 from eos.run.registered import with_latest
 from eos.transform.functions import load
@@ -180,8 +181,8 @@ def test_fields_are_cast_to_the_schemas_types_and_missing_ones_are_told(spark, p
         odd = rows.selectExpr("gross", "value", *words.split(", "))
         with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark has many
             sink_columns(odd.repartition(1), planned).collect()
-        assert "does not fit the Avro schema" in avro_refusal(caught.value).message
-    assert avro_refusal(ValueError("else")) is None
+        assert "does not fit the Avro schema" in avro_refusal(Failure.of(caught.value)).message
+    assert avro_refusal(Failure.of(ValueError("else"))) is None
     with pytest.raises(TransformError, match="sink 1: value wants column `kind`"):
         sink_columns(rows.drop("kind"), planned)
     with pytest.raises(TransformError, match="the sinks' columns"):

@@ -20,7 +20,7 @@ from eos.dedup.generations import Generations, Opened
 from eos.dedup.table import ProducersTable
 from eos.encode.stage import SPARK_SCHEMA, EncodeStage
 from eos.encode.targets import Targets
-from eos.errors import RecordRefusedError, crossed
+from eos.errors import RecordRefusedError
 from eos.faults import CrashPlan
 from eos.plan.plan import Plan, plan
 from eos.run import judged
@@ -28,6 +28,7 @@ from eos.run.dedup_rows import in_one_pass, judging, taken
 from eos.run.judged import Judged
 from eos.run.steps import encodable, mapped
 from eos.run.tasks import EncodeTask
+from eos.seal import crossed
 from eos.transform.functions import Function
 
 pytestmark = pytest.mark.spark

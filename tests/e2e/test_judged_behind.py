@@ -20,11 +20,11 @@ from eos.errors import (
     PromiseBrokenError,
     RecordRefusedError,
     TransformError,
-    crossed,
 )
 from eos.run.dedup import LOOKS_FIRST
 from eos.run.steps import encodable
 from eos.run.tasks import nothing
+from eos.seal import crossed
 
 pytestmark = pytest.mark.spark
 

@@ -20,6 +20,7 @@ from eos.plan.plan import Plan, plan
 from eos.read.decode import Refused
 from eos.run.cases import run_case
 from eos.run.columns import sink_columns
+from eos.run.failure import Failure
 from eos.run.task_error import task_error
 from eos.transform.functions import load
 
@@ -150,7 +151,7 @@ def test_a_row_that_is_no_message_is_told_by_field_and_place(spark, planned):
         odd = taken.withColumn(name, f.expr(f"IF(offset = 17, {of}, {name})"))
         with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark has many
             sink_columns(odd, planned).collect()
-        error = task_error(caught.value)
+        error = task_error(Failure.of(caught.value))
         assert isinstance(error, RecordRefusedError)
         assert f"-3 at offset 17 is no message {told}" in error.message
 

@@ -12,7 +12,8 @@ from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 from support.local_spark import local_spark
 
-from eos.errors import TransformError, crossed
+from eos.errors import TransformError
+from eos.seal import crossed
 from eos.transform.check import check_stream
 from eos.transform.functions import Function, apply
 from eos.transform.sql import Query

@@ -19,11 +19,10 @@ from eos.dedup.gather import STAMPS, Gather, unpacked
 from eos.dedup.trusting import Behind, Trusting
 from eos.errors import (
     AttemptFailedError,
-    CrossingError,
     RecordRefusedError,
     UnavailableError,
-    crossed,
 )
+from eos.seal import CrossingError, crossed
 
 
 def log(partition, count, topic="t", start=0):

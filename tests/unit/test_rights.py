@@ -9,6 +9,7 @@ import pytest
 from eos.config.security import Security
 from eos.errors import AttemptFailedError, KafkaRefusedError, RecordRefusedError, as_principal
 from eos.plan.security import told_who
+from eos.run.failure import Failure, Link
 from eos.run.refusal import record_refusal, source_refusal
 from eos.run.topics import _unseen
 from eos.transaction.outcomes import describe
@@ -115,6 +116,16 @@ def test_who_it_is_stands_in_the_settings_or_in_the_certificate():
     assert same.value is other
 
 
+def chain(*words: str) -> Failure:
+    """Exceptions, outermost first, each as its class and its message."""
+    links = []
+    for each in "|".join(words).split("|"):
+        kind, _, message = each.partition(": ")
+        is_kafkas = kind.startswith(("errors.", "config."))
+        links.append(Link(f"org.apache.kafka.common.{kind}" if is_kafkas else kind, message))
+    return Failure("Job aborted", tuple(links))
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -130,14 +141,13 @@ def test_who_it_is_stands_in_the_settings_or_in_the_certificate():
         ("errors.SslAuthenticationException: SSL handshake failed", "was not let in by Kafka"),
         ("config.ConfigException: no such file", "can't use kafka.security: no such file"),
         (
-            "errors.InvalidConfigurationException: bad\nCaused by: java.io.IOException: so",
+            "errors.InvalidConfigurationException: bad|java.io.IOException: so",
             "can't use kafka.security: bad (java.io.IOException: so)",
         ),
     ],
 )
 def test_what_sparks_source_was_refused_is_found_in_its_words(words, told):
-    text = f"Job aborted.\n\tat org.x.Y\nCaused by: org.apache.kafka.common.{words}\n\tat z"
-    error = source_refusal(RuntimeError(text))
+    error = source_refusal(chain("org.apache.spark.SparkException: Job aborted.", words))
     assert isinstance(error, KafkaRefusedError)
     assert told in error.message
     assert error.hint
@@ -153,7 +163,7 @@ def test_what_sparks_source_was_refused_is_found_in_its_words(words, told):
     ],
 )
 def test_a_refusal_of_sparks_own_sink_is_told_as_the_sinks(words, told):
-    error = source_refusal(RuntimeError(f"org.apache.kafka.common.errors.{words}"), {"out"})
+    error = source_refusal(chain(f"errors.{words}"), {"out"})
     assert isinstance(error, KafkaRefusedError)
     assert re.search(f"refused Spark's {told}", error.message)
 
@@ -173,7 +183,7 @@ TOO_LARGE = "The message is 2000088 bytes when serialized which is larger than 1
     ids=["large", "no key", "no partition", "negative"],
 )
 def test_a_record_that_no_start_could_write_is_told_as_refused(words, way_out):
-    error = record_refusal(RuntimeError(f"Job aborted: Lost task 0.0 (executor 1): {words}"))
+    error = record_refusal(chain("org.apache.spark.SparkException: Job aborted", words))
     assert isinstance(error, RecordRefusedError)
     assert way_out in error.hint
     assert words.rpartition(": ")[2][:20] in error.message
@@ -187,10 +197,11 @@ def test_a_record_that_no_start_could_write_is_told_as_refused(words, way_out):
     ],
 )
 def test_what_may_pass_is_no_refusal_of_a_record(words):
-    assert record_refusal(RuntimeError(f"org.apache.kafka.common.{words}")) is None
+    assert record_refusal(chain(words)) is None
 
 
 def test_what_passes_is_no_refusal_of_the_source():
-    words = "org.apache.kafka.common.errors.TimeoutException: 60000ms passed"
-    assert source_refusal(RuntimeError(words)) is None
-    assert source_refusal(RuntimeError("java.io.IOException: disk")) is None
+    assert source_refusal(chain("errors.TimeoutException: 60000ms passed")) is None
+    assert source_refusal(chain("java.io.IOException: disk")) is None
+    words = "org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized: [a]"
+    assert source_refusal(chain(f"java.io.IOException: {words}")) is None

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 
 import pytest
 from support import plans
 
-from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, crossing
+from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, TransformError
+from eos.run.failure import Failure, Link
 from eos.run.pipeline import _Run
+from eos.run.refusal import record_refusal
+from eos.run.state import state_refusal
 from eos.run.task_error import task_error
+from eos.seal import of_this_process
 
 SPARK = """An error occurred while calling o231.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure: {why}
@@ -54,7 +59,7 @@ NO_PYTHON = 'java.io.IOException: Cannot run program "python3.99": error=2'
     ids=["worker", "executor", "shuffle", "no python", "no module"],
 )
 def test_the_cause_is_told_in_one_line(why: str, words: str, hint: str) -> None:
-    told = task_error(RuntimeError(SPARK.format(why=why)))
+    told = task_error(Failure(SPARK.format(why=why)))
     assert isinstance(told, AttemptFailedError)
     assert told.message == f"the Spark job failed: {words}"
     assert hint in told.hint
@@ -62,20 +67,69 @@ def test_the_cause_is_told_in_one_line(why: str, words: str, hint: str) -> None:
 
 
 def test_an_interrupt_is_told_without_the_colon_before_it() -> None:
-    error = RuntimeError(
-        "An error occurred while calling o1.collect.\n: java.lang.InterruptedException"
-    )
+    error = Failure("An error occurred while calling o1.collect.\n: java.lang.InterruptedException")
     assert task_error(error).message == "the Spark job failed: java.lang.InterruptedException"
 
 
 def test_an_error_of_ours_comes_as_it_was() -> None:
-    ours = crossing(PromiseBrokenError("gone", hint="look", case="some"))
-    told = task_error(RuntimeError(SPARK.format(why=LOST.format(ours))))
+    ours = of_this_process().crossing(PromiseBrokenError("gone", hint="look", case="some"))
+    told = task_error(Failure(SPARK.format(why=LOST.format(ours))))
     assert (type(told), told.message, told.hint) == (PromiseBrokenError, "gone", "look")
     assert told.fields["case"] == "some"
 
 
-STATE = "org.apache.spark.SparkException: [CANNOT_LOAD_STATE_STORE.{}] An error occurred."
+KAFKA = "org.apache.kafka.common.errors.{}"
+CASTS = '[CAST_INVALID_INPUT] The value \'{}\' of the type "STRING" cannot be cast to "INT"'
+EXCEPTION = "org.apache.spark.SparkException"
+
+
+def cast_of(value: str) -> Failure:
+    """What Spark raises where a step casts it."""
+    said = CASTS.format(value)
+    kind = "org.apache.spark.SparkNumberFormatException"
+    return Failure(said, (Link(kind, said, "CAST_INVALID_INPUT", "22018"),))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "no data loss here, offset 5",
+        "OffsetOutOfRange failOnDataLoss KAFKA_DATA_LOSS",
+        f"{KAFKA.format('TopicAuthorizationException')}: Not authorized: [orders]",
+        f"Caused by: {KAFKA.format('SaslAuthenticationException')}: no",
+        "AVRO_CANNOT_WRITE_NULL_FIELD",
+        "a since it's not defined in enum",
+        "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED]",
+        "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE",
+    ],
+)
+def test_what_a_message_quotes_is_never_the_cause(value: str) -> None:
+    failure = cast_of(value)
+    told = task_error(failure)
+    assert isinstance(told, TransformError)
+    assert told.fields == {"case": "value_refused"}
+    assert state_refusal("p", failure) is None
+    assert record_refusal(failure) is None
+    other = task_error(Failure(SPARK.format(why=LOST.format(f"MyError: {value}"))))
+    assert type(other) is AttemptFailedError
+
+
+def test_a_value_that_sql_cannot_compute_stops_and_is_named() -> None:
+    told = task_error(cast_of("abc"))
+    assert "The value 'abc' of the type" in told.message
+    assert "try_cast" in told.hint
+
+
+def test_source_records_that_are_gone_are_known_by_their_condition() -> None:
+    said = "Some data may have been lost. Reason:\nStarting offset for t-0 was 3 but reset to 9."
+    link = Link("x.KafkaIllegalStateException", said, "KAFKA_DATA_LOSS.START_OFFSET_RESET", "22000")
+    told = task_error(Failure("Job aborted", (Link(EXCEPTION, "Job aborted"), link)))
+    assert (type(told), told.fields["case"]) == (PromiseBrokenError, "source_lost_records")
+    assert told.message.endswith(
+        "before they were read: Starting offset for t-0 was 3 but reset to 9."
+    )
+    range_ = Link("org.apache.kafka.clients.consumer.OffsetOutOfRangeException", "t-0=5")
+    assert task_error(Failure("x", (range_,))).fields["case"] == "source_lost_records"
 
 
 def ended(error: EosError) -> EosError:
@@ -84,25 +138,35 @@ def ended(error: EosError) -> EosError:
     return run._ended_by(SimpleNamespace(error=error), RuntimeError("the query"), None)
 
 
-def failed(why: str) -> EosError:
-    cause = RuntimeError(SPARK.format(why=LOST.format(why)))
-    try:
-        raise task_error(cause) from cause
-    except EosError as error:
-        return error
+def lost_state(condition: str) -> Failure:
+    return Failure("x", (Link(EXCEPTION, "Job aborted"), Link(EXCEPTION, "An error.", condition)))
 
 
 def test_a_file_of_the_state_that_is_gone_is_no_reason_to_start_again() -> None:
-    """A task finds out, so that it looks like an attempt to be redone."""
-    error = failed(STATE.format("CANNOT_READ_STREAMING_STATE_FILE"))
-    assert isinstance(error, AttemptFailedError)
-    told = ended(error)
-    assert (type(told), told.fields["case"]) == (PromiseBrokenError, "state_lost")
+    told = state_refusal(
+        "p", lost_state("CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE")
+    )
+    assert told is not None
+    assert told.fields["case"] == "state_lost"
     assert "--accept-state-loss" in told.hint
+    changed = state_refusal("p", lost_state("STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE"))
+    assert changed is not None
+    assert changed.fields["case"] == "state_changed"
 
 
-@pytest.mark.parametrize("why", [STATE.format("UNRELEASED_THREAD_ERROR_1"), "no room"])
-def test_what_may_pass_stays_what_it_was(why: str) -> None:
-    error = failed(why)
+@pytest.mark.parametrize("condition", ["UNRELEASED_THREAD_ERROR_1", "UNRELEASED_THREAD_ERROR"])
+def test_state_in_use_may_pass(condition: str) -> None:
+    assert state_refusal("p", lost_state(f"CANNOT_LOAD_STATE_STORE.{condition}")) is None
+
+
+def test_what_may_pass_stays_what_it_was() -> None:
+    error = AttemptFailedError("no room")
     assert ended(error) is error
-    assert ended(AttemptFailedError("without a cause")).message == "without a cause"
+
+
+def test_a_long_text_is_read_in_linear_time() -> None:
+    """Patterns that took seconds of CPU for 80 kB."""
+    started = time.process_time()
+    for part in ("most recent failure:\n", "a since it's not defined in ", "[", "Error: ", "a.b."):
+        task_error(Failure.of(RuntimeError(part * 200_000)))
+    assert time.process_time() - started < 5

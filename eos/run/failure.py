@@ -1,0 +1,116 @@
+"""Why a call of Spark failed: the chain of Java exceptions, by class and error condition.
+
+The text of an exception may quote records, so it decides nothing. Which error it is follows from
+the classes and from Spark's error conditions (`CAST_INVALID_INPUT`), which no record can choose.
+Texts are cut: what is read of one is bounded, whatever a record held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_LINKS_MAX = 32  # causes may form a circle
+_TEXT_MAX = 256 << 10
+_MESSAGE_MAX = 16 << 10
+_THROWABLE = "org.apache.spark.SparkThrowable"
+_RAISED = "USER_RAISED_EXCEPTION"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One Java exception of the chain. `condition` and `state` (SQLSTATE) are Spark's, or empty."""
+
+    kind: str
+    message: str = ""
+    condition: str = ""
+    state: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The class without its package."""
+        return self.kind.rpartition(".")[2].rpartition("$")[2]
+
+    @property
+    def line(self) -> str:
+        """The message's first line."""
+        return self.message.strip().partition("\n")[0].strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """`text` is for people, and for signed marks (`eos/seal.py`), which may be anywhere in it."""
+
+    text: str
+    links: tuple[Link, ...] = ()
+
+    @classmethod
+    def of(cls, error: BaseException | None) -> Failure:
+        """Never raises: a JVM that is gone answers no question about its exceptions."""
+        links = tuple(_links(error))
+        of_python = (link.parameters.get("traceback", "") for link in links)
+        return cls("\n".join([_text(error), *filter(None, of_python)]), links)
+
+    @property
+    def raised(self) -> tuple[str, ...]:
+        """The texts that SQL's `raise_error` was called with."""
+        found = (each for each in self.links if each.condition == _RAISED)
+        return tuple(each.parameters.get("errorMessage", "") for each in found)
+
+    def first(self, is_it: Callable[[Link], bool]) -> Link | None:
+        return next((link for link in self.links if is_it(link)), None)
+
+    def condition(self, *beginnings: str) -> Link | None:
+        """The first exception with a condition that begins so."""
+        return self.first(lambda link: link.condition.startswith(beginnings))
+
+
+def _text(error: BaseException | None) -> str:
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - Py4J asks the JVM for it
+        return type(error).__name__
+    if len(text) > _TEXT_MAX:
+        return f"{text[: _TEXT_MAX // 2]}\n{text[-_TEXT_MAX // 2 :]}"
+    return text
+
+
+def _links(error: BaseException | None) -> Iterator[Link]:
+    java = _java_of(error)
+    for _ in range(_LINKS_MAX):
+        if java is None:
+            return
+        try:
+            found = _link(java)
+            java = java.getCause()
+        except Exception:  # noqa: BLE001 - Py4J's errors, and the network's
+            return
+        yield found
+
+
+def _java_of(error: BaseException | None) -> Any:
+    """Of an exception of Py4J or PySpark, or of the one that it was raised from."""
+    for _ in range(_LINKS_MAX):
+        if error is None:
+            return None
+        for name in ("java_exception", "_origin"):
+            found = getattr(error, name, None)
+            if found is not None:
+                return found
+        error = error.__cause__
+    return None
+
+
+def _link(java: Any) -> Link:
+    from py4j.java_gateway import is_instance_of
+    from pyspark import SparkContext
+
+    kind, message = str(java.getClass().getName()), java.getMessage()
+    message = str(message or "")[:_MESSAGE_MAX]
+    if not is_instance_of(SparkContext._gateway, java, _THROWABLE):  # noqa: SLF001 - no public way
+        return Link(kind, message)
+    parameters = {str(k): str(v)[-_TEXT_MAX:] for k, v in dict(java.getMessageParameters()).items()}
+    condition, state = java.getCondition(), java.getSqlState()
+    return Link(kind, message, str(condition or ""), str(state or ""), parameters)
