@@ -20,7 +20,16 @@ from yaml.reader import ReaderError
 
 from eos.config.model import PipelineFile, ProfileFile
 from eos.config.parts import Given, Parts
-from eos.config.problems import Location, Place, Places, Problem, explain, refuse, suggestion
+from eos.config.problems import (
+    Location,
+    Place,
+    Places,
+    Problem,
+    and_around,
+    explain,
+    refuse,
+    suggestion,
+)
 from eos.config.secrets import SECRETS, shown
 from eos.config.trigger import Ending, ending
 from eos.config.variables import Shown, substitute, variables_of
@@ -29,6 +38,8 @@ from eos.errors import UsageError
 _FILE_BYTES_MAX = 1_048_576
 _VALUES_MAX = 10_000  # aliases can make a small file endless
 _DEPTH_MAX = 40
+_INT_END = 1 << 64
+_NO_TEXT = "expected whole characters: a code from U+D800 to U+DFFF is half of one"
 _TAG = "tag:yaml.org,2002:"
 _CLOSED_BY = {"{": "}", "[": "]", '"': '"', "'": "'"}
 
@@ -151,9 +162,9 @@ def _read(
             wrong += more
             if kind is PipelineFile and isinstance(value, dict):
                 more.pop((), None)  # of what its parts don't agree on, pydantic knows one
-                problems += Given(value, places, wrong).together()
+                problems += Given(value, places, and_around(wrong)).together()
             problems += [each for told in more.values() for each in told]
-    return found, problems, Given(value, places, wrong)
+    return found, problems, Given(value, places, and_around(wrong))
 
 
 def _shown(location: Location, *, is_pipeline: bool) -> Shown:
@@ -235,6 +246,9 @@ class _Reader:
                 self._tell(key_node, "expected a name as key")
                 continue
             key = str(key_node.value)
+            if not key.isascii() and key != key.encode(errors="replace").decode():
+                self._tell(key_node, _NO_TEXT)
+                continue
             here = (*location, key)
             if key_node.tag == f"{_TAG}merge":
                 self._tell(key_node, "expected plain keys: merging with `<<` is not supported")
@@ -254,18 +268,27 @@ class _Reader:
             for name in variables_of(str(node.value)):
                 self.variables.setdefault(name, []).append(location)
             try:
-                return substitute(str(node.value), self._environ, self._shown(location))
+                text = substitute(str(node.value), self._environ, self._shown(location))
+                text.encode()
+            except UnicodeEncodeError:
+                self._tell(node, _NO_TEXT)
             except ValueError as error:
                 self._tell(node, str(error))
-                return None
+            else:
+                return text
+            return None
         try:
             if kind == "bool":
                 return self._scalars.construct_yaml_bool(node)
             if kind == "int":
-                return self._scalars.construct_yaml_int(node)
+                found = self._scalars.construct_yaml_int(node)
+                if abs(found) < _INT_END:
+                    return found
+                self._tell(node, "expected a whole number of at most 64 bits")
+                return None
             if kind == "float":
                 return self._scalars.construct_yaml_float(node)
-        except (ValueError, KeyError):  # an explicit tag on something else: `!!int x`
+        except (ValueError, KeyError, IndexError, OverflowError):  # `!!int x`, `!!int ''`
             self._tell(node, f"expected a value of type {kind}")
             return None
         self._tell(node, f"expected a plain value, got the tag `{node.tag}`")

@@ -6,7 +6,7 @@ a file once. A part with a problem in it is left out, so that nothing is told th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,11 +43,11 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a file says, and where something is wrong in it."""
+    """What a file says, and where something is wrong in it, or in a part of it."""
 
     value: Any
     places: Places
-    wrong: Collection[Location]
+    wrong: frozenset[Location]
 
     def parts(self, folder: Path, project_root: Path) -> Parts:
         return Parts(
@@ -87,7 +87,7 @@ class Given:
                 yield str(step["name"])
 
     def _is_right(self, location: Location) -> bool:
-        return not any(each[: len(location)] == location for each in self.wrong)
+        return location not in self.wrong
 
     def _each(self, kind: type[Part], *location: str) -> Mapping[Location, Part]:
         """One that stands alone, or those of a list."""

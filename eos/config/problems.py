@@ -45,6 +45,8 @@ _KINDS = {
 # In the places that pydantic gives: which form of a value was meant, and that a key is wrong.
 _NOT_WRITTEN = {base.WORD, base.MAPPING, base.PRODUCER, base.COLUMNS}
 _KEY = "[key]"
+_TOLD_MAX = 100  # problems in one message; the field `problems` has all
+_KEY_MAX = 60
 # What is wrong with a key is so whatever its value, or another one's, is.
 _OF_KEYS = {"extra_forbidden", "missing"}
 
@@ -113,7 +115,9 @@ def refuse(what: str, problems: Sequence[Problem]) -> UsageError:
     """One error that tells all problems, in the file's order."""
     ordered = sorted(set(problems), key=lambda problem: problem[:3])
     count = "a problem" if len(ordered) == 1 else f"{len(ordered)} problems"
-    lines = "\n".join(f"  {problem}" for problem in ordered)
+    lines = "\n".join(f"  {problem}" for problem in ordered[:_TOLD_MAX])
+    if len(ordered) > _TOLD_MAX:
+        lines += f"\n  and {len(ordered) - _TOLD_MAX} more"
     return UsageError(
         f"{what} has {count}\n{lines}",
         problems=tuple(ordered),
@@ -130,6 +134,7 @@ def explain(
     for entry in entries:
         entry["loc"] = tuple(part for part in entry["loc"] if part not in _NOT_WRITTEN)
     inner = {entry["loc"][:depth] for entry in entries for depth in range(len(entry["loc"]))}
+    around_unread = and_around(unread)
     found: dict[Location, list[Problem]] = {}
     for entry in entries:
         location, kind = entry["loc"], entry["type"]
@@ -137,11 +142,16 @@ def explain(
         told = found.setdefault(location if kind == "missing" else around, [])
         # A list whose only entry is wrong counts as too short as well: one word is enough.
         is_told = kind == "too_short" and location in inner
-        is_told |= any(each[: len(around)] == around for each in unread) and kind not in _OF_KEYS
+        is_told |= around in around_unread and kind not in _OF_KEYS
         if not is_told:
             context = entry.get("ctx") or {}
             told.append(_problem(root, kind, location, context, entry["msg"], places))
     return found
+
+
+def and_around(locations: Iterable[Location]) -> frozenset[Location]:
+    """Return the locations and all that are around one of them."""
+    return frozenset(each[:depth] for each in locations for depth in range(len(each) + 1))
 
 
 def _problem(
@@ -154,7 +164,9 @@ def _problem(
 ) -> Problem:
     if kind == "extra_forbidden":
         known = _keys(root, location[:-1])
-        told = f"unknown key `{location[-1]}`" + suggestion(str(location[-1]), known)
+        key = str(location[-1])
+        key = key if len(key) <= _KEY_MAX else f"{key[: _KEY_MAX - 3]}..."
+        told = f"unknown key `{key}`" + suggestion(key, known)
         return places.problem(location, told, at_key=True)
     if kind == "missing":
         return places.problem(location[:-1], f"expected key `{location[-1]}`, which is missing")

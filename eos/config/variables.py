@@ -16,6 +16,8 @@ from pathlib import Path
 from eos.secret import read_file
 
 _USE = re.compile(r"\$(?:(\$)|\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\{file:(/[^}]+)\}|(\{))")
+# The same groups, for text without a `}`: there `_USE` would look for one again from each `${` on.
+_OPEN = re.compile(r"\$(?:(\$)|(?!)()()()|(\{))")
 
 # At the end of a name, so that `TOKEN_TOPIC` is none; a number may follow.
 _SECRET = re.compile(
@@ -82,8 +84,9 @@ def substitute(text: str, environ: Mapping[str, str], shown: Shown = Shown.VALUE
             return str(default)
         raise ValueError(_not_set(name, shown))
 
-    found = _USE.sub(fill, text)
-    if not _USE.search(text):
+    end = text.rfind("}") + 1
+    found = _USE.sub(fill, text[:end]) + _OPEN.sub(fill, text[end:])
+    if next(_uses(text), None) is None:
         return found
     filled = Filled(found)
     filled.written = text
@@ -92,9 +95,16 @@ def substitute(text: str, environ: Mapping[str, str], shown: Shown = Shown.VALUE
 
 def variables_of(text: str) -> Iterator[str]:
     """The environment's that a text names, and files, as `file:/path`."""
-    for match in _USE.finditer(text):
+    for match in _uses(text):
         if match[2] or match[4]:
             yield match[2] or f"file:{match[4]}"
+
+
+def _uses(text: str) -> Iterator[re.Match[str]]:
+    """Yield each place with a variable, in time linear in the text."""
+    end = text.rfind("}") + 1
+    yield from _USE.finditer(text, 0, end)
+    yield from _OPEN.finditer(text, end)
 
 
 def says_secret(name: str) -> bool:

@@ -25,6 +25,7 @@ _INSTANT = re.compile(
     r"(?:[Tt ](?P<time>\d\d:\d\d(?::\d\d)?)(?:\.(?P<fraction>\d{1,3}))?)?"
     r" ?(?P<zone>[Zz]|[+-]\d\d:?\d\d)?"
 )
+_PATTERN_MAX = 1_000
 _MS_MAX = 2**31 - 1  # Kafka's timeouts are 32-bit
 
 
@@ -80,13 +81,15 @@ def topic_pattern(text: str) -> str:
     Topic names are plain ASCII, so most of what differs can't be met. What is left: names of
     groups, and sets within sets, which Java knows and Python takes for letters.
     """
+    if len(text) > _PATTERN_MAX:
+        raise ValueError(f"expected a pattern of at most {_PATTERN_MAX} characters")
     if "(?P" in text:
         raise ValueError("expected a pattern without named groups: Java writes them differently")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             re.compile(text)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"expected a regular expression: {error}") from error
     except Warning as warning:
         raise ValueError(

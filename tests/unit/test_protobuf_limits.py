@@ -14,7 +14,6 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor as Of
 from support.messages import add, descriptor_file, file_of, message
 
-from eos.errors import CrossingError
 from eos.launch import spark as launch
 from eos.launch.java import AVRO_LIMITS
 from eos.protobuf import arrays, limits, spark
@@ -22,6 +21,7 @@ from eos.protobuf.arrays import TooLargeError, binaries
 from eos.protobuf.message import Message, message_in
 from eos.protobuf.read import read
 from eos.run.session import executor_options
+from eos.seal import CrossingError
 
 TESTS = Path(__file__).parents[1]
 ORDER = message("shop.Order")
