@@ -78,7 +78,7 @@ def test_a_pipeline_or_profile_has_no_problems(block: str, tmp_path: Path) -> No
         secret.write_text("secret")
         text = re.sub(r"\$\{file:[^}]+\}", f"${{file:{secret}}}", block)
         (tmp_path / "profile.yaml").write_text(text)
-        load_profile(str(tmp_path / "profile.yaml"), tmp_path, {})
+        load_profile(str(tmp_path / "profile.yaml"), tmp_path, {"POD_NAME": "orders-0"})
         return
     rest = "".join(f"{key}: {text}\n" for key, text in LEFT_OUT.items() if key not in said)
     assert said <= set(PipelineFile.model_fields)
