@@ -100,18 +100,17 @@ def topics(bootstrap: str) -> set[str]:
 
 def create_topics(bootstrap: str, partitions: int, *names: str, replication: int = 1) -> None:
     left = {name: NewTopic(name, partitions, replication) for name in names}
-    tried = set[str]()
+    there = topics(bootstrap)
 
     def create() -> None:
         admin = _admin(bootstrap)  # by name: its answers end with it
-        again = set(tried)
-        tried.update(left)
         for name, future in admin.create_topics(list(left.values())).items():
             try:
                 future.result(_ASK_S)
             except KafkaException as error:
-                is_there = error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
-                if not (is_there and name in again):  # else made before, and the answer was lost
+                # The client repeats a request that was carried out, but whose answer was lost.
+                exists = error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
+                if name in there or not exists:
                     raise
             del left[name]
 
