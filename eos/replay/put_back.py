@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +34,7 @@ from eos.run.take import still_ours, take
 from eos.run.tasks import WriteStage
 from eos.run.topics import existing_topics
 from eos.transaction import receipt
+from eos.transaction.attempt_work import AttemptFacts, AttemptWork
 from eos.transaction.ledger_record import Ends, Position, Record
 from eos.transaction.micro_batch import STEP_TIMEOUT_MS, MicroBatches
 from eos.transaction.port import Identity
@@ -163,7 +163,6 @@ class _Replay:
 
     def through(self) -> Done:
         done, query_id, number = Done(), uuid.uuid4().hex, 0
-        self.batches.require_targets = self._require_same_targets
         while True:  # each turn gets further, up to `until`
             part = self._next(done)
             starts = {tp: self.batches.position.ends[tp] for tp in part.ends}
@@ -171,7 +170,7 @@ class _Replay:
                 return done
             step = Step(query_id, number, starts, part.ends)
             targets = self._places(part.letters)
-            self.batches.run(step, partial(self._write, part.letters, targets))
+            self.batches.run(step, _PuttingBack(self, part.letters, targets))
             done.records += len(part.letters)
             done.passed_over += part.passed_over
             number += 1
@@ -222,8 +221,8 @@ class _Replay:
         limits = {name: int(config(name, "max.message.bytes", deadline)) for name in topics}
         return Targets.of({name: (found[name].partitions, limits[name]) for name in topics})
 
-    def _write(
-        self, letters: Sequence[Letter], targets: Targets, identity: Identity, _floors: Ends
+    def write(
+        self, letters: Sequence[Letter], targets: Targets, identity: Identity
     ) -> Sequence[Receipt]:
         if not letters:
             return ()
@@ -278,8 +277,9 @@ class _Replay:
             pipeline=self.planned.names.pipeline,
         )
 
-    def _require_same_targets(self) -> None:
-        """What is made anew between two looks takes acknowledged records with it."""
+    def require_same_targets(self) -> None:
+        """Raise PromiseBrokenError for a topic that was recreated since it was first read: the
+        acknowledged records of the old one are gone."""
         for name, info in self._existing(sorted(self._targets)).items():
             if info.topic_id != self._targets[name].topic_id:
                 raise PromiseBrokenError(
@@ -320,3 +320,19 @@ class _Replay:
                 "(retention.ms): put back with its own time it could be deleted before it is read",
                 hint="--now gives the records the present time",
             )
+
+
+@dataclass(frozen=True, slots=True)
+class _PuttingBack(AttemptWork):
+    """The dead letters of one transaction."""
+
+    replay: _Replay
+    letters: Sequence[Letter]
+    targets: Targets
+
+    def execute(self, identity: Identity, _position: Position, _floors: Ends) -> Sequence[Receipt]:
+        return self.replay.write(self.letters, self.targets, identity)
+
+    def prepare_commit(self) -> AttemptFacts:
+        self.replay.require_same_targets()
+        return AttemptFacts()

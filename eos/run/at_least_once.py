@@ -32,7 +32,7 @@ from eos.run.brokers import watching_brokers
 from eos.run.columns import quoted_text, sink_columns
 from eos.run.failure import Failure
 from eos.run.lookup import pinned, require
-from eos.run.query import check
+from eos.run.plan_check import check
 from eos.run.refusal import record_refusal
 from eos.run.session import write_checkpoints
 from eos.run.source import source_of

@@ -92,11 +92,11 @@ def audit_of(profile: Profile, planned: Plan, wire: Wire, bus: Bus) -> Audit:
 
 
 def close(audit: Audit, batches: MicroBatches) -> None:
-    """Whatever ended the run: what it aborted last is told by no record of the ledger."""
-    last = None
-    if batches.failed:
+    """Close the table, with the attempts that were aborted last: no ledger record lists them."""
+    failed, last = batches.failed.listed, None
+    if failed:
         try:
             last = batches.ledger.look(Deadline.after_ms(STEP_TIMEOUT_MS))
         except EosError:
             last = None  # then the table will not be reached either, and says so
-    audit.close(batches.failed, last)
+    audit.close(failed, last)

@@ -44,12 +44,14 @@ from eos.run.lake import Lake, lake_of, none_left
 from eos.run.local_checks import Chosen, choose, require_local
 from eos.run.lookup import at_versions, pinned, require
 from eos.run.ownership import RunLock
+from eos.run.plan_check import check
 from eos.run.progress import lag_of
-from eos.run.query import PipelineQuery, check
+from eos.run.query import PipelineQuery
 from eos.run.refusal import source_refusal
 from eos.run.registered import with_registry
 from eos.run.session import open_session, write_checkpoints
 from eos.run.source import LiveSource, source_of
+from eos.run.stages import Stages
 from eos.run.start import (
     require_new_whole,
     require_store,
@@ -61,6 +63,7 @@ from eos.run.state import state_refusal
 from eos.run.steps import projected, transformed
 from eos.run.stopping import Stopping
 from eos.run.take import still_ours, take
+from eos.run.target_guard import TargetGuard
 from eos.run.task_error import data_loss
 from eos.transaction.ledger_record import Ends, Record
 from eos.transaction.micro_batch import MicroBatches
@@ -207,18 +210,11 @@ class _Run:
         batches.note("start", beginning, chosen.note)
         remove_old(files, location, self.bus)
         self.audit.start()
-        query = PipelineQuery(
-            planned,
-            self.wire,
-            checkpoint,
-            batches,
-            source,
-            self.crash,
-            self.spark,
-            self.audit,
-            dedup,
-            lake,
+        targets = TargetGuard(planned, self.wire)
+        stages = Stages(
+            planned, self.wire, self.spark, source, targets, self.crash, dedup=dedup, lake=lake
         )
+        query = PipelineQuery(stages, checkpoint, batches, self.audit)
         # Anew: a large micro-batch may have been caught up meanwhile.
         soon = Deadline.after_ms(START_TIMEOUT_MS)
         starts = starting_offsets(planned, self.wire, batches.position, soon)
@@ -339,10 +335,10 @@ class _Run:
             return state_refusal(name, Failure.of(query.error.__cause__)) or query.error
         try:
             batches.require_owner()
-            query.source.require_unchanged(batches.position)
+            query.stages.source.require_unchanged(batches.position)
             deadline = Deadline.after_ms(START_TIMEOUT_MS)
             require_new_whole(
-                self.planned, query.source, batches.position, query.checkpoint, deadline
+                self.planned, query.stages.source, batches.position, query.checkpoint, deadline
             )
         except (FencedError, PromiseBrokenError) as told:
             return told

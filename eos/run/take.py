@@ -18,6 +18,7 @@ from eos.run.ownership import is_free, owner, require_free
 from eos.run.source import LiveSource
 from eos.transaction.claim import own_timeout_ms
 from eos.transaction.coordinator import Coordinator
+from eos.transaction.failed_attempts import FailedAttempts
 from eos.transaction.ledger import Ledger
 from eos.transaction.ledger_record import Position, Record
 from eos.transaction.micro_batch import STEP_TIMEOUT_MS, MicroBatches
@@ -51,10 +52,10 @@ class Taken:
             self.points,
             source,
             self.last,
-            failed=self._failed(),
+            failed=FailedAttempts(self._left_open()),
         )
 
-    def _failed(self) -> list[dict[str, Any]]:
+    def _left_open(self) -> list[dict[str, Any]]:
         if self.left_open is None or (self.last and self.last.identity == self.left_open):
             return []
         producer_id, epoch = self.left_open

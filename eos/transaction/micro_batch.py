@@ -1,11 +1,12 @@
-"""One micro-batch, one transaction: the control flow of the whole product, on one screen."""
+"""One micro-batch, one transaction: its attempts, their commit, and what follows a failure."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import InitVar, dataclass, field, replace
+from enum import Enum
 from typing import Any, Protocol
 
 from eos.deadline import Deadline
@@ -13,38 +14,27 @@ from eos.errors import AttemptFailedError, DedupRetryError, EosError, PromiseBro
 from eos.faults import Points
 from eos.observe import events
 from eos.observe.bus import Bus
-from eos.transaction import group, ranges
+from eos.transaction import ranges
 from eos.transaction.attempt_events import committed_event, reason_of
+from eos.transaction.attempt_work import AttemptWork
 from eos.transaction.claim import Claim
 from eos.transaction.coordinator import Conclusion, Coordinator
+from eos.transaction.failed_attempts import FailedAttempts
+from eos.transaction.group import GroupCheck
 from eos.transaction.ledger import Ledger
-from eos.transaction.ledger_record import (
-    Attempt,
-    Ends,
-    Kind,
-    Position,
-    Record,
-    Refused,
-    advanced,
-    nested,
-)
+from eos.transaction.ledger_record import Attempt, Ends, Kind, Position, Record, advanced, nested
 from eos.transaction.port import NO_IDENTITY, CommittedOffset, Identity, TopicPartition
 from eos.transaction.ranges import Decision, Step, require_same_topics
-from eos.transaction.receipt import Receipt
 
 ATTEMPTS_MAX = 3
-FAILED_MAX, REASON_MAX = 20, 500  # what a ledger record tells of attempts that failed before it
-# How long the driver's own requests of one step may take, retries included. The step that ends a
-# transaction repeats itself at the next start if it runs out (rule R7), so this bounds a wait.
+# The time for the driver's own requests in one step, retries included. If the step that ends a
+# transaction runs out of time, the next startup repeats it, so this only bounds a wait.
 STEP_TIMEOUT_MS = 60_000
-_COMPARE_TIMEOUT_MS = 5_000  # nothing waits for what only warns
-
-# Given the attempt's identity, and the offsets below which rows of a partition are committed.
-Execute = Callable[[Identity, Ends], Sequence[Receipt]]
 
 
 class Source(Protocol):
-    """What a micro-batch asks the cluster beside its own requests. `run.source` is the real one."""
+    """Questions about the source that a micro-batch asks the cluster. `run/source.py` has the
+    answers."""
 
     def topic_ids(self, topics: Iterable[str]) -> Mapping[str, str]:
         """Raises PromiseBrokenError for a topic that is gone."""
@@ -56,9 +46,19 @@ class Source(Protocol):
     ) -> Ends: ...
 
 
+class Outcome(Enum):
+    """How an attempt that raised ends."""
+
+    COMMITTED = "committed"  # the error came after the commit
+    IN_DOUBT = "in doubt"  # EndTxn(commit) may have arrived, and the ledger was not readable
+    FENCED = "fenced"  # another instance took over
+    RETRY = "retry"  # this attempt is lost, the micro-batch is not
+    STOP = "stop"  # no attempt of this run can commit
+
+
 @dataclass(slots=True)
 class MicroBatches:
-    """Runs micro-batches, one after the other, and knows how far the ledger has come."""
+    """Runs micro-batches one after another, and keeps the ledger's position."""
 
     pipeline: str
     coordinator: Coordinator
@@ -67,116 +67,98 @@ class MicroBatches:
     bus: Bus
     points: Points
     source: Source
-    last: InitVar[Record | None] = None  # of the ledger; none: there is none yet
-    # Asked once all is acknowledged: raises if a target is not the topic any more that it was.
-    require_targets: Callable[[], object] = field(default=lambda: None)
-    # What was not taken of the source, by the attempt that is all acknowledged: its record says it.
-    refused: Callable[[], Refused] = field(default=dict)
-    # Then, too: writes dedup's states behind that attempt, and tells what its record names them by,
-    # and what it says of them. From here on it matters if the transaction commits, and only then.
-    producers: Callable[[], tuple[str, Mapping[str, Any]]] = field(default=lambda: ("", {}))
-    # In how many micro-batches dedup validates records before it writes them. The record keeps it
-    # for the next run.
-    validate_first: Callable[[], int] = field(default=lambda: 0)
-    # How many source records were visible to it; None: nobody counted.
-    records_read: Callable[[], int | None] = field(default=lambda: None)
-    # And what it read beside the source, by name and version: what is redone for it reads the same.
-    reads: Callable[[], Mapping[str, int]] = field(default=dict)
-    is_stopping: bool = field(default=False)
-    # Aborted attempts that no record of the ledger tells of yet: the next one does.
-    failed: list[dict[str, Any]] = field(default_factory=list)
+    last: InitVar[Record | None] = None  # the ledger's last record, if it has any
+    failed: FailedAttempts = field(default_factory=FailedAttempts)
+    is_stopping: bool = False
     last_at: float = field(default_factory=time.monotonic)  # of the last commit
     claim: Claim = field(init=False)
-    _open: Identity = field(default=NO_IDENTITY, init=False)  # until it is certain that none is
-    _tried: dict[str, Any] = field(default_factory=dict, init=False)  # by the latest attempt
-    _is_compared: bool = field(default=True, init=False)  # the group, since the last commit
+    group: GroupCheck = field(init=False)
+    # The identity of an attempt that may be open: no outcome of it is noted yet.
+    _open: Identity = field(default=NO_IDENTITY, init=False)
     _has_returned: bool = field(default=False, init=False)
-    _recorded_at: int = field(default=-1, init=False)  # the offset of the last record of ours
-    # A micro-batch, and what is written while the pipeline is idle, never at the same time.
+    # A micro-batch and an idle refresh never run at the same time.
     lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self, last: Record | None) -> None:
         self.claim = Claim(self.pipeline, self.coordinator, self.ledger)
         if last is not None:
             self.claim.last, self.claim.last_offset = last.identity, last.offset
+        self.group = GroupCheck(self.source, self.bus)
 
     @property
     def is_new(self) -> bool:
         """Nothing is in the ledger yet."""
         return self.claim.last == NO_IDENTITY
 
-    def run(
-        self,
-        step: Step,
-        execute: Execute,
-        skipped: Callable[[], None] = lambda: None,
-        follow: Callable[[int], None] = lambda _offset: None,
-    ) -> None:
-        """Returns once the micro-batch is committed, by this call or by one before it: then
-        `skipped` does what is left to do. `follow` writes what is no part of the transaction,
-        behind it: it gets the offset of the ledger's record, and nothing newer begins before it
-        has returned."""
+    def run(self, step: Step, work: AttemptWork) -> None:
+        """Commit the micro-batch, unless the ledger has it already. Returns only then."""
         if self._has_returned:  # Spark calls again only after its commit log
             self.points.reached("commit_log:after")
         with self.lock:
-            self._catch_up()
-            self.compare_group()
+            self._finish_interrupted()
+            self.group.compare(self.position.ends)
             decision = self._decide(step)
             if decision.is_done:
                 self.bus.emit(events.MicroBatchSkipped(batch_id=step.batch_id))
-                skipped()
+                work.skip(self.position)
             else:
-                self._redone(step.batch_id, lambda n: self._attempt(n, step, decision, execute))
-                follow(self._recorded_at)
+                self._until_committed(
+                    step.batch_id, lambda number: self._attempt(number, step, decision, work)
+                )
+                self.position = work.follow(self.position, self.claim.last_offset)
         if not decision.is_done:
             self.points.reached("commit_log:before")
         self._has_returned = True
 
+    # --- records without a micro-batch
+
     def note(
         self, kind: Kind, position: Position | None = None, note: Mapping[str, Any] | None = None
     ) -> None:
-        """Writes a record of the ledger, with all group offsets, in a transaction of its own."""
+        """Write a ledger record and all group offsets in a transaction of their own."""
         with self.lock:
-            self._catch_up()
+            self._finish_interrupted()
             self._note(kind, position or self.position, note)
 
     def note_stop(self, *, is_at_rest: bool) -> None:
-        """The clean end. Whoever can't vouch for its checkpoint's being at rest leaves it out."""
+        """Write the record of a clean stop. Unless Spark's query certainly writes no more, the
+        record names no checkpoint."""
         with self.lock:
-            self._catch_up()
+            self._finish_interrupted()
             here = self.position
             self._note("stop", here if is_at_rest else replace(here, checkpoint=""), None)
 
     def refresh(self, idle_ms: int) -> bool:
-        """Rule R11: an empty attempt, if nothing was committed for so long and nothing is under
-        way, so that neither group offsets nor ids expire. Returns whether there was one."""
+        """Write an empty attempt if nothing was committed for `idle_ms`, so that neither group
+        offsets nor ids expire. Returns whether it wrote one."""
         if not self.lock.acquire(blocking=False):
-            return False  # a micro-batch is under way, and refreshes all by itself
+            return False  # a micro-batch is running, and refreshes everything by its commit
         try:
             if time.monotonic() - self.last_at < idle_ms / 1000 or self.is_stopping:
                 return False
-            self._catch_up()
-            self.compare_group()
+            self._finish_interrupted()
+            self.group.compare(self.position.ends)
             self._note("refresh", self.position, None)
             return True
         finally:
             self.lock.release()
 
     def is_at_rest(self, within_s: float) -> bool:
-        """Whether nothing is under way, or not any more. With `is_stopping` set before, it stays
-        so: what takes the lock afterwards begins no attempt."""
+        """Whether no attempt is running. If `is_stopping` was set before, none begins later."""
         if not self.lock.acquire(timeout=within_s):
             return False
-        self.lock.release()  # at once: Spark's thread, which a stop waits for, may want it
+        self.lock.release()  # at once: Spark's thread, which a stop waits for, may need it
         return True
 
     def require_owner(self) -> None:
-        """Raises FencedError if another copy of this pipeline took over. Costs an empty attempt."""
+        """Raise FencedError if another instance took over. Costs an empty attempt."""
         with self.lock:
             if not self.claim.is_undecided:
                 deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
                 self.claim.begin(deadline)
                 self.claim.abort(deadline)
+
+    # --- which offsets are left to commit
 
     def _decide(self, step: Step) -> Decision:
         unknown = ranges.unknown(self.position, step)
@@ -193,130 +175,146 @@ class MicroBatches:
         require_same_topics(self.pipeline, self.position, topic_ids)
         return topic_ids
 
-    def _redone(self, batch_id: int, attempt: Callable[[int], None]) -> None:
+    # --- attempts
+
+    def _until_committed(self, batch_id: int, attempt: Callable[[int], None]) -> None:
+        """Run attempts until one commits. The outcomes of one that raises:
+
+        - COMMITTED: the commit stands, so the micro-batch is not run again.
+        - IN_DOUBT: no abort, since the transaction may be committed. The next call reads the
+          ledger, or the next startup does.
+        - FENCED: no request any more. The attempt is the new owner's to abort.
+        - RETRY: abort, and run the next attempt under a new epoch.
+        - STOP: abort, and end the run.
+        """
         before = self.position
         for number in range(1, ATTEMPTS_MAX + 1):
             try:
                 attempt(number)
-            except Exception as error:
-                is_committed = self.position is not before  # whatever failed came after the end
-                if is_committed or not self._is_worth_another(number, batch_id, error):
-                    raise
-            else:
                 return
+            except Exception as error:
+                outcome = self._outcome(error, number, is_committed=self.position is not before)
+                if outcome in (Outcome.COMMITTED, Outcome.IN_DOUBT):
+                    raise
+                self._list_failed(batch_id, number, error)
+                if outcome is Outcome.FENCED or not self._abort(batch_id, number, error, outcome):
+                    raise
 
-    def _is_worth_another(self, number: int, batch_id: int, error: Exception) -> bool:
-        """Ends the failed attempt and says whether the micro-batch is redone.
+    def _outcome(self, error: Exception, number: int, *, is_committed: bool) -> Outcome:
+        if is_committed:
+            return Outcome.COMMITTED
+        if self.claim.is_undecided:
+            return Outcome.IN_DOUBT
+        recovery = _recovery(error)
+        if recovery is Recovery.FENCED:
+            return Outcome.FENCED
+        # A clean stop is asked for, but its own record (`points.kind`) is still retried.
+        is_wanted = not self.is_stopping or bool(self.points.kind)
+        may_retry = recovery is Recovery.REDO and number < ATTEMPTS_MAX
+        return Outcome.RETRY if may_retry and is_wanted else Outcome.STOP
 
-        Rule R3: whatever happened, and even if nothing seems to have been sent, this attempt's
-        identity is over. A task of it that still runs is refused from here on, so it can't join
-        the next attempt. An abort that fails must not hide why there was one.
+    def _abort(self, batch_id: int, number: int, error: Exception, outcome: Outcome) -> bool:
+        """Abort the attempt, and return whether the next one follows.
+
+        The attempt's identity is over in any case, even if it seems to have sent nothing: a task
+        of it that still runs is refused from here on, so it can't write into the next attempt.
+        An abort that fails must not hide why there was one.
         """
-        recovery = error.recovery if isinstance(error, EosError) else Recovery.STOP
-        if recovery is Recovery.FENCED or self.claim.is_undecided:
-            if not self.claim.is_undecided:
-                self._note_failed(batch_id, number, error)
-            return False  # in doubt: never abort what may be committed, the ledger will tell
-        self._note_failed(batch_id, number, error)
-        unended: Exception | None = None
+        failed: Exception | None = None
         try:
             self.claim.abort(Deadline.after_ms(STEP_TIMEOUT_MS))
-        except Exception as failed:  # noqa: BLE001 - any of them would hide `error`
-            unended = failed
-        is_wanted = not self.is_stopping or bool(self.points.kind)  # the clean end's note is
-        may_redo = recovery is Recovery.REDO and number < ATTEMPTS_MAX and unended is None
-        will_redo, is_asked = may_redo and is_wanted, may_redo and not is_wanted
-        if will_redo and isinstance(error, DedupRetryError):
+        except Exception as unended:  # noqa: BLE001 - any of them would hide `error`
+            failed = unended
+        will_retry = outcome is Outcome.RETRY and failed is None
+        if will_retry and isinstance(error, DedupRetryError):
             self.bus.emit(events.AttemptRetried(batch_id, number, reason_of(error)))
             return True
-        self.bus.emit(events.AttemptFailed(batch_id, number, reason_of(error), will_redo, is_asked))
-        if unended is not None:
-            if _explains(unended, recovery):
-                raise unended from error
-            self.bus.emit(events.Warned(f"the attempt could not be aborted: {reason_of(unended)}"))
-        return will_redo
+        may_retry = _recovery(error) is Recovery.REDO and number < ATTEMPTS_MAX
+        is_asked_to_stop = outcome is Outcome.STOP and may_retry and failed is None
+        self.bus.emit(
+            events.AttemptFailed(batch_id, number, reason_of(error), will_retry, is_asked_to_stop)
+        )
+        if failed is not None:
+            if _explains(failed, error):
+                raise failed from error
+            self.bus.emit(events.Warned(f"the attempt could not be aborted: {reason_of(failed)}"))
+        return will_retry
 
-    def _note_failed(self, batch_id: int, number: int, error: Exception) -> None:
-        """Not of what was never begun, nor twice."""
-        producer_id, epoch = self._open
-        known = {(each["producer_id"], each["epoch"]) for each in self.failed}
-        if self._open in (NO_IDENTITY, self.claim.last) or self._open in known:
-            return
-        if len(self.failed) >= FAILED_MAX:
-            return  # a record is long overdue, and the run about to end
-        told: dict[str, Any] = {"batch_id": batch_id, "number": number}
-        told |= {"producer_id": producer_id, "epoch": epoch}
-        told |= {"at_ms": int(time.time() * 1000), "reason": reason_of(error)[:REASON_MAX]}
-        code = error.code if isinstance(error, EosError) else type(error).__name__
-        self.failed.append({**self._tried, **told, "error": code})
+    def _list_failed(self, batch_id: int, number: int, error: Exception) -> None:
+        if self._open not in (NO_IDENTITY, self.claim.last):  # else it never began
+            self.failed.add(self._open, batch_id, number, error)
 
-    def _catch_up(self) -> None:
-        """The call before this one raised, at a point that nobody knows: its attempt may be open,
-        in doubt, or committed without our having noted it. Ends it, and asks the ledger.
-        """
+    def _finish_interrupted(self) -> None:
+        """End an attempt that an earlier call left by an exception. It may be open, in doubt, or
+        committed without a note of it here: the ledger decides."""
         if self._open == NO_IDENTITY:
             return
         known = self.claim.last
         found = self.claim.conclude(self._open, Deadline.after_ms(STEP_TIMEOUT_MS))
         if found is not None and found.identity != known:
-            # Of the tables we know more: they are written behind the record that we know.
+            # The tables are written after the record, so this process knows more of them.
             self.position = replace(found.position, tables=self.position.tables)
         self._open = NO_IDENTITY
 
-    def _attempt(self, number: int, step: Step, decision: Decision, execute: Execute) -> None:
+    def _attempt(self, number: int, step: Step, decision: Decision, work: AttemptWork) -> None:
         if self.is_stopping:
             raise AttemptFailedError("the run was asked to stop")
         marks, begun_ms = [time.monotonic()], int(time.time() * 1000)
-        self._tried = {
-            "query_id": step.query_id,
-            "starts": nested(decision.starts),
-            "ends": nested(step.ends),
-            "begun_ms": begun_ms,
-        }
+        self.failed.begin(
+            query_id=step.query_id,
+            starts=nested(decision.starts),
+            ends=nested(step.ends),
+            begun_ms=begun_ms,
+        )
         reached = self.points.reached
         reached("begin:before")
         identity = self._begin()
         reached("begin:after")
-        receipts = execute(identity, decision.floors)  # every planned record acknowledged once
+        receipts = work.execute(identity, self.position, decision.floors)
         marks.append(time.monotonic())
         reached("all_acked:before")
-        self.require_targets()
         topic_ids = self._same_topics(step)
-        producers, dedup = self.producers()
-        after = advanced(
-            self.position, step.ends, step.query_id, step.batch_id, topic_ids, producers
-        )
-        after = replace(after, validate_first=self.validate_first())
+        facts = work.prepare_commit()
         reached("all_acked:after")
-        refused, reads = self.refused(), self.reads()
-        count = self.records_read()
+        after = advanced(
+            self.position, step.ends, step.query_id, step.batch_id, topic_ids, facts.producers
+        )
+        after = replace(after, validate_first=facts.validate_first)
         attempt = Attempt(
-            number, identity, decision.starts, receipts, begun_ms, refused, dedup, reads, count
+            number,
+            identity,
+            decision.starts,
+            receipts,
+            begun_ms,
+            facts.refused,
+            facts.dedup,
+            facts.reads,
+            facts.records_read,
         )
         record = self.ledger.record(
-            "attempt", after, attempt, failed=self.failed, identity=identity
+            "attempt", after, attempt, failed=self.failed.listed, identity=identity
         )
         self._commit(identity, after, record, marks)
-        self.bus.emit(committed_event(number, step, decision, receipts, count, marks))
+        self.bus.emit(committed_event(number, step, decision, receipts, facts.records_read, marks))
 
     def _note(self, kind: Kind, position: Position, note: Mapping[str, Any] | None) -> None:
         def attempt(_number: int) -> None:
-            self._tried = {"kind": kind, "begun_ms": int(time.time() * 1000)}
+            self.failed.begin(kind=kind, begun_ms=int(time.time() * 1000))
             identity = self._begin()
             record = self.ledger.record(
-                kind, position, note=note, failed=self.failed, identity=identity
+                kind, position, note=note, failed=self.failed.listed, identity=identity
             )
             self._commit(identity, replace(position), record, [])
 
         self.points.kind = kind
         try:
-            self._redone(position.batch_id, attempt)
+            self._until_committed(position.batch_id, attempt)
         finally:
             self.points.kind = ""
 
     def _begin(self) -> Identity:
         deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
-        # Before it is known: an interrupt inside must leave a mark, too.
+        # Before the identity is known: an interrupt inside `begin` must leave a mark, too.
         self._open = self.coordinator.identity
         self._open = self.claim.begin(deadline)
         return self._open
@@ -324,12 +322,16 @@ class MicroBatches:
     def _commit(
         self, identity: Identity, after: Position, record: bytes, marks: list[float]
     ) -> None:
-        """The last three steps of a transaction, in this order."""
+        """Write the ledger's record, add the group's offsets, and end the transaction.
+
+        Returns if it is committed. Raises AttemptFailedError if it is certainly not. If the
+        commit's response is lost and the ledger can't be read, the error leaves the attempt in
+        doubt (`claim.is_undecided`). FencedError: another instance took over.
+        """
         reached = self.points.reached
         reached("ledger_record:before")
         deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
-        send = self.coordinator.produce
-        self._recorded_at = self.ledger.append(send, record, identity, deadline)
+        offset = self.ledger.append(self.coordinator.produce, record, identity, deadline)
         reached("ledger_record:after")
         marks.append(time.monotonic())
 
@@ -345,35 +347,23 @@ class MicroBatches:
             if found is None or found.identity != identity:
                 raise AttemptFailedError("the commit's answer was lost, and the ledger lacks it")
         self.position = after  # first of all: what fails from here on must not redo it
-        self.claim.last, self.claim.last_offset = identity, self._recorded_at
+        self.claim.last, self.claim.last_offset = identity, offset
         self._open = NO_IDENTITY
-        self.failed = []  # this record told of them
-        self._is_compared = False
+        self.failed.clear()
+        self.group.committed()
         reached("end_txn_answered:after")
         self.last_at = time.monotonic()
         marks.append(self.last_at)
 
-    def compare_group(self) -> None:
-        """Tells if somebody else moved the group's offsets since our last commit. The ledger is
-        the truth, and the next commit puts them right; but lag tools are wrong until then."""
-        if self._is_compared:
-            return
-        self._is_compared = True
-        try:
-            deadline = Deadline.after_ms(_COMPARE_TIMEOUT_MS)
-            found = self.source.group_offsets(self.position.ends, deadline)
-        except EosError as error:
-            self.bus.emit(events.Warned(f"the group's offsets can't be compared: {error.message}"))
-            return
-        told = group.told(group.differing(self.position.ends, found))
-        if told:
-            self.bus.emit(events.Warned(f"{told}; the next commit puts them right"))
+
+def _recovery(error: Exception) -> Recovery:
+    return error.recovery if isinstance(error, EosError) else Recovery.STOP
 
 
-def _explains(unended: Exception, recovery: Recovery) -> bool:
-    """Whether the failure of an abort is why the attempt failed, or ends the run although the
-    attempt's own error does not: another copy took over, or the ledger lost records."""
-    if not isinstance(unended, EosError):
+def _explains(failed: Exception, error: Exception) -> bool:
+    """Whether a failed abort tells why the attempt failed, or ends the run although the attempt's
+    own error would not: another instance took over, or the ledger lost records."""
+    if not isinstance(failed, EosError):
         return False
-    is_broken = isinstance(unended, PromiseBrokenError) and recovery is not Recovery.STOP
-    return unended.recovery is Recovery.FENCED or is_broken
+    is_broken = isinstance(failed, PromiseBrokenError) and _recovery(error) is not Recovery.STOP
+    return failed.recovery is Recovery.FENCED or is_broken

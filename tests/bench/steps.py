@@ -15,9 +15,12 @@ from typing import Any
 from py4j.clientserver import JavaClient
 
 from eos.audit.follower import Follower
-from eos.run import query
+from eos.run import attempt, jobs, query
+from eos.run.jobs import Jobs
 from eos.run.query import PipelineQuery
 from eos.run.source import LiveSource
+from eos.run.target_guard import TargetGuard
+from eos.transaction.group import GroupCheck
 from eos.transaction.ledger import Ledger
 from eos.transaction.micro_batch import MicroBatches
 
@@ -27,12 +30,12 @@ STEPS: tuple[tuple[Any, str, str], ...] = (
     (PipelineQuery, "__call__", WHOLE),
     (PipelineQuery, "_ranges", "offset log"),
     (query, "require_planned", "what Spark planned"),
-    (MicroBatches, "compare_group", "group compared"),
+    (GroupCheck, "compare", "group compared"),
     (MicroBatches, "_begin", "begin"),
-    (query, "encodable", "transforms"),
-    (PipelineQuery, "_require_same_targets", "targets"),
-    (PipelineQuery, "_job", "job described"),
-    (query, "collected", "job"),
+    (attempt, "encodable", "transforms"),
+    (TargetGuard, "require_same", "targets"),
+    (Jobs, "write", "job described"),
+    (jobs, "collected", "job"),
     (LiveSource, "topic_ids", "source topics"),
     (MicroBatches, "_commit", "offsets, end"),
     (Ledger, "require_follows", "ledger follows"),

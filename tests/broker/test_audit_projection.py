@@ -128,7 +128,7 @@ def test_a_run_that_ends_without_a_record_leaves_its_attempts_at_its_end(scenes,
         follower.start()
         with pytest.raises(AttemptFailedError):
             copy.drain()
-        failed, last = copy.batches.failed, copy.batches.ledger.look(soon())
+        failed, last = copy.batches.failed.listed, copy.batches.ledger.look(soon())
         follower.close(failed, last)
         Follower(projection(scene, wire, location), copy.told, 10).close(failed, last)
     aborted = check(scene, location)
@@ -180,11 +180,11 @@ def test_an_attempt_that_was_fenced_has_its_row(scenes, wire, location):
             copy.start()
             with pytest.raises(FencedError):
                 copy.step()
-            (failed,) = copy.batches.failed
+            (failed,) = copy.batches.failed.listed
             fenced = (failed["producer_id"], failed["epoch"])
             last = copy.batches.ledger.look(soon())
             follower = Follower(projection(scene, wire, location), copy.told, 10)
-            follower.close(copy.batches.failed, last)
+            follower.close(copy.batches.failed.listed, last)
         other.drain()
         other.stop()
     caught_up(projection(scene, wire, location))

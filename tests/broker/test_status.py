@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Producer
 from support import outside
 from support.recovered import Pipeline, soon
+from support.work import Work
 
 from eos.cli.status import status
 from eos.errors import PromiseBrokenError
@@ -129,7 +130,7 @@ def test_what_is_open_is_told_with_its_owner(pipeline: Pipeline, name: str) -> N
             raise PromiseBrokenError("seen enough")
 
         with pytest.raises(PromiseBrokenError, match="seen enough"):
-            run.batches.run(run.plan(), in_the_middle)
+            run.batches.run(run.plan(), Work(in_the_middle))
         (found,) = seen
         assert found["transaction"]["phase"] == "Ongoing"
         assert found["waits_for"] == "its tasks: a transaction is open"

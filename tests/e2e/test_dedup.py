@@ -17,7 +17,7 @@ from support import outside
 from support.project import CHECKOUT, Project
 from support.till import Till
 
-from eos.run.query import ONE_TASK_RECORDS_MAX
+from eos.run.jobs import ONE_TASK_RECORDS_MAX
 
 PIPELINE = """
 version: 1

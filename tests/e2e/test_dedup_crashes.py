@@ -23,7 +23,7 @@ from support.warm import KILLED
 from eos.cli.verify import verify
 from eos.dedup.homes import STATES, read_states, write_states
 from eos.dedup.table import Generation, ProducersTable
-from eos.run.query import ONE_TASK_RECORDS_MAX
+from eos.run.jobs import ONE_TASK_RECORDS_MAX
 
 pytestmark = pytest.mark.long
 

@@ -16,7 +16,7 @@ from support import outside
 from support.project import Project
 from support.warm import KILLED
 
-from eos.run.query import ONE_TASK_RECORDS_MAX
+from eos.run.jobs import ONE_TASK_RECORDS_MAX
 
 SPREAD = """
 version: 1

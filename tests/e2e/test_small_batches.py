@@ -21,7 +21,7 @@ from support.project import PIPELINE, Project
 from support.volume import fill_topic
 from support.warm import Run
 
-from eos.run.query import ONE_TASK_RECORDS_MAX
+from eos.run.jobs import ONE_TASK_RECORDS_MAX
 
 LARGE, SMALL = ONE_TASK_RECORDS_MAX + 100, 40  # partitions get rounded shares of a limit
 FOREVER = PIPELINE.replace("available_now: true", "every: 10 ms")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 from support.micro_batch_world import LEDGER, TARGET, TIMEOUT_MS, TRIES, FewTries, World
+from support.work import Execute
 
 from eos.errors import AttemptFailedError, FencedError, PromiseBrokenError, UnavailableError
 from eos.observe import events
@@ -17,7 +18,6 @@ from eos.testing.broker.kit import Tries, record_batch
 from eos.transaction import micro_batch as module
 from eos.transaction.coordinator import Conclusion
 from eos.transaction.ledger_record import Ends, encoded, stamped
-from eos.transaction.micro_batch import Execute
 from eos.transaction.port import NO_IDENTITY, Api, Identity, Profile
 from eos.transaction.protocol import EPOCH_LAST
 from eos.transaction.receipt import Receipt

@@ -24,6 +24,7 @@ from support.micro_batch_world import (
     Interrupt,
     World,
 )
+from support.work import Execute
 
 from eos.errors import (
     AttemptFailedError,
@@ -39,8 +40,9 @@ from eos.observe import events
 from eos.testing.broker import Fault, Phase, Strike
 from eos.testing.broker.kit import Tries, record_batch
 from eos.transaction import micro_batch as module
+from eos.transaction.attempt_work import AttemptFacts
 from eos.transaction.ledger_record import Ends
-from eos.transaction.micro_batch import ATTEMPTS_MAX, Execute
+from eos.transaction.micro_batch import ATTEMPTS_MAX
 from eos.transaction.port import Api, Identity, Profile
 from eos.transaction.receipt import Receipt
 
@@ -145,8 +147,7 @@ def test_interrupted_at_a_point_the_next_call_goes_on_from_what_is_true(point, k
 @ALL
 def test_a_micro_batch_is_one_transaction_with_ledger_and_offsets(where):
     world = World(*where)
-    world.batches.records_read = lambda: 1
-    world.run(0)
+    world.run(0, facts=lambda: AttemptFacts(records_read=1))
     world.check(1)
     body = world.ledger_body()
     assert body["attempt"]["records_read"] == 1
@@ -222,8 +223,8 @@ def test_a_failed_attempt_is_redone_under_a_new_epoch_at_most_three_times(where)
 @ALL
 def test_a_retry_of_dedup_is_no_failure_and_the_next_run_validates_first(where):
     world = World(*where)
-    world.batches.validate_first = lambda: 8
-    world.run(0, world.writes(0, DedupRetryError("2 duplicate records")))
+    retried = world.writes(0, DedupRetryError("2 duplicate records"))
+    world.run(0, retried, facts=lambda: AttemptFacts(validate_first=8))
     world.check(1)
     assert world.of_kind(events.AttemptFailed) == []
     assert world.of_kind(events.AttemptRetried) == [

@@ -16,7 +16,6 @@ from support.micro_batch_world import (
     FewTries,
     Interrupt,
     World,
-    step,
 )
 from support.simulated_ledger import stored
 
@@ -122,14 +121,13 @@ def test_what_follows_a_failed_refresh_knows_how_far_the_tables_are(where):
     """They are written behind a record, which tells how far they were before it."""
     world = World(*where)
 
-    def follow(at):
-        tables = {"t": Followed("id", at)}
-        world.batches.position = replace(world.batches.position, tables=tables)
+    def follow(position, at):
+        return replace(position, tables={"t": Followed("id", at)})
 
-    world.batches.run(step(0), world.writes(0), follow=follow)
+    world.run(0, follows=follow)
     known = world.batches.position.tables["t"].at
     failed_refresh(world)
-    world.batches.run(step(1), world.writes(1), follow=follow)
+    world.run(1, follows=follow)
     assert world.ledger_body()["tables"]["t"]["at"] == known
     world.check(2)
 

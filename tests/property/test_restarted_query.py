@@ -12,6 +12,7 @@ from contextlib import suppress
 
 import pytest
 from support.micro_batch_world import LEDGER, SOURCE, TARGET, FewTries, Interrupt, World
+from support.work import Work
 
 from eos.deadline import Deadline
 from eos.errors import AttemptFailedError, FencedError, PromiseBrokenError, UnavailableError
@@ -60,7 +61,7 @@ class Copied(World):
             last = answer.offset + len(offsets) - 1
             return [Receipt("target", 0, len(offsets), answer.offset, last, len(blob), 7)]
 
-        self.batches.run(Step(query, number, {SOURCE: start}, {SOURCE: end}), execute)
+        self.batches.run(Step(query, number, {SOURCE: start}, {SOURCE: end}), Work(execute))
 
     def ended_at(self, point: str, kind: type[BaseException]) -> None:
         """The query before: a micro-batch that committed, and one that did not return."""

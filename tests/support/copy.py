@@ -53,6 +53,7 @@ from eos.run.source import LiveSource
 from eos.run.start import where_to_go_on
 from eos.run.take import still_ours, take
 from eos.transaction import receipt
+from eos.transaction.attempt_work import AttemptFacts
 from eos.transaction.ledger_record import Ends
 from eos.transaction.micro_batch import Step
 from eos.transaction.port import Identity, Profile
@@ -62,6 +63,7 @@ from eos.transaction.wire import Wire
 from eos.transaction.writer import Writer
 from support.deduped import Deduped
 from support.played import At, Folder, Hurried, Told
+from support.work import Work
 
 RECORD_BATCH = 5  # records: more than one record batch a micro-batch, so that writers pipeline
 _LOOKS_EVERY_S = 0.05
@@ -165,7 +167,6 @@ class Copy:
         if self.job.dedup:
             self.dedup = Deduped(Path(self.job.dedup), self.crash, self.job.dedup_window)
             self.dedup.require(position)
-            self.batches.producers = self.dedup.producers
         self.batches.note("start")
 
     def drain(self) -> None:
@@ -181,7 +182,9 @@ class Copy:
         step = self.folder.next(latest, self.job.records)
         if step is None:
             return False
-        self.batches.run(step, lambda identity, floors: self._execute(identity, step, floors))
+        self.batches.run(
+            step, Work(lambda identity, floors: self._execute(identity, step, floors), self._facts)
+        )
         self.committed.append(step.batch_id)
         self.folder.commit(step)
         return True
@@ -191,12 +194,18 @@ class Copy:
         self.batches.is_stopping = True
         self.batches.note("stop")
 
+    def _facts(self) -> AttemptFacts:
+        if self.dedup is None:
+            return AttemptFacts()
+        version, counts = self.dedup.producers()
+        return AttemptFacts(producers=version, dedup=counts)
+
     def _execute(self, identity: Identity, step: Step, floors: Ends) -> Sequence[Receipt]:
         """The Spark job: reads the ranges, encodes, writes, and accounts for it."""
         deadline = Deadline.after_ms(self.job.start_timeout_ms)
         topic = self.wire.topics([self.job.target], deadline)[self.job.target]
         targets = Targets.of({self.job.target: (topic.partitions, 1_000_000)})
-        writing = Deadline.after_ms(self.job.transaction_timeout_ms * 0.8)  # as `run.query` does
+        writing = Deadline.after_ms(self.job.transaction_timeout_ms * 0.8)  # as `run.jobs` does
         writer = Writer(self.writers, self.job.name, identity, targets, writing, self.crash)
         planned: dict[int, int] = {}
         read = (

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from copy import copy
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from eos.testing.broker.kit import Tries, record_batch
 from eos.transaction.coordinator import Coordinator
 from eos.transaction.ledger import Ledger
 from eos.transaction.ledger_record import Ends, Position
-from eos.transaction.micro_batch import Execute, MicroBatches
+from eos.transaction.micro_batch import MicroBatches
 from eos.transaction.port import (
     Answer,
     CommittedOffset,
@@ -29,6 +30,7 @@ from eos.transaction.port import (
 from eos.transaction.ranges import Step
 from eos.transaction.receipt import Receipt
 from support.simulated_ledger import LedgerWire, stored
+from support.work import Execute, Work
 
 LEDGER, SOURCE, TARGET = (TopicPartition(name, 0) for name in ("ledger", "source", "target"))
 SIZE = 10  # records of a micro-batch
@@ -144,8 +146,8 @@ class World:
     def reached(self, point: str) -> None:
         self.crash.reached(point)
 
-    def run(self, number: int, execute: Execute | None = None):
-        self.batches.run(step(number), execute or self.writes(number))
+    def run(self, number: int, execute: Execute | None = None, **more: Any) -> None:
+        self.batches.run(step(number), Work(execute or self.writes(number), **more))
 
     def writes(self, number: int, *errors: BaseException | None):
         """A job: writes its record, then raises the next of the errors, if one is left."""

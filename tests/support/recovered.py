@@ -46,6 +46,7 @@ from eos.transaction.wire import Wire
 from support import outside
 from support.coordinator_view import wait_ended
 from support.played import Told
+from support.work import Work
 
 PIPELINE = """
 version: 1
@@ -296,7 +297,7 @@ class Running:
     def step(self, records: int = 1_000_000, *, is_noted: bool = True) -> None:
         """One micro-batch: the one that had no end, or the next."""
         step = self.plan(records)
-        self.batches.run(step, lambda _identity, floors: self._ran(step, floors))
+        self.batches.run(step, Work(lambda _identity, floors: self._ran(step, floors)))
         self.settled()
         if is_noted:
             self.spark.commit(step.batch_id)

@@ -37,6 +37,7 @@ from eos.transaction.receipt import Receipt
 from eos.transaction.writer import Writer
 from support import outside
 from support.recovered import Folder, Pipeline, Running, Said, soon
+from support.work import Work
 
 RECORD_BATCH = 5
 PARTITIONS = 2
@@ -121,7 +122,8 @@ class Finished(Pipeline):
 class Copying(Running):
     def step(self, records: int = 1_000_000, *, is_noted: bool = True) -> None:
         step = self.plan(records)
-        self.batches.run(step, lambda identity, floors: self._copied(identity, step, floors))
+        work = Work(lambda identity, floors: self._copied(identity, step, floors))
+        self.batches.run(step, work)
         self.settled()
         if is_noted:
             self.spark.commit(step.batch_id)

@@ -1,0 +1,177 @@
+"""The work of one micro-batch: read, transform, encode, write, once per attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from eos.errors import AttemptFailedError, EosError, Recovery, about
+from eos.read.decode import Refused
+from eos.read.offset_log import Ranges
+from eos.run import dead_letters
+from eos.run.failure import Failure
+from eos.run.fused import Fused
+from eos.run.jobs import ONE_TASK_RECORDS_MAX, Jobs
+from eos.run.judged import Judged
+from eos.run.lookup import pinned, versions
+from eos.run.source import above
+from eos.run.stages import Stages
+from eos.run.state import advance
+from eos.run.steps import encodable, transformed
+from eos.run.task_error import task_error
+from eos.run.visible import observed, records_read, scanned
+from eos.transaction.attempt_work import AttemptFacts, AttemptWork
+from eos.transaction.ledger_record import Ends, Position
+from eos.transaction.port import Identity
+from eos.transaction.receipt import Receipt
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class MicroBatchWork(AttemptWork):
+    """A pipeline's micro-batch, run by Spark. What an attempt sets is of the latest attempt."""
+
+    def __init__(self, stages: Stages, frame: DataFrame, batch_id: int, ranges: Ranges) -> None:
+        self._stages = stages
+        self._plan = stages.plan  # an attempt replaces it by one with pinned lookup tables
+        self._frame = frame
+        self._batch_id = batch_id
+        self._ranges = ranges
+        self._floors: Ends = {}
+        self._records_read: int | None = None
+        self.refused: Sequence[Refused] = ()
+
+    def execute(self, identity: Identity, position: Position, floors: Ends) -> Sequence[Receipt]:
+        jobs = Jobs.of(self._stages, self._batch_id, self._ranges, identity)
+        self._floors = floors
+        self.refused = ()
+        self._plan = pinned(self._plan, self._frame.sparkSession)
+        try:
+            return self._written(jobs, position, floors)
+        except EosError as error:
+            raise self._reconsidered(error) from error.__cause__
+        except Exception as error:
+            raise self._reconsidered(self._error_of(error, position)) from error
+
+    def _written(self, jobs: Jobs, position: Position, floors: Ends) -> Sequence[Receipt]:
+        plan, dedup, spark = self._plan, self._stages.dedup, self._stages.spark
+        read = above(self._frame, floors)
+        before = scanned(spark, plan)
+        rows, out = self._encodable(read, jobs, position)
+        targets = self._stages.targets.targets(plan.row_topics)
+        job = jobs.write(out, plan.sinks, targets)
+        receipts = jobs.receipts(job, targets)
+        self._records_read = records_read(spark, plan, job, read, before)
+        if plan.is_stateful:  # the plan itself refuses the records that it can't decode
+            return receipts
+        count = sum(receipt.records for receipt in receipts)
+        self.refused = plan.decode.found(job, count, rows)
+        plan.decode.require_none(self.refused, plan.names.pipeline)
+        if dedup is not None:
+            dead = dedup.judge_all(job, read, self._ranges, floors)
+            self.refused = (*self.refused, *dead)
+            self._records_read = dedup.records_read
+            rows = dedup.refused(read) if dead else rows
+        return (*receipts, *self._dead_letters(rows, jobs))
+
+    def _encodable(
+        self, frame: DataFrame, jobs: Jobs, position: Position
+    ) -> tuple[DataFrame, DataFrame | Fused | Judged]:
+        """Return the rows that the steps read, and the rows or the fused stage to encode."""
+        plan, dedup = self._plan, self._stages.dedup
+        if dedup is None:
+            return frame, frame if plan.is_stateful else encodable(plan, observed(frame))
+        dedup.begin(frame, position, jobs.collect, in_one_task=jobs.is_in_one_task)
+        short = dedup.in_one_pass(plan, frame)
+        if short is not None:
+            return frame, short  # such a plan has no step, and refuses no row
+        rows = dedup.rows(frame)
+        return rows, encodable(plan, rows)
+
+    def _dead_letters(self, rows: DataFrame, jobs: Jobs) -> Sequence[Receipt]:
+        """Write the rejected records by a second job of the same attempt, if there are any.
+
+        The rows after the last step don't include them, so accepted records cost nothing for it.
+        Both jobs evaluate the same conditions on the same offsets, and those may depend on nothing
+        else. Dedup has one verdict on a record in an attempt. If the source loses a record between
+        the two jobs, the counts differ.
+        """
+        dead, crash = self._plan.dead_letters, self._stages.crash
+        expected = sum(each.records for each in self.refused if each.answer == "dead_letter")
+        if dead is None or not expected:
+            return ()
+        crash.reached("dead_letters:before")
+        targets = self._stages.targets.targets((dead.topic,))
+        out = dead_letters.columns(rows, self._plan, len(targets.partitions))
+        job = jobs.write(out, (dead_letters.sink(dead.topic, dead.codec),), targets)
+        receipts = jobs.receipts(job, targets)
+        written = sum(receipt.records for receipt in receipts)
+        if written != expected:
+            raise AttemptFailedError(
+                f"{expected} records were refused, {written} of them were found again for "
+                f"{dead.topic}",
+                hint="did the source lose records meanwhile, by retention or compaction? They are "
+                "read again by the next attempt",
+            )
+        crash.reached("dead_letters:after")
+        return receipts
+
+    def prepare_commit(self) -> AttemptFacts:
+        self._stages.targets.require_same()
+        dedup = self._stages.dedup
+        version, counts = ("", {}) if dedup is None else dedup.producers()
+        return AttemptFacts(
+            refused=dead_letters.counted(self.refused),
+            records_read=self._records_read,
+            reads=versions(self._plan),
+            producers=version,
+            dedup=counts,
+            validate_first=0 if dedup is None else dedup.validate_first(),
+        )
+
+    def skip(self, position: Position) -> None:
+        if self._stages.lake is not None:
+            self._stages.lake.skipped(position.tables)
+        if not self._plan.is_stateful:
+            return
+        try:
+            advance(self._frame)
+        except Exception as error:
+            raise task_error(Failure.of(error)) from error
+
+    def follow(self, position: Position, offset: int) -> Position:
+        lake = self._stages.lake
+        if lake is None:
+            return position
+        lake.is_behind = True
+        is_small = self._ranges.records_max <= ONE_TASK_RECORDS_MAX
+        frame = self._frame.coalesce(1) if is_small else self._frame
+        rows = transformed(self._plan, above(frame, self._floors))
+        return replace(position, tables=lake.follow(rows, offset, position.tables))
+
+    def _error_of(self, error: Exception, position: Position) -> EosError:
+        """Return the project's error for an exception of Spark."""
+        failure, name = Failure.of(error), self._plan.names.pipeline
+        refused = self._plan.decode.raised(failure.raised)
+        found = task_error(failure)
+        try:
+            if refused is not None:
+                self._plan.decode.require_none((refused,), name)
+            if found.fields.get("case") == "source_lost_records":
+                # The same with numbers. Where a partition is new, Spark begins at 0.
+                starts = {tp: self._ranges.starts.get(tp, 0) for tp in self._ranges.ends}
+                self._stages.source.require_unchanged(position, starts)
+        except EosError as better:
+            return better
+        # The line of an attempt that is retried names the micro-batch already.
+        is_final = found.recovery is Recovery.STOP
+        return about(name, found) if is_final else found
+
+    def _reconsidered(self, error: EosError) -> EosError:
+        """Return the error to raise. A changed limit of a target, or records that dedup had not
+        validated yet, turn a final error into one that is retried."""
+        error = self._stages.targets.explained(error)
+        dedup = self._stages.dedup
+        return error if dedup is None else dedup.doubted(error)

@@ -1,0 +1,125 @@
+"""The Spark jobs of one attempt: they encode its rows, write them to Kafka, and return receipts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from eos.deadline import Deadline
+from eos.encode.stage import SPARK_SCHEMA, EncodeStage, SinkSpec
+from eos.encode.targets import Targets
+from eos.read.offset_log import Ranges
+from eos.run.fused import Fused
+from eos.run.judged import Judged
+from eos.run.session import ARROW_BYTES_MAX
+from eos.run.stages import Stages
+from eos.run.steps import mapped
+from eos.run.tasks import EncodeAndWriteTask, EncodeTask, WriteStage, WriteTask, nothing
+from eos.run.watch import collected
+from eos.transaction import receipt
+from eos.transaction.port import Identity
+from eos.transaction.receipt import Receipt
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# A micro-batch of at most this many offsets runs as one task, without a shuffle: below that, a
+# second task costs more time than it saves.
+ONE_TASK_RECORDS_MAX = 50_000
+# A writer's share of the transaction's time. The rest is for the record, the offsets and the end.
+_WRITER_SHARE = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """Builds and runs the jobs of one attempt."""
+
+    stages: Stages
+    batch_id: int
+    ranges: Ranges
+    identity: Identity
+    deadline: Deadline
+
+    @classmethod
+    def of(cls, stages: Stages, batch_id: int, ranges: Ranges, identity: Identity) -> Jobs:
+        deadline = Deadline.after_ms(stages.plan.transaction_timeout_ms * _WRITER_SHARE)
+        return cls(stages, batch_id, ranges, identity, deadline)
+
+    @property
+    def is_in_one_task(self) -> bool:
+        return self.ranges.records_max <= ONE_TASK_RECORDS_MAX
+
+    def collect(self, job: DataFrame) -> Sequence[Any]:
+        """Run the job, and stop it if another instance takes over meanwhile."""
+        plan = self.stages.plan
+        return collected(
+            job,
+            self.stages.wire,
+            plan.names.transactional_id,
+            self.identity,
+            plan.transaction_timeout_ms,
+        )
+
+    def receipts(self, job: DataFrame, targets: Targets) -> Sequence[Receipt]:
+        """Run the job, and check that it acknowledged each planned record once."""
+        return receipt.check(self.collect(job), targets)
+
+    def write(
+        self, out: DataFrame | Fused | Judged, sinks: tuple[SinkSpec, ...], targets: Targets
+    ) -> DataFrame:
+        """Return the job that encodes the rows and writes them."""
+        plan, dedup = self.stages.plan, self.stages.dedup
+        writers = plan.writers(len(targets.partitions))
+        encode = self._encode_stage(sinks, targets, writers)
+        write = self._write_stage(targets)
+        if self.is_in_one_task:
+            both = EncodeAndWriteTask(encode, write, self._after_write(1))
+            # A stateful plan has as many tasks as its state has partitions: `coalesce` would
+            # reduce those, too.
+            if plan.is_stateful and not isinstance(out, Fused | Judged):
+                return mapped(out.repartition(1), both, receipt.SCHEMA)
+            return mapped(out.coalesce(1), both, receipt.SCHEMA)
+        # repartitionById, since a hash would put two writers into one task and leave another
+        # idle. The manifests go to one id more: their task sums up what was planned.
+        crash = self.stages.crash.of_tasks(self.batch_id)
+        encoded = mapped(out, EncodeTask(encode, crash), SPARK_SCHEMA)
+        validators = 0 if dedup is None else dedup.judges
+        shuffled = encoded.repartitionById(max(writers + 1, validators), "writer")
+        ordered = shuffled.sortWithinPartitions("target", "source", "position")
+        return mapped(ordered, WriteTask(write, self._after_write(validators)), receipt.SCHEMA)
+
+    def _encode_stage(
+        self, sinks: tuple[SinkSpec, ...], targets: Targets, writers: int
+    ) -> EncodeStage:
+        topics = self.stages.plan.source_topics
+        return EncodeStage(
+            sinks=sinks,
+            targets=targets,
+            n_writers=writers,
+            record_batch_bytes_max=self.stages.wire.settings.max_request_bytes,
+            base_timestamp_ms=int(time.time() * 1000),
+            turn=self.batch_id,
+            # A little more than Spark's Arrow batches, which may exceed their limit by a row: one
+            # of them is a chunk then, and not two halves.
+            chunk_bytes_max=ARROW_BYTES_MAX * 5 // 4,
+            source_topic=topics[0] if len(topics) == 1 else "",
+        )
+
+    def _write_stage(self, targets: Targets) -> WriteStage:
+        wire = self.stages.wire
+        return WriteStage(
+            settings=wire.settings,
+            profile=wire.profile,
+            transactional_id=self.stages.plan.names.transactional_id,
+            identity=self.identity,
+            targets=targets,
+            timeout_ms=int(self.deadline.left_ms),
+            crash=self.stages.crash.of_tasks(self.batch_id),
+        )
+
+    def _after_write(self, tasks: int) -> Callable[[int], None]:
+        """Return what the first `tasks` writing tasks do afterwards: dedup's validation."""
+        dedup = self.stages.dedup
+        return nothing if dedup is None else dedup.behind(tasks)

@@ -1,0 +1,38 @@
+"""Checks of a pipeline's Spark plan, before the run takes ownership or sends anything to Kafka."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eos.errors import TransformError
+from eos.observe import events
+from eos.observe.bus import Bus
+from eos.plan.plan import Plan
+from eos.run.cautions import cautions
+from eos.run.columns import sink_columns
+from eos.run.dedup_rows import as_stream
+from eos.run.rules import require_lasting
+from eos.run.state import with_state
+from eos.run.steps import transformed
+from eos.transform.check import check_stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def check(plan: Plan, stream: DataFrame, bus: Bus) -> Plan:
+    """Return the plan with whether it keeps state. Raises for what Spark or this release would
+    refuse in a stream."""
+    stream = as_stream(stream, plan.dedup)
+    rows = transformed(plan, stream)
+    state = check_stream(rows, plan.output_mode)
+    out = sink_columns(rows, plan)
+    if plan.outputs.columns and check_stream(out, plan.output_mode).operators != state.operators:
+        raise TransformError(
+            "a sink's expressions group rows, or leave duplicates out",
+            hint="a sink's expressions make something of one row at a time; a step may group",
+        )
+    require_lasting(plan, stream)
+    for message in cautions(plan, out):
+        bus.emit(events.Warned(message))
+    return with_state(plan, state, bus)

@@ -1,0 +1,68 @@
+"""The target topics of a run: that they stay the same topics, and what an attempt may write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from eos.deadline import Deadline
+from eos.encode.targets import Targets
+from eos.errors import EosError, PromiseBrokenError
+from eos.plan.plan import Plan
+from eos.run.limits import TargetLimits
+from eos.run.topics import existing_topics
+from eos.transaction.micro_batch import STEP_TIMEOUT_MS
+from eos.transaction.wire import TopicInfo, Wire
+
+
+class TargetGuard:
+    """Remembers the topics' ids and their limits on the size of a record batch."""
+
+    def __init__(self, plan: Plan, wire: Wire) -> None:
+        self._plan = plan
+        self._wire = wire
+        self._limits = TargetLimits(wire, plan.message_bytes_max)
+        self._ids: dict[str, str] = {}
+
+    def targets(self, names: Iterable[str]) -> Targets:
+        """Return the topics' partitions and limits as they are now, for one attempt."""
+        topics, limit = self.require_same(), self._limits.of
+        return Targets.of({name: (topics[name].partitions, limit(name)) for name in names})
+
+    def require_same(self) -> Mapping[str, TopicInfo]:
+        """Raise PromiseBrokenError if a target topic was deleted or recreated.
+
+        The acknowledged records of a recreated topic are gone, and the broker commits the rest
+        without an error. If a topic is deleted between this check and the commit, the next
+        micro-batch reports it.
+        """
+        topics = existing_topics(
+            self._wire,
+            self._plan.sink_topics,
+            Deadline.after_ms(STEP_TIMEOUT_MS),
+            what="target",
+            missing=PromiseBrokenError,
+            hint="it was there at the start: create it again, and start again",
+            pipeline=self._plan.names.pipeline,
+        )
+        for topic, info in topics.items():
+            before = self._ids.setdefault(topic, info.topic_id)
+            if before != info.topic_id:
+                raise self._recreated(topic, before, info.topic_id)
+        return topics
+
+    def explained(self, error: EosError) -> EosError:
+        """Return the error to raise for a failed attempt: another one if a limit changed."""
+        return self._limits.explained(error)
+
+    def _recreated(self, topic: str, before: str, now: str) -> PromiseBrokenError:
+        name = self._plan.names.pipeline
+        return PromiseBrokenError(
+            f"{name}: the target topic {topic!r} was deleted and created again while the "
+            f"pipeline ran (its id was {before}, and is {now}): what was written "
+            "to it before is gone",
+            hint="start again to go on with the new topic; `eos recover "
+            f"{name} --rewind-to` an earlier record writes what came after it again",
+            case="target_recreated",
+            topic=topic,
+            pipeline=name,
+        )

@@ -1,0 +1,54 @@
+"""Aborted attempts that no ledger record lists yet. The next committed record lists them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from eos.errors import EosError
+from eos.transaction.attempt_events import reason_of
+from eos.transaction.port import Identity
+
+_LISTED_MAX, _REASON_MAX = 20, 500
+
+
+class FailedAttempts:
+    """Collects what the audit table later shows of attempts that were aborted."""
+
+    def __init__(self, earlier: Iterable[Mapping[str, Any]] = ()) -> None:
+        self._listed = [dict(each) for each in earlier]
+        self._facts: Mapping[str, Any] = {}
+
+    @property
+    def listed(self) -> list[dict[str, Any]]:
+        return list(self._listed)
+
+    def begin(self, **facts: Any) -> None:
+        """Keep the facts of the attempt that begins, for the case that it fails."""
+        self._facts = facts
+
+    def add(self, identity: Identity, batch_id: int, number: int, error: Exception) -> None:
+        """List the failed attempt, once. With 20 entries the list is full: a record is long
+        overdue then, and the run about to end."""
+        producer_id, epoch = identity
+        known = {(each["producer_id"], each["epoch"]) for each in self._listed}
+        if identity in known or len(self._listed) >= _LISTED_MAX:
+            return
+        code = error.code if isinstance(error, EosError) else type(error).__name__
+        self._listed.append(
+            {
+                **self._facts,
+                "batch_id": batch_id,
+                "number": number,
+                "producer_id": producer_id,
+                "epoch": epoch,
+                "at_ms": int(time.time() * 1000),
+                "reason": reason_of(error)[:_REASON_MAX],
+                "error": code,
+            }
+        )
+
+    def clear(self) -> None:
+        """A committed record lists them."""
+        self._listed = []
