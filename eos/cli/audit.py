@@ -13,7 +13,7 @@ from eos.audit.live import Live, live
 from eos.audit.look import look
 from eos.audit.table import TransactionsTable
 from eos.audit.words import Audited, as_json, lines
-from eos.cli.named import audit_location, find_with_ledger, parser_of, since
+from eos.cli.named import audit_location, find_pipeline, parser_of, since
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
 from eos.plan.plan import plan
@@ -35,7 +35,7 @@ _CODES = "Exit codes: 0 nothing was found; 1 findings; 2 usage; 5 something did 
 
 def audit(words: Sequence[str]) -> int:
     options = _parser().parse_args(words)
-    pipeline = find_with_ledger(options.pipeline, "audit")
+    pipeline = find_pipeline(options.pipeline)
     profile = load_profile(options.profile, pipeline.project_root)
     location = audit_location(profile)
     planned = plan(pipeline, profile, profile.kafka.bootstrap or ("none:1",), ())

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from eos.cli.named import find_with_ledger, parser_of
+from eos.cli.named import find_pipeline, parser_of
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
 from eos.doctor.check import Check, lines
@@ -31,7 +31,7 @@ _CODES = "Exit codes: 0 nothing was found; 1 findings; 2 usage."
 
 def doctor(words: Sequence[str]) -> int:
     options = parser_of("doctor", _ABOUT, _CODES, is_needed=False).parse_args(words)
-    pipeline = find_with_ledger(options.pipeline, "doctor") if options.pipeline else None
+    pipeline = find_pipeline(options.pipeline) if options.pipeline else None
     root = pipeline.project_root if pipeline else Path.cwd()
     profile = load_profile(options.profile, root)
     checks: list[Check] = []

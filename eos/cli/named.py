@@ -66,18 +66,6 @@ def _shown(path: Path) -> Path:
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
-def find_with_ledger(word: str, verb: str) -> PipelineFile:
-    """For a verb that reads what transactions leave behind."""
-    pipeline = find_pipeline(word)
-    if pipeline.guarantee == "at_least_once":
-        raise UsageError(
-            f"`eos {verb}` is about transactions and their ledger, and {pipeline.name} says "
-            "`guarantee: at_least_once`: it has none",
-            hint="its checkpoint is all there is: `eos plan` says where it lies",
-        )
-    return pipeline
-
-
 def audit_location(profile: Profile) -> Path:
     from eos.run.audit import location_of  # here: it brings Delta along, and verbs wait for it
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
-from eos.cli.named import find_with_ledger, parser_of
+from eos.cli.named import find_pipeline, parser_of
 from eos.config.load import load_profile
 from eos.errors import UnavailableError
 from eos.plan.plan import Plan, plan
@@ -109,7 +109,7 @@ def _readable() -> Iterator[None]:
 @contextmanager
 def _reached(options: argparse.Namespace) -> Iterator[tuple[Plan, Wire]]:
     """The plan without its transforms: a pipeline whose code is broken can be put right, too."""
-    pipeline = find_with_ledger(options.pipeline, "recover")
+    pipeline = find_pipeline(options.pipeline)
     profile = load_profile(options.profile, pipeline.project_root)
     with addresses(profile) as bootstrap:
         planned = plan(pipeline, profile, bootstrap, ())

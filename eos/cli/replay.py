@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 
-from eos.cli.named import find_with_ledger, parser_of
+from eos.cli.named import find_pipeline, parser_of
 from eos.config.load import load_profile
 from eos.config.problems import suggestion
 from eos.config.words import duration_ms, instant_ms
@@ -42,7 +42,7 @@ must act first; 5 another replay runs, or something did not answer.
 def replay(words: Sequence[str]) -> int:
     options = _parser().parse_args(words)
     since_ms = _since_ms(options.since)
-    pipeline = find_with_ledger(options.pipeline, "replay")
+    pipeline = find_pipeline(options.pipeline)
     has_stamps, rule = pipeline.producers is not None, options.rule
     if has_stamps and rule is not None and rule not in RULES and not options.dry_run:
         raise UsageError(

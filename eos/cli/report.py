@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import eos
 from eos.audit.look import walk
 from eos.audit.table import TransactionsTable
-from eos.cli.named import audit_location, find_with_ledger, parser_of, since
+from eos.cli.named import audit_location, find_pipeline, parser_of, since
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
 from eos.errors import EosError, UsageError
@@ -40,7 +40,7 @@ _CODES = "Exit codes: 0 nothing was found; 1 findings; 2 usage; 5 the table did 
 
 def report(words: Sequence[str]) -> int:
     options = _parser().parse_args(words)
-    pipeline = find_with_ledger(options.pipeline, "report")
+    pipeline = find_pipeline(options.pipeline)
     profile = load_profile(options.profile, pipeline.project_root)
     location = audit_location(profile)
     begin = since(options.since)

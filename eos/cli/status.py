@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from eos.cli.named import find_with_ledger, parser_of
+from eos.cli.named import find_pipeline, parser_of
 from eos.config.load import load_profile
 from eos.errors import UnavailableError, UsageError
 from eos.launch.embedded import status_of
@@ -45,7 +45,7 @@ def status(words: Sequence[str]) -> int:
     options = parser_of("status", _ABOUT, _CODES, is_needed=False).parse_args(words)
     if options.pipeline is None:
         return _list(options.profile, options.json)
-    pipeline = find_with_ledger(options.pipeline, "status")
+    pipeline = find_pipeline(options.pipeline)
     profile = load_profile(options.profile, pipeline.project_root)
     # As the next command needs it, too.
     named = shlex.join([options.pipeline, *_repeated(options.profile)])

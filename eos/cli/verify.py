@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.progress import TimeRemainingColumn as Remaining
 
 from eos.audit.table import TransactionsTable
-from eos.cli.named import find_with_ledger, parser_of
+from eos.cli.named import find_pipeline, parser_of
 from eos.config.load import load_profile
 from eos.config.model import Profile
 from eos.errors import UnavailableError, UsageError
@@ -64,7 +64,7 @@ _MORE = "more than these, in verifications before them"
 
 def verify(words: Sequence[str]) -> int:
     options = _parser().parse_args(words)
-    pipeline = find_with_ledger(options.pipeline, "verify")
+    pipeline = find_pipeline(options.pipeline)
     profile = load_profile(options.profile, pipeline.project_root)
     with addresses(profile) as bootstrap:
         planned = plan(pipeline, profile, bootstrap, ())

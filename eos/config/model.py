@@ -28,7 +28,6 @@ from eos.config.base import COLUMNS, PRODUCER, DurationMs, SettingText, Strict
 from eos.config.cases import Case
 from eos.config.dedup import Dedup
 from eos.config.distinct import ByColumns
-from eos.config.guarantee import Guarantee, require_possible
 from eos.config.lookup import StaticTables
 from eos.config.refused import Rules
 from eos.config.registry import Registry
@@ -89,6 +88,21 @@ def _not_complete(value: object) -> object:
 OutputMode = Annotated[Literal["append", "update"], BeforeValidator(_not_complete)]
 
 
+def _no_at_least_once(value: object) -> object:
+    if value == "at_least_once":
+        raise ValueError(
+            "expected exactly_once, got `at_least_once`, which is no longer supported. Remove the "
+            "key `guarantee`: a pipeline is exactly once without it. To write at least once, use "
+            "Spark's own Kafka sink "
+            '(docs/pipelines.md, section "At least once")'
+        )
+    return value
+
+
+# Every pipeline is exactly once. Files of earlier releases may say so.
+Guarantee = Annotated[Literal["exactly_once"], BeforeValidator(_no_at_least_once)]
+
+
 def _dedup_form(value: Any) -> str | None:
     """Each form has its own keys, and problems of its own."""
     if isinstance(value, Dedup | ByColumns):
@@ -132,7 +146,7 @@ class PipelineFile(Strict):
     output_mode: OutputMode = "append"
     transaction: Transaction = Field(default_factory=Transaction)
     tests: tuple[Case, ...] = ()
-    guarantee: Guarantee = "exactly_once"  # the last: it is compared with all the others
+    guarantee: Guarantee = "exactly_once"
 
     _path: Path = PrivateAttr(default=Path("pipeline.yaml"))
     _project_root: Path = PrivateAttr(default=Path())
@@ -155,14 +169,6 @@ class PipelineFile(Strict):
         if "source" in info.data:
             trigger.require_fits(info.data["source"].kafka)
         return trigger
-
-    @field_validator("guarantee")
-    @classmethod
-    def _can_be_given(cls, guarantee: Guarantee, info: ValidationInfo) -> Guarantee:
-        """Here, so that what can't is told with the line of `guarantee`."""
-        if guarantee == "at_least_once":
-            require_possible(info.data)
-        return guarantee
 
     @model_validator(mode="after")
     def _fits_together(self) -> PipelineFile:

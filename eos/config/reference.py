@@ -61,7 +61,7 @@ class _Pages:
             said = [self._kind(each, place) for each in forms if each.get("type") != "null"]
             return " or ".join(dict.fromkeys(said))
         if "const" in schema:
-            return f"`{json.dumps(schema['const'])}`"
+            return _literal(schema["const"])
         if "enum" in schema:
             return ", ".join(f"`{each}`" for each in schema["enum"])
         return self._plain(schema, place)
@@ -105,8 +105,9 @@ def _default(key: str, schema: Schema, around: Schema) -> str:
     if key in around.get("required", ()):
         return "(needed)"
     value = schema.get("default")
-    return (
-        ""
-        if value in (None, [], {})
-        else f"`{value if isinstance(value, str) else json.dumps(value)}`"
-    )
+    return "" if value in (None, [], {}) else _literal(value)
+
+
+def _literal(value: Any) -> str:
+    """Return a value as a file has it: a text without quotes."""
+    return f"`{value if isinstance(value, str) else json.dumps(value)}`"

@@ -109,15 +109,13 @@ def _tables_catch_up_by_a_file(pipeline: PipelineFile) -> Findings:
 
 
 _DEDUP = frozenset({"source", "dedup", "expect"})
-# Not where the guarantee is wrong: it says that there may be none of what these would ask for more.
-_OF_TRANSACTIONS = frozenset({"guarantee", "sink"})
 _CHECKS = (
     Check(frozenset({"source", "sink"}), _no_loop),
     Check(_DEDUP, _producers_can_be_told),
-    Check(_DEDUP | _OF_TRANSACTIONS, _somewhere_for_dead_letters),
-    Check(_DEDUP | {"guarantee"}, _what_is_left_out_is_counted),
+    Check(_DEDUP | {"sink"}, _somewhere_for_dead_letters),
+    Check(_DEDUP, _what_is_left_out_is_counted),
     Check(frozenset({"tables", "transform"}), _steps_and_tables),
     Check(frozenset({"tables", "tests"}), _tests_and_tables),
-    Check(frozenset({"dedup"}) | _OF_TRANSACTIONS, _tables_catch_up_without_dedup),
-    Check(frozenset({"source"}) | _OF_TRANSACTIONS, _tables_catch_up_by_a_file),
+    Check(frozenset({"dedup", "sink"}), _tables_catch_up_without_dedup),
+    Check(frozenset({"source", "sink"}), _tables_catch_up_by_a_file),
 )

@@ -275,32 +275,3 @@ def test_a_wrong_password_ends_the_run_with_a_sentence(
     assert f"{secured.login} refused the login of {USER} by SCRAM-SHA-512" in done.stderr
     assert "wrong-but-secret" not in done.stderr
     assert holding("wrong-but-secret", [own.folder]) == []
-
-
-AT_LEAST_ONCE = PIPELINE.replace("source:", "guarantee: at_least_once\nsource:", 1)
-
-
-def test_at_least_once_needs_the_rights_on_its_topics_and_no_more(
-    secured: SecuredKafka, own: Project, tmp_path: Path
-) -> None:
-    """Spark's own sink logs in, as its source does; and what it may not do is told in our words."""
-    (tmp_path / "secret").write_text(PASSWORD)
-    secure(own, secured.login, **login(secured, f"${{file:{tmp_path}/secret}}"))
-    own.declare(200, PARTITIONS, text=AT_LEAST_ONCE)
-    writes = Right("--topic", own.target, "Write")
-    secured.grant([Right("--topic", own.source, "Read"), writes])
-    secured.grant([Right("--topic", own.target, "DescribeConfigs")])
-    done = own.run_warm()
-    assert done.returncode == 0, done.stderr
-    went_in = Counter(row.value for row in outside.read(own.broker.bootstrap, own.source))
-    came_out = Counter(row.value for row in outside.read(own.broker.bootstrap, own.target))
-    assert came_out == went_in
-    assert came_out.total() == RECORDS
-    secured.grant([writes._replace(operation="Describe")])
-    secured.revoke(writes)
-    outside.fill(own.broker.bootstrap, own.source, range(RECORDS, 2 * RECORDS))
-    refused = own.run_warm()
-    assert refused.returncode == 4, refused.stderr
-    assert f"User:{USER} lacks WRITE on Topic '{own.target}'." in refused.stderr
-    assert f"--operation Write --topic {own.target}" in refused.stderr
-    assert holding(PASSWORD, [own.folder]) == []

@@ -20,7 +20,7 @@ EXAMPLES = [file.read_text() for file in sorted(ROOT.glob("pipelines/*/pipeline.
 EXAMPLES.append("""
 version: 1
 name: rich
-guarantee: at_least_once
+guarantee: exactly_once
 output_mode: append
 source:
   kafka:

@@ -1,108 +1,101 @@
-"""`guarantee: at_least_once`: what it refuses of a file, what is planned, and which verbs."""
+"""`guarantee`: `at_least_once` is refused with place and remedy, `exactly_once` is accepted."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from support.documents import ROOT
 
-from eos.cli.audit import audit
-from eos.cli.doctor import doctor
-from eos.cli.lint import find
-from eos.cli.plan import plan_verb
-from eos.cli.recover import recover
-from eos.cli.replay import replay
-from eos.cli.report import report
-from eos.cli.status import status
-from eos.cli.verify import verify
-from eos.errors import UsageError
+from eos.cli.lint import errors
+from eos.config.load import load_pipeline
+from eos.config.model import PipelineFile
+from eos.config.problems import Problem
+from eos.config.source import StartAt
+from eos.errors import Recovery, UsageError
 
-SINK = "kafka: [{topic: out}, {topic: some, where: id > 1, partition: p}]"
-JSON = '{json: "id INT, ts TIMESTAMP"}'
-DEDUP = "dedup: {by: [id], within: 1 day, watermark: ts}"
-
-
-def written(folder: Path, *, sink: str = SINK, on_error: str = "fail", more: str = "") -> Path:
-    path = folder / "pipelines" / "one" / "pipeline.yaml"
-    path.parent.mkdir(parents=True)
-    path.write_text(
-        f"""\
+PIPELINE = """\
 version: 1
-name: one
-source: {{kafka: {{topic: orders}}, value: {JSON}, on_error: {on_error}}}
-sink: {{{sink}}}
-{more}
-guarantee: at_least_once
+name: orders
+source: {kafka: {topic: orders}}
+sink: {kafka: {topic: orders.out}}
 """
-    )
+REFUSED = (
+    "expected exactly_once, got `at_least_once`, which is no longer supported. Remove the key "
+    "`guarantee`: a pipeline is exactly once without it. To write at least once, use Spark's own "
+    'Kafka sink (docs/pipelines.md, section "At least once")'
+)
+
+
+def written(folder: Path, more: str) -> Path:
+    path = folder / "pipeline.yaml"
+    path.write_text(PIPELINE + more)
     return path
 
 
-def test_what_spark_can_write_by_itself_is_taken(tmp_path: Path) -> None:
-    more = "expect: [{name: paid, rule: id > 0}]\noutput_mode: update"
-    assert list(find(written(tmp_path, more=more))) == []
+def refused(path: Path) -> tuple[Problem, ...]:
+    """Return the problems with which loading the file ends."""
+    with pytest.raises(UsageError) as caught:
+        load_pipeline(path, {"GUARANTEE": "at_least_once"})
+    assert caught.value.recovery is Recovery.USAGE
+    found: tuple[Problem, ...] = caught.value.fields["problems"]
+    assert all(str(problem) in caught.value.message for problem in found)
+    return found
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ({"more": DEDUP}, "no `dedup` (what it drops would come again"),
-        ({"more": "transaction: {timeout: 1 minute}"}, "no `transaction` (there is none)"),
-        ({"on_error": "drop"}, "no `on_error: drop` (what is left out is counted"),
-        (
-            {"more": "expect: [{name: paid, rule: id > 0, on_error: drop}]"},
-            "no `on_error: drop` (what is left out is counted",
-        ),
-        ({"sink": f"{SINK}, dead_letter: dlq"}, "no dead letters (only a transaction"),
-        ({"sink": f"{SINK}, delta: {{path: lake/x}}"}, "no Delta tables (the ledger says"),
-        ({"sink": "kafka: {topic: out, timestamp: ts}"}, "no `timestamp` of a sink (Spark's"),
-        (
-            {"sink": "kafka: {topic: out, partitioner: round_robin}"},
-            "no `partitioner` other than key (Spark's",
-        ),
-        (
-            {"sink": "kafka: [{topic: out}, {topic: some, compression: zstd}]"},
-            "no sinks of different `compression` (Spark's",
-        ),
-    ],
-)
-def test_what_needs_the_transaction_is_refused_with_the_reason(
-    tmp_path: Path, given: dict[str, str], told: str
-) -> None:
-    (problem,) = find(written(tmp_path, **given))
-    assert problem.message.startswith(f"expected beside `at_least_once` {told}")
-    assert (problem.line, problem.severity) == (6, "error")
+@pytest.mark.parametrize("word", ["at_least_once", '"at_least_once"', "${GUARANTEE}"])
+def test_at_least_once_is_refused_with_its_place_and_the_remedy(tmp_path: Path, word: str) -> None:
+    path = written(tmp_path, f"trigger: {{once: true}}\nguarantee:   {word}\n")
+    assert refused(path) == (Problem(str(path), 6, 14, REFUSED),)
 
 
-def test_all_that_is_refused_is_told_at_once(tmp_path: Path) -> None:
-    (problem,) = find(written(tmp_path, on_error="dead_letter", more=DEDUP))
-    assert "no `dedup` (" in problem.message
-    assert "; no dead letters (" in problem.message
+def test_the_launcher_refuses_it_before_it_starts_anything(tmp_path: Path) -> None:
+    path = written(tmp_path, "guarantee: at_least_once\n")
+    assert errors(path) == [Problem(str(path), 5, 12, REFUSED)]
 
 
-def test_the_plan_names_guarantee_and_mechanism_of_each_sink(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(written(tmp_path).parents[2])
-    assert plan_verb(["one"]) == 0
-    said = capsys.readouterr().out
-    assert said.count("guarantee: at least once") == 2
-    assert said.count("by: Spark's own Kafka sink, without a transaction") == 2
-    assert f"checkpoint   {tmp_path}/.eos/at_least_once/eos.one" in said
-    assert "exactly once" not in said
-    assert "ledger" not in said
-    assert plan_verb(["one", "--mermaid"]) == 0
-    chart = capsys.readouterr().out
-    assert "transaction" not in chart
-    assert "source --> sink_2" in chart
+def test_what_else_is_wrong_is_reported_with_it(tmp_path: Path) -> None:
+    path = written(tmp_path, "guarantee: at_least_once\noutput_mode: complete\n")
+    assert [(each.line, each.column) for each in refused(path)] == [(5, 12), (6, 14)]
 
 
-@pytest.mark.parametrize("verb", [audit, doctor, recover, replay, report, status, verify])
-def test_verbs_about_transactions_say_that_there_are_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: object
-) -> None:
-    monkeypatch.chdir(written(tmp_path).parents[2])
-    assert callable(verb)
-    with pytest.raises(UsageError) as refused:
-        verb(["one"])
-    assert f"`eos {verb.__name__}` is about transactions" in refused.value.message
+def test_exactly_once_is_accepted_and_means_the_same_as_no_key(tmp_path: Path) -> None:
+    (tmp_path / "without").mkdir()
+    without = load_pipeline(written(tmp_path / "without", ""))
+    assert load_pipeline(written(tmp_path, "guarantee: exactly_once\n")).model_dump() == (
+        without.model_dump()
+    )
+
+
+def test_another_word_is_no_guarantee(tmp_path: Path) -> None:
+    (problem,) = refused(written(tmp_path, "guarantee: exactly_one\n"))
+    assert problem.message == (
+        "expected exactly_once, got `exactly_one`; did you mean `exactly_once`?"
+    )
+
+
+def test_editors_offer_exactly_once_alone() -> None:
+    assert PipelineFile.model_json_schema()["properties"]["guarantee"]["const"] == "exactly_once"
+
+
+def section() -> str:
+    """Return the section of the guide that the message names."""
+    guide = (ROOT / "docs" / "pipelines.md").read_text()
+    return guide.partition("\n## At least once\n")[2].partition("\n## ")[0]
+
+
+def test_the_section_that_the_message_names_shows_sparks_own_sink() -> None:
+    assert '.writeStream.format("kafka")' in section()
+
+
+def test_a_line_of_sparks_offset_log_is_a_start_as_the_section_says(tmp_path: Path) -> None:
+    """Spark writes a micro-batch's ends in JSON, which is YAML, too."""
+    assert "`start: {offsets: ...}`" in section()
+    ends = {"orders": {"1": 7, "0": 12}}
+    path = tmp_path / "pipeline.yaml"
+    start = f"{{topic: orders, start: {{offsets: {json.dumps(ends, separators=(',', ':'))}}}}}"
+    path.write_text(PIPELINE.replace("{topic: orders}", start))
+    start_at = load_pipeline(path).source.kafka.start
+    assert isinstance(start_at, StartAt)
+    assert start_at.offsets == {"orders": {0: 12, 1: 7}}

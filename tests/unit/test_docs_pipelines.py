@@ -35,6 +35,7 @@ ABOVE = {
         "outbox": "from mine import outbox",
         "producer": "from mine import producer",
     },
+    "pipelines.md": {"spark": "from mine import spark"},
     "stateful.md": {"f": "from pyspark.sql import functions as f"},
 }
 
