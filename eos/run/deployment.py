@@ -46,7 +46,7 @@ def identified(planned: Plan) -> Plan:
 
     Raises UsageError where only the profile can name the deployment.
     """
-    if planned.deployment or not planned.is_transactional:
+    if planned.deployment:
         return planned
     require_name(planned)
     place = _file(planned)

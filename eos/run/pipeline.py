@@ -32,7 +32,6 @@ from eos.plan.plan import Plan, plan
 from eos.plan.security import told_who
 from eos.read.files import Files, files_for
 from eos.read.offset_log import Checkpoint
-from eos.run import at_least_once
 from eos.run.audit import Audit, audit_of, close
 from eos.run.brokers import watching_brokers
 from eos.run.dedup import Deduplicating, deduplicating
@@ -99,8 +98,6 @@ def run(
     addresses = _addresses(profile, bootstrap, is_later=bootstrap_from is not None)
     functions = load(pipeline.transform, pipeline.project_root, pipeline.folder)
     planned = identified(plan(pipeline, profile, addresses, functions))
-    if take_over or accepts_state_loss:
-        at_least_once.require_ledger(planned)
     crash = CrashPlan.from_environment()
     with (
         naming(planned.names.pipeline),
@@ -112,16 +109,13 @@ def run(
     ):
         lock.take(is_forced=take_over)
         planned = with_registry(planned, profile.registry)
-        spark = open_session(planned.names.pipeline, is_transactional=planned.is_transactional)
+        spark = open_session(planned.names.pipeline)
         stopping.listen()
         if bootstrap_from is not None:
             found = await_address(bootstrap_from, lambda: stopping.is_asked)
             planned = replace(planned, bootstrap=tuple(found.split(",")))
         if stopping.is_asked:
             early.tell()
-            return
-        if not planned.is_transactional:
-            at_least_once.run(planned, spark, bus, stopping)
             return
         with closing(Wire(planned.kafka)) as wire, shown(bus, pipeline.name, stopping) as live:
             audit = audit_of(profile, planned, wire, bus)

@@ -134,8 +134,7 @@ def require_once(given: Callable[[str], str | None]) -> None:
             )
 
 
-def open_session(name: str, *, is_transactional: bool = True) -> SparkSession:
-    """Without a transaction Spark may repeat a task as it likes: all that it writes stays."""
+def open_session(name: str) -> SparkSession:
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
@@ -143,10 +142,8 @@ def open_session(name: str, *, is_transactional: bool = True) -> SparkSession:
     # What spark-submit was told is known to the JVM only, and there before the context is.
     SparkContext._ensure_initialized()  # noqa: SLF001 - PySpark has no public way
     given = SparkConf()
-    builder = SparkSession.builder.appName(name)
-    if is_transactional:
-        require_once(given.get)
-        builder = builder.config(map=dict(_REQUIRED))
+    require_once(given.get)
+    builder = SparkSession.builder.appName(name).config(map=dict(_REQUIRED))
     for key, value in unless_set(given.get("spark.master") or "").items():
         builder = builder.config(key, given.get(key) or value)
     options = executor_options(given.get("spark.master") or "", given.get(_EXECUTOR_JAVA) or "")

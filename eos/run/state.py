@@ -92,7 +92,7 @@ def require_allowed(plan: Plan, state: State) -> None:
             "take another record as the first",
             hint="let a pipeline of its own leave the duplicates out, and join what it wrote",
         )
-    if plan.is_transactional and local_path(plan.names.checkpoints) is None:
+    if local_path(plan.names.checkpoints) is None:
         raise TransformError(
             f"the transforms keep state ({state}), and the state root is not a folder of a local "
             f"or mounted disk: {plan.names.checkpoints}",

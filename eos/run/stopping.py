@@ -73,9 +73,9 @@ class Stopping:
         self._is_over = True
         signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def attach(self, running: StreamingQuery, batches: MicroBatches | None = None) -> None:
-        """From here on a signal stops the query; one that came before does so now. Given
-        `batches`, the one that is under way may end first."""
+    def attach(self, running: StreamingQuery, batches: MicroBatches) -> None:
+        """Let a signal stop the query once the open micro-batch has ended. A signal that arrived
+        before stops it now."""
         self._running, self._batches = running, batches
         if self.is_asked:
             self._stop()
@@ -99,12 +99,12 @@ class Stopping:
 
     def _stop(self) -> None:
         assert self._running is not None
+        assert self._batches is not None
         running, batches = self._running, self._batches
-        if batches is not None:
-            batches.is_stopping = True  # first: behind it nothing begins
+        batches.is_stopping = True  # first: no micro-batch begins after it
 
         def stop() -> None:
-            if batches is not None and not batches.is_at_rest(within_s=0):
+            if not batches.is_at_rest(within_s=0):
                 batches.bus.emit(events.Stopping(self._finish_s))
                 batches.is_at_rest(within_s=self._finish_s)
             with suppress(Exception):  # it may have ended by itself meanwhile

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, TransformError
 from eos.run.failure import Failure, Link
 from eos.run.refusal import avro_refusal, source_refusal
@@ -25,15 +23,15 @@ _SETUP = {
 }
 
 
-def task_error(failure: Failure, sinks: Collection[str] = ()) -> EosError:
-    """What a task raised, if it was one of ours; anything else is worth another attempt. `sinks`
-    are the topics that Spark writes itself."""
+def task_error(failure: Failure) -> EosError:
+    """Return the error that a task raised, if it is one of ours. Any other failure may pass: it
+    becomes an AttemptFailedError."""
     found = crossed(failure.text)
     if found is not None:
         return found
     final = (
         data_loss(failure)
-        or source_refusal(failure, sinks)
+        or source_refusal(failure)
         or avro_refusal(failure)
         or _data_exception(failure)
     )

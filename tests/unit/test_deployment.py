@@ -6,7 +6,6 @@ import re
 import stat
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,7 +95,6 @@ def test_a_root_that_can_not_be_locked_needs_a_name(tmp_path, monkeypatch):
     assert "the state root s3a://bucket/eos is no folder of this machine" in caught.value.message
     for words in ("`deployment: NAME`", "no other running instance", "StatefulSet's pod name"):
         assert words in caught.value.hint
-    identified(replace(far, is_transactional=False))  # nothing is fenced
     monkeypatch.setattr(deployment, "shared_type", lambda _folder: "nfs4")
     with pytest.raises(UsageError, match=r"is on a shared file system \(nfs4\)"):
         identified(plan(deployment="", root=tmp_path))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from eos.config.security import Security
-from eos.errors import AttemptFailedError, KafkaRefusedError, RecordRefusedError, as_principal
+from eos.errors import AttemptFailedError, KafkaRefusedError, as_principal
 from eos.plan.security import told_who
 from eos.run.failure import Failure, Link
-from eos.run.refusal import record_refusal, source_refusal
+from eos.run.refusal import source_refusal
 from eos.run.topics import _unseen
 from eos.transaction.outcomes import describe
 from eos.transaction.port import Api
@@ -151,53 +149,6 @@ def test_what_sparks_source_was_refused_is_found_in_its_words(words, told):
     assert isinstance(error, KafkaRefusedError)
     assert told in error.message
     assert error.hint
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ("TopicAuthorizationException: Not authorized: [out]", "sink.*WRITE on Topic 'out'"),
-        ("TopicAuthorizationException: Not authorized: [in]", "source.*READ on Topic 'in'"),
-        ("ClusterAuthorizationException: Cluster authorization failed", "sink.*IDEMPOTENT_WRITE"),
-        ("GroupAuthorizationException: Not authorized to access group: g", "source.*READ on Group"),
-    ],
-)
-def test_a_refusal_of_sparks_own_sink_is_told_as_the_sinks(words, told):
-    error = source_refusal(chain(f"errors.{words}"), {"out"})
-    assert isinstance(error, KafkaRefusedError)
-    assert re.search(f"refused Spark's {told}", error.message)
-
-
-NO_PARTITION = "Partition 7 of topic out with partition count 2 is not present in metadata"
-TOO_LARGE = "The message is 2000088 bytes when serialized which is larger than 1048576"
-
-
-@pytest.mark.parametrize(
-    ("words", "way_out"),
-    [
-        (f"org.apache.kafka.common.errors.RecordTooLargeException: {TOO_LARGE}", "max.message"),
-        ("org.apache.kafka.common.InvalidRecordException: no key in topic partition a-0", "`key`"),
-        (f"org.apache.kafka.common.errors.TimeoutException: {NO_PARTITION}", "more partitions"),
-        ("java.lang.IllegalArgumentException: Invalid partition: -1", "`partition`"),
-    ],
-    ids=["large", "no key", "no partition", "negative"],
-)
-def test_a_record_that_no_start_could_write_is_told_as_refused(words, way_out):
-    error = record_refusal(chain("org.apache.spark.SparkException: Job aborted", words))
-    assert isinstance(error, RecordRefusedError)
-    assert way_out in error.hint
-    assert words.rpartition(": ")[2][:20] in error.message
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "errors.TimeoutException: Topic out not present in metadata after 60000 ms.",
-        "errors.NotEnoughReplicasException: fewer than min.insync.replicas",
-    ],
-)
-def test_what_may_pass_is_no_refusal_of_a_record(words):
-    assert record_refusal(chain(words)) is None
 
 
 def test_what_passes_is_no_refusal_of_the_source():

@@ -178,7 +178,7 @@ def test_a_text_that_sql_raised_counts_with_the_runs_word_only() -> None:
     assert SEAL.raised("refused", ["a", f"{opening}t 0 1 2]"]) == "t 0 1 2"
     for text in ("[eos-refused t 0 0 7]", f"x {opening}t 0 0 7]", f"{opening}t 0 0 7", ""):
         assert SEAL.raised("refused", [text]) is None
-    assert SEAL.raised("unlisted", [f"{opening}t]"]) is None
+    assert SEAL.raised("merged-twice", [f"{opening}t]"]) is None
     assert Seal().raised("refused", [f"{opening}t]"]) is None
 
 

@@ -37,12 +37,10 @@ class Batches:
     bus = type("Bus", (), {"emit": staticmethod(lambda event: print("told", flush=True))})
 
     def is_at_rest(self, within_s):
-        return threading.Event().wait(within_s)
+        return sys.argv[2] == "running" or threading.Event().wait(within_s)
 
-if sys.argv[2] == "finishing":
+if sys.argv[2] != "starting":
     asked.attach(Query(), Batches())
-if sys.argv[2] == "running":
-    asked.attach(Query())
 print("ready", flush=True)
 end = time.monotonic() + 300
 while time.monotonic() < end:

@@ -11,7 +11,6 @@ from support import plans
 from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, TransformError
 from eos.run.failure import Failure, Link
 from eos.run.pipeline import _Run
-from eos.run.refusal import record_refusal
 from eos.run.state import state_refusal
 from eos.run.task_error import task_error
 from eos.seal import of_this_process
@@ -109,7 +108,6 @@ def test_what_a_message_quotes_is_never_the_cause(value: str) -> None:
     assert isinstance(told, TransformError)
     assert told.fields == {"case": "value_refused"}
     assert state_refusal("p", failure) is None
-    assert record_refusal(failure) is None
     other = task_error(Failure(SPARK.format(why=LOST.format(f"MyError: {value}"))))
     assert type(other) is AttemptFailedError
 
