@@ -26,9 +26,9 @@ SHARE = (
 )
 _SHARED = stat.S_ISGID | stat.S_IRWXG
 _OTHERS = stat.S_IRWXO
-# The state root's folders that hold records, locks or logs. Spark creates the first two itself.
-_BY_SPARK = ("checkpoints", "at_least_once")
-_OWN = (*_BY_SPARK, "audit", "broker", "dedup", "locks", "logs", "ship", "verified")
+# The state root's folders that hold records, locks or logs. Spark creates the first one itself.
+_BY_SPARK = "checkpoints"
+_OWN = (_BY_SPARK, "audit", "broker", "dedup", "locks", "logs", "ship", "verified")
 
 
 def make(folder: Path) -> Path:
@@ -89,7 +89,7 @@ def prepare_root(root: Path, group: str | None) -> None:
         _share(root, group)
     is_open = bool(root.stat().st_mode & _OTHERS)
     for name in _OWN:
-        if (root / name).is_dir() or (is_open and name in _BY_SPARK):
+        if (root / name).is_dir() or (is_open and name == _BY_SPARK):
             own(root / name)
 
 

@@ -80,16 +80,11 @@ def _checks(pipeline: PipelineFile, profile: Profile, planned: Plan) -> Iterator
     from eos.doctor.audit import audit
     from eos.recover.cluster import addresses
 
-    known = None
-    if planned.is_transactional:
-        with addresses(profile) as bootstrap:
-            there = replace(planned, bootstrap=bootstrap)
-            yield from _cluster(there)
-            known = _known(there) if planned.tables else None
-        yield from audit(profile)
-    else:
-        told = "not asked: all that is looked at there is about transactions and their ledger"
-        yield note("cluster", told, "a start finds out whether topics and rights are there")
+    with addresses(profile) as bootstrap:
+        there = replace(planned, bootstrap=bootstrap)
+        yield from _cluster(there)
+        known = _known(there) if planned.tables else None
+    yield from audit(profile)
     yield from _registry(planned, profile)
     yield from asked("spark", lambda: _spark(pipeline, profile, _latest(planned, profile), known))
 

@@ -43,17 +43,14 @@ class Names:
     state_root: str = ""  # the profile's, resolved
 
     @classmethod
-    def of(cls, prefix: str, pipeline: str, state_root: str, *, has_ledger: bool = True) -> Names:
-        """Without a ledger the checkpoint is all there is: a folder that no run with one takes for
-        its own, or removes."""
+    def of(cls, prefix: str, pipeline: str, state_root: str) -> Names:
         root = local_path(state_root)
-        folder = "checkpoints" if has_ledger else "at_least_once"
         return cls(
             pipeline=pipeline,
             transactional_id=f"{prefix}.{pipeline}",
             group=f"{prefix}.{pipeline}",
             ledger=_ledger(prefix, pipeline),
-            checkpoints=f"{state_root}/{folder}/{prefix}.{pipeline}",
+            checkpoints=f"{state_root}/checkpoints/{prefix}.{pipeline}",
             lock=f"{root}/locks/{prefix}.{pipeline}" if root else "",
             producers=f"{root}/dedup/{prefix}.{pipeline}" if root else "",
             state_root=state_root,

@@ -76,7 +76,6 @@ class Plan:
     dedup: Dedup | None = None
     tables: tuple[Table, ...] = ()
     lookups: tuple[Lookup, ...] = ()
-    is_transactional: bool = True  # else Spark's own Kafka sink writes: at least once
     is_once: bool = False  # what is there in one micro-batch, where there is no interval
 
     @property
@@ -143,11 +142,9 @@ def plan(
     creating = [(sink.topic_names, sink.create) for sink in pipeline.sink.kafka]
     if dead is not None:
         creating.append(((dead.topic,), dead.create))
-    by, prefix = pipeline.producers, profile.names.prefix
-    is_transactional = pipeline.guarantee == "exactly_once"
+    by = pipeline.producers
     planned = Plan(
-        names=Names.of(prefix, pipeline.name, profile.state.root, has_ledger=is_transactional),
-        is_transactional=is_transactional,
+        names=Names.of(profile.names.prefix, pipeline.name, profile.state.root),
         bootstrap=bootstrap,
         tables=tables(pipeline.sink.delta, pipeline.project_root),
         lookups=lookups(pipeline.tables, pipeline.project_root),

@@ -28,7 +28,6 @@ _TEXT_MAX = 100
 READERS = "read it with isolation.level=read_committed; Kafka's default is the other one"
 EXACTLY_ONCE = "exactly once"
 AFTERWARDS = "exactly once, after the transaction and before the next one"
-AT_LEAST_ONCE = "at least once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +85,7 @@ def _distinct(by: Distinct) -> Stage:
 def _source(planned: Plan) -> Stage:
     source = planned.source
     topics = ", ".join(planned.source_topics) or f"all that match {source.pattern}"
-    unknown = "the ledger is empty" if planned.is_transactional else "there is no checkpoint"
-    facts = [f"begins at {_start(source.start)} if {unknown}"]
+    facts = [f"begins at {_start(source.start)} if the ledger is empty"]
     if not planned.is_once:
         facts.append(f"at most {source.max_records:,} records a micro-batch")
     for name, each in (("key", planned.decode.key), ("value", planned.decode.value)):
@@ -150,12 +148,7 @@ def _sink(number: int, sink: SinkSpec, planned: Plan) -> Stage:
     by = f"column {sink.partition_column}, else " if sink.partition_column else ""
     facts.append(f"partition by {by}{sink.partitioner.name.lower()}, {sink.codec.name.lower()}")
     facts += [_created(name, planned.created_topics) for name in (sink.topic, *sink.topics) if name]
-    name, does, told = f"sink {number}", f"kafka: {topic}", [each for each in facts if each]
-    if planned.is_transactional:
-        return _written(name, does, told)
-    mechanism = "Spark's own Kafka sink, without a transaction: what a micro-batch wrote stays, "
-    mechanism += "and one that is redone is written again: its records are there twice"
-    return Stage(name, does, told, AT_LEAST_ONCE, mechanism)
+    return _written(f"sink {number}", f"kafka: {topic}", [each for each in facts if each])
 
 
 def _dead_letters(planned: Plan, topic: str) -> Stage:
@@ -191,10 +184,6 @@ def _written(name: str, does: str, facts: Sequence[str]) -> Stage:
 
 def _around(planned: Plan) -> Iterator[Stage]:
     names = planned.names
-    if not planned.is_transactional:
-        guarantee, by = "how far the pipeline is", "Spark notes a micro-batch when it is written"
-        yield Stage("checkpoint", names.checkpoints, (), guarantee, by)
-        return
     facts = [
         f"transactional id {names.transactional_id}, timeout {planned.transaction_timeout_ms:,} ms",
         f"{_deployment(planned)}; checkpoints in {names.checkpoints}",
@@ -273,10 +262,10 @@ def mermaid(found: Sequence[Stage]) -> Iterator[str]:
     inside = [stage for stage in found if stage.in_transaction]
     for stage in flow:
         yield f"  {_id(stage)}[{_label(stage)}]"
-    if inside:
-        yield '  subgraph transaction["one Kafka transaction"]'
-        yield from (f"    {_id(stage)}[({_label(stage)})]" for stage in inside)
-        yield "  end"
+    yield '  subgraph transaction["one Kafka transaction"]'
+    for stage in inside:
+        yield f"    {_id(stage)}[({_label(stage)})]"
+    yield "  end"
     for before, after in pairwise(flow):
         yield f"  {_id(before)} --> {_id(after)}"
     refusing = next((stage for stage in flow if stage.name == "expect"), flow[0])
@@ -287,8 +276,7 @@ def mermaid(found: Sequence[Stage]) -> Iterator[str]:
     for stage in behind:
         yield f"  {_id(stage)}[({_label(stage)})]"
         yield f"  {_id(flow[-1])} --> {_id(stage)}"
-        if inside:
-            yield f"  transaction -. then .-> {_id(stage)}"
+        yield f"  transaction -. then .-> {_id(stage)}"
 
 
 def _id(stage: Stage) -> str:

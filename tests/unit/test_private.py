@@ -63,7 +63,7 @@ def test_what_is_in_a_shared_root_is_for_its_group(tmp_path: Path) -> None:
 
 def test_folders_and_locks_of_an_older_release_lose_the_rights_of_others(tmp_path: Path) -> None:
     """The root may be any folder of the user's, so its mode and that of other folders stay."""
-    for name in ("logs/orders", "checkpoints", "broker", "mine"):
+    for name in ("logs/orders", "broker", "mine"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "locks").mkdir()
     (tmp_path / "locks" / "eos.orders").touch()
@@ -72,7 +72,7 @@ def test_folders_and_locks_of_an_older_release_lose_the_rights_of_others(tmp_pat
     private.prepare_root(tmp_path, None)
     assert {each.name for each in tmp_path.iterdir() if mode(each) == 0o777} == {"mine"}
     assert mode(tmp_path) == 0o777
-    assert mode(tmp_path / "at_least_once") == 0o700  # Spark would create it with the umask's mode
+    assert mode(tmp_path / "checkpoints") == 0o700  # Spark would create it with the umask's mode
     FileLock(tmp_path / "locks" / "eos.orders").close()
     assert mode(tmp_path / "locks" / "eos.orders") == 0o600
 
