@@ -69,8 +69,7 @@ FEATURES: Mapping[str, Part] = {
     "K": {"dedup": {"producer": _STAMP, "on_gap": "dead_letter"}, "sink": _DLQ},
     "L": {"source": {"kafka": {"topics": ["a", "b"]}}},
     "M": {"source": {"kafka": {"min_partitions": 8}}},
-    "N": {"guarantee": "at_least_once"},
-    "O": {"profile": {"state": {"root": _REMOTE}}},
+    "N": {"profile": {"state": {"root": _REMOTE}}},
 }
 # What Spark finds in these plans: tests/e2e/test_combinations.py asks it.
 OPERATORS: Mapping[str, tuple[str, ...]] = {
