@@ -6,26 +6,28 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from eos.launch import early
+from eos.launch import startup_signals
 
 
 def main() -> None:
     is_run = sys.argv[1:2] == ["run"]
     if is_run:
-        early.listen()  # until it has become the launcher
+        startup_signals.listen()  # until it has become the launcher
     else:
-        early.listen_quietly()
+        startup_signals.listen_quietly()
 
-    from eos.cli.direct import direct  # behind it: what is imported from here on takes a while
+    from eos.cli.offline_verbs import (
+        direct,  # behind it: what is imported from here on takes a while
+    )
 
     call = direct(sys.argv[1:])
     if call is not None:
-        early.usual()
+        startup_signals.usual()
         ended(call)
     from eos.cli.main import main as command_line
 
     if not is_run:
-        early.usual()
+        startup_signals.usual()
     command_line()
 
 

@@ -12,8 +12,8 @@ pytest.register_assert_rewrite("support")  # before its first import: what fails
 
 from support.brokers import LOOKS_OFTEN, Elsewhere, Kafka, abandon  # noqa: E402 - see above
 
-from eos.launch.embedded import EmbeddedKafka  # noqa: E402
-from eos.launch.jars import BROKER_VERSIONS  # noqa: E402
+from eos.local.embedded_kafka import EmbeddedKafka  # noqa: E402
+from eos.local.jars import BROKER_VERSIONS  # noqa: E402
 
 # The same examples in every run, so that a change is judged by itself and not by luck. Others are
 # looked for with `--hypothesis-profile search`. A machine that pauses while one is made is no

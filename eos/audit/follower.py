@@ -15,9 +15,9 @@ from typing import Any
 from eos.audit.projection import Projection, Reached
 from eos.deadline import Backoff, Deadline
 from eos.errors import EosError, PromiseBrokenError, UnavailableError
+from eos.ledger.record import Record
 from eos.observe import events
 from eos.observe.bus import Bus
-from eos.transaction.ledger_record import Record
 
 EVERY_S = 1.0
 _TICK_S = 60.0  # what is written while idle is seen so soon

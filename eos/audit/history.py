@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from eos.audit.producers import Producers
-from eos.audit.transaction_state import TransactionState
+from eos.audit.dedup_summary import Producers
 from eos.errors import FencedError
-from eos.transaction.port import Identity, TopicPartition
+from eos.kafka.api import Identity, TopicPartition
+from eos.kafka.transaction_states import TransactionState
 
 COMMITTED = TransactionState.COMPLETE_COMMIT.value
 _KEY = ("ledger_id", "ledger_offset", "producer_id", "epoch", "outcome")

@@ -14,14 +14,14 @@ from typing import Any, Literal
 
 from eos.audit import rows as made
 from eos.audit.table import FILE_BYTES, OvertakenError, TransactionsTable
-from eos.audit.transaction_state import TransactionState
 from eos.deadline import Deadline
 from eos.errors import PromiseBrokenError, UnavailableError
-from eos.transaction.ledger import Ledger
-from eos.transaction.ledger_decode import decoded
-from eos.transaction.ledger_record import Record
-from eos.transaction.port import TopicPartition
-from eos.transaction.wire import Wire
+from eos.kafka.api import TopicPartition
+from eos.kafka.client import Wire
+from eos.kafka.transaction_states import TransactionState
+from eos.ledger.decoder import decoded
+from eos.ledger.ledger import Ledger
+from eos.ledger.record import Record
 
 RECORDS_MAX = 500  # ledger records in one Delta commit: what bounds the memory for them
 _TRIES_MAX = 10

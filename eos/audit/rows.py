@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from eos.audit.transaction_state import TransactionState
-from eos.transaction.ledger_record import Ends, Record, flat
+from eos.kafka.transaction_states import TransactionState
+from eos.ledger.record import Ends, Record, flat
 
 SCHEMA_VERSION = 2  # 2: offsets_in, records_read
 PARTITION = "pipeline"

@@ -22,10 +22,10 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from eos import private
+from eos import private_files
 from eos.audit.rows import PARTITION, SCHEMA, SCHEMA_VERSION
-from eos.disk import require_room
 from eos.errors import UnavailableError
+from eos.full_disk import require_room
 
 # Of other pipelines' commits in between.
 _COMMIT_TRIES = 50
@@ -163,7 +163,7 @@ class TransactionsTable:
     def _made(self) -> DeltaTable:
         """Several pipelines may come at once, and the library would let each of them commit a
         first version upon the other's. So the log is made aside; who comes first moves it here."""
-        private.make(self.location)
+        private_files.make(self.location)
         with TemporaryDirectory(dir=self.location.parent, prefix=".transactions-") as aside:
             DeltaTable.create(
                 aside,

@@ -9,18 +9,18 @@ from contextlib import closing
 from pathlib import Path
 
 from eos.audit.history import Transaction, findings, summary
-from eos.audit.live import Live, live
-from eos.audit.look import look
+from eos.audit.reader import look
 from eos.audit.table import TransactionsTable
-from eos.audit.words import Audited, as_json, lines
-from eos.cli.named import audit_location, find_pipeline, parser_of, since
+from eos.cli.pipeline_argument import audit_location, find_pipeline, parser_of, since
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
+from eos.inspect.audit_live import Live, live
+from eos.inspect.audit_render import Audited, as_json, lines
+from eos.kafka.client import Wire
+from eos.launch.profile_cluster import addresses
 from eos.plan.plan import plan
 from eos.plan.security import told_who
 from eos.printable import escaped
-from eos.recover.cluster import addresses
-from eos.transaction.wire import Wire
 
 _ABOUT = """\
 Shows what became of a pipeline's transactions, from the audit table alone: the last ones, how many

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from eos import private
+from eos import private_files
 from eos.config.load import load_profile
 from eos.config.model import ProfileFile
 from eos.errors import UsageError
-from eos.launch.embedded import EmbeddedKafka, Status, status_of
-from eos.launch.jars import BROKER_VERSION, BROKER_VERSIONS
+from eos.local.embedded_kafka import EmbeddedKafka, Status, status_of
+from eos.local.jars import BROKER_VERSION, BROKER_VERSIONS
 
 app = typer.Typer(
     help="The embedded Kafka broker: start it to stay, stop it, or see whether it runs.",
@@ -48,7 +48,7 @@ def start(
     With --nodes 3 topics have three replicas, of which two must have a record before it counts.
     """
     found = _profile(profile)
-    private.prepare_root(found.local_root, found.state.group)
+    private_files.prepare_root(found.local_root, found.state.group)
     kafka = EmbeddedKafka(_root(found), nodes=nodes, port=port, version=version)
     kafka.start()
     kafka.keep()

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from eos.cli.named import find_pipeline, parser_of
+from eos.cli.pipeline_argument import find_pipeline, parser_of
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
-from eos.doctor.check import Check, lines
-from eos.doctor.machine import machine
-from eos.launch.embedded import status_of
+from eos.inspect.check import Check, lines
+from eos.inspect.machine_check import machine
+from eos.local.embedded_kafka import status_of
 from eos.plan.plan import Plan, plan
 from eos.plan.security import kafka_settings, told_who
 from eos.printable import escaped
@@ -68,8 +68,8 @@ def reachable(profile: Profile, checks: Sequence[Check]) -> tuple[str, ...]:
 
 
 def _cluster(profile: Profile, addresses: tuple[str, ...], planned: Plan | None) -> Iterator[Check]:
-    from eos.doctor.cluster import cluster
-    from eos.transaction.wire import Wire
+    from eos.inspect.cluster_check import cluster
+    from eos.kafka.client import Wire
 
     security = profile.kafka.security
     with closing(Wire(kafka_settings(addresses, security))) as wire, told_who(security):

@@ -13,16 +13,16 @@ from eos.cli import markdown
 from eos.config.avro import is_elsewhere, subject_of
 from eos.config.base import KAFKA_COLUMNS
 from eos.config.load import load_parts, name_of, project_root, text_of
-from eos.config.parts import Parts
 from eos.config.problems import Location, Problem, suggestion
 from eos.config.sink import KafkaSink
 from eos.config.source import Source
-from eos.counted import counted
+from eos.config.valid_parts import Parts
 from eos.errors import TransformError, UsageError
 from eos.plan.outputs import outputs
 from eos.plan.plan import decode
+from eos.plural import counted
 from eos.printable import escaped
-from eos.transform import calls
+from eos.transform import nondeterministic_calls
 from eos.transform.functions import load
 from eos.transform.outline import fails_at_once, outline
 from eos.transform.sql import Query
@@ -183,7 +183,11 @@ def _unstable(query: Query, place: Problem) -> Iterable[Problem]:
 
 def _unstable_calls(reference: str) -> Iterable[Problem]:
     """The same of a function, at its own lines."""
-    file = calls.file_of(reference)
-    for found in calls.unstable(file, reference.partition(":")[2]) if file is not None else ():
+    file = nondeterministic_calls.file_of(reference)
+    for found in (
+        nondeterministic_calls.unstable(file, reference.partition(":")[2])
+        if file is not None
+        else ()
+    ):
         told = f"`{found.function}` {found.reason}"
         yield Problem(str(file), found.line, found.column, told, "warning")

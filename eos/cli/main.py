@@ -62,7 +62,7 @@ def run(context: typer.Context) -> None:
 
     words = context.args
     if words and not words[0].startswith("-") and not Path(words[0]).exists():
-        from eos.cli.named import file_of
+        from eos.cli.pipeline_argument import file_of
 
         words = [str(file_of(words[0])), *words[1:]]
     become(words)
@@ -86,7 +86,7 @@ def lint(
 ) -> None:
     """Check pipeline files offline; tells line and column."""
     from eos.cli.lint import lint as check
-    from eos.cli.named import file_of
+    from eos.cli.pipeline_argument import file_of
 
     raise typer.Exit(check([file_of(word) for word in pipelines], as_json=as_json))
 
@@ -102,8 +102,8 @@ def run_tests(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Run the tests in pipeline files: Spark without Kafka."""
-    from eos.cli.cases import run_cases
-    from eos.cli.named import file_of
+    from eos.cli.pipeline_argument import file_of
+    from eos.cli.test import run_cases
 
     paths = [file_of(word) for word in pipelines]
     raise typer.Exit(run_cases(paths, profile, as_json=as_json))

@@ -11,12 +11,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from eos.cli.named import find_pipeline, parser_of
+from eos.cli.pipeline_argument import find_pipeline, parser_of
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
-from eos.doctor.check import Check, asked, note, ok
-from eos.doctor.check import lines as check_lines
 from eos.errors import EosError, TransformError
+from eos.inspect.check import Check, asked, note, ok
+from eos.inspect.check import lines as check_lines
 from eos.plan.plan import Plan, plan
 from eos.plan.security import told_who
 from eos.plan.tree import lines, mermaid, stages
@@ -26,9 +26,9 @@ from eos.transform.functions import load
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from eos.plan.lake import Table
+    from eos.delta.sinks import Known
+    from eos.plan.delta_sink import Table
     from eos.plan.lookup import Lookup
-    from eos.run.lake import Known
 
 _ABOUT = """\
 Prints the stages that a run executes, and for what is written the guarantee and the mechanism that
@@ -77,8 +77,8 @@ def plan_verb(words: Sequence[str]) -> int:
 
 
 def _checks(pipeline: PipelineFile, profile: Profile, planned: Plan) -> Iterator[Check]:
-    from eos.doctor.audit import audit
-    from eos.recover.cluster import addresses
+    from eos.inspect.audit_check import audit
+    from eos.launch.profile_cluster import addresses
 
     with addresses(profile) as bootstrap:
         there = replace(planned, bootstrap=bootstrap)
@@ -93,7 +93,7 @@ def _spark(
     pipeline: PipelineFile, profile: Profile, planned: Plan, known: Known | None
 ) -> Iterator[Check]:
     """On one of its own, without Kafka: what a start would refuse of steps, sinks and tables."""
-    from eos.run.local import local_session
+    from eos.spark.local_session import local_session
 
     jars = {"has_avro": pipeline.has_avro, "has_delta": pipeline.has_delta}
     with (
@@ -109,7 +109,7 @@ def _spark(
 
 
 def _steps(session: SparkSession, planned: Plan) -> Iterator[Check]:
-    from eos.run.cases import check, order
+    from eos.pipeline_tests.runner import check, order
 
     changing, shuffle = check(session, planned), order(session, planned)
     if changing:
@@ -125,7 +125,7 @@ def _steps(session: SparkSession, planned: Plan) -> Iterator[Check]:
 
 def _joined(session: SparkSession, planned: Plan) -> Iterator[Check]:
     """The tables that steps join, each by itself."""
-    from eos.run.lookup import require
+    from eos.spark.lookup_tables import require
 
     def look(each: Lookup) -> Check:
         require(replace(planned, lookups=(each,)), session)
@@ -137,12 +137,12 @@ def _joined(session: SparkSession, planned: Plan) -> Iterator[Check]:
 
 def _delta(session: SparkSession, planned: Plan, known: Known | None) -> Iterator[Check]:
     """The tables that are written, each by itself."""
+    from eos.delta.sinks import lake_of
     from eos.faults import CrashPlan
     from eos.observe.bus import Bus
-    from eos.run.cases import rows_of
-    from eos.run.lake import lake_of
-    from eos.run.state import with_state
-    from eos.transform.check import check_stream
+    from eos.pipeline_tests.runner import rows_of
+    from eos.startup.stateful_pipeline import with_state
+    from eos.transform.plan_check import check_stream
 
     def look(table: Table) -> Check:
         rows = rows_of(session, planned)
@@ -161,9 +161,9 @@ def _delta(session: SparkSession, planned: Plan, known: Known | None) -> Iterato
 def _known(planned: Plan) -> Known | None:
     """How the ledger says that Delta tables stand. What it can't be asked for, the look at the
     cluster has told."""
-    from eos.recover.view import look, soon
-    from eos.run.lake import Known, newest_attempt
-    from eos.transaction.wire import Wire
+    from eos.delta.sinks import Known, newest_attempt
+    from eos.inspect.snapshot import look, soon
+    from eos.kafka.client import Wire
 
     try:
         with closing(Wire(planned.kafka)) as wire, told_who(planned.security):
@@ -178,7 +178,7 @@ def _known(planned: Plan) -> Known | None:
 
 
 def _registry(planned: Plan, profile: Profile) -> Iterator[Check]:
-    from eos.run.registered import subjects, with_registry
+    from eos.startup.registered_schemas import subjects, with_registry
 
     def look() -> Check:
         asked_for = with_registry(planned, profile.registry, looks=True)
@@ -195,15 +195,15 @@ def _registry(planned: Plan, profile: Profile) -> Iterator[Check]:
 
 
 def _latest(planned: Plan, profile: Profile) -> Plan:
-    from eos.run.registered import with_latest
+    from eos.startup.registered_schemas import with_latest
 
     return with_latest(planned, profile.registry)
 
 
 def _cluster(planned: Plan) -> Iterator[Check]:
-    from eos.doctor.cluster import cluster
-    from eos.doctor.topics import topics
-    from eos.transaction.wire import Wire
+    from eos.inspect.cluster_check import cluster
+    from eos.inspect.topic_check import topics
+    from eos.kafka.client import Wire
 
     with closing(Wire(planned.kafka)) as wire, told_who(planned.security):
         found = list(cluster(wire, planned))

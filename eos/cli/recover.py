@@ -10,20 +10,28 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
-from eos.cli.named import find_pipeline, parser_of
+from eos.cli.pipeline_argument import find_pipeline, parser_of
 from eos.config.load import load_profile
 from eos.errors import UnavailableError
+from eos.inspect.explanation import explain
+from eos.inspect.explanation_render import as_json, lines
+from eos.inspect.findings import Command, command_of
+from eos.kafka.client import Wire
+from eos.launch.profile_cluster import addresses
 from eos.plan.plan import Plan, plan
 from eos.plan.security import told_who
 from eos.printable import escaped
-from eos.recover import checkpoint, foreign, group, producers, rewind, source, tables
-from eos.recover.act import Done, act, propose
+from eos.recover import (
+    checkpoint,
+    dedup_states,
+    delta_tables,
+    foreign_records,
+    group_offsets,
+    rewind,
+    source,
+)
+from eos.recover.apply import Done, act, propose
 from eos.recover.change import Verb
-from eos.recover.cluster import addresses
-from eos.recover.explain import explain
-from eos.recover.findings import Command, command_of
-from eos.recover.words import as_json, lines
-from eos.transaction.wire import Wire
 
 _ABOUT = """\
 Explains the state of a pipeline: ledger, checkpoint, group and source side by side, and what the
@@ -121,23 +129,23 @@ def _verb(options: argparse.Namespace) -> Verb | None:
     if options.adopt_checkpoint is not None:
         return checkpoint.adopt(options.adopt_checkpoint or None)
     if options.from_group:
-        return group.from_group
+        return group_offsets.from_group
     if options.restore_group:
-        return group.restore_group
+        return group_offsets.restore_group
     if options.forget_topic:
         return source.forget_topics(options.forget_topic)
     if options.accept_start:
         return source.accept_start
     if options.accept_gap:
-        return producers.accept_gap
+        return dedup_states.accept_gap
     if options.forget_producers:
-        return producers.forget_producers
+        return dedup_states.forget_producers
     if options.accept_table:
-        return tables.accept_table(options.accept_table)
+        return delta_tables.accept_table(options.accept_table)
     if options.skip_foreign:
-        return foreign.skip_foreign
+        return foreign_records.skip_foreign
     if options.accept_ledger:
-        return foreign.accept_ledger
+        return foreign_records.accept_ledger
     if options.rewind_to:
         return rewind.rewind(options.rewind_to)
     return checkpoint.set_aside if options.set_checkpoint_aside else None

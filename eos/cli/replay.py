@@ -8,22 +8,22 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 
-from eos.cli.named import find_pipeline, parser_of
+from eos.cli.pipeline_argument import find_pipeline, parser_of
+from eos.config.literals import duration_ms, instant_ms
 from eos.config.load import load_profile
 from eos.config.problems import suggestion
-from eos.config.words import duration_ms, instant_ms
 from eos.errors import UsageError
 from eos.faults import CrashPlan
+from eos.kafka.client import Wire
+from eos.launch.profile_cluster import addresses
 from eos.observe.bus import Bus
 from eos.observe.console import Console
 from eos.plan.plan import plan
 from eos.plan.security import told_who
 from eos.printable import escaped
-from eos.recover.cluster import addresses
-from eos.replay.put_back import Done, Wanted, put_back
-from eos.replay.waiting import DeadLetterTopic
-from eos.run.dedup_rows import RULES
-from eos.transaction.wire import Wire
+from eos.replay.pending_dead_letters import DeadLetterTopic
+from eos.replay.replayer import Done, Wanted, put_back
+from eos.spark.dedup_columns import RULES
 
 _ABOUT = """\
 Puts the dead letters of a pipeline back to the partitions that they came from: key, value, headers

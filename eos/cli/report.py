@@ -12,21 +12,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import eos
-from eos.audit.look import walk
+from eos.audit.reader import walk
 from eos.audit.table import TransactionsTable
-from eos.cli.named import audit_location, find_pipeline, parser_of, since
+from eos.cli.pipeline_argument import audit_location, find_pipeline, parser_of, since
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
 from eos.errors import EosError, UsageError
+from eos.inspect.cluster_state import Asked, ask
+from eos.kafka.client import Wire
+from eos.launch.profile_cluster import addresses
 from eos.plan.plan import plan
 from eos.plan.security import told_who
-from eos.recover.cluster import addresses
-from eos.report.ask import Asked, ask
-from eos.report.gather import Gathered, gather
+from eos.report.conclusion import Level, verdict
+from eos.report.content import Gathered, gather
 from eos.report.page import Subject, page
 from eos.report.units import time
-from eos.report.verdict import Level, verdict
-from eos.transaction.wire import Wire
 
 _ABOUT = """\
 Writes one HTML page about what became of a pipeline's transactions: whether the promise was kept as

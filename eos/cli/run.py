@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from eos.launch import early
+from eos.launch import startup_signals
 
 
 def run(words: Sequence[str]) -> NoReturn:
     """Becomes the parent of spark-submit: signals and the exit code are its own from here on."""
     sys.stdout.flush()
     sys.stderr.flush()
-    early.hold()
+    startup_signals.hold()
     os.execv(sys.executable, command(words))  # noqa: S606 - no shell is meant
 
 
@@ -41,7 +41,7 @@ def refuse_wrong(pipeline: Path) -> None:
 
 
 if __name__ == "__main__":
-    early.listen()
+    startup_signals.listen()
 
     from eos.launch import submit  # behind it: this takes a while
 

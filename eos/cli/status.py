@@ -8,22 +8,22 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from eos.cli.named import find_pipeline, parser_of
+from eos.cli.pipeline_argument import find_pipeline, parser_of
 from eos.config.load import load_profile
 from eos.errors import UnavailableError, UsageError
-from eos.launch.embedded import status_of
+from eos.inspect.status import Status, look
+from eos.inspect.status_list import lines as lines_of
+from eos.inspect.status_list import listed
+from eos.inspect.status_render import as_json, lines
+from eos.kafka.client import Wire
 from eos.launch.options import project_of
-from eos.launch.probe import silent
+from eos.local.broker_probe import silent
+from eos.local.embedded_kafka import status_of
 from eos.location import local_path
 from eos.plan.plan import plan
 from eos.plan.security import told_who
 from eos.printable import escaped
-from eos.run.running import Runs
-from eos.status.listed import lines as lines_of
-from eos.status.listed import listed
-from eos.status.status import Status, look
-from eos.status.words import as_json, lines
-from eos.transaction.wire import Wire
+from eos.startup.liveness import Runs
 
 _ABOUT = """\
 Tells whether a pipeline runs, who owns it, its last committed micro-batch, what is open, how far it
@@ -80,7 +80,7 @@ def _list(profile_name: str | None, is_json: bool) -> int:
         )
     # Here: they bring Delta along, and a look at one pipeline does without it.
     from eos.audit.table import TransactionsTable
-    from eos.run.audit import location_of
+    from eos.audit.updater import location_of
 
     location = location_of(profile)
     table = None if location is None else TransactionsTable(location)

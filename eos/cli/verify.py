@@ -16,28 +16,28 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.progress import TimeRemainingColumn as Remaining
 
 from eos.audit.table import TransactionsTable
-from eos.cli.named import find_pipeline, parser_of
+from eos.audit.updater import location_of
+from eos.cli.pipeline_argument import find_pipeline, parser_of
 from eos.config.load import load_profile
 from eos.config.model import Profile
 from eos.errors import UnavailableError, UsageError
+from eos.inspect.snapshot import readable
+from eos.kafka.client import Wire
+from eos.launch.profile_cluster import addresses
 from eos.location import local_path
-from eos.plan.lake import app_of
+from eos.plan.delta_sink import app_of
 from eos.plan.plan import Plan, plan
 from eos.plan.security import told_who
 from eos.printable import escaped
-from eos.recover.cluster import addresses
-from eos.recover.view import readable
-from eos.run.audit import location_of
-from eos.transaction.wire import Wire
-from eos.verify.dropped import Shown as Dropped
+from eos.verify.delta_tables import Sinks
+from eos.verify.dropped_records import Shown as Dropped
 from eos.verify.findings import Attempt, Kind
-from eos.verify.lake import Sinks
-from eos.verify.point import Point, load
-from eos.verify.reader import UNKNOWN_TOPIC, Reader, require_seen, soon
+from eos.verify.log_reader import UNKNOWN_TOPIC, Reader, require_seen, soon
+from eos.verify.progress import Point, load
+from eos.verify.render import Told, as_json, lines
 from eos.verify.stamps import Places
-from eos.verify.subject import Subject
+from eos.verify.verification import Subject
 from eos.verify.verify import Verification
-from eos.verify.words import Told, as_json, lines
 
 _ABOUT = """\
 Proves from outside that each record came through once: reads ledger, targets and source as they lie

@@ -19,7 +19,6 @@ from yaml.constructor import SafeConstructor
 from yaml.reader import ReaderError
 
 from eos.config.model import PipelineFile, ProfileFile
-from eos.config.parts import Given, Parts
 from eos.config.problems import (
     Location,
     Place,
@@ -32,6 +31,7 @@ from eos.config.problems import (
 )
 from eos.config.secrets import SECRETS, shown
 from eos.config.trigger import Ending, ending
+from eos.config.valid_parts import Given, Parts
 from eos.config.variables import Shown, substitute, variables_of
 from eos.errors import UsageError
 

@@ -25,16 +25,16 @@ from pydantic import (
 
 from eos.config.audit import AuditProfile
 from eos.config.base import COLUMNS, PRODUCER, DurationMs, SettingText, Strict
-from eos.config.cases import Case
+from eos.config.cross_checks import findings
 from eos.config.dedup import Dedup
-from eos.config.distinct import ByColumns
+from eos.config.dedup_by import ByColumns
 from eos.config.lookup import StaticTables
-from eos.config.refused import Rules
+from eos.config.pipeline_tests import Case
 from eos.config.registry import Registry
+from eos.config.rejected_records import Rules
 from eos.config.security import Security
 from eos.config.sink import Sink
 from eos.config.source import Source
-from eos.config.together import findings
 from eos.config.transform import Steps
 from eos.config.trigger import Trigger, every_second
 from eos.location import local_path, resolved

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from eos.config import base, dedup, model, refused, security, transform
+from eos.config import base, dedup, model, rejected_records, security, transform
 from eos.errors import UsageError
 
 Location = tuple[str | int, ...]
@@ -23,7 +23,8 @@ PATTERNS = {
     transform.FUNCTION_PATTERN: "a function as `package.module:function`",
     model.ADDRESS_PATTERN: "an address as `host:port`",
     base.IDENTIFIER_PATTERN: "a name of letters, digits and `_` that begins with no digit",
-    refused.RULE_PATTERN: "a name of at most 50 letters, digits and `_` that begins with no digit",
+    rejected_records.RULE_PATTERN: "a name of at most 50 letters, digits and `_` that begins with "
+    "no digit",
     dedup.FIELD_PATTERN: "header(NAME), value(PATH), key or the name of a column",
     security.FILE_PATTERN: "an absolute path without `:`, `$`, `{` and `}`",
     security.USER_PATTERN: "a name without spaces, quotes, backslashes and `$`",

@@ -28,7 +28,7 @@ from eos.config.base import (
     one_as_list,
     word_or_mapping,
 )
-from eos.config.lake import DeltaSinks
+from eos.config.delta_sink import DeltaSinks
 from eos.config.protobuf import Protobuf
 
 

@@ -18,9 +18,9 @@ from pydantic import (
 from eos.config import avro, ddl
 from eos.config.avro import Avro
 from eos.config.base import KAFKA_COLUMNS, MAPPING, WORD, Identifier, Strict, Topic, word_or_mapping
+from eos.config.literals import instant_ms, topic_pattern
 from eos.config.protobuf import Protobuf
-from eos.config.refused import Answer
-from eos.config.words import instant_ms, topic_pattern
+from eos.config.rejected_records import Answer
 
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,9}")
 _OFFSET_MAX = 2**63 - 1

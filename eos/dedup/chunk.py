@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from eos.arrow import array_of, longs
-from eos.audit.producer_batch import decide_all
-from eos.audit.producer_chain import Flags, Ints
-from eos.audit.producer_state import VERDICTS, Rules
-from eos.dedup.known import Known
-from eos.dedup.rows import Codes
+from eos.dedup.partition_states import Known
+from eos.dedup.verdict_rows import Codes
+from eos.producers.batch import decide_all
+from eos.producers.sequences import Flags, Ints
+from eos.producers.state import VERDICTS, Rules
 
 
 class Sent(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from eos.audit.producer_state import VERDICTS, Rules, Verdict
+from eos.producers.state import VERDICTS, Rules, Verdict
 
 # A row's code is its verdict's place in VERDICTS, or this: it lacks an id or a number, or has one
 # that can't be meant.

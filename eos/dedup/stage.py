@@ -20,17 +20,17 @@ import numpy as np
 import pyarrow as pa
 
 from eos.arrow import array_of, longs
-from eos.dedup.homes import Kept
-from eos.dedup.judge import Judge
-from eos.dedup.leave import Leaving
-from eos.dedup.place import by_partition, unpacked
+from eos.dedup.buckets import Kept
+from eos.dedup.partition_validator import Judge
 from eos.dedup.policy import Policy
+from eos.dedup.record_position import by_partition, unpacked
+from eos.dedup.spool import Leaving
 from eos.errors import EosError
+from eos.kafka.api import TopicPartition
 from eos.seal import Seal, of_this_process
-from eos.transaction.port import TopicPartition
 
 # Rows that are decided together. If they wait for it, as many are kept aside: by Spark, or by this
-# process where encoding is in the same pass (`run/judged.py`), which has another bound, too.
+# process where encoding is in the same pass (`spark/fused_dedup.py`), which has another bound, too.
 CHUNK_ROWS = 1 << 17
 CHUNK_BYTES = 32 << 20  # of ids, which may be long
 

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.arrow import array_of, values_of
-from eos.encode.columns import Columns, blobs
-from eos.encode.partition import Turn, partitions
-from eos.encode.refusal import Refusal
-from eos.encode.spec import SinkSpec
-from eos.encode.targets import Targets
-from eos.encode.varint import Ints
+from eos.encode.partitioner import Turn, partitions
+from eos.encode.record_errors import Refusal
+from eos.encode.sink_spec import SinkSpec
 from eos.errors import UsageError
+from eos.kafka.records.columns import Columns, blobs
+from eos.kafka.records.varint import Ints
+from eos.kafka.target_partitions import Targets
 
 
 def chosen(sink: SinkSpec, rows: pa.Table) -> pa.Table:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from eos.encode import varint
-from eos.encode.layout import Layout
-from eos.encode.record_batch import HEADER_BYTES, Span
-from eos.encode.varint import Ints
+from eos.kafka.records import varint
+from eos.kafka.records.record_batch import HEADER_BYTES, Span
+from eos.kafka.records.sizes import Layout
+from eos.kafka.records.varint import Ints
 
 # The most that a record's length (5), timestamp delta (10) and offset delta (5) can take, and the
 # least. They depend on the record batch, so most cuts are decided by these bounds alone.

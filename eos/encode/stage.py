@@ -15,15 +15,15 @@ import pyarrow as pa
 
 from eos.arrow import array_of, binaries
 from eos.encode.chunks import chunks
-from eos.encode.layout import layout
-from eos.encode.partition import Turn
-from eos.encode.record_batch import EncodedBatch, Span, encode_spans
-from eos.encode.refusal import SOURCE_COLUMNS, Refusal
+from eos.encode.partitioner import Turn
+from eos.encode.record_errors import SOURCE_COLUMNS, Refusal
+from eos.encode.sink_spec import HEADERS_COLUMN, SinkSpec
 from eos.encode.sinks import chosen, read, targets_of
-from eos.encode.spec import HEADERS_COLUMN, SinkSpec
 from eos.encode.split import split
-from eos.encode.targets import Targets
-from eos.encode.varint import Ints
+from eos.kafka.records.record_batch import EncodedBatch, Span, encode_spans
+from eos.kafka.records.sizes import layout
+from eos.kafka.records.varint import Ints
+from eos.kafka.target_partitions import Targets
 
 __all__ = ["MANIFEST_TARGET", "SCHEMA", "SPARK_SCHEMA", "EncodeStage", "SinkSpec", "read_manifest"]
 

@@ -25,11 +25,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
-from eos import private
+from eos import private_files
 from eos.errors import UnavailableError, UsageError
-from eos.launch import early
-from eos.launch.locks import FileLock
-from eos.launch.process import DRIVER_PID_FILE, LAUNCHER_LOCK, end_with_parent
+from eos.launch import startup_signals
+from eos.local.file_locks import FileLock
+from eos.local.processes import DRIVER_PID_FILE, LAUNCHER_LOCK, end_with_parent
 
 EXIT_JVM_DIED = 5  # errors.Recovery.RESTART
 KILLED = 128 + signal.SIGKILL
@@ -56,11 +56,11 @@ def run(
     `meanwhile` is called while the JVM starts; what it raises ends the JVM. A signal waits for it.
     The driver's stdout and stderr (the JVM joins them) go to our stderr, the JVM's own to `log`.
     """
-    private.make(log.parent)
+    private_files.make(log.parent)
     with tempfile.TemporaryDirectory(prefix="eos-") as folder, _lock(Path(folder)) as lock:
         pid_file = Path(folder) / "driver.pid"
         full = {**environment, DRIVER_PID_FILE: str(pid_file), LAUNCHER_LOCK: str(lock)}
-        with _Signals() as signals, open(log, "wb", opener=private.opener) as jvm_log:
+        with _Signals() as signals, open(log, "wb", opener=private_files.opener) as jvm_log:
             jvm = subprocess.Popen(
                 list(words),
                 env=full,
@@ -74,8 +74,8 @@ def run(
                 if meanwhile is not None:
                     meanwhile()
                 code = _attend(jvm, pid_file, signals)
-                if code == 0 and early.was_told(pid_file):
-                    raise early.UnstartedError
+                if code == 0 and startup_signals.was_told(pid_file):
+                    raise startup_signals.UnstartedError
                 if code > 0 and not pid_file.exists():
                     _tell_why(log)
                 return code
@@ -91,12 +91,13 @@ class _Signals:
         self._pending: list[int] = []
 
     def __enter__(self) -> _Signals:  # noqa: PYI034 - typing.Self begins with 3.11
-        for each in early.NUMBERS:
+        for each in startup_signals.NUMBERS:
             signal.signal(each, self._keep)
         return self
 
     def __exit__(self, *_: object) -> None:
-        early.usual()  # not what was before: nobody may be told now that it has not started
+        # not what was before: nobody may be told now that it has not started
+        startup_signals.usual()
 
     def _keep(self, number: int, _frame: FrameType | None) -> None:
         self._pending.append(number)

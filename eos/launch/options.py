@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eos.errors import UsageError
-from eos.launch.spark_words import require_known
+from eos.launch.spark_options import require_known
 
 if TYPE_CHECKING:
     from eos.config.trigger import Ending

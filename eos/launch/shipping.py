@@ -22,16 +22,17 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import Distribution
 from pathlib import Path
 
-from eos import private
+from eos import private_files
 from eos.deadline import Deadline
 from eos.errors import UsageError
-from eos.launch.cache import cache_root
-from eos.launch.locks import FileLock, acquire_shared, exclusive
+from eos.local.cache import cache_root
+from eos.local.file_locks import FileLock, acquire_shared, exclusive
 
 CHECKOUT = Path(__file__).parents[2]
 # The folder that the packages are unpacked to, in every executor's working directory.
 PACKAGES = "eos_packages"
-# What `eos.run.tasks` imports, and pandas for users' own functions. What these require comes along.
+# What `eos.spark.tasks` imports, and pandas for users' own functions. What these require comes
+# along.
 _ROOTS = ("google-crc32c", "kafka-python", "lz4", "numpy", "pandas", "pyarrow", "zstandard")
 _LEFT_OUT = ("pandas/tests/", "pyarrow/tests/", "pyarrow/include/")
 _KEPT_MAX = 3  # of each kind: some releases, or some checkouts
@@ -69,7 +70,7 @@ def _provided(
 ) -> Path:
     """The file of this name, made if it is missing, and kept while this process lives."""
     target = folder / f"{kind}-{key[:16]}.zip"
-    private.make(folder)
+    private_files.make(folder)
     deadline = Deadline.after_ms(_BUILD_MS_MAX)
     with exclusive(folder / f"{kind}.lock", deadline):
         if target.exists():

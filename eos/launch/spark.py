@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from eos import private
+from eos import private_files
 from eos.errors import UsageError
 from eos.launch import shipping
-from eos.launch.archive import Archive, archive_of
-from eos.launch.jars import DELTA, SPARK, ensure, read_lock
-from eos.launch.java import AVRO_LIMITS, Java
 from eos.launch.scratch import fits_sockets
 from eos.launch.shipping import CHECKOUT, PACKAGES
+from eos.local.class_archive import Archive, archive_of
+from eos.local.jars import DELTA, SPARK, ensure, read_lock
+from eos.local.java import AVRO_LIMITS, Java
 
 LOOPBACK = "127.0.0.1"
 # Beside us in every installation, where a checkout's other folders are not.
@@ -44,7 +44,7 @@ _PYTHON, _DRIVER_PYTHON = "spark.pyspark.python", "spark.pyspark.driver.python"
 # workers: over TCP the last piece of a task's rows waits for an acknowledgement that Linux delays
 # for 40 ms. A cluster's executors may have folders whose paths are too long for a socket.
 _SOCKETS = "spark.python.unix.domain.socket"
-LOCAL = {"spark.python.daemon.module": "eos.run.daemon", f"{_SOCKETS}.enabled": "true"}
+LOCAL = {"spark.python.daemon.module": "eos.spark.worker_daemon", f"{_SOCKETS}.enabled": "true"}
 _LOCAL_DIR = "spark.local.dir"
 
 
@@ -249,7 +249,7 @@ def environment(
     # It only prints the command line of the JVM that follows.
     changed.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     settings = f"-Dlog4j2.configurationFile=file:{_log_settings(project)}"
-    mode = "rw-rw----" if private.is_shared(logs) else "rw-------"
+    mode = "rw-rw----" if private_files.is_shared(logs) else "rw-------"
     log = (f"-Deos.log.folder={logs}", f"-Deos.log.permissions={mode}")
     return with_java_options(changed, *log, settings, *AVRO_LIMITS)
 

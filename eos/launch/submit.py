@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eos import private
+from eos import private_files
 from eos.errors import EosError, UsageError
-from eos.launch import driver, early, spark
-from eos.launch.archive import Archive
-from eos.launch.embedded import EmbeddedKafka
-from eos.launch.jars import SPARK, ensure, of_broker
-from eos.launch.java import Java
-from eos.launch.local import LocalKafka
+from eos.launch import driver, spark, startup_signals
+from eos.launch.java_and_jars import provide_java
 from eos.launch.options import ENDINGS, HELP, Options, parse
-from eos.launch.probe import tell_silent
-from eos.launch.provide import provide_java
+from eos.launch.run_broker import LocalKafka
 from eos.launch.scratch import Scratch, scratch
+from eos.local.broker_probe import tell_silent
+from eos.local.class_archive import Archive
+from eos.local.embedded_kafka import EmbeddedKafka
+from eos.local.jars import SPARK, ensure, of_broker
+from eos.local.java import Java
 
 if TYPE_CHECKING:
     from eos.config.model import PipelineFile, ProfileFile
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str], judge: Judge | None = None) -> int:
         if error.hint:
             say(f"  hint: {error.hint}")
         return int(error.recovery.value)
-    except early.UnstartedError:
+    except startup_signals.UnstartedError:
         return 0
     except KeyboardInterrupt:
         return 130
@@ -131,8 +131,8 @@ def _logs(options: Options, profile: ProfileFile) -> Path:
     """The first folder that a run makes below its state root."""
     logs = profile.local_root / "logs" / options.pipeline.parent.name
     try:
-        private.prepare_root(profile.local_root, profile.state.group)
-        private.own(logs)
+        private_files.prepare_root(profile.local_root, profile.state.group)
+        private_files.own(logs)
     except OSError as error:
         raise UsageError(
             f"the state root {profile.local_root} can't be made or written: {error.strerror} "

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eos.config.dedup import place_of
-from eos.read.distinct import Distinct
+from eos.read.dedup_by import Distinct
 
 if TYPE_CHECKING:
     from eos.config.dedup import Dedup as Declared
-    from eos.config.distinct import ByColumns
-    from eos.dedup.fields import Dedup
+    from eos.config.dedup_by import ByColumns
+    from eos.dedup.stamp_columns import Dedup
 
 _EPOCHS = 2**62
 
@@ -19,9 +19,9 @@ def dedup(declared: Declared | None) -> Dedup | None:
     if declared is None:
         return None
     # Here: a verb about a pipeline that declares none waits for no Arrow.
-    from eos.audit.producer_state import UNWRAPPED, Rules, Verdict
-    from eos.dedup.fields import Dedup, Place
     from eos.dedup.policy import OPTIONS, Policy
+    from eos.dedup.stamp_columns import Dedup, Place
+    from eos.producers.state import UNWRAPPED, Rules, Verdict
 
     writes = {"gap": Verdict.GAP, "unknown_producer": Verdict.UNKNOWN_PRODUCER}
     stamp = declared.producer

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from eos.config import avro, protobuf
-from eos.encode.spec import Codec, Partitioner, SinkSpec
+from eos.encode.sink_spec import Partitioner, SinkSpec
+from eos.kafka.compression_type import Codec
 
 if TYPE_CHECKING:
     from eos.config.sink import Encoded, KafkaSink

@@ -10,25 +10,26 @@ from typing import TYPE_CHECKING, Any
 from eos.config import avro, ddl, protobuf
 from eos.config.secrets import require_hidden
 from eos.config.source import columns_once
-from eos.encode.spec import Codec, SinkSpec
+from eos.encode.sink_spec import SinkSpec
 from eos.errors import UsageError
+from eos.formats.expressions import Format
+from eos.kafka.compression_type import Codec
+from eos.kafka.settings import KafkaSettings
 from eos.plan.dedup import dedup, distinct
-from eos.plan.lake import Table, tables
+from eos.plan.delta_sink import Table, tables
 from eos.plan.lookup import Lookup, lookups
 from eos.plan.names import Names
 from eos.plan.outputs import Outputs, outputs
 from eos.plan.security import kafka_settings
 from eos.read.decode import Decode, Rule
-from eos.read.distinct import NO_NULL, Distinct
-from eos.read.formats import Format
-from eos.transaction.settings import KafkaSettings
+from eos.read.dedup_by import NO_NULL, Distinct
 
 if TYPE_CHECKING:
     from eos.config.model import PipelineFile, Profile
-    from eos.config.refused import Rules
+    from eos.config.rejected_records import Rules
     from eos.config.security import Security
     from eos.config.source import KafkaSource, Read, Source
-    from eos.dedup.fields import Dedup
+    from eos.dedup.stamp_columns import Dedup
     from eos.transform.functions import Transform
 
 
@@ -64,7 +65,7 @@ class Plan:
     created_topics: Mapping[str, NewTopic]
     trigger_every_ms: int | None  # None: what is there, then the end
     transaction_timeout_ms: int
-    deployment: str  # empty: the state root's id, see `run/deployment.py`
+    deployment: str  # empty: the state root's id, see `startup/deployment.py`
     decode: Decode = field(default_factory=Decode)
     outputs: Outputs = field(default_factory=lambda: Outputs({}, (), is_filtered=False))
     dead_letters: DeadLetters | None = None

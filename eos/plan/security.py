@@ -1,7 +1,7 @@
 """A profile's security block in the words of the two Kafka clients: kafka-python's and Java's.
 
 Neither gets a secret here, only where it lies. kafka-python's is read when it connects
-(`transaction/wire/options.py`). Java's, in Spark's source, reads it by Kafka's own configuration
+(`kafka/client_options.py`). Java's, in Spark's source, reads it by Kafka's own configuration
 providers, on whichever machine it runs: so Spark's plans, its log of events and its checkpoint hold
 `${file:...}` and nothing else.
 """
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eos.errors import PRINCIPAL, EosError, UsageError, as_principal
+from eos.kafka.settings import KafkaSettings
 from eos.secret import file_of, variable_of
-from eos.transaction.settings import KafkaSettings
 
 if TYPE_CHECKING:
     from eos.config.security import Security

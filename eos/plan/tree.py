@@ -12,13 +12,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from eos.config.source import StartAt
-from eos.counted import counted
-from eos.encode.spec import SinkSpec
-from eos.plan.lake import Table
+from eos.encode.sink_spec import SinkSpec
+from eos.formats.expressions import Format
+from eos.plan.delta_sink import Table
 from eos.plan.lookup import Lookup
 from eos.plan.plan import BROKERS_CHOICE, NewTopic, Plan
-from eos.read.distinct import NO_NULL, Distinct
-from eos.read.formats import Format
+from eos.plural import counted
+from eos.read.dedup_by import NO_NULL, Distinct
 from eos.transform.functions import Function
 
 if TYPE_CHECKING:

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from eos.config import avro
 from eos.config.base import KAFKA_COLUMNS
-from eos.config.refused import MALFORMED, Answer
+from eos.config.rejected_records import MALFORMED, Answer
 from eos.errors import AttemptFailedError, RecordRefusedError, TransformError
-from eos.read.distinct import NO_NULL, Distinct
-from eos.read.formats import (
+from eos.formats.expressions import (
     Format,
     columns_of,
     kept,
@@ -29,7 +28,8 @@ from eos.read.formats import (
     with_records,
     wrong_with,
 )
-from eos.read.registered import PAGE_IDS, id_in, is_unknown
+from eos.formats.schema_ids import PAGE_IDS, id_in, is_unknown
+from eos.read.dedup_by import NO_NULL, Distinct
 from eos.seal import of_this_process
 
 if TYPE_CHECKING:

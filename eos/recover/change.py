@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from eos.recover.view import View, named
-from eos.transaction import group
-from eos.transaction.ledger_record import Ends, Position
-from eos.transaction.port import TopicPartition
+from eos.inspect.snapshot import View, named
+from eos.kafka.api import TopicPartition
+from eos.ledger import group_offsets as group
+from eos.ledger.record import Ends, Position
 
 _SHOWN_MAX = 50
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+from eos.checkpoint.files import files_for
+from eos.checkpoint.offset_log import Checkpoint, folders
 from eos.errors import PromiseBrokenError, UsageError
+from eos.inspect.snapshot import View, bounds, named
+from eos.ledger.record import Ends
 from eos.location import resolved
-from eos.read.files import files_for
-from eos.read.offset_log import Checkpoint, folders
 from eos.recover.change import Change, Verb, consequences, moves
-from eos.recover.view import View, bounds, named
-from eos.transaction.ledger_record import Ends
 
 
 def adopt(path: str | None) -> Verb:

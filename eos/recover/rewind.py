@@ -6,10 +6,11 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from eos.errors import UsageError
+from eos.inspect.record_time import at
+from eos.inspect.snapshot import View, bounds, named, soon
+from eos.ledger.record import Ends, Record
 from eos.recover.change import Change, Verb, consequences, moves
-from eos.recover.producers import states_of
-from eos.recover.view import View, bounds, named, soon
-from eos.transaction.ledger_record import Ends, Record
+from eos.recover.dedup_states import states_of
 
 
 def rewind(to: str) -> Verb:
@@ -46,12 +47,6 @@ def rewind(to: str) -> Verb:
         return Change(words, before, after, view.group(wanted), says)
 
     return verb
-
-
-def at(record: Record) -> str:
-    """When it was written, as it can be given back to `--rewind-to`."""
-    time = datetime.fromtimestamp(record.at_ms / 1000, timezone.utc)
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _record(view: View, to: str) -> Record:

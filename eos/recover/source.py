@@ -7,12 +7,12 @@ from contextlib import suppress
 from dataclasses import replace
 
 from eos.errors import PromiseBrokenError, UsageError
+from eos.inspect.snapshot import View, bounds, named
+from eos.ledger import ranges
+from eos.ledger.ranges import Step, require_same_topics
+from eos.ledger.record import Ends
 from eos.recover.change import Change, Lost, Verb
-from eos.recover.view import View, bounds, named
-from eos.run.older import upcoming
-from eos.transaction import ranges
-from eos.transaction.ledger_record import Ends
-from eos.transaction.ranges import Step, require_same_topics
+from eos.startup.checkpoint_age import upcoming
 
 
 def forget_topics(topics: Sequence[str]) -> Verb:

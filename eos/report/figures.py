@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from eos.report.ask import Asked
-from eos.report.gather import Gathered
+from eos.inspect.cluster_state import Asked
+from eos.report.chart_panels import peak
+from eos.report.content import Gathered
 from eos.report.markup import Markup, tag
-from eos.report.pictures import peak
 from eos.report.timeline import ABORTED, COMMITTED, FENCED, REDONE
 from eos.report.units import counted, duration, ms_between, number, time
 

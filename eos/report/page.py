@@ -15,13 +15,13 @@ from functools import cache
 from importlib.resources import files
 
 from eos.audit.history import Finding
-from eos.report import figures, pictures, producers, tables
-from eos.report.ask import Asked
-from eos.report.gather import FINDINGS_MAX, Gathered
+from eos.inspect.cluster_state import Asked
+from eos.report import chart_panels, figures, producers, tables
+from eos.report.conclusion import Level, Verdict, not_checked, rests_on, verdict
+from eos.report.content import FINDINGS_MAX, Gathered
 from eos.report.markup import Content, Markup, data, raw, tag
 from eos.report.timeline import ABORTED, COMMITTED, FENCED, REDONE
 from eos.report.units import number, time
-from eos.report.verdict import Level, Verdict, not_checked, rests_on, verdict
 
 _MARKS = {Level.KEPT: "\u2713", Level.LOOK: "!", Level.BROKEN: "\u2717", Level.NOTHING: "?"}
 
@@ -58,7 +58,12 @@ def page(subject: Subject, gathered: Gathered, asked: Asked | None) -> str:
     body = tag(
         "body",
         tag("main", list(_sections(subject, gathered, asked, judged))),
-        tag("script", data(pictures.intervals(gathered)), type="application/json", id="intervals"),
+        tag(
+            "script",
+            data(chart_panels.intervals(gathered)),
+            type="application/json",
+            id="intervals",
+        ),
         tag("script", raw(script)),
     )
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
@@ -81,7 +86,7 @@ def _sections(
         yield tag("p", "The table has nothing of it: it never ran with one, or not in this time.")
         return
     yield _section("Key figures", figures.cards(gathered, asked, subject.made_at))
-    yield _section("Timeline", pictures.timeline(gathered))
+    yield _section("Timeline", chart_panels.timeline(gathered))
     yield _section(
         "From source to target", tables.sources(gathered, asked), tables.targets(gathered)
     )

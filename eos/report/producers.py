@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eos.audit.producers import Of, Producers
+from eos.audit.dedup_summary import Of, Producers
 from eos.report import tables
 from eos.report.markup import Content, tag
 from eos.report.units import counted, number

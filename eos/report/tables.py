@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from eos.audit.history import Transaction
-from eos.audit.words import identity, what, who
-from eos.report.ask import Asked
-from eos.report.gather import Gathered
+from eos.inspect.audit_render import identity, what, who
+from eos.inspect.cluster_state import Asked
+from eos.kafka.api import TopicPartition
+from eos.report.content import Gathered
 from eos.report.markup import Content, Markup, markup, tag
 from eos.report.timeline import (
     COMMITTED,
@@ -20,7 +21,6 @@ from eos.report.timeline import (
     written_by,
 )
 from eos.report.units import counted, duration, ms_between, number, size, time
-from eos.transaction.port import TopicPartition
 
 PARTITIONS_MAX, FIELDS_SHOWN, RECENT_SHOWN, RANGES_SHOWN = 300, 100, 20, 8
 _BYTES_MAX = 600_000  # of the largest table

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 
 from eos.audit.history import Transaction
+from eos.kafka.api import TopicPartition
 from eos.report.units import ms_between
-from eos.transaction.port import TopicPartition
 
 INTERVALS_MAX = 240
 _SECOND, _HOUR, _DAY = 1000, 3_600_000, 86_400_000

@@ -6,25 +6,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from eos.checkpoint.offset_log import Ranges
 from eos.errors import AttemptFailedError, EosError, Recovery, about
+from eos.kafka.api import Identity
+from eos.ledger.receipt import Receipt
+from eos.ledger.record import Ends, Position
 from eos.read.decode import Refused
-from eos.read.offset_log import Ranges
-from eos.run import dead_letters
-from eos.run.failure import Failure
-from eos.run.fused import Fused
 from eos.run.jobs import ONE_TASK_RECORDS_MAX, Jobs
-from eos.run.judged import Judged
-from eos.run.lookup import pinned, versions
-from eos.run.source import above
+from eos.run.records_read import observed, records_read, scanned
 from eos.run.stages import Stages
-from eos.run.state import advance
-from eos.run.steps import encodable, transformed
-from eos.run.task_error import task_error
-from eos.run.visible import observed, records_read, scanned
+from eos.run.task_errors import task_error
+from eos.spark import dead_letters
+from eos.spark.failure import Failure
+from eos.spark.fused_dedup import Judged
+from eos.spark.fused_step import Fused
+from eos.spark.lookup_tables import pinned, versions
+from eos.spark.steps import encodable, transformed
+from eos.startup.source_state import above
+from eos.startup.stateful_pipeline import advance
 from eos.transaction.attempt_work import AttemptFacts, AttemptWork
-from eos.transaction.ledger_record import Ends, Position
-from eos.transaction.port import Identity
-from eos.transaction.receipt import Receipt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,20 +7,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from eos.checkpoint.offset_log import Ranges
 from eos.deadline import Deadline
 from eos.encode.stage import SPARK_SCHEMA, EncodeStage, SinkSpec
-from eos.encode.targets import Targets
-from eos.read.offset_log import Ranges
-from eos.run.fused import Fused
-from eos.run.judged import Judged
-from eos.run.session import ARROW_BYTES_MAX
+from eos.kafka.api import Identity
+from eos.kafka.target_partitions import Targets
+from eos.ledger import receipt
+from eos.ledger.receipt import Receipt
 from eos.run.stages import Stages
-from eos.run.steps import mapped
-from eos.run.tasks import EncodeAndWriteTask, EncodeTask, WriteStage, WriteTask, nothing
-from eos.run.watch import collected
-from eos.transaction import receipt
-from eos.transaction.port import Identity
-from eos.transaction.receipt import Receipt
+from eos.run.transaction_watch import collected
+from eos.spark.fused_dedup import Judged
+from eos.spark.fused_step import Fused
+from eos.spark.session import ARROW_BYTES_MAX
+from eos.spark.steps import mapped
+from eos.spark.tasks import EncodeAndWriteTask, EncodeTask, WriteStage, WriteTask, nothing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

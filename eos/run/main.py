@@ -9,15 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from eos.errors import EosError, Recovery, UnavailableError
-from eos.launch import early
-from eos.launch.installed import prefer_installed
-from eos.launch.process import announce, die_with_parent
+from eos.launch import startup_signals
+from eos.local.processes import announce, die_with_parent
 from eos.printable import printable
+from eos.spark.installed_pyspark import prefer_installed
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one pipeline until it is drained, stopped or broken."""
-    early.listen()  # first: the launcher hands on what it kept as soon as it knows who we are
+    # first: the launcher hands on what it kept as soon as it knows who we are
+    startup_signals.listen()
     announce()
     die_with_parent()
     prefer_installed()
@@ -38,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except EosError as error:
         return report(error)
     except KeyboardInterrupt:  # SparkContext's handler, until `Stopping` has its own again
-        early.tell()
+        startup_signals.tell()
         return 0
     except Exception as error:
         if os.environ.get("EOS_TRACE"):

@@ -7,66 +7,66 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
+from eos.audit.updater import Audit, audit_of, close
+from eos.checkpoint.files import Files, files_for
+from eos.checkpoint.offset_log import Checkpoint
 from eos.config.load import load_pipeline, load_profile
 from eos.config.trigger import Ending
 from eos.deadline import Deadline
-from eos.disk import naming_full_disk
+from eos.delta.sinks import Lake, lake_of, none_left
 from eos.errors import (
     EosError,
     FencedError,
     PromiseBrokenError,
-    Recovery,
     UnavailableError,
     UsageError,
     naming,
 )
 from eos.faults import CrashPlan
-from eos.launch import early
-from eos.launch.process import await_address
+from eos.full_disk import naming_full_disk
+from eos.kafka.client import Wire
+from eos.launch import startup_signals
+from eos.ledger.record import Ends, Record
+from eos.local.processes import await_address
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.observe.live import Live, shown
 from eos.plan.plan import Plan, plan
 from eos.plan.security import told_who
-from eos.read.files import Files, files_for
-from eos.read.offset_log import Checkpoint
-from eos.run.audit import Audit, audit_of, close
-from eos.run.brokers import watching_brokers
-from eos.run.dedup import Deduplicating, deduplicating
-from eos.run.deployment import identified
-from eos.run.failure import Failure
-from eos.run.folders import remove_old
-from eos.run.idle import IdleWatch, interval_ms
-from eos.run.lake import Lake, lake_of, none_left
-from eos.run.local_checks import Chosen, choose, require_local
-from eos.run.lookup import at_versions, pinned, require
-from eos.run.ownership import RunLock
+from eos.run.broker_outage import watching_brokers
+from eos.run.idle_refresh import IdleWatch, interval_ms
+from eos.run.java_client_errors import source_refusal
 from eos.run.plan_check import check
 from eos.run.progress import lag_of
 from eos.run.query import PipelineQuery
-from eos.run.refusal import source_refusal
-from eos.run.registered import with_registry
-from eos.run.session import open_session, write_checkpoints
-from eos.run.source import LiveSource, source_of
+from eos.run.shutdown import Stopping
 from eos.run.stages import Stages
-from eos.run.start import (
+from eos.run.target_guard import TargetGuard
+from eos.run.task_errors import data_loss
+from eos.spark.dedup_attempt import Deduplicating, deduplicating
+from eos.spark.failure import Failure
+from eos.spark.lookup_tables import at_versions, pinned, require
+from eos.spark.session import open_session, write_checkpoints
+from eos.spark.steps import projected, transformed
+from eos.startup.acquire import still_ours, take
+from eos.startup.checkpoint_dir import remove_old
+from eos.startup.deployment import identified
+from eos.startup.local_checks import Chosen, choose, require_local
+from eos.startup.ownership import RunLock
+from eos.startup.registered_schemas import with_registry
+from eos.startup.resume_position import (
     require_new_whole,
     require_store,
     starting_offsets,
     where_to_go_on,
     with_targets,
 )
-from eos.run.state import state_refusal
-from eos.run.steps import projected, transformed
-from eos.run.stopping import Stopping
-from eos.run.take import still_ours, take
-from eos.run.target_guard import TargetGuard
-from eos.run.task_error import data_loss
-from eos.transaction.ledger_record import Ends, Record
+from eos.startup.source_state import LiveSource, source_of
+from eos.startup.stateful_pipeline import state_refusal
+from eos.transaction.clean_end import is_final, note_clean_end
 from eos.transaction.micro_batch import MicroBatches
-from eos.transaction.wire import Wire
 from eos.transform.functions import load
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def run(
             found = await_address(bootstrap_from, lambda: stopping.is_asked)
             planned = replace(planned, bootstrap=tuple(found.split(",")))
         if stopping.is_asked:
-            early.tell()
+            startup_signals.tell()
             return
         with closing(Wire(planned.kafka)) as wire, shown(bus, pipeline.name, stopping) as live:
             audit = audit_of(profile, planned, wire, bus)
@@ -306,11 +306,11 @@ class _Run:
                 watch.start()
                 running.awaitTermination()
             except Exception as error:
-                if _is_final(query.error):
+                if is_final(query.error):
                     raise query.error from error
                 if not self.stopping.is_asked:
                     raise self._ended_by(query, error, batches) from error
-            if _is_final(query.error):
+            if is_final(query.error):
                 raise query.error
         reason = _ASKED if self.stopping.is_asked else self.planned.reason_to_end
         refused = tuple((*of, count) for of, count in query.refused.items())
@@ -347,20 +347,3 @@ class _Run:
             f"{name}: the query ended: {words}",
             hint="Spark's log says more; nothing is lost: start it again",
         )
-
-
-def note_clean_end(batches: MicroBatches, bus: Bus, *, is_at_rest: bool) -> None:
-    """From here on another deployment may take the pipeline without force; and the next start may
-    go on with its checkpoint, if nobody writes there any more (`run/folders.py`)."""
-    batches.is_stopping = True
-    try:
-        batches.note_stop(is_at_rest=is_at_rest)
-    except EosError as error:
-        if _is_final(error):
-            raise  # a start again would fence whoever replaced us, or meet the same
-        bus.emit(events.Warned(f"the clean end could not be noted: {error.message}"))
-
-
-def _is_final(error: Exception | None) -> TypeGuard[EosError]:
-    """An end that a run which was asked to stop must not hide: a start again would meet it."""
-    return isinstance(error, EosError) and error.recovery in {Recovery.FENCED, Recovery.STOP}

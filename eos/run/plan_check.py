@@ -8,13 +8,13 @@ from eos.errors import TransformError
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.plan.plan import Plan
-from eos.run.cautions import cautions
-from eos.run.columns import sink_columns
-from eos.run.dedup_rows import as_stream
-from eos.run.rules import require_lasting
-from eos.run.state import with_state
-from eos.run.steps import transformed
-from eos.transform.check import check_stream
+from eos.run.plan_warnings import cautions
+from eos.spark.dedup_columns import as_stream
+from eos.spark.rule_check import require_lasting
+from eos.spark.sink_columns import sink_columns
+from eos.spark.steps import transformed
+from eos.startup.stateful_pipeline import with_state
+from eos.transform.plan_check import check_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

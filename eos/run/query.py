@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
+from eos.audit.updater import NO_AUDIT, Audit
+from eos.checkpoint.offset_log import Checkpoint, Ranges
 from eos.errors import EosError, UnavailableError, about
+from eos.ledger.ranges import Step
 from eos.observe import events
 from eos.read.decode import Refused
-from eos.read.offset_log import Checkpoint, Ranges
-from eos.read.spark_plan import require_planned
+from eos.read.planned_offsets import require_planned
 from eos.run.attempt import MicroBatchWork
-from eos.run.audit import NO_AUDIT, Audit
 from eos.run.stages import Stages
 from eos.transaction.micro_batch import MicroBatches
-from eos.transaction.ranges import Step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

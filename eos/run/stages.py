@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from eos.delta.sinks import Lake
 from eos.faults import CrashPlan
+from eos.kafka.client import Wire
 from eos.plan.plan import Plan
-from eos.run.dedup import Deduplicating
-from eos.run.lake import Lake
-from eos.run.source import LiveSource
 from eos.run.target_guard import TargetGuard
-from eos.transaction.wire import Wire
+from eos.spark.dedup_attempt import Deduplicating
+from eos.startup.source_state import LiveSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from eos.deadline import Deadline
-from eos.encode.targets import Targets
 from eos.errors import EosError, PromiseBrokenError
+from eos.kafka.client import Wire
+from eos.kafka.cluster import TopicInfo
+from eos.kafka.target_partitions import Targets
 from eos.plan.plan import Plan
-from eos.run.limits import TargetLimits
-from eos.run.topics import existing_topics
+from eos.startup.topic_limits import TargetLimits
+from eos.startup.topic_lookup import existing_topics
 from eos.transaction.micro_batch import STEP_TIMEOUT_MS
-from eos.transaction.wire import TopicInfo, Wire
 
 
 class TargetGuard:

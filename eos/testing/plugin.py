@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def spark(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     """With the Spark settings of the project's profile, `EOS_PROFILE` or `local`."""
     from eos.config.load import load_profile
-    from eos.run.local import local_session
+    from eos.spark.local_session import local_session
 
     root = pytestconfig.rootpath
     with local_session(load_profile(None, root), root, "tests") as session:
@@ -36,7 +36,7 @@ def spark(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """One broker for all tests of the session (of each process, under pytest-xdist)."""
-    from eos.launch.embedded import EmbeddedKafka
+    from eos.local.embedded_kafka import EmbeddedKafka
     from eos.testing.outside import Kafka
 
     with EmbeddedKafka(tmp_path_factory.mktemp("kafka")) as broker:

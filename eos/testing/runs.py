@@ -16,7 +16,7 @@ from eos.config.load import load_pipeline, load_profile
 from eos.config.model import PipelineFile
 from eos.errors import UsageError
 from eos.launch.spark import with_java_options
-from eos.run.local import SHORT_LIFE
+from eos.spark.local_session import SHORT_LIFE
 from eos.testing.outside import Kafka, Record
 
 # By name, or as pairs where a name is there more than once.

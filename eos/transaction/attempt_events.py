@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from eos.errors import EosError
+from eos.ledger.ranges import Decision, Step
+from eos.ledger.receipt import Receipt
 from eos.observe import events
-from eos.transaction.ranges import Decision, Step
-from eos.transaction.receipt import Receipt
 
 
 def reason_of(error: Exception) -> str:

@@ -1,5 +1,5 @@
 """The work of one micro-batch, as the transaction machine sees it: `run/attempt.py` for a pipeline,
-`replay/put_back.py` for dead letters."""
+`replay/replayer.py` for dead letters."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eos.transaction.ledger_record import Ends, Position, Refused
-from eos.transaction.port import Identity
-from eos.transaction.receipt import Receipt
+from eos.kafka.api import Identity
+from eos.ledger.receipt import Receipt
+from eos.ledger.record import Ends, Position, Refused
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,15 @@ from enum import Enum
 
 from eos.deadline import Backoff, Deadline
 from eos.errors import EosError, UnavailableError
-from eos.transaction.port import (
+from eos.kafka.api import (
     CommittedOffset,
     Identity,
     TopicPartition,
     TransactionPort,
     TransactionState,
 )
+from eos.transaction.effects import Requests, Work
 from eos.transaction.protocol import step
-from eos.transaction.requests import Requests, Work
 from eos.transaction.states import (
     Answered,
     Committing,

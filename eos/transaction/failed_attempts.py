@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from eos.errors import EosError
+from eos.kafka.api import Identity
 from eos.transaction.attempt_events import reason_of
-from eos.transaction.port import Identity
 
 _LISTED_MAX, _REASON_MAX = 20, 500
 

@@ -12,19 +12,19 @@ from typing import Any, Protocol
 from eos.deadline import Deadline
 from eos.errors import AttemptFailedError, DedupRetryError, EosError, PromiseBrokenError, Recovery
 from eos.faults import Points
+from eos.kafka.api import NO_IDENTITY, CommittedOffset, Identity, TopicPartition
+from eos.ledger import ranges
+from eos.ledger.group_offsets import GroupCheck
+from eos.ledger.ledger import Ledger
+from eos.ledger.ranges import Decision, Step, require_same_topics
+from eos.ledger.record import Attempt, Ends, Kind, Position, Record, advanced, nested
 from eos.observe import events
 from eos.observe.bus import Bus
-from eos.transaction import ranges
 from eos.transaction.attempt_events import committed_event, reason_of
 from eos.transaction.attempt_work import AttemptWork
-from eos.transaction.claim import Claim
 from eos.transaction.coordinator import Conclusion, Coordinator
 from eos.transaction.failed_attempts import FailedAttempts
-from eos.transaction.group import GroupCheck
-from eos.transaction.ledger import Ledger
-from eos.transaction.ledger_record import Attempt, Ends, Kind, Position, Record, advanced, nested
-from eos.transaction.port import NO_IDENTITY, CommittedOffset, Identity, TopicPartition
-from eos.transaction.ranges import Decision, Step, require_same_topics
+from eos.transaction.ownership_check import Claim
 
 ATTEMPTS_MAX = 3
 # The time for the driver's own requests in one step, retries included. If the step that ends a
@@ -33,7 +33,8 @@ STEP_TIMEOUT_MS = 60_000
 
 
 class Source(Protocol):
-    """Questions about the source that a micro-batch asks the cluster. `run/source.py` has the
+    """Questions about the source that a micro-batch asks the cluster. `startup/source_state.py` has
+    the
     answers."""
 
     def topic_ids(self, topics: Iterable[str]) -> Mapping[str, str]:

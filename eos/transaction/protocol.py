@@ -21,8 +21,8 @@ from itertools import product
 from typing import Final, NamedTuple
 
 from eos.errors import EosError
-from eos.transaction.outcomes import Outcome
-from eos.transaction.port import NO_IDENTITY, Api, Identity, Profile
+from eos.kafka.api import NO_IDENTITY, Api, Identity, Profile
+from eos.kafka.outcomes import Outcome
 from eos.transaction.states import (
     API_OF,
     COMMANDS,

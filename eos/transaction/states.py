@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
-from eos.transaction.outcomes import Outcome
-from eos.transaction.port import NO_IDENTITY, Api, Identity
+from eos.kafka.api import NO_IDENTITY, Api, Identity
+from eos.kafka.outcomes import Outcome
 
 
 class Event(Enum):

@@ -14,15 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from eos.deadline import Backoff, Deadline
-from eos.encode.targets import Targets
 from eos.errors import AttemptFailedError, NoAnswerError, UnavailableError
 from eos.faults import Dies
-from eos.transaction.joining import join
-from eos.transaction.lane import IN_FLIGHT_MAX, Item, Lane
-from eos.transaction.port import Identity, Profile
-from eos.transaction.receipt import Receipt
-from eos.transaction.wire import Wire
-from eos.transaction.wire.wire import PendingProduce
+from eos.kafka.api import Identity, Profile
+from eos.kafka.client import PendingProduce, Wire
+from eos.kafka.target_partitions import Targets
+from eos.ledger.receipt import Receipt
+from eos.transaction.add_partitions import join
+from eos.transaction.partition_queue import IN_FLIGHT_MAX, Item, Lane
 
 _LAST_MOMENTS_MS = 50
 BUFFER_BYTES_MAX = 16 * 1024 * 1024  # stamped and not yet acknowledged, all partitions together

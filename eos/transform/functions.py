@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from eos.errors import EosError, TransformError
-from eos.transform import batches, sql
+from eos.transform import batch_functions, sql
 from eos.transform.arguments import fitted
 from eos.transform.guard import guarded
 from eos.transform.outline import outline
@@ -72,7 +72,7 @@ class Function:
     call: Callable[..., Any]
     modules: tuple[str, ...]  # the user's own modules: executors get them with the function
     name: str = ""  # by which later queries may read what it returned
-    kind: Literal["python"] | batches.Kind = "python"  # of what it is a function
+    kind: Literal["python"] | batch_functions.Kind = "python"  # of what it is a function
     returns: str = ""  # the columns that come back, where it is none of a DataFrame
     tables: tuple[str, ...] = ()  # of the pipeline file, given to it by these names
 
@@ -107,7 +107,7 @@ def _step(
     name = step.name or ""
     if step.python is not None:
         return find(step.python, step)
-    kinds: dict[batches.Kind, str | None] = {"pandas": step.pandas, "arrow": step.arrow}
+    kinds: dict[batch_functions.Kind, str | None] = {"pandas": step.pandas, "arrow": step.arrow}
     for kind, reference in kinds.items():
         if reference is not None:
             return replace(find(reference, step), kind=kind, returns=step.returns or "")
@@ -151,7 +151,7 @@ def last_in_batches(
     frame: DataFrame,
     transforms: Sequence[Transform],
     tables: Mapping[str, DataFrame] | None = None,
-) -> batches.InBatches | None:
+) -> batch_functions.InBatches | None:
     """The last step upon all before it, if it is one of some rows at a time."""
     last = transforms[-1] if transforms else None
     if not isinstance(last, Function) or last.kind == "python":
@@ -159,11 +159,11 @@ def last_in_batches(
     return _in_batches(apply(frame, transforms[:-1], tables), last)
 
 
-def _in_batches(frame: DataFrame, function: Function) -> batches.InBatches:
+def _in_batches(frame: DataFrame, function: Function) -> batch_functions.InBatches:
     assert function.kind != "python", "it is one of a DataFrame"
     _travel_by_value(function.modules)
     asked = function.python, function.call, function.arguments, function.returns
-    return batches.in_batches(frame, function.kind, *asked)
+    return batch_functions.in_batches(frame, function.kind, *asked)
 
 
 def _found(reference: str, step: Step, *, within: Sequence[Path], looks: bool) -> Function:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from eos.transaction.port import Identity, TopicPartition
+from eos.kafka.api import Identity, TopicPartition
 from eos.verify.findings import Attempt, Finding, named
 from eos.verify.history import Committed
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from eos.transaction.port import Identity, TopicPartition
+from eos.kafka.api import Identity, TopicPartition
 
 KEPT_MAX = 100  # of the smallest ones; all are counted
 _LATE = 2**62

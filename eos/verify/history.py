@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eos.audit.history import Transaction
-from eos.transaction.ledger_record import Ends, Record, flat
-from eos.transaction.port import TopicPartition
-from eos.transaction.receipt import Receipt
+from eos.kafka.api import TopicPartition
+from eos.ledger.receipt import Receipt
+from eos.ledger.record import Ends, Record, flat
 from eos.verify.findings import Attempt
 
 _RECEIPT = ("topic", "partition", "records", "offset_first", "offset_last", "bytes", "digest")

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from eos.deadline import Backoff, Deadline
 from eos.errors import PromiseBrokenError
-from eos.transaction.ledger import Ledger
-from eos.transaction.ledger_decode import decoded
-from eos.transaction.ledger_record import Record
-from eos.transaction.port import Identity, TopicPartition
-from eos.transaction.wire import StoredRecord
+from eos.kafka.api import Identity, TopicPartition
+from eos.kafka.record_reader import StoredRecord
+from eos.ledger.decoder import decoded
+from eos.ledger.ledger import Ledger
+from eos.ledger.record import Record
 from eos.verify.findings import Attempt, Finding, Kind
 from eos.verify.history import Committed, of_record
-from eos.verify.reader import Reader, soon
+from eos.verify.log_reader import Reader, soon
 
 RECORDS_MAX = 500  # at a time: with their receipts they must fit into memory
 _SETTLE_MS = 30_000

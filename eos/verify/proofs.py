@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eos.encode.varint import Ints
+from eos.kafka.records.varint import Ints
 from eos.verify.stamps import Stamps, joined
 
 KEYS_MAX = 2_000_000  # 160 bytes each while they are sorted

@@ -1,6 +1,7 @@
 """Records out of record batches: their keys, values and headers, and the digest of each batch.
 
-The digest is the one that a receipt chains (`encode.digest`): of what the records say, whatever the
+The digest is the one that a receipt chains (`kafka.records.digest`): of what the records say,
+whatever the
 broker did with compression and timestamps. Where a record begins is only known from the one before
 it, so that alone is a loop, over two or three bytes a record; all else is numpy over the records of
 many record batches at once, and Arrow and C for the bytes.
@@ -16,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from eos.arrow import array_of
-from eos.encode.columns import Blobs, bytes_of, sliced
-from eos.encode.digest import digest
-from eos.encode.headers import Headers
-from eos.encode.varint import Ints
+from eos.kafka.records.columns import Blobs, bytes_of, sliced
+from eos.kafka.records.digest import digest
+from eos.kafka.records.record_headers import Headers
+from eos.kafka.records.varint import Ints
 
 _PADDING = bytes(16)  # so that a varint at the very end is read within bounds
 _VARINT_BYTES_MAX = 10

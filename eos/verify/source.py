@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eos.transaction.batches import Old, Seen
-from eos.transaction.port import TopicPartition
+from eos.kafka.api import TopicPartition
+from eos.kafka.records.batch_headers import Old, Seen
 from eos.verify.findings import Finding, Findings
 from eos.verify.target import Bounds, Keeping
 

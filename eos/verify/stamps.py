@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.encode.varint import Ints
+from eos.kafka.records.varint import Ints
 from eos.verify.records import Records
 
 NUMBERS_MAX = 2**62  # what is not below is no stamp
@@ -24,7 +24,7 @@ _NUMBER = r"^\s*[+-]?[0-9]{1,40}\s*$"
 
 
 class Place(Protocol):
-    """`eos.dedup.fields.Place`."""
+    """`eos.dedup.stamp_columns.Place`."""
 
     @property
     def kind(self) -> Literal["header", "value", "key"]: ...

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import google_crc32c
 
-from eos.transaction.batches import Batch, Markers, Old, Seen
-from eos.transaction.port import Identity, TopicPartition
-from eos.transaction.receipt import Receipt
+from eos.kafka.api import Identity, TopicPartition
+from eos.kafka.records.batch_headers import Batch, Markers, Old, Seen
+from eos.ledger.receipt import Receipt
 from eos.verify.chain import Owners
 from eos.verify.findings import Attempt, Finding, Findings, Kind, named
 

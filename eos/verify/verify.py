@@ -11,26 +11,26 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timezone
 
-from eos.audit.live import opened
 from eos.deadline import Backoff, Deadline
 from eos.errors import UsageError
-from eos.transaction.ledger_record import Record
-from eos.transaction.port import TopicPartition
-from eos.transaction.receipt import Receipt
-from eos.verify import around
+from eos.inspect.audit_live import opened
+from eos.kafka.api import TopicPartition
+from eos.ledger.receipt import Receipt
+from eos.ledger.record import Record
+from eos.verify import snapshot
+from eos.verify.audit_table import LedgerRows
 from eos.verify.chain import Chain
-from eos.verify.dropped import Dropped, Log
-from eos.verify.elsewhere import Level
+from eos.verify.cross_checks import Level
+from eos.verify.dead_letters import Letters
+from eos.verify.dropped_records import Dropped, Log
 from eos.verify.findings import Attempt, Finding, Findings, Kind, named
 from eos.verify.history import Committed, of_record
 from eos.verify.ledger import LedgerLog, Page
-from eos.verify.letters import Letters
-from eos.verify.point import Point
-from eos.verify.reader import UNKNOWN_TOPIC, Reader, require_seen, soon
+from eos.verify.log_reader import UNKNOWN_TOPIC, Reader, require_seen, soon
+from eos.verify.progress import Point
 from eos.verify.source import Source
-from eos.verify.subject import Progress, Subject, Verified
-from eos.verify.table import LedgerRows
 from eos.verify.target import Bounds, Target
+from eos.verify.verification import Progress, Subject, Verified
 
 _SETTLE_MS = 20_000  # a run writes its table once a second, and markers come sooner
 
@@ -254,7 +254,7 @@ class Verification:
         positions = {tp: each.position for tp, each in self._targets.items() if each.has_begun}
         # In this order: what readers are shown here is decided, so it is in the ledger after.
         bounds = self._reader.bounds(list(self._targets))
-        found = around.look(self._reader.wire, self._subject, low.ends, list(self._targets))
+        found = snapshot.look(self._reader.wire, self._subject, low.ends, list(self._targets))
         newer = list(self._ledger.pages(end, self._ledger.settled_end()))
         for page in newer:
             self._note(page.findings)

@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 ON_EXECUTORS = (
     "eos.encode.stage",
     "eos.transaction.writer",
-    "eos.transaction.wire",
-    "eos.transaction.receipt",
+    "eos.kafka.client",
+    "eos.ledger.receipt",
 )
 KEPT_OFF_EXECUTORS = ("yaml", "pydantic", "eos.config", "eos.plan", "eos.cli", "typer", "rich")
 

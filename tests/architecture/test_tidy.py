@@ -19,7 +19,7 @@ PROTOCOL_LINES_MAX = 250
 BANNED = {
     r"\bTO" + r"DO\b|\bFIX" + r"ME\b|\bX" + r"XX\b": "unfinished work belongs in an issue",
     r"pytest\.mark\.(skip|xfail)|pytest\.(skip|xfail)\(": "a test that does not run proves nothing",
-    r"\bmock\.|import mock\b|MagicMock": "real things run here; doubles are in eos/testing",
+    r"\bmock\.|import mock\b|MagicMock": "real things run here; doubles are in tests/support",
     r"(?i)://[\w.-]*(maven|pypi|npm|crates|mirror|registry|proxy)[\w.-]*\.[a-z]": (
         "registries are found by their clients: no address of one is written down"
     ),

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from eos.launch import spark
-from eos.launch.archive import Archive
-from eos.launch.embedded import EmbeddedKafka
-from eos.launch.java import find_java
+from eos.local.class_archive import Archive
+from eos.local.embedded_kafka import EmbeddedKafka
+from eos.local.java import find_java
 
 CHECKOUT = Path(__file__).parents[2]
 MASTER = "local[2]"

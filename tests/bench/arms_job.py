@@ -40,7 +40,7 @@ from eos.observe import events  # noqa: E402
 from eos.observe.bus import Bus  # noqa: E402
 from eos.observe.live import Live  # noqa: E402
 from eos.run import pipeline  # noqa: E402
-from eos.run.session import open_session  # noqa: E402
+from eos.spark.session import open_session  # noqa: E402
 
 PIPELINE = """
 version: 1

@@ -16,7 +16,7 @@ SETTINGS = json.loads(Path(sys.argv[1]).read_text())
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 if "installed" not in SETTINGS["without"]:
-    from eos.launch.installed import prefer_installed
+    from eos.spark.installed_pyspark import prefer_installed
 
     prefer_installed()
 

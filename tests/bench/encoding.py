@@ -14,11 +14,11 @@ from collections.abc import Callable
 import pyarrow as pa
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from eos.encode.codec import Codec
-from eos.encode.record_batch import Columns, encode, stamp
 from eos.encode.stage import EncodeStage, SinkSpec
-from eos.encode.targets import Targets
-from eos.transaction.port import Identity
+from eos.kafka.api import Identity
+from eos.kafka.compression_type import Codec
+from eos.kafka.records.record_batch import Columns, encode, stamp
+from eos.kafka.target_partitions import Targets
 
 BASE_MS = 1_700_000_000_000
 IDENTITY = Identity(1, 1)

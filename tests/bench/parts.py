@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from eos.config.load import load_pipeline, load_profile
 from eos.encode.stage import SPARK_SCHEMA, EncodeStage
-from eos.encode.targets import Targets
 from eos.faults import CrashPlan
+from eos.kafka.target_partitions import Targets
 from eos.plan.plan import Plan, plan
-from eos.run.steps import projected
-from eos.run.tasks import EncodeTask
+from eos.spark.steps import projected
+from eos.spark.tasks import EncodeTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,7 +11,7 @@ from typing import Any
 import arms_job
 from steps import Steps
 
-from eos.run.session import write_checkpoints
+from eos.spark.session import write_checkpoints
 
 STEPS = Steps()
 FILES = "spark_files"

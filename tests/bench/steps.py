@@ -15,13 +15,13 @@ from typing import Any
 from py4j.clientserver import JavaClient
 
 from eos.audit.follower import Follower
+from eos.ledger.group_offsets import GroupCheck
+from eos.ledger.ledger import Ledger
 from eos.run import attempt, jobs, query
 from eos.run.jobs import Jobs
 from eos.run.query import PipelineQuery
-from eos.run.source import LiveSource
 from eos.run.target_guard import TargetGuard
-from eos.transaction.group import GroupCheck
-from eos.transaction.ledger import Ledger
+from eos.startup.source_state import LiveSource
 from eos.transaction.micro_batch import MicroBatches
 
 WHOLE = "foreachBatch"

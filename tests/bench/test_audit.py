@@ -19,15 +19,15 @@ from support.copy import Copy, Job
 from eos.audit import rows as made
 from eos.audit import table as tables
 from eos.audit.follower import Follower
-from eos.audit.look import look, walk
-from eos.audit.producer_batch import decide_all
 from eos.audit.projection import Projection
+from eos.audit.reader import look, walk
 from eos.audit.table import TransactionsTable
-from eos.launch.embedded import EmbeddedKafka
-from eos.report.gather import gather
-from eos.transaction.ledger_record import Position, Record, nested
-from eos.transaction.port import Identity, TopicPartition
-from eos.transaction.receipt import Receipt
+from eos.kafka.api import Identity, TopicPartition
+from eos.ledger.receipt import Receipt
+from eos.ledger.record import Position, Record, nested
+from eos.local.embedded_kafka import EmbeddedKafka
+from eos.producers.batch import decide_all
+from eos.report.content import gather
 
 STEPS, RECORDS, PARTITIONS = 400, 10, 4
 # More with EOS_BENCH_ATTEMPTS=100000, and patience.

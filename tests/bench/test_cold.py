@@ -20,7 +20,7 @@ from bench.encoding import records
 from support.volume import fill_topic
 
 from eos.deadline import Deadline
-from eos.launch.embedded import EmbeddedKafka
+from eos.local.embedded_kafka import EmbeddedKafka
 
 SOURCE, SIZE, TRIGGERS = "bench.cold", 1_000, 12
 WARM = TRIGGERS // 2  # from here on micro-batches count as warm

@@ -20,12 +20,12 @@ from confluent_kafka import Producer
 from support import outside
 from support.deduped import generations, policy
 
-from eos.dedup.gather import STAMPS
-from eos.dedup.generations import Generations
-from eos.dedup.homes import STATES, BucketFile, Home, bucket_of, grown, write_states
-from eos.dedup.spread_stage import SpreadStage
-from eos.launch.embedded import EmbeddedKafka
-from eos.transaction.port import TopicPartition
+from eos.dedup.buckets import STATES, BucketFile, Home, bucket_of, grown, write_states
+from eos.dedup.producer_scope_stage import SpreadStage
+from eos.dedup.stamp_shards import STAMPS
+from eos.dedup.state_versions import Generations
+from eos.kafka.api import TopicPartition
+from eos.local.embedded_kafka import EmbeddedKafka
 
 KNOWN = (10_000, 100_000, 1_000_000, 10_000_000)
 ACTIVE = (100, 1_000)

@@ -14,7 +14,7 @@ from support.project import PROFILE, Project
 from support.warm import Warm
 
 from eos.config.load import load_profile
-from eos.launch.embedded import EmbeddedKafka
+from eos.local.embedded_kafka import EmbeddedKafka
 
 MICRO_BATCHES = int(os.environ.get("EOS_GROWTH_MICRO_BATCHES", "600"))
 

@@ -12,16 +12,16 @@ from bench.conftest import Figures
 from support.simulated_ledger import values
 
 from eos.deadline import Deadline
-from eos.encode.codec import Codec
-from eos.encode.record_batch import Columns, encode, stamp
-from eos.launch.embedded import EmbeddedKafka
+from eos.kafka.api import Identity, Profile, TopicPartition
+from eos.kafka.client import Wire
+from eos.kafka.compression_type import Codec
+from eos.kafka.records.record_batch import Columns, encode, stamp
+from eos.kafka.settings import KafkaSettings
+from eos.ledger.ledger import Ledger
+from eos.ledger.receipt import Receipt
+from eos.ledger.record import Attempt, Position, encoded
+from eos.local.embedded_kafka import EmbeddedKafka
 from eos.transaction.coordinator import Conclusion, Coordinator
-from eos.transaction.ledger import Ledger
-from eos.transaction.ledger_record import Attempt, Position, encoded
-from eos.transaction.port import Identity, Profile, TopicPartition
-from eos.transaction.receipt import Receipt
-from eos.transaction.settings import KafkaSettings
-from eos.transaction.wire import Wire
 
 OWNER = {"deployment": "d", "host": "h", "process": 1}
 RECORDS, AT_A_TIME = 100_000, 1_000

@@ -20,7 +20,7 @@ from bench.shapes import SHAPES, Shape
 from bench.test_small_batches import medians
 from support.volume import fill_topic
 
-from eos.launch.embedded import EmbeddedKafka
+from eos.local.embedded_kafka import EmbeddedKafka
 
 LARGE, LARGE_BATCH = 2_000_000, 500_000
 SMALL, SMALL_BATCH = 400_000, 20_000

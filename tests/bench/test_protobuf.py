@@ -14,13 +14,13 @@ from support.messages import add, descriptor_file, file_of
 
 from eos.config.sink import Encoded, KafkaSink
 from eos.config.source import KafkaSource
+from eos.formats.expressions import Format
 from eos.plan.names import Names
 from eos.plan.outputs import Outputs, outputs
 from eos.plan.plan import Plan
 from eos.protobuf.message import message_in
 from eos.read.decode import Decode
-from eos.read.formats import Format
-from eos.run.columns import sink_columns
+from eos.spark.sink_columns import sink_columns
 
 ROWS, TURNS = 300_000, 5
 KINDS = {

@@ -13,7 +13,7 @@ from bench.conftest import Figures
 from bench.encoding import records
 from support.volume import fill_topic
 
-from eos.launch.embedded import EmbeddedKafka
+from eos.local.embedded_kafka import EmbeddedKafka
 
 RECORDS, BATCH = 2_000_000, 500_000
 ROUNDS = int(os.environ.get("EOS_BENCH_ROUNDS", "3"))

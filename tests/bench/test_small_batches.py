@@ -18,7 +18,7 @@ from bench.conftest import Figures
 from bench.encoding import records
 from support.volume import fill_topic
 
-from eos.launch.embedded import EmbeddedKafka
+from eos.local.embedded_kafka import EmbeddedKafka
 
 TRIGGERS, FIRST = 55, 3  # of a turn; the first of them are the query's start
 ROUNDS = int(os.environ.get("EOS_BENCH_ROUNDS", "3"))  # by three, over 150 micro-batches a size

@@ -11,14 +11,14 @@ import pytest
 from bench.conftest import Figures
 
 from eos.deadline import Deadline
-from eos.launch.embedded import EmbeddedKafka
+from eos.kafka.api import CommittedOffset, Profile, TopicPartition
+from eos.kafka.client import Wire
+from eos.kafka.settings import KafkaSettings
+from eos.ledger.ledger import Ledger
+from eos.ledger.receipt import Receipt
+from eos.ledger.record import Attempt, Position, stamped
+from eos.local.embedded_kafka import EmbeddedKafka
 from eos.transaction.coordinator import Conclusion, Coordinator
-from eos.transaction.ledger import Ledger
-from eos.transaction.ledger_record import Attempt, Position, stamped
-from eos.transaction.port import CommittedOffset, Profile, TopicPartition
-from eos.transaction.receipt import Receipt
-from eos.transaction.settings import KafkaSettings
-from eos.transaction.wire import Wire
 
 OWNER = {"deployment": "d", "host": "h", "process": 1}
 ROUNDS = 200

@@ -19,16 +19,16 @@ from confluent_kafka import Producer
 from support.verified import Copying, Finished
 
 from eos.deadline import Deadline
-from eos.encode.codec import Codec
-from eos.encode.layout import layout
-from eos.encode.record_batch import Columns, Span, encode_spans
-from eos.encode.targets import Targets
 from eos.faults import CrashPlan
-from eos.launch.embedded import EmbeddedKafka
-from eos.transaction import receipt
-from eos.transaction.port import Identity
-from eos.transaction.ranges import Step
-from eos.transaction.receipt import Receipt
+from eos.kafka.api import Identity
+from eos.kafka.compression_type import Codec
+from eos.kafka.records.record_batch import Columns, Span, encode_spans
+from eos.kafka.records.sizes import layout
+from eos.kafka.target_partitions import Targets
+from eos.ledger import receipt
+from eos.ledger.ranges import Step
+from eos.ledger.receipt import Receipt
+from eos.local.embedded_kafka import EmbeddedKafka
 from eos.transaction.writer import Writer
 
 RECORDS = int(os.environ.get("EOS_BENCH_RECORDS", "4000000"))

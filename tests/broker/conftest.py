@@ -20,10 +20,10 @@ from support.scenes import Scenes, SideBySide
 from support.worlds import Readers, reading
 
 from eos.deadline import Backoff, Deadline
-from eos.launch.embedded import EmbeddedKafka
-from eos.transaction.port import Identity, Profile, TopicPartition
-from eos.transaction.settings import KafkaSettings
-from eos.transaction.wire import Wire
+from eos.kafka.api import Identity, Profile, TopicPartition
+from eos.kafka.client import Wire
+from eos.kafka.settings import KafkaSettings
+from eos.local.embedded_kafka import EmbeddedKafka
 
 # 3, 6: the partition is new; 19: its leader could not yet ask the coordinator to add it.
 BUSY = {3, 6, 14, 15, 16, 19, 51}

@@ -15,14 +15,14 @@ from support.coordinator_view import wait_ended
 from support.copy import Copy
 from support.recovered import Pipeline
 
-from eos.audit.live import live
-from eos.audit.look import look
+from eos.audit.reader import look
 from eos.audit.rows import table
 from eos.audit.table import TransactionsTable
 from eos.cli.audit import audit, maintain
 from eos.deadline import Backoff
 from eos.errors import UsageError
-from eos.transaction.port import TopicPartition
+from eos.inspect.audit_live import live
+from eos.kafka.api import TopicPartition
 
 
 def test_what_the_cluster_says_of_a_pipeline_that_ran(scenes, wire, tmp_path):

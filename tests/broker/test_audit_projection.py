@@ -19,8 +19,8 @@ from eos.audit import rows
 from eos.audit.follower import Follower
 from eos.deadline import Backoff, Deadline
 from eos.errors import AttemptFailedError, FencedError, PromiseBrokenError
+from eos.kafka.api import TopicPartition
 from eos.observe import events
-from eos.transaction.port import TopicPartition
 
 
 @pytest.fixture

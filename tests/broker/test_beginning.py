@@ -14,8 +14,8 @@ from support.outside import consuming
 from eos.config.source import StartAt
 from eos.deadline import Backoff
 from eos.errors import PromiseBrokenError, UnavailableError, UsageError
-from eos.run.beginning import is_at_own_group, resolve
-from eos.transaction.port import NO_IDENTITY, TopicPartition
+from eos.kafka.api import NO_IDENTITY, TopicPartition
+from eos.startup.start_offsets import is_at_own_group, resolve
 
 COUNTS = (4, 0, 7)  # records in each partition
 FIRST_MS = int(time.time()) * 1000 - 3_600_000  # old ones would be deleted by retention

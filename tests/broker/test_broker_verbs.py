@@ -17,13 +17,13 @@ from confluent_kafka.admin import AdminClient
 from support.outside import create_topics
 
 from eos.deadline import Deadline
-from eos.launch.embedded import EmbeddedKafka
-from eos.launch.node import HOST, free_ports
-from eos.launch.probe import live_brokers
+from eos.kafka.api import Profile
+from eos.kafka.client import Wire
+from eos.kafka.settings import KafkaSettings
+from eos.local.broker_node import HOST, free_ports
+from eos.local.broker_probe import live_brokers
+from eos.local.embedded_kafka import EmbeddedKafka
 from eos.transaction.coordinator import Coordinator
-from eos.transaction.port import Profile
-from eos.transaction.settings import KafkaSettings
-from eos.transaction.wire import Wire
 
 CHECKOUT = Path(__file__).parents[2]
 

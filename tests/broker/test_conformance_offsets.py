@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.conformance import BOTH, Script, Scripts, compare
 
-from eos.transaction.port import CommittedOffset, Profile
+from eos.kafka.api import CommittedOffset, Profile
 
 script = Scripts()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.conformance import BOTH, NEWER, UPGRADED, Script, Scripts, compare
 
-from eos.transaction.port import Profile
+from eos.kafka.api import Profile
 
 script = Scripts()
 

@@ -10,8 +10,8 @@ from support.conformance import NEWER, OLDER, UPGRADED, On, Script, compare
 from support.worlds import Readers, reading
 
 from eos.deadline import Deadline
-from eos.launch.embedded import EmbeddedKafka
-from eos.transaction.wire import Wire
+from eos.kafka.client import Wire
+from eos.local.embedded_kafka import EmbeddedKafka
 
 # What comes before it is over has to come before it is over, on a busy machine, too.
 TIMEOUT_MS = 5_000

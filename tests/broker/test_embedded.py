@@ -16,17 +16,17 @@ from pathlib import Path
 
 import pytest
 
-from eos import private
+from eos import private_files
 from eos.errors import UnavailableError, UsageError
-from eos.launch import embedded, node
-from eos.launch.embedded import EmbeddedKafka, status_of
-from eos.launch.locks import FileLock, is_held
-from eos.launch.probe import live_brokers
+from eos.local import broker_node, embedded_kafka
+from eos.local.broker_probe import live_brokers
+from eos.local.embedded_kafka import EmbeddedKafka, status_of
+from eos.local.file_locks import FileLock, is_held
 
 USER = """\
 import sys, time
 from pathlib import Path
-from eos.launch.embedded import EmbeddedKafka
+from eos.local.embedded_kafka import EmbeddedKafka
 kafka = EmbeddedKafka(Path(sys.argv[1]))
 kafka.start()
 print(kafka.bootstrap, flush=True)
@@ -185,7 +185,7 @@ def test_of_two_last_users_that_stop_together_one_waits_until_it_is_gone(
 
 def test_a_kept_cluster_needs_no_user_until_it_is_forgotten(tmp_path: Path) -> None:
     """In a state root that a group shares, its data is for the group, and not for others."""
-    private.prepare_root(tmp_path / "state", str(os.getgid()))
+    private_files.prepare_root(tmp_path / "state", str(os.getgid()))
     root = tmp_path / "state" / "broker"
     kafka = EmbeddedKafka(root)
     kafka.start()
@@ -202,11 +202,13 @@ def test_a_port_that_was_taken_meanwhile_is_chosen_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as taken:
-        taken.bind((node.HOST, 0))
+        taken.bind((broker_node.HOST, 0))
         taken.listen()
-        answers = iter([[taken.getsockname()[1], *node.free_ports(1)]])
+        answers = iter([[taken.getsockname()[1], *broker_node.free_ports(1)]])
         monkeypatch.setattr(
-            embedded, "free_ports", lambda count: next(answers, None) or node.free_ports(count)
+            embedded_kafka,
+            "free_ports",
+            lambda count: next(answers, None) or broker_node.free_ports(count),
         )
         with EmbeddedKafka(tmp_path) as kafka:
             assert kafka.nodes[0].ports.client != taken.getsockname()[1]
@@ -215,7 +217,7 @@ def test_a_port_that_was_taken_meanwhile_is_chosen_anew(
 
 def test_a_port_that_the_caller_named_and_somebody_has_is_refused(tmp_path: Path) -> None:
     with socket.socket() as taken:
-        taken.bind((node.HOST, 0))
+        taken.bind((broker_node.HOST, 0))
         taken.listen()
         with pytest.raises(UsageError, match="is taken"):
             EmbeddedKafka(tmp_path, port=taken.getsockname()[1]).start()

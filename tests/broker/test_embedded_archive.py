@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from eos.launch.cache import cache_root
-from eos.launch.embedded import EmbeddedKafka
-from eos.launch.jars import jar_folder
+from eos.local.cache import cache_root
+from eos.local.embedded_kafka import EmbeddedKafka
+from eos.local.jars import jar_folder
 
 MAKE_S_MAX = 300  # a bound, not a measure: ten seconds of a free core
 
@@ -66,7 +66,7 @@ def test_an_archive_that_the_jvm_refuses_stops_no_broker(
     """What passes our own look and is still no archive: `-Xshare:auto` goes on without it."""
     foreign = tmp_path / "foreign.jsa"
     foreign.write_bytes(b"of another Java" * 1000)
-    monkeypatch.setattr("eos.launch.archive.Archive._ready", lambda _: foreign)
+    monkeypatch.setattr("eos.local.class_archive.Archive._ready", lambda _: foreign)
     with EmbeddedKafka(tmp_path / "broker") as kafka:
         assert not is_mapped(kafka, foreign)
         listed = kafka.tool("org.apache.kafka.tools.TopicCommand", "--version")

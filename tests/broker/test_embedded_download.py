@@ -12,8 +12,8 @@ from typing import ClassVar
 import pytest
 
 from eos.errors import UnavailableError
-from eos.launch import download
-from eos.launch.jars import SPARK, Jar
+from eos.local import jar_download
+from eos.local.jars import SPARK, Jar
 
 
 class Repository(http.server.BaseHTTPRequestHandler):
@@ -50,7 +50,7 @@ def repository(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Repository]]:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Mine) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
-        monkeypatch.setenv(download.REPOSITORY, f"http://127.0.0.1:{server.server_port}/m/")
+        monkeypatch.setenv(jar_download.REPOSITORY, f"http://127.0.0.1:{server.server_port}/m/")
         yield Mine
         server.shutdown()
         thread.join()
@@ -60,7 +60,7 @@ def test_jars_arrive_whole_and_no_work_stays(repository: type[Repository], tmp_p
     content = {f"a{number}-1.jar": b"jar" * 1000 * (number + 1) for number in range(6)}
     repository.content = content
     jars = [jar(name.removesuffix("-1.jar"), body) for name, body in content.items()]
-    download.download(jars, tmp_path)
+    jar_download.download(jars, tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
         f"org.example__{name}": body for name, body in content.items()
     }
@@ -72,7 +72,7 @@ def test_one_bad_jar_fails_with_its_reason_and_the_good_ones_are_kept(
     good, bad, missing = jar("good", b"good"), jar("bad", b"as pinned"), jar("missing", b"x")
     repository.content = {"good-1.jar": b"good", "bad-1.jar": b"something else"}
     with pytest.raises(UnavailableError) as caught:
-        download.download([good, bad, missing], tmp_path)
+        jar_download.download([good, bad, missing], tmp_path)
     text = str(caught.value)
     assert "org.example:bad:1" in text
     assert f"not {bad.sha256}" in text
@@ -84,6 +84,6 @@ def test_one_bad_jar_fails_with_its_reason_and_the_good_ones_are_kept(
 def test_a_repository_that_does_not_answer_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(download.REPOSITORY, "http://127.0.0.1:1/m/")
+    monkeypatch.setenv(jar_download.REPOSITORY, "http://127.0.0.1:1/m/")
     with pytest.raises(UnavailableError, match="EOS_MAVEN_REPOSITORY"):
-        download.download([jar("a", b"a")], tmp_path)
+        jar_download.download([jar("a", b"a")], tmp_path)

@@ -17,10 +17,10 @@ from support.proxied import PARTITIONS, SOURCE, ProxiedKafka, proxied_kafka, run
 
 from eos.deadline import Deadline
 from eos.errors import AttemptFailedError, FencedError
+from eos.kafka.api import TopicPartition
+from eos.kafka.client import Wire
+from eos.kafka.cluster import Kind
 from eos.observe import events
-from eos.transaction.port import TopicPartition
-from eos.transaction.wire import Wire
-from eos.transaction.wire.cluster import Kind
 
 SHORT_CLOCKS = {
     "transactional.id.expiration.ms": "10000",

@@ -13,7 +13,7 @@ from support.proxy import Do, Rule
 
 from eos.deadline import Deadline
 from eos.errors import AttemptFailedError, Recovery
-from eos.transaction.port import TopicPartition
+from eos.kafka.api import TopicPartition
 
 RECORDS = 17  # of each partition: two micro-batches
 

@@ -12,17 +12,17 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from support import outside
 
 from eos.deadline import Deadline
-from eos.encode.codec import Codec
 from eos.errors import PromiseBrokenError, UnavailableError
-from eos.launch.embedded import EmbeddedKafka
-from eos.transaction import ledger as module
-from eos.transaction.batches import batches
+from eos.kafka.api import Identity, TopicPartition
+from eos.kafka.client import Wire
+from eos.kafka.compression_type import Codec
+from eos.kafka.records.batch_headers import batches
+from eos.ledger import ledger as module
+from eos.ledger.ledger import Ledger
+from eos.ledger.receipt import Receipt
+from eos.ledger.record import Attempt, Position, advanced, stamped
+from eos.local.embedded_kafka import EmbeddedKafka
 from eos.transaction.coordinator import Conclusion, Coordinator
-from eos.transaction.ledger import Ledger
-from eos.transaction.ledger_record import Attempt, Position, advanced, stamped
-from eos.transaction.port import Identity, TopicPartition
-from eos.transaction.receipt import Receipt
-from eos.transaction.wire import Wire
 
 OWNER = {"deployment": "here", "host": "h", "process": 1, "version": "0"}
 START = Position(

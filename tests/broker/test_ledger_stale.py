@@ -17,9 +17,9 @@ from support.scenes import Scene, Scenes, ended
 
 from eos.deadline import Deadline
 from eos.errors import EosError, PromiseBrokenError, Recovery
-from eos.transaction import ledger as ledger_module
-from eos.transaction.port import CommittedOffset, TopicPartition
-from eos.transaction.wire import Wire
+from eos.kafka.api import CommittedOffset, TopicPartition
+from eos.kafka.client import Wire
+from eos.ledger import ledger as ledger_module
 
 RECORDS = 20  # one micro-batch
 GONE = "records that Kafka had acknowledged are gone"

@@ -22,15 +22,15 @@ from support.forked import Forked
 from support.played import At
 from support.scenes import Scene, Scenes, ended
 
+from eos.checkpoint.files import LocalFiles
 from eos.deadline import Deadline
 from eos.errors import EosError, PromiseBrokenError, Recovery, UnavailableError
 from eos.faults import CrashPlan
+from eos.ledger.record import Record
 from eos.observe import events
 from eos.plan.plan import Plan
-from eos.read.files import LocalFiles
-from eos.run import ownership, take
-from eos.run.local_checks import require_local
-from eos.transaction.ledger_record import Record
+from eos.startup import acquire, ownership
+from eos.startup.local_checks import require_local
 
 RECORDS, MORE = 20, 20  # a micro-batch each
 
@@ -85,7 +85,7 @@ def test_the_healthy_one_does_not_notice_a_copy_by_mistake(scenes, mistake):
 
 def test_a_clean_end_that_is_on_its_way_is_waited_for(scenes, monkeypatch):
     """Moved to another place at once: EndTxn is answered before its marker lies on the ledger."""
-    monkeypatch.setattr(take, "_MARKER_MS", 300_000)
+    monkeypatch.setattr(acquire, "_MARKER_MS", 300_000)
     looked, told = threading.Event(), list[EosError | None]()
 
     def is_free(planned: Plan, last: Record | None) -> bool:
@@ -93,7 +93,7 @@ def test_a_clean_end_that_is_on_its_way_is_waited_for(scenes, monkeypatch):
         looked.set()
         return found
 
-    monkeypatch.setattr(take, "is_free", is_free)
+    monkeypatch.setattr(acquire, "is_free", is_free)
     scene = locked(scenes)
 
     def run_elsewhere() -> None:
@@ -250,7 +250,7 @@ def test_a_record_of_an_older_release_is_ours_on_its_own_host_only(scenes, monke
         owner = {**ownership.owner(planned), "deployment": planned.names.state_root}
         return {name: value for name, value in owner.items() if name != "root"}
 
-    monkeypatch.setattr(take, "owner", before)
+    monkeypatch.setattr(acquire, "owner", before)
     with Copy(scene.job) as older:
         older.start()
         older.drain()
@@ -288,7 +288,7 @@ def test_one_whose_own_files_do_not_fit_fences_nobody(scenes, is_forced):
         deadline = Deadline.after_ms(scene.job.start_timeout_ms)
         with closing(scene.job.wire()) as wire:
             wire.agree_on_profile(deadline)
-            asked = partial(take.take, planned, wire, CrashPlan(), deadline)
+            asked = partial(acquire.take, planned, wire, CrashPlan(), deadline)
             with pytest.raises(PromiseBrokenError) as caught:
                 asked(is_forced=is_forced, examine=examine)
         assert caught.value.fields["case"] == "state_lost"

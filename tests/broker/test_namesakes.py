@@ -10,9 +10,9 @@ from support.copy import Copy, Job
 from support.scenes import Scene, Scenes, ended
 
 from eos.errors import EosError, PromiseBrokenError
+from eos.kafka.client import Wire
 from eos.plan.names import Names
 from eos.plan.plan import Plan
-from eos.transaction.wire import Wire
 
 RECORDS = 20
 
@@ -107,8 +107,8 @@ def test_two_that_have_both_run_before_take_turns(scenes, monkeypatch):
     outside.create_topics(second.bootstrap, 1, second.source, second.target)
     with Copy(scene.job) as first:
         assert ended(first) is None
-    monkeypatch.setattr("eos.run.take.require_own_names", lambda *_a, **_k: None)
-    monkeypatch.setattr("eos.run.take.require_unused_group", lambda *_a: None)
+    monkeypatch.setattr("eos.startup.acquire.require_own_names", lambda *_a, **_k: None)
+    monkeypatch.setattr("eos.startup.acquire.require_unused_group", lambda *_a: None)
     with Copy(second) as other:
         assert ended(other) is None
     monkeypatch.undo()

@@ -12,10 +12,10 @@ from support.scenes import Scenes, ended
 
 from eos.deadline import Deadline
 from eos.faults import MOMENTS, POINTS
-from eos.launch.embedded import EmbeddedKafka
+from eos.kafka.api import NO_IDENTITY, CommittedOffset, Identity, Profile, TopicPartition
+from eos.kafka.client import Wire
+from eos.local.embedded_kafka import EmbeddedKafka
 from eos.observe import events
-from eos.transaction.port import NO_IDENTITY, CommittedOffset, Identity, Profile, TopicPartition
-from eos.transaction.wire import Wire
 
 STEPS = [f"{point}:{moment}" for point in POINTS for moment in MOMENTS]
 RECORDS = 40  # two micro-batches

@@ -10,11 +10,11 @@ from support.played import Told
 from support.proxied import ProxiedKafka
 from support.proxy import ANY, Do
 
+from eos.kafka.client import Wire
+from eos.kafka.settings import KafkaSettings
 from eos.observe import events
-from eos.run import brokers as module
-from eos.run.brokers import BrokerWatch
-from eos.transaction.settings import KafkaSettings
-from eos.transaction.wire import Wire
+from eos.run import broker_outage as module
+from eos.run.broker_outage import BrokerWatch
 
 WAIT_S_MAX = 300
 CLIENT = "watched"

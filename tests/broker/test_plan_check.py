@@ -9,7 +9,7 @@ from support import outside
 from support.recovered import Pipeline
 
 from eos.cli.plan import _cluster
-from eos.doctor.check import Check
+from eos.inspect.check import Check
 
 
 def found(pipeline: Pipeline, *levels: str) -> Iterator[Check]:

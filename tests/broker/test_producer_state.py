@@ -7,8 +7,11 @@ import struct
 from collections import Counter
 
 import google_crc32c
+from support.simulated_broker.kit import record_batch
 
-from eos.audit.producer_state import (
+from eos.deadline import Backoff
+from eos.kafka.api import Identity, Profile, TopicPartition
+from eos.producers.state import (
     KAFKA_ANSWERS,
     Event,
     Range,
@@ -19,9 +22,6 @@ from eos.audit.producer_state import (
     decide,
     marked,
 )
-from eos.deadline import Backoff
-from eos.testing.broker.kit import record_batch
-from eos.transaction.port import Identity, Profile, TopicPartition
 
 PARTITIONS, STEPS = 48, 40
 TOP = 2**31 - 1

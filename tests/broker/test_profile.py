@@ -26,10 +26,10 @@ from support.scenes import Scenes, ended
 
 from eos.deadline import Backoff, Deadline
 from eos.errors import UnavailableError, UnsupportedBrokerError
-from eos.launch.embedded import EmbeddedKafka
+from eos.kafka.api import Profile
+from eos.kafka.client import Wire
+from eos.local.embedded_kafka import EmbeddedKafka
 from eos.observe import events
-from eos.transaction.port import Profile
-from eos.transaction.wire import Wire
 
 VERIFICATION = "transaction.partition.verification.enable"
 AUTHORIZER = {

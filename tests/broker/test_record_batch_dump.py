@@ -17,15 +17,15 @@ from kafka.record import MemoryRecords
 from support import outside
 
 from eos.deadline import Deadline
-from eos.encode.codec import Codec
-from eos.encode.columns import Columns, blobs
-from eos.encode.partition import by_key
-from eos.encode.record_batch import encode, record_count, stamp
+from eos.encode.partitioner import by_key
 from eos.encode.stage import EncodeStage, SinkSpec
-from eos.encode.targets import Targets
-from eos.launch.embedded import EmbeddedKafka
-from eos.transaction.port import NO_IDENTITY, TopicPartition
-from eos.transaction.wire import Wire
+from eos.kafka.api import NO_IDENTITY, TopicPartition
+from eos.kafka.client import Wire
+from eos.kafka.compression_type import Codec
+from eos.kafka.records.columns import Columns, blobs
+from eos.kafka.records.record_batch import encode, record_count, stamp
+from eos.kafka.target_partitions import Targets
+from eos.local.embedded_kafka import EmbeddedKafka
 
 BASE_MS = 1_700_000_000_000
 PARTITIONS = 3

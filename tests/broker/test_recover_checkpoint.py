@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from support.recovered import Folder, Pipeline, flat
 
-from eos.read.files import LocalFiles
-from eos.run import topics
+from eos.checkpoint.files import LocalFiles
+from eos.startup import topic_lookup
 
 
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "_PASSES_WITHIN_MS", 300)
+    monkeypatch.setattr(topic_lookup, "_PASSES_WITHIN_MS", 300)
 
 
 @pytest.fixture

@@ -10,17 +10,17 @@ import pytest
 from support.recovered import Pipeline, flat, soon
 
 from eos.errors import EosError
-from eos.recover import view
-from eos.run import topics
-from eos.transaction.ledger_record import stamped
-from eos.transaction.port import CommittedOffset
+from eos.inspect import snapshot
+from eos.kafka.api import CommittedOffset
+from eos.ledger.record import stamped
+from eos.startup import topic_lookup
 
 
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """With topics that are gone, and with what an open transaction hides."""
-    monkeypatch.setattr(topics, "_PASSES_WITHIN_MS", 300)
-    monkeypatch.setattr(view, "PATIENCE_MS", 1_000)
+    monkeypatch.setattr(topic_lookup, "_PASSES_WITHIN_MS", 300)
+    monkeypatch.setattr(snapshot, "PATIENCE_MS", 1_000)
 
 
 def started(pipeline: Pipeline) -> str:
@@ -349,14 +349,14 @@ def test_what_commits_while_it_looks_is_not_compared(
 ) -> None:
     """Else the group would be ahead of the ledger, each time that it was asked later."""
     with pipeline.running() as run:
-        true = view.View.newest
+        true = snapshot.View.newest
 
-        def busy(seen: view.View):
+        def busy(seen: snapshot.View):
             pipeline.fill(1)
             run.step()
             return true(seen)
 
-        monkeypatch.setattr(view.View, "newest", busy)
+        monkeypatch.setattr(snapshot.View, "newest", busy)
         said = pipeline.explained()
         assert (said.code, said.cases, said.json["moving"]) == (0, [], True)
         assert "the pipeline runs, and well" in pipeline.recover().out

@@ -14,8 +14,8 @@ from support.recovered import WAIT_S, Pipeline, soon
 from eos.audit.projection import Projection
 from eos.cli.status import status
 from eos.errors import PromiseBrokenError
-from eos.transaction.ledger_record import Record
-from eos.transaction.port import TopicPartition
+from eos.kafka.api import TopicPartition
+from eos.ledger.record import Record
 
 
 def values(pipeline: Pipeline) -> list[bytes]:

@@ -13,8 +13,8 @@ from support.outside import consuming
 from support.recovered import Pipeline
 
 from eos.errors import FencedError
-from eos.launch.probe import live_brokers
-from eos.recover import view
+from eos.inspect import snapshot
+from eos.local.broker_probe import live_brokers
 
 CHECKOUT = Path(__file__).parents[2]
 CHANGES = ["--rewind-to", "2"]
@@ -22,7 +22,7 @@ CHANGES = ["--rewind-to", "2"]
 
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(view, "PATIENCE_MS", 500)
+    monkeypatch.setattr(snapshot, "PATIENCE_MS", 500)
 
 
 def command(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:

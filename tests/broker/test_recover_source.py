@@ -8,14 +8,14 @@ import pytest
 from support.recovered import Pipeline, flat
 
 from eos.errors import PromiseBrokenError
-from eos.launch.embedded import EmbeddedKafka
-from eos.run import topics
-from eos.run.source import LiveSource
+from eos.local.embedded_kafka import EmbeddedKafka
+from eos.startup import topic_lookup
+from eos.startup.source_state import LiveSource
 
 
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "_PASSES_WITHIN_MS", 300)
+    monkeypatch.setattr(topic_lookup, "_PASSES_WITHIN_MS", 300)
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ from support.project import Project
 from eos.cli.replay import replay
 from eos.errors import PromiseBrokenError, UsageError
 from eos.faults import CrashPlan
-from eos.launch.embedded import EmbeddedKafka
-from eos.replay import put_back, waiting
-from eos.run import topics
+from eos.local.embedded_kafka import EmbeddedKafka
+from eos.replay import pending_dead_letters, replayer
+from eos.startup import topic_lookup
 from eos.testing.outside import delete_topics
 
 PIPELINE = """
@@ -131,7 +131,7 @@ def test_every_record_goes_back_as_it_was_once_and_a_rule_at_a_time(project, cap
     assert {numbers["waiting"] for numbers in told.values()} == {0}
     assert back(project) == every
     letters.write(project.broker.bootstrap, dlq(project), [made_dead(project)(33)])
-    monkeypatch.setattr(waiting, "_BYTES_MAX", 1)  # a record at a time
+    monkeypatch.setattr(pending_dead_letters, "_BYTES_MAX", 1)  # a record at a time
     assert run(project, capsys, "--dry-run")["paid"]["waiting"] == 1
     assert len(back(project)) == 30
     run(project, capsys)
@@ -248,7 +248,7 @@ def test_words_that_can_not_be_meant(project, capsys):
 
 
 def test_a_source_that_is_gone_stops_it(project, capsys, monkeypatch):
-    monkeypatch.setattr(topics, "_PASSES_WITHIN_MS", 100)
+    monkeypatch.setattr(topic_lookup, "_PASSES_WITHIN_MS", 100)
     delete_topics(project.broker.bootstrap, project.source)
     with pytest.raises(PromiseBrokenError, match="does not exist"):
         run(project, capsys, "--rule", "paid")
@@ -293,8 +293,8 @@ def kinds(project: Project, of_rule: str) -> list[str]:
 
 
 def test_its_ledger_is_bounded_and_refusals_end_it_cleanly(project, capsys, monkeypatch):
-    monkeypatch.setattr(put_back, "LETTERS_MAX", 1)
-    monkeypatch.setattr(put_back, "LEDGER_KEPT", 4)
+    monkeypatch.setattr(replayer, "LETTERS_MAX", 1)
+    monkeypatch.setattr(replayer, "LEDGER_KEPT", 4)
     assert run(project, capsys, "--rule", "paid")["paid"]["put_back"] == 10
     assert kinds(project, "paid") == ["attempt", "attempt", "attempt", "stop"]
     assert run(project, capsys, "--rule", "paid")["paid"]["waiting"] == 0
@@ -307,7 +307,7 @@ def test_its_ledger_is_bounded_and_refusals_end_it_cleanly(project, capsys, monk
 
 def test_what_retention_takes_while_it_reads_is_no_reason_to_stop(project, capsys, monkeypatch):
     """Their head goes between two micro-batches, and with it where the second would begin."""
-    monkeypatch.setattr(put_back, "LETTERS_MAX", 2)
+    monkeypatch.setattr(replayer, "LETTERS_MAX", 2)
     kept_from = 10  # of 15 in each partition
     admin = AdminClient({"bootstrap.servers": project.broker.bootstrap, "log_level": 3})
 
@@ -331,7 +331,7 @@ def test_dead_letters_that_go_while_they_are_read_end_it(project, capsys, monkey
         if is_anew:
             outside.create_topics(project.broker.bootstrap, PARTITIONS, dlq(project))
 
-    monkeypatch.setattr(topics, "_PASSES_WITHIN_MS", 100 if not is_anew else 60_000)
+    monkeypatch.setattr(topic_lookup, "_PASSES_WITHIN_MS", 100 if not is_anew else 60_000)
     at(monkeypatch, "all_acked:before", gone)
     with pytest.raises(PromiseBrokenError, match="the dead-letter topic") as caught:
         run(project, capsys, "--rule", "paid")

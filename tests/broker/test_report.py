@@ -15,16 +15,16 @@ from support.recovered import Pipeline
 from support.reported import NOW, RECORDS, aborted, history, made, transaction
 
 from eos.audit.history import Finding
-from eos.audit.live import Live
 from eos.audit.rows import table
 from eos.cli.report import report
 from eos.errors import UsageError
-from eos.report import ask as asking
-from eos.report.ask import Asked
-from eos.report.gather import FINDINGS_MAX, NOTABLE_MAX, gather
+from eos.inspect import cluster_state as asking
+from eos.inspect.audit_live import Live
+from eos.inspect.cluster_state import Asked
+from eos.kafka.api import TopicPartition
+from eos.report.content import FINDINGS_MAX, NOTABLE_MAX, gather
 from eos.report.timeline import INTERVALS_MAX
 from eos.report.units import number
-from eos.transaction.port import TopicPartition
 
 SIZE_MAX = 2_000_000
 

@@ -13,11 +13,11 @@ from support.worn import wear
 
 from eos.deadline import Backoff, Deadline
 from eos.errors import AttemptFailedError
+from eos.kafka.api import CommittedOffset, Identity, TopicPartition
+from eos.kafka.client import Wire
 from eos.observe import events
 from eos.transaction.coordinator import Coordinator
-from eos.transaction.port import CommittedOffset, Identity, TopicPartition
 from eos.transaction.protocol import EPOCH_LAST
-from eos.transaction.wire import Wire
 
 ATTEMPTS = 33_000
 RECORDS = 12  # of each partition: three micro-batches

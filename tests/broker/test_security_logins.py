@@ -12,8 +12,8 @@ from support.secured import PASSWORD, SecuredKafka, secured_kafka
 
 from eos.deadline import Deadline
 from eos.errors import KafkaRefusedError, UnavailableError
-from eos.transaction.settings import KafkaSettings
-from eos.transaction.wire import Wire
+from eos.kafka.client import Wire
+from eos.kafka.settings import KafkaSettings
 
 Security = dict[str, str]
 

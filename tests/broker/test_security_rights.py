@@ -21,13 +21,13 @@ from support.secured import USER, Right, SecuredKafka, documented, secured_kafka
 
 from eos.config.security import Security
 from eos.deadline import Deadline
-from eos.doctor.topics import _rights, _transactional_id
 from eos.errors import EosError, KafkaRefusedError, UnsupportedBrokerError
+from eos.inspect.topic_check import _rights, _transactional_id
+from eos.kafka.api import Profile, TopicPartition
+from eos.kafka.client import Wire
+from eos.kafka.features import _require_verification
+from eos.kafka.settings import KafkaSettings
 from eos.plan.security import told_who
-from eos.transaction.port import Profile, TopicPartition
-from eos.transaction.settings import KafkaSettings
-from eos.transaction.wire import Wire
-from eos.transaction.wire.features import _require_verification
 
 WHO = Security.model_construct(protocol="SASL_SSL", user=USER)
 WORDS = {"DescribeConfigs": "DESCRIBE_CONFIGS"}

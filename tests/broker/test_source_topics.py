@@ -8,8 +8,8 @@ import pytest
 
 from eos.config.source import KafkaSource
 from eos.errors import UsageError
-from eos.run import topics
-from eos.run.topics import existing_topics, source_topics
+from eos.startup import topic_lookup
+from eos.startup.topic_lookup import existing_topics, source_topics
 
 
 def by_pattern(pattern: str) -> KafkaSource:
@@ -22,7 +22,7 @@ def test_a_source_has_the_topics_that_it_names(wire, topic, within):
 
 
 def test_a_named_topic_that_is_not_there_stops(wire, topic, within, monkeypatch):
-    monkeypatch.setattr(topics, "_PASSES_WITHIN_MS", 100)
+    monkeypatch.setattr(topic_lookup, "_PASSES_WITHIN_MS", 100)
     with pytest.raises(UsageError, match=f"the source topic '{topic}-no' does not exist"):
         source_topics(KafkaSource(topic=f"{topic}-no"), wire, within())
 
@@ -40,7 +40,7 @@ def test_a_pattern_has_what_it_matches_in_full_now(wire, topic, within):
 
 
 def test_a_pattern_that_matches_nothing_stops(wire, topic, within, monkeypatch):
-    monkeypatch.setattr(topics, "_PASSES_WITHIN_MS", 100)
+    monkeypatch.setattr(topic_lookup, "_PASSES_WITHIN_MS", 100)
     wire.committed_offsets(topic, within())  # makes sure that __consumer_offsets is there
     for pattern in (topic[:-1], "__consumer_offset.*"):
         with pytest.raises(UsageError, match=f"`{re.escape(pattern)}` of the source matches no"):
@@ -57,5 +57,5 @@ def test_a_pattern_that_matches_what_the_pipeline_writes_stops(wire, topic, with
 
 
 def test_nothing_wanted_is_nothing_and_waits_for_nothing(wire, within, monkeypatch):
-    monkeypatch.setattr(topics, "Backoff", None)  # whoever wants to wait fails
+    monkeypatch.setattr(topic_lookup, "Backoff", None)  # whoever wants to wait fails
     assert existing_topics(wire, [], within(), what="x", missing=UsageError, hint="") == {}

@@ -20,8 +20,8 @@ from support.work import Work
 
 from eos.cli.status import status
 from eos.errors import PromiseBrokenError
-from eos.run import ownership
-from eos.transaction.ledger_record import stamped
+from eos.ledger.record import stamped
+from eos.startup import ownership
 
 
 def said(pipeline: Pipeline, *words: str) -> tuple[int, str]:

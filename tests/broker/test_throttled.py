@@ -11,16 +11,15 @@ from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 from support.recent import NOW_MS
 
 from eos.deadline import Deadline
-from eos.encode.codec import Codec
-from eos.encode.record_batch import Columns, encode
-from eos.encode.targets import Targets
 from eos.faults import CrashPlan
-from eos.launch.embedded import EmbeddedKafka
+from eos.kafka.api import Profile, TopicPartition
+from eos.kafka.client import PendingProduce, Wire
+from eos.kafka.compression_type import Codec
+from eos.kafka.records.record_batch import Columns, encode
+from eos.kafka.settings import KafkaSettings
+from eos.kafka.target_partitions import Targets
+from eos.local.embedded_kafka import EmbeddedKafka
 from eos.transaction.coordinator import Conclusion, Coordinator
-from eos.transaction.port import Profile, TopicPartition
-from eos.transaction.settings import KafkaSettings
-from eos.transaction.wire import Wire
-from eos.transaction.wire.wire import PendingProduce
 from eos.transaction.writer import Writer
 
 # The broker averages over ten seconds, so ten seconds' worth passes before it throttles: 2 of these

@@ -17,7 +17,7 @@ from support.scenes import Scenes
 from support.two_copies import started_together
 from support.zombies import STEPS, WOKEN_INSIDE, disturbed, overtaken
 
-from eos.launch.embedded import EmbeddedKafka
+from eos.local.embedded_kafka import EmbeddedKafka
 
 SEEDS, OF_ALL_RUNS = 30, 15  # more of the same among what takes long
 

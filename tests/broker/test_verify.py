@@ -16,14 +16,14 @@ from deltalake import DeltaTable
 from support import outside
 from support.verified import Finished
 
-from eos.encode.codec import Codec
 from eos.errors import PromiseBrokenError
-from eos.transaction.port import TopicPartition
-from eos.transaction.wire import Wire
-from eos.verify import ledger, reader
+from eos.kafka.api import TopicPartition
+from eos.kafka.client import Wire
+from eos.kafka.compression_type import Codec
+from eos.verify import ledger, log_reader
 from eos.verify.findings import Findings, Kind
 from eos.verify.ledger import LedgerLog
-from eos.verify.reader import soon
+from eos.verify.log_reader import soon
 from eos.verify.source import Source
 from eos.verify.target import Keeping
 
@@ -368,9 +368,9 @@ def test_retention_while_it_reads(wire, topic, monkeypatch):
         producer.produce(topic, b"%d" % number, partition=0)
         if number % 10 == 9:
             assert producer.flush(300) == 0
-    monkeypatch.setattr(reader, "_FETCH_BYTES_MAX", 1)  # a record batch at a time
+    monkeypatch.setattr(log_reader, "_FETCH_BYTES_MAX", 1)  # a record batch at a time
     at, findings = TopicPartition(topic, 0), Findings()
-    with closing(reader.Reader(wire)) as reads:
+    with closing(log_reader.Reader(wire)) as reads:
         source = Cut(at, 0, 60, Keeping(), findings, wire=wire)
         reads.source(source, reads.bounds([at])[at])
     findings.close()

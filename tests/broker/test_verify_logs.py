@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from support.verified import Finished, Logged, edit, of_attempt
 
-from eos.launch.embedded import EmbeddedKafka
-from eos.verify import around
+from eos.local.embedded_kafka import EmbeddedKafka
+from eos.verify import snapshot
 
 RECORD_BYTES = 16  # of each record here, with its lengths
 HEADER_BYTES = 61
@@ -181,7 +181,7 @@ def damaged(tmp_path_factory):
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_was_changed_is_found(damaged, name, monkeypatch):
-    monkeypatch.setattr(around, "_MARKER_MS", 300)  # for a marker that will never come
+    monkeypatch.setattr(snapshot, "_MARKER_MS", 300)  # for a marker that will never come
     case, one = CASES[name], damaged[name]
     told = one.of.found()
     smallest = told["smallest"]

@@ -12,10 +12,10 @@ import pytest
 from support.processes import pause
 
 from eos.errors import NoAnswerError
-from eos.launch.embedded import EmbeddedKafka
-from eos.transaction.port import NO_IDENTITY, Identity, Profile, TopicPartition
-from eos.transaction.settings import KafkaSettings
-from eos.transaction.wire import Wire
+from eos.kafka.api import NO_IDENTITY, Identity, Profile, TopicPartition
+from eos.kafka.client import Wire
+from eos.kafka.settings import KafkaSettings
+from eos.local.embedded_kafka import EmbeddedKafka
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +94,9 @@ def test_closing_leaves_neither_thread_nor_file_descriptor(broker, topic, within
 FORK = """
 import gc, os, sys
 from eos.deadline import Deadline
-from eos.transaction.port import Profile
-from eos.transaction.settings import KafkaSettings
-from eos.transaction.wire import Wire, shared
+from eos.kafka.api import Profile
+from eos.kafka.settings import KafkaSettings
+from eos.kafka.client import Wire, shared
 
 def ask(wire):
     return wire.broker_config("transaction.max.timeout.ms", Deadline.after_ms(120_000))

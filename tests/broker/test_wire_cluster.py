@@ -8,14 +8,8 @@ import pytest
 from support.recent import NOW_MS
 
 from eos.errors import KafkaRefusedError, UnavailableError
-from eos.transaction.port import (
-    NO_IDENTITY,
-    CommittedOffset,
-    ProducerState,
-    Profile,
-    TopicPartition,
-)
-from eos.transaction.wire import cluster
+from eos.kafka import cluster
+from eos.kafka.api import NO_IDENTITY, CommittedOffset, ProducerState, Profile, TopicPartition
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from eos.deadline import Backoff, Deadline
-from eos.transaction.port import NO_IDENTITY, TopicPartition
-from eos.transaction.wire import Wire
+from eos.kafka.api import NO_IDENTITY, TopicPartition
+from eos.kafka.client import Wire
 
 
 def test_on_sent_comes_when_the_bytes_have_left_and_before_the_answer_is_known(

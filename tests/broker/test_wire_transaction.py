@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eos.transaction.port import (
-    NO_IDENTITY,
-    Answer,
-    CommittedOffset,
-    Identity,
-    Profile,
-    TopicPartition,
-)
+from eos.kafka.api import NO_IDENTITY, Answer, CommittedOffset, Identity, Profile, TopicPartition
 
 
 @pytest.fixture

@@ -10,15 +10,15 @@ import pytest
 from support.recent import NOW_MS
 
 from eos.deadline import Deadline
-from eos.encode.codec import Codec
-from eos.encode.record_batch import Columns, encode
-from eos.encode.targets import Targets
 from eos.errors import AttemptFailedError, RecordRefusedError
 from eos.faults import CrashPlan
-from eos.launch.embedded import EmbeddedKafka
+from eos.kafka.api import Identity, TopicPartition
+from eos.kafka.client import Wire
+from eos.kafka.compression_type import Codec
+from eos.kafka.records.record_batch import Columns, encode
+from eos.kafka.target_partitions import Targets
+from eos.local.embedded_kafka import EmbeddedKafka
 from eos.transaction.coordinator import Conclusion, Coordinator
-from eos.transaction.port import Identity, TopicPartition
-from eos.transaction.wire import Wire
 from eos.transaction.writer import Writer
 
 PARTITIONS, RECORD_BATCHES, RECORDS = 4, 20, 50

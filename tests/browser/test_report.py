@@ -10,10 +10,10 @@ from support.chromium import Chromium
 from support.reported import NOW, aborted, history, made, transaction
 
 from eos.audit.history import Finding
-from eos.audit.live import Field, Live
-from eos.report.ask import Asked
-from eos.report.gather import gather
-from eos.report.verdict import Level, verdict
+from eos.inspect.audit_live import Field, Live
+from eos.inspect.cluster_state import Asked
+from eos.report.conclusion import Level, verdict
+from eos.report.content import gather
 
 EVIL = "</script></style><script>document.title='owned'</script><img src=//x.invalid/y>"
 

@@ -11,7 +11,7 @@ from support.project import PROFILE, Project
 from support.warm import Warm
 
 from eos.config.load import load_profile
-from eos.launch import jars
+from eos.local import jars
 
 _DELTA = """
     spark.jars: "{jars}"

@@ -12,9 +12,9 @@ from support import delta_reader
 from eos.audit import rows as made
 from eos.audit.projection import Projection
 from eos.audit.table import TransactionsTable
-from eos.transaction.ledger_record import Position, Record, nested
-from eos.transaction.port import Identity, TopicPartition
-from eos.transaction.receipt import Receipt
+from eos.kafka.api import Identity, TopicPartition
+from eos.ledger.receipt import Receipt
+from eos.ledger.record import Position, Record, nested
 
 COMMITS = 70  # maintenance comes after 64
 Rows = Sequence[Mapping[str, Any]]

@@ -24,16 +24,16 @@ from eos.config.load import load_pipeline, load_profile
 from eos.config.registry import Registry
 from eos.deadline import Deadline
 from eos.errors import TransformError
+from eos.formats.expressions import Format
+from eos.formats.schema_ids import Writers
+from eos.pipeline_tests.runner import run_case
 from eos.plan.plan import Plan, plan
 from eos.read import decode as decode_module
 from eos.read.decode import Decode, Refused
-from eos.read.formats import Format
-from eos.read.registered import Writers
-from eos.run.cases import run_case
-from eos.run.columns import sink_columns
-from eos.run.failure import Failure
-from eos.run.refusal import avro_refusal
-from eos.run.registered import with_latest
+from eos.run.java_client_errors import avro_refusal
+from eos.spark.failure import Failure
+from eos.spark.sink_columns import sink_columns
+from eos.startup.registered_schemas import with_latest
 from eos.transform.functions import load
 
 pytestmark = pytest.mark.spark

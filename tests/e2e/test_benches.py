@@ -10,7 +10,7 @@ from bench.arms import run_arms
 from confluent_kafka import Producer
 from support import outside
 
-from eos.launch.embedded import EmbeddedKafka
+from eos.local.embedded_kafka import EmbeddedKafka
 
 pytestmark = pytest.mark.long
 

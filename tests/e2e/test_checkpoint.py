@@ -10,8 +10,8 @@ from pathlib import Path
 from support import outside
 from support.project import Project
 
-from eos.read.offset_log import parse_ends, parse_query_id, parse_starts
-from eos.transaction.port import TopicPartition
+from eos.checkpoint.offset_log import parse_ends, parse_query_id, parse_starts
+from eos.kafka.api import TopicPartition
 
 PARTITIONS, RECORDS = 2, 300
 

@@ -20,10 +20,10 @@ from support.stores import NOWHERE, S3, Store, hdfs, s3
 from support.warm import KILLED, Warm
 
 from eos.config.load import load_profile
-from eos.launch import jars
-from eos.transaction.port import Profile
-from eos.transaction.settings import KafkaSettings
-from eos.transaction.wire import Wire
+from eos.kafka.api import Profile
+from eos.kafka.client import Wire
+from eos.kafka.settings import KafkaSettings
+from eos.local import jars
 
 pytestmark = pytest.mark.long
 
@@ -33,7 +33,7 @@ WAITING = """
 import time
 from pathlib import Path
 
-from eos.read.offset_log import Checkpoint
+from eos.checkpoint.offset_log import Checkpoint
 
 def standing(ranges):
     def stands(checkpoint, batch_id):

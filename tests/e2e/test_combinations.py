@@ -17,9 +17,9 @@ from support.documents import matrix, refusals
 from support.local_spark import local_spark
 
 from eos.plan.plan import Plan
-from eos.read.distinct import Distinct
-from eos.run.steps import transformed
-from eos.transform.check import State, check_stream
+from eos.read.dedup_by import Distinct
+from eos.spark.steps import transformed
+from eos.transform.plan_check import State, check_stream
 from eos.transform.sql import Query, ask
 
 pytestmark = pytest.mark.spark

@@ -12,11 +12,11 @@ from pyspark.sql import functions as f
 from support.local_spark import local_spark
 
 from eos.errors import AttemptFailedError, RecordRefusedError, TransformError
+from eos.formats.expressions import Format
 from eos.read.decode import Decode, Refused, Rule
-from eos.read.distinct import Distinct
-from eos.read.formats import Format
-from eos.transform.check import check_stream
+from eos.read.dedup_by import Distinct
 from eos.transform.functions import apply
+from eos.transform.plan_check import check_stream
 from eos.transform.sql import Query
 
 pytestmark = pytest.mark.spark

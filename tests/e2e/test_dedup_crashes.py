@@ -21,8 +21,8 @@ from support.project import Project
 from support.warm import KILLED
 
 from eos.cli.verify import verify
-from eos.dedup.homes import STATES, read_states, write_states
-from eos.dedup.table import Generation, ProducersTable
+from eos.dedup.buckets import STATES, read_states, write_states
+from eos.dedup.state_table import Generation, ProducersTable
 from eos.run.jobs import ONE_TASK_RECORDS_MAX
 
 pytestmark = pytest.mark.long

@@ -11,12 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 from support.deduped import generations, policy
 from support.local_spark import local_spark
 
-from eos.dedup.fields import Dedup, Place
-from eos.dedup.lookup import Lookup
-from eos.dedup.stamps import numbers
+from eos.dedup.header_stamps import numbers
+from eos.dedup.stamp_columns import Dedup, Place
+from eos.dedup.verdict_lookup import Lookup
 from eos.errors import AttemptFailedError
-from eos.run.dedup_rows import counted, judging, require_counted
-from eos.transaction.port import TopicPartition
+from eos.kafka.api import TopicPartition
+from eos.spark.dedup_columns import counted, judging, require_counted
 
 pytestmark = pytest.mark.spark
 

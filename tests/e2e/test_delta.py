@@ -20,10 +20,10 @@ from support.brokers import Kafka
 from support.project import Project
 from support.warm import KILLED, Warm
 
+from eos.delta import table as delta
+from eos.delta.rows import require_fits
 from eos.errors import UsageError
-from eos.plan.lake import Table
-from eos.run import delta
-from eos.run.rows import require_fits
+from eos.plan.delta_sink import Table
 
 RECORDS = 20  # a micro-batch
 EXAMPLE = Path(__file__).parents[2] / "pipelines" / "lakehouse"

@@ -16,7 +16,7 @@ from support.cluster import Cluster
 from support.faulty import FaultyRun, check_never_mixed, declared
 from support.project import Project
 
-from eos.launch.embedded import EmbeddedKafka
+from eos.local.embedded_kafka import EmbeddedKafka
 
 pytestmark = pytest.mark.long
 

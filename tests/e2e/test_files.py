@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 from support.local_spark import local_spark
 
-from eos.read.files import Files, HadoopFiles, LocalFiles, files_for
-from eos.read.offset_log import Checkpoint, newest_with_offsets
-from eos.run.session import write_checkpoints
+from eos.checkpoint.files import Files, HadoopFiles, LocalFiles, files_for
+from eos.checkpoint.offset_log import Checkpoint, newest_with_offsets
+from eos.spark.session import write_checkpoints
 
 pytestmark = pytest.mark.spark
 

@@ -14,14 +14,14 @@ from support.local_spark import local_spark
 
 from eos.config.load import load_pipeline, load_profile
 from eos.encode.stage import SPARK_SCHEMA, EncodeStage
-from eos.encode.targets import Targets
 from eos.errors import RecordRefusedError, TransformError
 from eos.faults import CrashPlan
+from eos.kafka.target_partitions import Targets
 from eos.plan.plan import Plan, plan
-from eos.run.fused import Fused
-from eos.run.steps import encodable, mapped, projected
-from eos.run.tasks import EncodeTask
 from eos.seal import crossed
+from eos.spark.fused_step import Fused
+from eos.spark.steps import encodable, mapped, projected
+from eos.spark.tasks import EncodeTask
 from eos.transform.functions import Function
 
 pytestmark = pytest.mark.spark

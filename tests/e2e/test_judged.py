@@ -15,20 +15,20 @@ from support.local_spark import local_spark
 
 from eos.config.load import load_pipeline, load_profile
 from eos.dedup import stage as stage_file
-from eos.dedup.fields import Dedup, Place
-from eos.dedup.generations import Generations, Opened
-from eos.dedup.table import ProducersTable
+from eos.dedup.stamp_columns import Dedup, Place
+from eos.dedup.state_table import ProducersTable
+from eos.dedup.state_versions import Generations, Opened
 from eos.encode.stage import SPARK_SCHEMA, EncodeStage
-from eos.encode.targets import Targets
 from eos.errors import RecordRefusedError
 from eos.faults import CrashPlan
+from eos.kafka.target_partitions import Targets
 from eos.plan.plan import Plan, plan
-from eos.run import judged
-from eos.run.dedup_rows import in_one_pass, judging, taken
-from eos.run.judged import Judged
-from eos.run.steps import encodable, mapped
-from eos.run.tasks import EncodeTask
 from eos.seal import crossed
+from eos.spark import fused_dedup
+from eos.spark.dedup_columns import in_one_pass, judging, taken
+from eos.spark.fused_dedup import Judged
+from eos.spark.steps import encodable, mapped
+from eos.spark.tasks import EncodeTask
 from eos.transform.functions import Function
 
 pytestmark = pytest.mark.spark
@@ -149,7 +149,7 @@ def test_what_was_judged_before_is_looked_up(spark, tmp_path):
 
 def test_stamps_in_headers_that_go_out_are_not_made_twice(spark, tmp_path):
     made, stage = planned(tmp_path, "topic: out"), opened(tmp_path, DEDUP).stage
-    for dedup, more in ((DEDUP, []), (BY_KEY, list(judged.STAMPS))):
+    for dedup, more in ((DEDUP, []), (BY_KEY, list(fused_dedup.STAMPS))):
         columns = in_one_pass(made, dedup, stage, rows(spark)).frame.columns
         assert columns == ["key", "value", "headers", "__at", *more]
 
@@ -201,7 +201,7 @@ def test_what_is_refused_is_named_by_its_place(spark, tmp_path):
 
 def test_rows_wait_in_a_bounded_space(tmp_path, monkeypatch):
     """Whichever bound comes first: that of rows or that of bytes."""
-    names = ["value", "__at", *judged.STAMPS]
+    names = ["value", "__at", *fused_dedup.STAMPS]
 
     def batches() -> Iterator[pa.RecordBatch]:
         for number in range(60):
@@ -212,10 +212,10 @@ def test_rows_wait_in_a_bounded_space(tmp_path, monkeypatch):
 
     for rows_max, bytes_max, waiting in ((10, 1 << 30, 10), (1 << 17, 5000, 5)):
         monkeypatch.setattr(stage_file, "CHUNK_ROWS", rows_max)
-        monkeypatch.setattr(judged, "HELD_BYTES_MAX", bytes_max)
+        monkeypatch.setattr(fused_dedup, "HELD_BYTES_MAX", bytes_max)
         seen: list[int] = []
         begun = opened(tmp_path / str(waiting), DEDUP)
-        judging = judged.Judging(begun.stage, (), ())
+        judging = fused_dedup.Judging(begun.stage, (), ())
         for given, _ in enumerate(judging.kept(batches())):
             assert len(seen) - given <= waiting
         assert given == 59

@@ -11,7 +11,7 @@ from support.judged_run import DEDUP, IN_ORDER, Run, selected
 from support.local_spark import local_spark
 
 from eos.errors import DedupRetryError
-from eos.run.dedup import LOOKS_FIRST
+from eos.spark.dedup_attempt import LOOKS_FIRST
 
 pytestmark = pytest.mark.spark
 

@@ -14,17 +14,17 @@ from support.deduped import policy
 from support.judged_run import DEDUP, IN_ORDER, TASKS, Run, encoding, offsets, selected
 from support.local_spark import local_spark
 
-from eos.dedup.fields import Place
+from eos.dedup.stamp_columns import Place
 from eos.errors import (
     AttemptFailedError,
     PromiseBrokenError,
     RecordRefusedError,
     TransformError,
 )
-from eos.run.dedup import LOOKS_FIRST
-from eos.run.steps import encodable
-from eos.run.tasks import nothing
 from eos.seal import crossed
+from eos.spark.dedup_attempt import LOOKS_FIRST
+from eos.spark.steps import encodable
+from eos.spark.tasks import nothing
 
 pytestmark = pytest.mark.spark
 
@@ -197,7 +197,7 @@ def test_partitions_without_records_are_no_reason_to_judge_again(spark, tmp_path
 def test_what_was_not_judged_is_not_committed(spark, tmp_path, monkeypatch):
     """As if a task that judges saw less of the folder than there is."""
     run = Run(spark, tmp_path)
-    monkeypatch.setattr("eos.dedup.trusting.SHARDS", 8)
+    monkeypatch.setattr("eos.dedup.optimistic_pass.SHARDS", 8)
     with pytest.raises(AttemptFailedError, match=r"^243 of 400 records were validated"):
         run.attempt(run.next())
 

@@ -20,8 +20,8 @@ from support.connections import listening, sockets
 from support.processes import naming, of_session
 from support.project import Project
 
-from eos.launch.java import find_java, wrap
-from eos.run.local import SHORT_LIFE
+from eos.local.java import find_java, wrap
+from eos.spark.local_session import SHORT_LIFE
 
 pytestmark = pytest.mark.spark
 
@@ -31,7 +31,7 @@ WAIT_S_MAX = 300  # a bound, not a measure
 # A driver that is no pipeline: it needs neither Kafka nor the stages.
 JOB = """\
 import os, signal, sys, time
-from eos.launch.process import announce, die_with_parent
+from eos.local.processes import announce, die_with_parent
 announce()
 die_with_parent()
 def leave(number, frame):
@@ -40,7 +40,7 @@ def leave(number, frame):
 signal.signal(signal.SIGTERM, leave)
 signal.signal(signal.SIGINT, leave)
 if sys.argv[3] == "session":
-    from eos.run.session import open_session
+    from eos.spark.session import open_session
     spark = open_session("session")
     assert spark.range(100).repartition(2).count() == 100  # leaves a block on disk
     assert spark.sparkContext.parallelize([1], 1).map(str).collect() == ["1"]  # by a worker
@@ -53,7 +53,9 @@ sys.exit(int(sys.argv[2]))
 LAUNCH = """\
 import sys
 from pathlib import Path
-from eos.launch import driver, java, spark
+from eos.launch import driver
+from eos.local import java
+from eos.launch import spark
 from eos.launch.scratch import scratch
 folder, root = Path(sys.argv[1]), Path(sys.argv[2])
 found = spark.find_spark()
@@ -204,7 +206,7 @@ def test_a_signal_that_comes_before_the_driver_is_kept_for_it(folder: Path) -> N
     (folder / "job.py").write_text(
         "import signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(43))\n"
-        "from eos.launch.process import announce\n"
+        "from eos.local.processes import announce\n"
         "announce()\n"
         "time.sleep(900)\n"
     )

@@ -16,11 +16,11 @@ from support.local_spark import end_jvm
 
 from eos.config.load import load_profile
 from eos.launch import spark
-from eos.launch.archive import Archive
-from eos.launch.java import find_java
 from eos.launch.submit import Application
-from eos.run import local
-from eos.run.local import SHORT_LIFE, local_session
+from eos.local.class_archive import Archive
+from eos.local.java import find_java
+from eos.spark import local_session as local
+from eos.spark.local_session import SHORT_LIFE, local_session
 
 MAKE_S_MAX = 300  # a bound, not a measure
 
@@ -31,7 +31,7 @@ KAFKAS = "org.apache.kafka.clients.consumer.ConsumerConfig"
 JOB = f"""\
 import os, sys
 from pathlib import Path
-from eos.launch.process import announce
+from eos.local.processes import announce
 from pyspark import SparkContext
 from pyspark.sql.avro.functions import to_avro
 announce()

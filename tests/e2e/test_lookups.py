@@ -12,9 +12,9 @@ from support.local_spark import local_spark
 from eos.config.load import load_pipeline, load_profile
 from eos.config.model import PipelineFile
 from eos.errors import UsageError
+from eos.pipeline_tests.runner import check, run_case
 from eos.plan.plan import Plan, plan
-from eos.run.cases import check, run_case
-from eos.run.lookup import opened, require
+from eos.spark.lookup_tables import opened, require
 from eos.transform.functions import load
 
 pytestmark = pytest.mark.spark

@@ -10,7 +10,7 @@ from support import outside
 from support.project import PROFILE, Project
 from support.warm import KILLED, Warm
 
-from eos.launch.embedded import EmbeddedKafka
+from eos.local.embedded_kafka import EmbeddedKafka
 
 PARTITIONS, RECORDS = 4, 51_000  # of each micro-batch: with a shuffle, so that several tasks write
 COUNT = 2 * RECORDS

@@ -21,7 +21,7 @@ from support.project import PROFILE, Project
 from support.warm import Warm
 
 from eos.cli.verify import verify
-from eos.launch.embedded import EmbeddedKafka
+from eos.local.embedded_kafka import EmbeddedKafka
 from eos.testing import require_each_once
 from eos.testing.outside import fill, read
 

@@ -12,7 +12,7 @@ import pytest
 from support import outside
 from support.project import PIPELINE, Project
 
-from eos.launch.embedded import EmbeddedKafka
+from eos.local.embedded_kafka import EmbeddedKafka
 
 WAIT_S_MAX = 600
 FOREVER = PIPELINE.replace("available_now: true", "every: 100 ms")

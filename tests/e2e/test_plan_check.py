@@ -23,19 +23,19 @@ from support.local_spark import end_jvm
 from support.project import RUN_S_MAX, Project
 from support.registry import registry
 
+from eos.checkpoint.files import HadoopFiles
 from eos.cli.plan import _delta, _joined
 from eos.config.load import load_pipeline, load_profile
-from eos.doctor.check import Check
+from eos.delta import table as delta
+from eos.delta.log import DeltaLog
+from eos.delta.sinks import Known
+from eos.delta.table_check import require_whole
 from eos.errors import PromiseBrokenError
-from eos.plan.lake import Table, app_of
+from eos.inspect.check import Check
+from eos.ledger.record import Followed, Position
+from eos.plan.delta_sink import Table, app_of
 from eos.plan.plan import Plan, plan
-from eos.read.delta_log import DeltaLog
-from eos.read.files import HadoopFiles
-from eos.run import delta
-from eos.run.lake import Known
-from eos.run.local import local_session
-from eos.run.table_check import require_whole
-from eos.transaction.ledger_record import Followed, Position
+from eos.spark.local_session import local_session
 from eos.transform.functions import load
 
 pytestmark = pytest.mark.spark

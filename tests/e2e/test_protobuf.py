@@ -16,12 +16,12 @@ from support.recent import NOW_MS
 
 from eos.config.load import load_pipeline, load_profile
 from eos.errors import RecordRefusedError, TransformError
+from eos.pipeline_tests.runner import run_case
 from eos.plan.plan import Plan, plan
 from eos.read.decode import Refused
-from eos.run.cases import run_case
-from eos.run.columns import sink_columns
-from eos.run.failure import Failure
-from eos.run.task_error import task_error
+from eos.run.task_errors import task_error
+from eos.spark.failure import Failure
+from eos.spark.sink_columns import sink_columns
 from eos.transform.functions import load
 
 pytestmark = pytest.mark.spark

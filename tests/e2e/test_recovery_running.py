@@ -29,7 +29,7 @@ def passed_on(frame):
 OVERWRITTEN = """
 from pathlib import Path
 
-from eos.read.offset_log import Checkpoint
+from eos.checkpoint.offset_log import Checkpoint
 
 def overwritten(ranges):
     def overwrites(checkpoint, batch_id):

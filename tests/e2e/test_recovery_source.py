@@ -6,7 +6,7 @@ import pytest
 from support.past import RECORDS, Past
 from support.project import PIPELINE, Project
 
-from eos.run import topics
+from eos.startup import topic_lookup
 
 TWO = PIPELINE.replace("topic: {source}", "topics: [{source}.a, {source}.b]")
 PATTERN = PIPELINE.replace("topic: {source}", 'pattern: "{name}[.]in[.].*"')
@@ -42,7 +42,7 @@ def test_a_topic_that_was_created_again_stops(past: Past) -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """`eos recover` believes at once that a topic is gone; the pipeline itself does not."""
-    monkeypatch.setattr(topics, "_PASSES_WITHIN_MS", 100)
+    monkeypatch.setattr(topic_lookup, "_PASSES_WITHIN_MS", 100)
 
 
 @pytest.mark.usefixtures("impatient")

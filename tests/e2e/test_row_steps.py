@@ -14,8 +14,8 @@ from support.local_spark import local_spark
 
 from eos.errors import TransformError
 from eos.seal import crossed
-from eos.transform.check import check_stream
 from eos.transform.functions import Function, apply
+from eos.transform.plan_check import check_stream
 from eos.transform.sql import Query
 
 pytestmark = pytest.mark.spark

@@ -14,14 +14,14 @@ from support.local_spark import local_spark
 
 from eos.config.load import load_pipeline, load_profile
 from eos.encode.stage import EncodeStage
-from eos.encode.targets import Targets
 from eos.errors import TransformError
+from eos.kafka.target_partitions import Targets
+from eos.pipeline_tests.runner import check
 from eos.plan.plan import Plan, plan
-from eos.run.cases import check
-from eos.run.columns import sink_columns
-from eos.run.session import look_up_once
-from eos.run.steps import mapped
-from eos.transform.check import check_stream
+from eos.spark.session import look_up_once
+from eos.spark.sink_columns import sink_columns
+from eos.spark.steps import mapped
+from eos.transform.plan_check import check_stream
 from eos.transform.sql import Query
 
 pytestmark = pytest.mark.spark

@@ -14,14 +14,14 @@ from support.local_spark import local_spark
 from eos.config.load import load_pipeline
 from eos.config.model import ProfileFile
 from eos.errors import TransformError
+from eos.pipeline_tests.runner import check
 from eos.plan.plan import plan
 from eos.read.decode import Decode
-from eos.run.cases import check
-from eos.transform.check import check_stream
 from eos.transform.functions import Function, Transform, apply, load
-from eos.transform.order import first_shuffle
+from eos.transform.nondeterminism import unstable
+from eos.transform.plan_check import check_stream
+from eos.transform.row_order import first_shuffle
 from eos.transform.sql import Query, read
-from eos.transform.unstable import unstable
 
 pytestmark = pytest.mark.spark
 

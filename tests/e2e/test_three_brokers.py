@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, PartitionMetadata
 from support import outside
 from support.project import PIPELINE, Project
 
-from eos.launch.embedded import EmbeddedKafka
+from eos.local.embedded_kafka import EmbeddedKafka
 
 PARTITIONS, RECORDS = 4, 51_000  # of a micro-batch at most: with a shuffle, so several tasks write
 FOREVER = PIPELINE.replace("available_now: true", "every: 200 ms")

@@ -16,8 +16,8 @@ from support.local_spark import local_spark
 from eos.config.load import load_pipeline
 from eos.errors import TransformError
 from eos.read.decode import Decode
-from eos.transform.check import check_stream
 from eos.transform.functions import Function, apply, load
+from eos.transform.plan_check import check_stream
 
 pytestmark = pytest.mark.spark
 
@@ -204,7 +204,7 @@ def test_what_spark_refuses_as_a_stream_is_refused_in_its_words(stream, name):
 
 def test_a_streams_operator_that_nobody_knows_is_refused(stream, monkeypatch):
     known = frozenset({"StreamingRelationV2", "StreamingRelation"})
-    monkeypatch.setattr("eos.transform.check._STATELESS", known)
+    monkeypatch.setattr("eos.transform.plan_check._STATELESS", known)
     with pytest.raises(TransformError, match="operator Filter, which is not known"):
         check_stream(stream.where("value > 1"), "append")
 

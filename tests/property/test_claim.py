@@ -9,18 +9,18 @@ from collections.abc import Sequence
 
 import pytest
 from support.micro_batch_world import LEDGER, TARGET, TIMEOUT_MS, TRIES, FewTries, World
+from support.simulated_broker import Fault, Phase, Strike
+from support.simulated_broker.kit import Tries, record_batch
 from support.work import Execute
 
 from eos.errors import AttemptFailedError, FencedError, PromiseBrokenError, UnavailableError
+from eos.kafka.api import NO_IDENTITY, Api, Identity, Profile
+from eos.ledger.receipt import Receipt
+from eos.ledger.record import Ends, encoded, stamped
 from eos.observe import events
-from eos.testing.broker import Fault, Phase, Strike
-from eos.testing.broker.kit import Tries, record_batch
 from eos.transaction import micro_batch as module
 from eos.transaction.coordinator import Conclusion
-from eos.transaction.ledger_record import Ends, encoded, stamped
-from eos.transaction.port import NO_IDENTITY, Api, Identity, Profile
 from eos.transaction.protocol import EPOCH_LAST
-from eos.transaction.receipt import Receipt
 
 
 @pytest.fixture(autouse=True)

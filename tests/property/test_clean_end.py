@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 from support.micro_batch_world import LEDGER, TRIES, FewTries, World
+from support.simulated_broker import Fault, Strike
+from support.simulated_broker.log import PartitionLog
 
 from eos.errors import FencedError, PromiseBrokenError
+from eos.kafka.api import Api
+from eos.ledger.record import nested
 from eos.observe import events
-from eos.run.pipeline import note_clean_end
-from eos.testing.broker import Fault, Strike
-from eos.testing.broker.log import PartitionLog
 from eos.transaction import micro_batch as module
-from eos.transaction.ledger_record import nested
-from eos.transaction.port import Api
+from eos.transaction.clean_end import note_clean_end
 
 
 @pytest.fixture(autouse=True)

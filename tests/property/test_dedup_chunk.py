@@ -16,7 +16,9 @@ from support.deduped import Row, Sent, generations, judged, policy
 from support.examples import examples
 from support.upstream import CIRCLE, stories
 
-from eos.audit.producer_state import (
+from eos.dedup import buckets, chunk, stage
+from eos.dedup.partition_states import READ, Known
+from eos.producers.state import (
     UNWRAPPED,
     VERDICTS,
     Event,
@@ -27,8 +29,6 @@ from eos.audit.producer_state import (
     after,
     decide,
 )
-from eos.dedup import chunk, homes, stage
-from eos.dedup.known import READ, Known
 
 PLAIN = chunk.straight
 
@@ -44,7 +44,7 @@ def test_who_simply_goes_on_is_decided_as_everybody_is(data, circle):
     wanted = policy(sequences=circle, forget_ms=data.draw(st.sampled_from([2, 100])), dead=dead)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stage, "CHUNK_ROWS", data.draw(st.sampled_from([1, 4, 1 << 17])))
-        patch.setattr(homes, "BUCKET_ROWS_MAX", data.draw(st.sampled_from([1, 8192])))
+        patch.setattr(buckets, "BUCKET_ROWS_MAX", data.draw(st.sampled_from([1, 8192])))
         patch.setattr(chunk, "straight", noticed)
         found = left(batches, wanted)
         patch.setattr(chunk, "straight", lambda _known, rows, *_: np.zeros(len(rows), np.bool_))
@@ -154,5 +154,5 @@ def left(batches, wanted):
 
 
 def states_of(folder, file):
-    rows = homes.read_states(str(folder / file.path), file).to_pylist()
+    rows = buckets.read_states(str(folder / file.path), file).to_pylist()
     return sorted(rows, key=lambda row: row["producer"])

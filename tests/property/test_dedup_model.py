@@ -15,8 +15,8 @@ from support.examples import examples
 from support.spread import SpreadOracle
 from support.upstream import CIRCLE, stories
 
-from eos.audit.producer_state import UNWRAPPED
-from eos.dedup import homes, stage
+from eos.dedup import buckets, stage
+from eos.producers.state import UNWRAPPED
 
 PARTITIONS = 3
 PACES = st.sampled_from([0, 1, 3, 12])
@@ -47,7 +47,7 @@ def _as_remembered(data, sent, wanted_policy, remembers):
     ]
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(stage, "CHUNK_ROWS", data.draw(st.sampled_from([1, 4, 1 << 17])))
-        patch.setattr(homes, "BUCKET_ROWS_MAX", data.draw(st.sampled_from([1, 8192])))
+        patch.setattr(buckets, "BUCKET_ROWS_MAX", data.draw(st.sampled_from([1, 8192])))
         made = generations(Path(folder), wanted_policy)
         # By position: how far the ledger was, the generation that it named, what the oracle knew.
         past = [((0,) * PARTITIONS, "", remembers)]

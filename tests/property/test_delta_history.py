@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eos.read.delta_history import Change, Commit, History, Lost, MissingCommitError
+from eos.delta.history import Change, Commit, History, Lost, MissingCommitError
 
 File = tuple[str, str]
 

@@ -11,14 +11,14 @@ import pytest
 from support.simulated_ledger import stored_at
 
 from eos.audit import rows
-from eos.encode.record_batch import stamp
 from eos.errors import PromiseBrokenError
-from eos.recover.rewind import at
-from eos.recover.words import _record as as_json
-from eos.transaction.ledger_decode import decoded
-from eos.transaction.ledger_record import Attempt, Followed, Position, encoded
-from eos.transaction.port import Identity, TopicPartition
-from eos.transaction.receipt import Receipt
+from eos.inspect.explanation_render import _record as as_json
+from eos.inspect.record_time import at
+from eos.kafka.api import Identity, TopicPartition
+from eos.kafka.records.record_batch import stamp
+from eos.ledger.decoder import decoded
+from eos.ledger.receipt import Receipt
+from eos.ledger.record import Attempt, Followed, Position, encoded
 from eos.verify.history import of_record
 
 ME = Identity(77, 3)

@@ -24,6 +24,8 @@ from support.micro_batch_world import (
     Interrupt,
     World,
 )
+from support.simulated_broker import Fault, Phase, Strike
+from support.simulated_broker.kit import Tries, record_batch
 from support.work import Execute
 
 from eos.errors import (
@@ -36,15 +38,13 @@ from eos.errors import (
     UnavailableError,
 )
 from eos.faults import MOMENTS, POINTS
+from eos.kafka.api import Api, Identity, Profile
+from eos.ledger.receipt import Receipt
+from eos.ledger.record import Ends
 from eos.observe import events
-from eos.testing.broker import Fault, Phase, Strike
-from eos.testing.broker.kit import Tries, record_batch
 from eos.transaction import micro_batch as module
 from eos.transaction.attempt_work import AttemptFacts
-from eos.transaction.ledger_record import Ends
 from eos.transaction.micro_batch import ATTEMPTS_MAX
-from eos.transaction.port import Api, Identity, Profile
-from eos.transaction.receipt import Receipt
 
 
 @pytest.fixture(autouse=True)

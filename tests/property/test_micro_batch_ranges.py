@@ -15,10 +15,10 @@ from support.work import Work
 from eos.errors import (
     PromiseBrokenError,
 )
+from eos.kafka.api import TopicPartition
+from eos.ledger.ranges import Step
 from eos.observe import events
 from eos.transaction import micro_batch as module
-from eos.transaction.port import TopicPartition
-from eos.transaction.ranges import Step
 
 
 @pytest.fixture(autouse=True)

@@ -17,16 +17,16 @@ from support.micro_batch_world import (
     Interrupt,
     World,
 )
+from support.simulated_broker import Fault, Strike
+from support.simulated_broker.kit import Tries
 from support.simulated_ledger import stored
 
 from eos.errors import FencedError, UnavailableError
 from eos.faults import MOMENTS, POINTS
+from eos.kafka.api import NO_IDENTITY, Api
+from eos.ledger.record import Followed
 from eos.observe import events
-from eos.testing.broker import Fault, Strike
-from eos.testing.broker.kit import Tries
 from eos.transaction import micro_batch as module
-from eos.transaction.ledger_record import Followed
-from eos.transaction.port import NO_IDENTITY, Api
 
 POINTS_OF_A_NOTE = [
     f"{point}:{moment}" for point in POINTS[3:7] for moment in MOMENTS

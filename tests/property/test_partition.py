@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
 
-from eos.encode.columns import blobs
-from eos.encode.murmur2 import murmur2
-from eos.encode.partition import Partitioner, Turn, by_key, in_runs, in_turn, partitions
+from eos.encode.partitioner import Partitioner, Turn, by_key, in_runs, in_turn, partitions
+from eos.kafka.records.columns import blobs
+from eos.kafka.records.murmur2 import murmur2
 
 
 def reference(key: bytes) -> int:

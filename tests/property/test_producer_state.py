@@ -8,9 +8,10 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from support.examples import examples
 
-from eos.audit import producer_batch, producer_table
-from eos.audit.producer_batch import decide_all
-from eos.audit.producer_state import (
+from eos.producers import batch
+from eos.producers import table as producer_table
+from eos.producers.batch import decide_all
+from eos.producers.state import (
     UNWRAPPED,
     VERDICTS,
     Event,
@@ -157,7 +158,7 @@ def test_what_was_seen_decides(found, given_rules):
 def test_a_table_of_events_gets_the_same_verdicts(found, cut, given_rules, rows_max):
     verdicts, states = one_by_one(found, given_rules)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(producer_batch, "_ROWS_MAX", rows_max)
+        patch.setattr(batch, "_ROWS_MAX", rows_max)
         head = decide_all(table(found[:cut]), rules=given_rules)
         tail = decide_all(table(found[cut:]), head.states, given_rules)
     codes = [*head.codes, *tail.codes]

@@ -12,8 +12,8 @@ from support.messages import message
 
 from eos.protobuf import limits
 from eos.protobuf.arrays import binaries
-from eos.protobuf.read import read
-from eos.protobuf.write import write
+from eos.protobuf.decoder import read
+from eos.protobuf.encoder import write
 
 ORDER = message("shop.Order")
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)

@@ -7,9 +7,9 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from eos.errors import PromiseBrokenError
-from eos.transaction.ledger_record import Position
-from eos.transaction.port import TopicPartition
-from eos.transaction.ranges import Step, decide, require_same_topics, unknown
+from eos.kafka.api import TopicPartition
+from eos.ledger.ranges import Step, decide, require_same_topics, unknown
+from eos.ledger.record import Position
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 7)
 offsets = st.integers(0, 6)

@@ -15,12 +15,19 @@ from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 from support.examples import examples
 
-from eos.encode.codec import Codec
-from eos.encode.columns import Columns
-from eos.encode.layout import layout
-from eos.encode.record_batch import HEADER_BYTES, Span, encode, encode_spans, record_count, stamp
 from eos.encode.split import record_sizes, split
-from eos.transaction.port import Identity
+from eos.kafka.api import Identity
+from eos.kafka.compression_type import Codec
+from eos.kafka.records.columns import Columns
+from eos.kafka.records.record_batch import (
+    HEADER_BYTES,
+    Span,
+    encode,
+    encode_spans,
+    record_count,
+    stamp,
+)
+from eos.kafka.records.sizes import layout
 
 BASE_MS = 1_700_000_000_000
 HEADER_LIST = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -134,7 +141,8 @@ def reference_crc32c(data: bytes) -> int:
 
 
 def reference_digest(records: list[Record]) -> int:
-    """From decoded records, as `eos.encode.digest` describes it; it shares no code with it."""
+    """From decoded records, as `eos.kafka.records.digest` describes it; it shares no code with
+    it."""
 
     def column(blobs: list[bytes | None]) -> bytes:
         lengths = b"".join(struct.pack("<i", -1 if b is None else len(b)) for b in blobs)

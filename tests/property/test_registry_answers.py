@@ -17,8 +17,8 @@ from eos.config import avro
 from eos.config.registry import Registry
 from eos.deadline import Backoff, Deadline
 from eos.errors import EosError
-from eos.registry import client as module
-from eos.registry.client import Client
+from eos.formats import registry_client as module
+from eos.formats.registry_client import Client
 
 SOON = 50  # milliseconds for an answer
 JSON = st.recursive(

@@ -12,19 +12,19 @@ from contextlib import suppress
 
 import pytest
 from support.micro_batch_world import LEDGER, SOURCE, TARGET, FewTries, Interrupt, World
+from support.simulated_broker import Fault, Strike
+from support.simulated_broker.kit import Tries, record_batch
 from support.work import Work
 
 from eos.deadline import Deadline
 from eos.errors import AttemptFailedError, FencedError, PromiseBrokenError, UnavailableError
 from eos.faults import MOMENTS, POINTS
+from eos.kafka.api import NO_IDENTITY, Api, Identity
+from eos.ledger.ranges import Step
+from eos.ledger.receipt import Receipt
+from eos.ledger.record import Ends
 from eos.observe import events
-from eos.testing.broker import Fault, Strike
-from eos.testing.broker.kit import Tries, record_batch
 from eos.transaction import micro_batch as module
-from eos.transaction.ledger_record import Ends
-from eos.transaction.port import NO_IDENTITY, Api, Identity
-from eos.transaction.ranges import Step
-from eos.transaction.receipt import Receipt
 
 STEPS = [f"{point}:{moment}" for point in POINTS if point != "first_produce" for moment in MOMENTS]
 ENDS_IN = [KeyboardInterrupt, AttemptFailedError]  # nobody catches it; worth another attempt

@@ -10,25 +10,25 @@ from contextlib import closing, contextmanager
 
 import pytest
 from support.micro_batch_world import FewTries, World
+from support.simulated_broker import Phase
 
 from eos.errors import AttemptFailedError, UsageError
+from eos.kafka.api import Identity
+from eos.ledger.receipt import Receipt
+from eos.ledger.record import Ends
 from eos.observe import events
-from eos.run import stopping
-from eos.testing.broker import Phase
+from eos.run import shutdown
 from eos.transaction import micro_batch as module
-from eos.transaction.ledger_record import Ends
-from eos.transaction.port import Identity
-from eos.transaction.receipt import Receipt
 
 WAIT_S_MAX = 240
 
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.delenv(stopping.FINISH, raising=False)
+    monkeypatch.delenv(shutdown.FINISH, raising=False)
     monkeypatch.setattr(module, "Deadline", FewTries)
-    monkeypatch.setattr(stopping.Stopping, "listen", lambda _self: None)
-    monkeypatch.setattr(stopping.signal, "setitimer", lambda *_: None)
+    monkeypatch.setattr(shutdown.Stopping, "listen", lambda _self: None)
+    monkeypatch.setattr(shutdown.signal, "setitimer", lambda *_: None)
     made = World()
     made.run(0)
     return made
@@ -79,12 +79,12 @@ def under_way(world: World, query: Query, tasks: threading.Event) -> Iterator[li
 def test_an_open_attempt_commits_before_the_query_is_stopped(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(stopping.FINISH, "600")
+    monkeypatch.setenv(shutdown.FINISH, "600")
     query, tasks, is_told = Query(world), threading.Event(), threading.Event()
     monkeypatch.setattr(
         world.emitted, "emit", lambda event: (world.emitted.append(event), is_told.set())
     )
-    with closing(stopping.Stopping()) as asked, under_way(world, query, tasks) as raised:
+    with closing(shutdown.Stopping()) as asked, under_way(world, query, tasks) as raised:
         asked.attach(query, world.batches)
         asked._handle(signal.SIGTERM, None)
         assert is_told.wait(WAIT_S_MAX)
@@ -101,9 +101,9 @@ def test_an_open_attempt_commits_before_the_query_is_stopped(
 def test_one_that_takes_longer_is_stopped_and_aborted(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(stopping.FINISH, "0.01")
+    monkeypatch.setenv(shutdown.FINISH, "0.01")
     query = Query(world)
-    with closing(stopping.Stopping()) as asked, under_way(world, query, query.is_cancelled) as said:
+    with closing(shutdown.Stopping()) as asked, under_way(world, query, query.is_cancelled) as said:
         asked.attach(query, world.batches)
         asked._handle(signal.SIGTERM, None)
         assert query.saw.get(timeout=WAIT_S_MAX) == 1
@@ -114,7 +114,7 @@ def test_one_that_takes_longer_is_stopped_and_aborted(
 
 def test_where_nothing_is_under_way_the_query_is_stopped_at_once(world: World) -> None:
     query = Query(world)
-    with closing(stopping.Stopping()) as asked:
+    with closing(shutdown.Stopping()) as asked:
         asked._handle(signal.SIGTERM, None)  # before there is a query
         asked.attach(query, world.batches)
         assert query.saw.get(timeout=WAIT_S_MAX) == 1
@@ -124,7 +124,7 @@ def test_where_nothing_is_under_way_the_query_is_stopped_at_once(world: World) -
 
 @pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf"])
 def test_a_time_that_is_none_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(stopping.FINISH, text)
+    monkeypatch.setenv(shutdown.FINISH, text)
     with pytest.raises(UsageError, match=rf"EOS_FINISH_S is '{text}'") as refused:
-        stopping.Stopping()
+        shutdown.Stopping()
     assert "seconds, from 0 to 86400" in refused.value.hint

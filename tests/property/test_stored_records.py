@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from eos.deadline import Deadline
-from eos.encode.codec import Codec, compress
-from eos.encode.unpack import BrokenPayloadError
 from eos.errors import PromiseBrokenError
-from eos.transaction.batches import HEADER_BYTES, batches
-from eos.transaction.port import TopicPartition
-from eos.transaction.wire import records as module
-from eos.transaction.wire.stored import stored_records
+from eos.kafka import record_reader as module
+from eos.kafka.api import TopicPartition
+from eos.kafka.compression_type import Codec
+from eos.kafka.records.batch_headers import HEADER_BYTES, batches
+from eos.kafka.records.compression import compress
+from eos.kafka.records.decompression import BrokenPayloadError
+from eos.kafka.records.parser import stored_records
 
 BLOB = st.one_of(st.none(), st.binary(max_size=20), st.just(b"\xe9" * 9000))
 NAMED = st.lists(st.tuples(st.text(max_size=4), st.one_of(st.none(), st.binary(max_size=3))))

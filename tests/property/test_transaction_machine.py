@@ -17,13 +17,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from support.examples import examples
+from support.simulated_broker import Entry, Fault, Kind, SimulatedBroker, SimulatedPort, Strike
+from support.simulated_broker.kit import Tries, record_batch
 
 from eos.deadline import Backoff
 from eos.errors import AttemptFailedError, EosError, FencedError, NoAnswerError
-from eos.testing.broker import Entry, Fault, Kind, SimulatedBroker, SimulatedPort, Strike
-from eos.testing.broker.kit import Tries, record_batch
+from eos.kafka.api import Api, CommittedOffset, Identity, Profile, TopicPartition
 from eos.transaction.coordinator import Conclusion, Coordinator
-from eos.transaction.port import Api, CommittedOffset, Identity, Profile, TopicPartition
 from eos.transaction.protocol import EPOCH_LAST
 from eos.transaction.states import (
     Aborting,

@@ -14,13 +14,14 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eos.encode.codec import Codec, compress
-from eos.encode.unpack import BrokenPayloadError, unpack
+from eos.kafka.compression_type import Codec
+from eos.kafka.records.compression import compress
+from eos.kafka.records.decompression import BrokenPayloadError, unpack
 
 _ZEROS = bytes(1 << 20)
 _UNPACK = """
 import resource, sys
-from eos.encode import unpack
+from eos.kafka.records import decompression as unpack
 unpack.BYTES_MAX = 16 << 20
 if sys.platform == "linux":  # elsewhere there is no such limit
     pages = int(open("/proc/self/statm").read().split()[0])

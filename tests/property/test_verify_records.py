@@ -13,12 +13,13 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eos.encode import unpack as unpacking
-from eos.encode.codec import Codec, compress
-from eos.encode.record_batch import HEADER_BYTES, Columns, encode, stamp
-from eos.encode.unpack import BrokenPayloadError, unpack
-from eos.transaction.batches import Batch, Old, Visibility, batches
-from eos.transaction.port import Identity
+from eos.kafka.api import Identity
+from eos.kafka.compression_type import Codec
+from eos.kafka.records import decompression as unpacking
+from eos.kafka.records.batch_headers import Batch, Old, Visibility, batches
+from eos.kafka.records.compression import compress
+from eos.kafka.records.decompression import BrokenPayloadError, unpack
+from eos.kafka.records.record_batch import HEADER_BYTES, Columns, encode, stamp
 from eos.verify.records import digests
 
 TEXT = st.one_of(st.none(), st.binary(max_size=20), st.binary(min_size=150, max_size=9000))

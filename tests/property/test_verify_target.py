@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eos.transaction.batches import Batch, Seen
-from eos.transaction.port import Identity, TopicPartition
-from eos.transaction.receipt import Receipt
+from eos.kafka.api import Identity, TopicPartition
+from eos.kafka.records.batch_headers import Batch, Seen
+from eos.ledger.receipt import Receipt
 from eos.verify.chain import Chain, Owners
 from eos.verify.findings import KEPT_MAX, Attempt, Finding, Findings, Kind
 from eos.verify.history import Committed

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from support.examples import examples
+from support.simulated_broker.kit import record_batch
+from support.simulated_broker.log import parse
 from support.simulated_wire import (
     Break,
     Lose,
@@ -27,12 +29,10 @@ from eos.errors import (
     UnavailableError,
 )
 from eos.faults import CrashPlan
-from eos.run.tasks import WriteStage
-from eos.testing.broker.kit import record_batch
-from eos.testing.broker.log import parse
+from eos.kafka.api import NO_IDENTITY, Identity, Profile
+from eos.kafka.settings import KafkaSettings
+from eos.spark.tasks import WriteStage
 from eos.transaction import writer as writer_module
-from eos.transaction.port import NO_IDENTITY, Identity, Profile
-from eos.transaction.settings import KafkaSettings
 
 RETRIED = (19, 51, 7, 20, 6, 3, 5)
 FATAL = (-1, 45, 47, 48, 120, 10)

@@ -7,7 +7,7 @@ from support.simulated_wire import Lose, Refuse
 from support.writer_run import TARGETS, Run
 
 from eos.errors import AttemptFailedError, KafkaRefusedError, UnavailableError
-from eos.transaction.port import Profile
+from eos.kafka.api import Profile
 
 A0, A1 = TARGETS.partitions[0], TARGETS.partitions[1]
 

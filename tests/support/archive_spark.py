@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from eos.deadline import Deadline
-from eos.launch.embedded import EmbeddedKafka
+from eos.local.embedded_kafka import EmbeddedKafka
 from support import outside
 from support.archived import archive, words_of_a_run
 from support.project import Project

@@ -1,6 +1,7 @@
 """The class-data archive of Spark for JVMs that tests start: it spares each a third of its time.
 
-`support.archive_spark` leaves one before the tests begin (`eos/launch/archive.py`). It fits a JVM
+`support.archive_spark` leaves one before the tests begin (`eos/local/class_archive.py`). It fits a
+JVM
 that has the class path of a run, so that is what they all get.
 """
 
@@ -10,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from eos.launch import spark
-from eos.launch.archive import Archive
-from eos.launch.provide import provide_java
+from eos.launch.java_and_jars import provide_java
+from eos.local.class_archive import Archive
 
 CLASS_PATH = "spark.driver.extraClassPath"
 

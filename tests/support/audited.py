@@ -18,11 +18,11 @@ from typing import Any
 from eos.audit import projection as projections
 from eos.audit.projection import Projection
 from eos.audit.table import TransactionsTable
+from eos.audit.updater import location_of
 from eos.config.load import load_profile
 from eos.deadline import Backoff, Deadline
-from eos.run.audit import location_of
-from eos.transaction.settings import KafkaSettings
-from eos.transaction.wire import Wire
+from eos.kafka.client import Wire
+from eos.kafka.settings import KafkaSettings
 from support.recovered import Pipeline
 from support.scenes import Scene
 

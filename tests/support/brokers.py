@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from eos.launch.embedded import EmbeddedKafka
+from eos.local.embedded_kafka import EmbeddedKafka
 
 # For transactions that timed out: many times a second, not every ten seconds.
 LOOKS_OFTEN = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
@@ -35,7 +35,7 @@ class Kafka(Protocol):
 
 def abandon(kafka: EmbeddedKafka) -> None:
     """Nobody needs its data any more, and a clean stop flushes the logs of hundreds of topics. But
-    where its JVM lists classes (`eos/launch/node.py`) only a clean stop leaves an archive."""
+    where its JVM lists classes (`eos/local/broker_node.py`) only a clean stop leaves an archive."""
     for node in kafka.nodes:
         if not (node.folder / "classes").exists():
             kafka.kill(node.number)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from eos.deadline import Backoff, Deadline
-from eos.launch.process import end_with_parent
+from eos.local.processes import end_with_parent
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _ANSWER_S_MAX = 300  # a bound, not a measure

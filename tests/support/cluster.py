@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from eos.launch import spark
-from eos.launch.process import end_with_parent
-from eos.launch.provide import provide_java
+from eos.launch.java_and_jars import provide_java
+from eos.local.processes import end_with_parent
 
 WORKERS = 2
 WAIT_S_MAX = 600  # a bound, not a measure

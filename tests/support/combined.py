@@ -12,15 +12,15 @@ import yaml
 
 from eos.config.load import load_pipeline
 from eos.config.model import ProfileFile
+from eos.delta.sinks import Lake
 from eos.errors import EosError
 from eos.faults import CrashPlan
 from eos.observe.bus import Bus
 from eos.plan.plan import Plan, plan
-from eos.run.dedup import deduplicating
-from eos.run.lake import Lake
-from eos.run.state import with_state
-from eos.transform.check import State
+from eos.spark.dedup_attempt import deduplicating
+from eos.startup.stateful_pipeline import with_state
 from eos.transform.functions import load
+from eos.transform.plan_check import State
 
 Part = Mapping[str, Any]
 BASE: Part = {

@@ -13,15 +13,8 @@ from typing import NamedTuple
 import pytest
 
 from eos.deadline import Backoff, Deadline
-from eos.testing.broker.kit import record_batch
-from eos.transaction.port import (
-    NO_IDENTITY,
-    Api,
-    CommittedOffset,
-    Identity,
-    Profile,
-    TopicPartition,
-)
+from eos.kafka.api import NO_IDENTITY, Api, CommittedOffset, Identity, Profile, TopicPartition
+from support.simulated_broker.kit import record_batch
 from support.worlds import SOURCE, TARGETS, Readers, RealWorld, SimulatedWorld, World
 
 AGAIN = {14, 15, 16, 19, 51}

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from eos.errors import EosError
-from eos.launch.embedded import EmbeddedKafka
-from eos.launch.jars import ensure, of_broker
-from eos.launch.node import HOST, free_ports
-from eos.launch.probe import live_brokers
+from eos.local.broker_node import HOST, free_ports
+from eos.local.broker_probe import live_brokers
+from eos.local.embedded_kafka import EmbeddedKafka
+from eos.local.jars import ensure, of_broker
 
 PLACE = Path(__file__).parents[1] / "kafka"
 JAVA = ("eclipse-temurin", "17-jre")  # pulled, if it can be

@@ -2,10 +2,10 @@
 
 import pytest
 
-from eos.testing.broker import SimulatedBroker, SimulatedPort
-from eos.testing.broker.kit import Tries, record_batch
+from eos.kafka.api import CommittedOffset, Profile, TopicPartition
 from eos.transaction.coordinator import Coordinator
-from eos.transaction.port import CommittedOffset, Profile, TopicPartition
+from support.simulated_broker import SimulatedBroker, SimulatedPort
+from support.simulated_broker.kit import Tries, record_batch
 
 BOTH = pytest.mark.parametrize("profile", Profile)
 LEDGER, SOURCE = TopicPartition("ledger", 0), TopicPartition("source", 0)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest
 
 from eos.deadline import Deadline
-from eos.transaction.wire import Wire
-from eos.transaction.wire.cluster import Kind
+from eos.kafka.client import Wire
+from eos.kafka.cluster import Kind
 
 EXPIRED = 105  # TRANSACTIONAL_ID_NOT_FOUND
 PATIENCE_S = 300

@@ -39,27 +39,27 @@ import pyarrow as pa
 
 from eos.config.source import KafkaSource
 from eos.deadline import Deadline
-from eos.encode.codec import Codec
-from eos.encode.record_batch import Columns, encode
-from eos.encode.targets import Targets
 from eos.errors import EosError, FencedError, Recovery
 from eos.faults import CrashPlan
+from eos.kafka.api import Identity, Profile
+from eos.kafka.client import Wire
+from eos.kafka.compression_type import Codec
+from eos.kafka.records.record_batch import Columns, encode
+from eos.kafka.settings import KafkaSettings
+from eos.kafka.target_partitions import Targets
+from eos.ledger import receipt
+from eos.ledger.receipt import Receipt
+from eos.ledger.record import Ends
 from eos.observe import events
 from eos.plan.names import Names
 from eos.plan.plan import Plan
-from eos.run.idle import IdleWatch
-from eos.run.ownership import RunLock
-from eos.run.source import LiveSource
-from eos.run.start import where_to_go_on
-from eos.run.take import still_ours, take
-from eos.transaction import receipt
+from eos.run.idle_refresh import IdleWatch
+from eos.startup.acquire import still_ours, take
+from eos.startup.ownership import RunLock
+from eos.startup.resume_position import where_to_go_on
+from eos.startup.source_state import LiveSource
 from eos.transaction.attempt_work import AttemptFacts
-from eos.transaction.ledger_record import Ends
 from eos.transaction.micro_batch import Step
-from eos.transaction.port import Identity, Profile
-from eos.transaction.receipt import Receipt
-from eos.transaction.settings import KafkaSettings
-from eos.transaction.wire import Wire
 from eos.transaction.writer import Writer
 from support.deduped import Deduped
 from support.played import At, Folder, Hurried, Told

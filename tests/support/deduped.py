@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eos.audit.producer_state import UNWRAPPED, Rules, Verdict
-from eos.dedup.gather import STAMPS, Gather, unpacked
-from eos.dedup.generations import Generations, Opened
-from eos.dedup.homes import SHARDS
+from eos.dedup.buckets import SHARDS
 from eos.dedup.policy import NAMES, OPTIONS, Policy
-from eos.dedup.spread_stage import SpreadStage
-from eos.dedup.table import ProducersTable
+from eos.dedup.producer_scope_stage import SpreadStage
+from eos.dedup.stamp_shards import STAMPS, Gather, unpacked
+from eos.dedup.state_table import ProducersTable
+from eos.dedup.state_versions import Generations, Opened
 from eos.faults import Dies
-from eos.transaction.ledger_record import Position
-from eos.transaction.port import TopicPartition
-from eos.transaction.wire.records import StoredRecord
+from eos.kafka.api import TopicPartition
+from eos.kafka.record_reader import StoredRecord
+from eos.ledger.record import Position
+from eos.producers.state import UNWRAPPED, Rules, Verdict
 
 ACCEPTS = frozenset({Verdict.GAP, Verdict.UNKNOWN_PRODUCER})
 

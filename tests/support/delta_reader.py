@@ -12,8 +12,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from eos.launch import jars, spark
-from eos.launch.provide import provide_java
+from eos.launch import spark
+from eos.launch.java_and_jars import provide_java
+from eos.local import jars
 from support.archived import class_path, with_archive, words_of_a_run
 
 _CONF = {

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from eos.launch.process import end_with_parent
+from eos.local.processes import end_with_parent
 from support import copy
 from support.processes import stands_still
 
@@ -33,7 +33,13 @@ _POLL_S = 0.005
 _forks = multiprocessing.get_context("forkserver")
 # What `support.copy` imports, and what pyarrow does when it is first used.
 _forks.set_forkserver_preload(
-    ["eos.run.start", "eos.run.idle", "eos.transaction.writer", "pandas", "encodings.idna"]
+    [
+        "eos.startup.resume_position",
+        "eos.run.idle_refresh",
+        "eos.transaction.writer",
+        "pandas",
+        "encodings.idna",
+    ]
 )
 _one_at_a_time = threading.Lock()
 

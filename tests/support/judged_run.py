@@ -9,21 +9,21 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from eos.checkpoint.offset_log import Ranges
 from eos.config.load import load_pipeline, load_profile
-from eos.dedup.fields import Dedup, Place
-from eos.dedup.generations import Generations
-from eos.dedup.table import ProducersTable
+from eos.dedup.stamp_columns import Dedup, Place
+from eos.dedup.state_table import ProducersTable
+from eos.dedup.state_versions import Generations
 from eos.encode.stage import SPARK_SCHEMA, EncodeStage
-from eos.encode.targets import Targets
 from eos.faults import CrashPlan
+from eos.kafka.api import TopicPartition
+from eos.kafka.target_partitions import Targets
+from eos.ledger.record import Position
 from eos.observe.bus import Bus
 from eos.plan.plan import Plan, plan
-from eos.read.offset_log import Ranges
-from eos.run.dedup import Deduplicating
-from eos.run.steps import encodable, mapped
-from eos.run.tasks import EncodeTask
-from eos.transaction.ledger_record import Position
-from eos.transaction.port import TopicPartition
+from eos.spark.dedup_attempt import Deduplicating
+from eos.spark.steps import encodable, mapped
+from eos.spark.tasks import EncodeTask
 from support.deduped import policy
 
 TEXT = """\

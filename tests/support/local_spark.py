@@ -15,8 +15,8 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from eos.launch.java import AVRO_LIMITS
-from eos.run.local import SHORT_LIFE
+from eos.local.java import AVRO_LIMITS
+from eos.spark.local_session import SHORT_LIFE
 from support.archived import class_path, with_archive, words_of_a_run
 
 CONF = {

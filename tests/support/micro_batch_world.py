@@ -13,22 +13,15 @@ import pytest
 from eos.deadline import Backoff
 from eos.errors import AttemptFailedError, NoAnswerError, UnavailableError
 from eos.faults import Points
-from eos.testing.broker import SimulatedBroker, SimulatedPort
-from eos.testing.broker.kit import Tries, record_batch
+from eos.kafka.api import Answer, CommittedOffset, Identity, ProduceAnswer, Profile, TopicPartition
+from eos.ledger.ledger import Ledger
+from eos.ledger.ranges import Step
+from eos.ledger.receipt import Receipt
+from eos.ledger.record import Ends, Position
 from eos.transaction.coordinator import Coordinator
-from eos.transaction.ledger import Ledger
-from eos.transaction.ledger_record import Ends, Position
 from eos.transaction.micro_batch import MicroBatches
-from eos.transaction.port import (
-    Answer,
-    CommittedOffset,
-    Identity,
-    ProduceAnswer,
-    Profile,
-    TopicPartition,
-)
-from eos.transaction.ranges import Step
-from eos.transaction.receipt import Receipt
+from support.simulated_broker import SimulatedBroker, SimulatedPort
+from support.simulated_broker.kit import Tries, record_batch
 from support.simulated_ledger import LedgerWire, stored
 from support.work import Execute, Work
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from eos.ledger.record import Ends, Position, flat, nested
 from eos.observe import events
 from eos.transaction import micro_batch
-from eos.transaction.ledger_record import Ends, Position, flat, nested
 from eos.transaction.micro_batch import Step
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from eos.config.load import load_profile
 from eos.errors import EosError
-from eos.launch.embedded import EmbeddedKafka
+from eos.local.embedded_kafka import EmbeddedKafka
 from support.brokers import Kafka
 from support.warm import Run, Warm
 

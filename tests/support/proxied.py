@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from eos.errors import EosError
-from eos.launch.embedded import EmbeddedKafka
-from eos.launch.node import HOST, free_ports
+from eos.local.broker_node import HOST, free_ports
+from eos.local.embedded_kafka import EmbeddedKafka
 from eos.observe import events
 from support import outside
 from support.brokers import abandon

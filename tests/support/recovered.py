@@ -22,27 +22,27 @@ from confluent_kafka.admin import (
     AdminClient,
 )
 
+from eos.checkpoint.files import LocalFiles
+from eos.checkpoint.offset_log import Checkpoint
 from eos.cli.main import report
 from eos.cli.recover import recover
 from eos.config.load import load_pipeline, load_profile
 from eos.deadline import Deadline
 from eos.errors import EosError
 from eos.faults import Points
+from eos.kafka.api import Profile, TopicPartition
+from eos.kafka.client import Wire
+from eos.kafka.settings import KafkaSettings
+from eos.ledger.ranges import Step
+from eos.ledger.record import Ends, Record, nested
 from eos.plan.plan import Plan, plan
-from eos.read.files import LocalFiles
-from eos.read.offset_log import Checkpoint
-from eos.run.deployment import known
-from eos.run.local_checks import choose, require_local
-from eos.run.ownership import RunLock
-from eos.run.source import LiveSource
-from eos.run.start import starting_offsets, where_to_go_on
-from eos.run.take import ledger_of, take
-from eos.transaction.ledger_record import Ends, Record, nested
+from eos.startup.acquire import ledger_of, take
+from eos.startup.deployment import known
+from eos.startup.local_checks import choose, require_local
+from eos.startup.ownership import RunLock
+from eos.startup.resume_position import starting_offsets, where_to_go_on
+from eos.startup.source_state import LiveSource
 from eos.transaction.micro_batch import MicroBatches
-from eos.transaction.port import Profile, TopicPartition
-from eos.transaction.ranges import Step
-from eos.transaction.settings import KafkaSettings
-from eos.transaction.wire import Wire
 from support import outside
 from support.coordinator_view import wait_ended
 from support.played import Told

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 
 from eos.audit.history import Transaction
-from eos.report.ask import Asked
-from eos.report.gather import Gathered, gather
+from eos.inspect.cluster_state import Asked
+from eos.kafka.api import Identity, TopicPartition
+from eos.report.content import Gathered, gather
 from eos.report.page import Subject, page
-from eos.transaction.port import Identity, TopicPartition
 
 NOW = datetime(2026, 11, 21, 10, tzinfo=timezone.utc)
 RECORDS = 10

@@ -23,7 +23,7 @@ import pytest
 from confluent_kafka import Producer
 
 from eos.errors import EosError
-from eos.launch.embedded import EmbeddedKafka
+from eos.local.embedded_kafka import EmbeddedKafka
 from support import outside
 from support.copy import Copy, Job
 

@@ -29,8 +29,8 @@ from confluent_kafka.admin import (
 
 from eos.deadline import Backoff, Deadline
 from eos.errors import UnavailableError
-from eos.launch.embedded import EmbeddedKafka
-from eos.launch.node import HOST, free_ports
+from eos.local.broker_node import HOST, free_ports
+from eos.local.embedded_kafka import EmbeddedKafka
 from support import outside
 from support.certificates import Authority
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from kafka.record import MemoryRecords
 
 from eos.deadline import Deadline
-from eos.testing.broker import Entry, SimulatedBroker
-from eos.transaction.batches import Batch, batches
-from eos.transaction.port import TopicPartition
-from eos.transaction.wire.stored import StoredRecord, stored_records
+from eos.kafka.api import TopicPartition
+from eos.kafka.records.batch_headers import Batch, batches
+from eos.kafka.records.parser import StoredRecord, stored_records
+from support.simulated_broker import Entry, SimulatedBroker
 
 
 def stored(entry: Entry) -> list[StoredRecord]:

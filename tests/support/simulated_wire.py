@@ -14,17 +14,10 @@ from dataclasses import dataclass, field
 
 from eos.deadline import Backoff, Deadline
 from eos.errors import NoAnswerError, UnavailableError
-from eos.testing.broker import SimulatedBroker
-from eos.testing.broker.log import parse
-from eos.transaction.port import (
-    Answer,
-    Identity,
-    ProduceAnswer,
-    ProducerState,
-    Profile,
-    TopicPartition,
-)
-from eos.transaction.settings import KafkaSettings
+from eos.kafka.api import Answer, Identity, ProduceAnswer, ProducerState, Profile, TopicPartition
+from eos.kafka.settings import KafkaSettings
+from support.simulated_broker import SimulatedBroker
+from support.simulated_broker.log import parse
 
 UNANSWERED_MAX = 5
 _NOT_LEADER = 6

@@ -1,5 +1,5 @@
 """Somebody who remembers every number of every producer, wherever it was read, and decides one
-record after the other: what `eos.dedup.spread` says of millions at once."""
+record after the other: what `eos.dedup.producer_scope` says of millions at once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from eos.audit.producer_state import UNWRAPPED
+from eos.producers.state import UNWRAPPED
 from support.deduped import Row
 
 EPOCHS_KEPT = 4

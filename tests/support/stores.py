@@ -24,11 +24,11 @@ from xml.etree import ElementTree as ET
 import boto3
 from botocore.config import Config
 
-from eos.launch.jars import HDFS, ensure
-from eos.launch.node import free_ports
-from eos.launch.process import end_with_parent
-from eos.launch.provide import provide_java
+from eos.launch.java_and_jars import provide_java
 from eos.launch.spark import find_spark
+from eos.local.broker_node import free_ports
+from eos.local.jars import HDFS, ensure
+from eos.local.processes import end_with_parent
 
 START_S_MAX = 600  # a bound, not a measure
 BUCKET = "checkpoints"

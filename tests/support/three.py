@@ -25,13 +25,13 @@ from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from eos.deadline import Backoff, Deadline
-from eos.launch.embedded import EmbeddedKafka
-from eos.launch.node import HOST, Node, free_ports
+from eos.kafka.api import Profile
+from eos.kafka.client import Wire
+from eos.kafka.cluster import Kind
+from eos.kafka.settings import KafkaSettings
+from eos.local.broker_node import HOST, Node, free_ports
+from eos.local.embedded_kafka import EmbeddedKafka
 from eos.transaction import micro_batch
-from eos.transaction.port import Profile
-from eos.transaction.settings import KafkaSettings
-from eos.transaction.wire import Wire
-from eos.transaction.wire.cluster import Kind
 from support import outside
 from support.copy import Job
 from support.flow import PATIENCE_S, Flow

@@ -18,22 +18,22 @@ import pyarrow as pa
 
 from eos.audit.projection import Projection
 from eos.audit.table import TransactionsTable
+from eos.audit.updater import location_of
 from eos.cli.main import report
 from eos.cli.verify import verify
 from eos.config.load import load_profile
 from eos.deadline import Backoff
-from eos.encode.codec import Codec
-from eos.encode.record_batch import Columns, encode
-from eos.encode.targets import Targets
 from eos.errors import AttemptFailedError, EosError
 from eos.faults import CrashPlan
-from eos.run.audit import location_of
-from eos.run.ownership import RunLock
-from eos.transaction import receipt
-from eos.transaction.ledger_record import Ends
-from eos.transaction.port import Identity
-from eos.transaction.ranges import Step
-from eos.transaction.receipt import Receipt
+from eos.kafka.api import Identity
+from eos.kafka.compression_type import Codec
+from eos.kafka.records.record_batch import Columns, encode
+from eos.kafka.target_partitions import Targets
+from eos.ledger import receipt
+from eos.ledger.ranges import Step
+from eos.ledger.receipt import Receipt
+from eos.ledger.record import Ends
+from eos.startup.ownership import RunLock
 from eos.transaction.writer import Writer
 from support import outside
 from support.recovered import Folder, Pipeline, Running, Said, soon

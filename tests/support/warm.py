@@ -21,9 +21,9 @@ from typing import Any
 
 from eos.config.model import ProfileFile, SparkProfile
 from eos.launch import spark
-from eos.launch.locks import FileLock
-from eos.launch.process import LAUNCHER_LOCK, end_with_parent
-from eos.launch.provide import provide_java
+from eos.launch.java_and_jars import provide_java
+from eos.local.file_locks import FileLock
+from eos.local.processes import LAUNCHER_LOCK, end_with_parent
 from support.archived import with_archive
 
 DRIVER = Path(__file__).with_name("warm_driver.py")

@@ -21,13 +21,13 @@ from typing import Any
 # This folder is no place for a user's modules, and its names are no modules of Python's.
 sys.path.pop(0)
 
-from eos.launch.installed import prefer_installed
-from eos.launch.process import die_with_parent
+from eos.local.processes import die_with_parent
+from eos.spark.installed_pyspark import prefer_installed
 
 prefer_installed()  # as `main` does, which here comes after the imports below
 
 from eos.run import main as main_module  # noqa: E402 - see above
-from eos.run.session import open_session  # noqa: E402 - see above
+from eos.spark.session import open_session  # noqa: E402 - see above
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from eos.transaction.wire import Wire
+from eos.kafka.client import Wire
 
 _ASKS_NOBODY = {"close", "forget_coordinators"}
 

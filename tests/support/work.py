@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from eos.kafka.api import Identity
+from eos.ledger.receipt import Receipt
+from eos.ledger.record import Ends, Position
 from eos.transaction.attempt_work import AttemptFacts, AttemptWork
-from eos.transaction.ledger_record import Ends, Position
-from eos.transaction.port import Identity
-from eos.transaction.receipt import Receipt
 
 Execute = Callable[[Identity, Ends], Sequence[Receipt]]
 

@@ -11,11 +11,11 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 
 from eos.deadline import Backoff, Deadline
-from eos.testing.broker import SimulatedBroker, SimulatedPort
-from eos.transaction.port import Profile, TopicPartition, TransactionPort
-from eos.transaction.settings import KafkaSettings
-from eos.transaction.wire import Wire
+from eos.kafka.api import Profile, TopicPartition, TransactionPort
+from eos.kafka.client import Wire
+from eos.kafka.settings import KafkaSettings
 from support.outside import stable_offsets
+from support.simulated_broker import SimulatedBroker, SimulatedPort
 
 TARGETS, SOURCE = "conformance-target", "conformance-source"
 Records = dict[TopicPartition, list[tuple[int, bytes]]]  # (offset, value) of each record

@@ -10,9 +10,9 @@ import socket
 import struct
 
 from eos.deadline import Deadline
+from eos.kafka.api import Identity
+from eos.kafka.client import Wire
 from eos.transaction.coordinator import Coordinator
-from eos.transaction.port import Identity
-from eos.transaction.wire import Wire
 from support.frames import read_frame, sized
 from support.proxy import HOST, PATIENCE_S
 

@@ -8,15 +8,15 @@ from functools import cache
 import google_crc32c
 import pyarrow as pa
 
-from eos.encode.codec import Codec
-from eos.encode.record_batch import Columns, EncodedBatch, encode
-from eos.encode.targets import Targets
 from eos.faults import CrashPlan
-from eos.testing.broker import SimulatedBroker
-from eos.testing.broker.log import parse
+from eos.kafka.api import NO_IDENTITY, Identity, Profile, TopicPartition
+from eos.kafka.compression_type import Codec
+from eos.kafka.records.record_batch import Columns, EncodedBatch, encode
+from eos.kafka.target_partitions import Targets
 from eos.transaction import writer as writer_module
-from eos.transaction.port import NO_IDENTITY, Identity, Profile, TopicPartition
 from eos.transaction.writer import Writer
+from support.simulated_broker import SimulatedBroker
+from support.simulated_broker.log import parse
 from support.simulated_wire import NoPause, Patience, SimulatedWire
 
 TARGETS = Targets.of({"a": (3, 1_000), "b": (1, 1_000)})

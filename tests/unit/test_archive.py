@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from eos.launch import archive_maker
-from eos.launch.archive import Archive, archive_of
-from eos.launch.java import Java
+from eos.local import class_archive_maker
+from eos.local.class_archive import Archive, archive_of
+from eos.local.java import Java
 
 ENOUGH_S = 30
 
@@ -103,7 +103,7 @@ def test_who_can_not_make_it_leaves_a_log_and_nobody_tries_for_a_day(
     assert one.options(classes) == []
     one.make_later(classes, *made_by(one))
     assert list(folder.iterdir()) == [work]
-    yesterday = time.time() - archive_maker.TRIED_S - 1
+    yesterday = time.time() - class_archive_maker.TRIED_S - 1
     os.utime(work, (yesterday, yesterday))
     assert one.options(classes) == [f"-XX:DumpLoadedClassList={classes}"]
     assert make(one, classes, folder).exists()
@@ -125,7 +125,7 @@ def test_one_of_many_makes_it(folder: Path, classes: Path, tmp_path: Path) -> No
 
 def test_the_archives_used_last_are_kept(folder: Path, classes: Path) -> None:
     other = make(Archive("other", "k"), classes, folder)
-    every = [Archive("program", f"k{number}") for number in range(archive_maker.KEPT + 1)]
+    every = [Archive("program", f"k{number}") for number in range(class_archive_maker.KEPT + 1)]
     paths = {one.key: make(one, classes, folder) for one in every[:-1]}
     for number, path in enumerate(paths.values()):
         os.utime(path, (time.time() - 100 + number, time.time() - 100 + number))

@@ -20,9 +20,9 @@ import sys
 import pyarrow as pa
 
 from eos.encode.stage import EncodeStage, SinkSpec
-from eos.encode.targets import Targets
-from eos.run import tasks
-from eos.transaction import receipt
+from eos.kafka.target_partitions import Targets
+from eos.spark import tasks
+from eos.ledger import receipt
 
 rows = pa.ipc.open_stream(sys.stdin.buffer).read_next_batch()
 named = dict(partition_column="where", timestamp_column="when")

@@ -8,19 +8,13 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from eos.audit.history import findings, summary, transactions
-from eos.audit.live import live
-from eos.audit.words import Audited, as_json, lines
 from eos.errors import KafkaRefusedError
-from eos.transaction.port import (
-    CommittedOffset,
-    Identity,
-    ProducerState,
-    TopicPartition,
-    TransactionState,
-)
-from eos.transaction.wire import TopicInfo
-from eos.transaction.wire.records import StoredRecord
-from eos.transaction.wire.transactions import ListedTransaction
+from eos.inspect.audit_live import live
+from eos.inspect.audit_render import Audited, as_json, lines
+from eos.kafka.api import CommittedOffset, Identity, ProducerState, TopicPartition, TransactionState
+from eos.kafka.cluster import TopicInfo
+from eos.kafka.record_reader import StoredRecord
+from eos.kafka.transactions import ListedTransaction
 
 NOW = datetime(2026, 11, 21, 10, tzinfo=timezone.utc)
 LEDGER, OUT, IN = TopicPartition("l", 0), TopicPartition("out", 0), TopicPartition("in", 0)

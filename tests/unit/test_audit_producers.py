@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from eos.audit import rows
+from eos.audit.dedup_summary import Producers
 from eos.audit.history import summary, transactions
-from eos.audit.producers import Producers
-from eos.audit.words import Audited, as_json
-from eos.transaction.ledger_record import Position, Record
-from eos.transaction.port import Identity, TopicPartition
+from eos.inspect.audit_render import Audited, as_json
+from eos.kafka.api import Identity, TopicPartition
+from eos.ledger.record import Position, Record
 
 TOLD = {
     "verdicts": {"appended": 5, "duplicate": 3, "gap": 1},

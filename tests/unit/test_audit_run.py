@@ -10,11 +10,11 @@ from support.played import Told
 
 from eos.audit.follower import Follower
 from eos.audit.projection import Reached
+from eos.audit.updater import NO_AUDIT, audit_of, location_of
 from eos.config.model import Profile
 from eos.deadline import Backoff, Deadline
 from eos.errors import PromiseBrokenError, UnavailableError
 from eos.observe import events
-from eos.run.audit import NO_AUDIT, audit_of, location_of
 
 
 def profile(text: str = "/state", **audit: object) -> Profile:

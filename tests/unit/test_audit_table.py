@@ -15,16 +15,16 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from support.simulated_ledger import stored_at
 
-from eos.audit import look as looking
 from eos.audit import projection as projections
+from eos.audit import reader as looking
 from eos.audit import rows as made
 from eos.audit.projection import Projection
 from eos.audit.table import KEPT_HOURS, OvertakenError, TransactionsTable
 from eos.errors import UnavailableError
-from eos.transaction.ledger_decode import decoded
-from eos.transaction.ledger_record import Attempt, Position, Record, encoded, stamped
-from eos.transaction.port import Identity, TopicPartition
-from eos.transaction.receipt import Receipt
+from eos.kafka.api import Identity, TopicPartition
+from eos.ledger.decoder import decoded
+from eos.ledger.receipt import Receipt
+from eos.ledger.record import Attempt, Position, Record, encoded, stamped
 
 OWNER = {"deployment": "here", "host": "h", "process": 7}
 IN = [TopicPartition("in", 0), TopicPartition("in", 1)]

@@ -11,8 +11,8 @@ import pytest
 from eos.deadline import Deadline
 from eos.errors import KafkaRefusedError, UnavailableError
 from eos.observe import events
-from eos.run import brokers as module
-from eos.run.brokers import BrokerWatch
+from eos.run import broker_outage as module
+from eos.run.broker_outage import BrokerWatch
 
 REPORTED_WITHIN_S = 15
 NOON = 1_795_000_000.0  # what the day's clock says when the other is at 0

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eos.config.cases import OutputRecord
-from eos.run.compare import Written, compare, matches
+from eos.config.pipeline_tests import OutputRecord
+from eos.pipeline_tests.comparison import Written, compare, matches
 
 RECORD = Written(
     "out", "7", '{"id": 7, "at": {"x": 1, "y": [1, {"z": 2}]}, "note": null}', (("a", "1"),)

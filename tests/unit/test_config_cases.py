@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from eos.cli.cases import Result, lines, run_cases, tell
+from eos.cli.test import Result, lines, run_cases, tell
 from eos.config.load import load_pipeline
 from eos.errors import UsageError
-from eos.run.cases import Outcome
+from eos.pipeline_tests.runner import Outcome
 
 TEXT = """\
 version: 1

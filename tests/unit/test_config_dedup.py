@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from eos.audit.producer_state import UNWRAPPED, Verdict
 from eos.cli.replay import replay
 from eos.config.load import load_pipeline
 from eos.config.model import ProfileFile
 from eos.errors import UsageError
 from eos.plan.plan import plan
 from eos.plan.tree import stages
-from eos.run.dedup import deduplicating
+from eos.producers.state import UNWRAPPED, Verdict
+from eos.spark.dedup_attempt import deduplicating
 
 PIPELINE = """\
 version: 1

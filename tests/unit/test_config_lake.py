@@ -9,14 +9,15 @@ from support.simulated_ledger import stored_at
 
 from eos.config.load import load_pipeline, load_profile
 from eos.errors import UsageError
-from eos.launch import jars, spark
+from eos.kafka.api import Identity, TopicPartition
+from eos.launch import spark
 from eos.launch.spark import Spark
-from eos.plan.lake import Table, app_of
+from eos.ledger.decoder import decoded
+from eos.ledger.record import Attempt, Followed, Position, encoded, stamped
+from eos.local import jars
+from eos.plan.delta_sink import Table, app_of
 from eos.plan.plan import Plan, plan
 from eos.plan.tree import AFTERWARDS, mermaid, stages
-from eos.transaction.ledger_decode import decoded
-from eos.transaction.ledger_record import Attempt, Followed, Position, encoded, stamped
-from eos.transaction.port import Identity, TopicPartition
 
 TEXT = """\
 version: 1

@@ -10,11 +10,11 @@ from support.messages import add, descriptor_file, shop
 
 from eos.cli.lint import find
 from eos.config.load import load_pipeline, load_profile
-from eos.encode.codec import Codec
 from eos.errors import UsageError
+from eos.kafka.compression_type import Codec
 from eos.plan.plan import DeadLetters, plan
 from eos.read.decode import Rule
-from eos.run.dead_letters import Origin, origin
+from eos.spark.dead_letters import Origin, origin
 
 TEXT = """\
 version: 1

@@ -8,8 +8,8 @@ import pytest
 
 from eos.cli.lint import find
 from eos.config.load import load_pipeline, load_profile
-from eos.encode.codec import Codec
 from eos.errors import UsageError
+from eos.kafka.compression_type import Codec
 from eos.plan.plan import Plan, plan
 
 TEXT = """\

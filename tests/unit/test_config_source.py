@@ -10,10 +10,10 @@ from textwrap import dedent
 
 import pytest
 
+from eos.config.literals import instant_ms
 from eos.config.load import load_pipeline
 from eos.config.model import PipelineFile
 from eos.config.source import KafkaSource, StartAt
-from eos.config.words import instant_ms
 from eos.errors import UsageError
 from eos.plan.plan import decode
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from eos.cli.named import find_pipeline
+from eos.cli.pipeline_argument import find_pipeline
 from eos.config.load import load_parts, load_pipeline, load_profile
-from eos.counted import counted
 from eos.errors import UsageError
+from eos.plural import counted
 
 WHOLE = """\
 version: 1

@@ -2,8 +2,8 @@
 
 import pytest
 
+from eos.config.literals import duration_ms
 from eos.config.model import PipelineFile, ProfileFile
-from eos.config.words import duration_ms
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from support.deduped import Row, Sent, generations, policy, stamps
 
-from eos.dedup import gather
-from eos.dedup.gather import STAMPS, Gather, chunks, cut, schema, shards_of, unpacked
-from eos.dedup.homes import SHARDS
+from eos.dedup import stamp_shards
+from eos.dedup.buckets import SHARDS
+from eos.dedup.stamp_shards import STAMPS, Gather, chunks, cut, schema, shards_of, unpacked
 
 ONE = schema(is_of_one_topic=True)
 
@@ -76,7 +76,7 @@ def wanted_of(batch):
 
 @pytest.mark.parametrize("rows_max", [1, 7, 100, 1 << 17])
 def test_all_stamps_arrive_in_their_order(monkeypatch, rows_max):
-    monkeypatch.setattr(gather, "CHUNK_ROWS_MAX", rows_max)
+    monkeypatch.setattr(stamp_shards, "CHUNK_ROWS_MAX", rows_max)
     batch = read(3, 250)
     packed = list(Gather(STAMPS)(in_batches(batch, 40)))
     for each in packed:
@@ -85,23 +85,23 @@ def test_all_stamps_arrive_in_their_order(monkeypatch, rows_max):
     found = by_shard(unpacked(iter(packed), STAMPS))
     assert {number: own.to_pylist() for number, own in found.items()} == wanted_of(batch)
     # And where one task has all of them.
-    parts = gather.sorted_by_shard(in_batches(batch, 40), STAMPS)
+    parts = stamp_shards.sorted_by_shard(in_batches(batch, 40), STAMPS)
     assert [number for number, _ in parts] == sorted(number for number, _ in parts)
     assert {n: own.to_pylist() for n, own in by_shard(parts).items()} == wanted_of(batch)
 
 
 def test_a_chunk_is_bounded_by_rows_and_by_bytes(monkeypatch):
     batch = read(0, 100)
-    monkeypatch.setattr(gather, "CHUNK_ROWS_MAX", 30)
+    monkeypatch.setattr(stamp_shards, "CHUNK_ROWS_MAX", 30)
     counts = [each.num_rows for each in chunks(in_batches(batch, 8), STAMPS)]
     assert counts == [24, 24, 24, 28]
     # One of Spark's batches that has more rows is cut up.
     assert [each.num_rows for each in chunks(iter([batch]), STAMPS)] == [30, 30, 30, 10]
     large = stamps([Row(n, Sent(0, bytes(1000), 0, n)) for n in range(20)])
-    monkeypatch.setattr(gather, "CHUNK_BYTES_MAX", 5000)
+    monkeypatch.setattr(stamp_shards, "CHUNK_BYTES_MAX", 5000)
     counts = [each.num_rows for each in chunks(in_batches(large, 2), STAMPS)]
     assert counts == [4] * 5
-    monkeypatch.setattr(gather, "CHUNK_BYTES_MAX", 10)  # one batch is the least
+    monkeypatch.setattr(stamp_shards, "CHUNK_BYTES_MAX", 10)  # one batch is the least
     counts = [each.num_rows for each in chunks(in_batches(large, 2), STAMPS)]
     assert counts == [2] * 10
 
@@ -110,7 +110,7 @@ def test_where_nothing_was_read_nothing_is_packed():
     nothing = read(0, 0)
     assert list(Gather(STAMPS)(iter([]))) == []
     assert list(Gather(STAMPS)(iter([nothing, nothing]))) == []
-    assert gather.sorted_by_shard(iter([nothing]), STAMPS) == []
+    assert stamp_shards.sorted_by_shard(iter([nothing]), STAMPS) == []
     assert list(cut(nothing)) == []
     (packed,) = Gather(STAMPS)(iter([nothing, read(0, 1), nothing]))
     assert [part.num_rows for _, part in unpacked(iter([packed]), STAMPS)] == [1]
@@ -164,7 +164,7 @@ def test_it_does_not_matter_what_gathered_them(tmp_path, monkeypatch):
     ]
     said = []
     for rows_max, order in itertools.product((5, 1 << 17), (logs, logs[::-1])):
-        monkeypatch.setattr(gather, "CHUNK_ROWS_MAX", rows_max)
+        monkeypatch.setattr(stamp_shards, "CHUNK_ROWS_MAX", rows_max)
         opened = generations(tmp_path / str(len(said)), policy(window=9)).begun("")
         packed = [row for log in order for row in Gather(STAMPS)(in_batches(log, 16))]
         parts = sorted(unpacked(iter(packed), STAMPS), key=lambda part: part[0])

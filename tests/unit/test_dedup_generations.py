@@ -11,9 +11,9 @@ import pytest
 from deltalake import DeltaTable
 from support.deduped import Row, Sent, columns, generations, judged, policy
 
-from eos.dedup import generations as generations_file
-from eos.dedup import homes, stage, table
-from eos.dedup.homes import bucket_of
+from eos.dedup import buckets, stage, state_table
+from eos.dedup import state_versions as generations_file
+from eos.dedup.buckets import bucket_of
 from eos.errors import AttemptFailedError, PromiseBrokenError, RecordRefusedError, UnavailableError
 
 A, B = b"a", b"b"
@@ -149,7 +149,7 @@ def _fields(value):
 
 
 def test_a_partition_with_many_producers_gets_more_buckets_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(homes, "BUCKET_ROWS_MAX", 2)
+    monkeypatch.setattr(buckets, "BUCKET_ROWS_MAX", 2)
     made = generations(tmp_path)
     many = [(b"%d" % n, 0, 0) for n in range(40)]
     first, _ = committed(made, "", *many)
@@ -166,9 +166,9 @@ def test_only_the_buckets_of_its_producers_are_read_and_written(tmp_path, monkey
     made = generations(tmp_path)
     first, _ = committed(made, "", *((b"%d" % n, 0, 0) for n in range(40)))
     read = []
-    original = homes.read_states
+    original = buckets.read_states
     monkeypatch.setattr(
-        "eos.dedup.judge.read_states",
+        "eos.dedup.partition_validator.read_states",
         lambda place, *more: read.append(place) or original(place, *more),
     )
     second, _ = committed(made, first.generation, (b"7", 0, 1), start=40)
@@ -279,25 +279,26 @@ def test_a_commit_beside_another_is_made_again_upon_it(tmp_path, monkeypatch):
     other = generations(tmp_path)
     opened = made.begun(first.generation)
     judged(opened, rows((A, 0, 1), start=1))
-    write, left = table._write, [1]
+    write, left = state_table._write, [1]
 
     def between(*words):
         if left.pop(0) if left else 0:
             committed(other, first.generation, (B, 0, 0), start=1)
         return write(*words)
 
-    monkeypatch.setattr(table, "_write", between)
+    monkeypatch.setattr(state_table, "_write", between)
     done = opened.commit()
     assert done.generation.startswith("3/")
     assert (
-        made.table.files(table.Generation.of(done.generation)) == made.begun(done.generation).known
+        made.table.files(state_table.Generation.of(done.generation))
+        == made.begun(done.generation).known
     )
     _, found = committed(generations(tmp_path), done.generation, (A, 0, 2), (B, 0, 0), start=2)
     assert found == ["appended", "appended"]
 
 
 def test_maintenance_leaves_what_is_young_and_what_counts(tmp_path, monkeypatch):
-    monkeypatch.setattr(table, "MAINTAINED_EVERY", 1)
+    monkeypatch.setattr(state_table, "MAINTAINED_EVERY", 1)
     made = generations(tmp_path)
     first, _ = committed(made, "", (A, 0, 0))
     committed(made, first.generation, (A, 0, 1), start=1)
@@ -325,7 +326,7 @@ def test_a_producer_has_one_bucket_however_spark_hands_its_id_over():
 
 def test_a_generation_can_be_gone_back_to_for_an_hour_however_old_it_is(tmp_path, monkeypatch):
     """A pipeline that runs once a day: what yesterday's run left is replaced only now."""
-    monkeypatch.setattr(table, "MAINTAINED_EVERY", 1)
+    monkeypatch.setattr(state_table, "MAINTAINED_EVERY", 1)
     made = generations(tmp_path)
     first, _ = committed(made, "", (A, 0, 0))
     second, _ = committed(made, first.generation, (A, 0, 1), start=1)
@@ -342,7 +343,7 @@ def test_a_generation_can_be_gone_back_to_for_an_hour_however_old_it_is(tmp_path
 
 
 def test_maintenance_comes_round_where_each_process_commits_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(table, "MAINTAINED_EVERY", 3)
+    monkeypatch.setattr(state_table, "MAINTAINED_EVERY", 3)
     generation, checkpoints = "", []
     for number in range(4):
         made = generations(tmp_path)

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from support.deduped import Row, Sent, columns, generations, judged, policy, stamps
 
-from eos.dedup import account, stage
-from eos.dedup.homes import SHARDS
+from eos.dedup import stage, summary
+from eos.dedup.buckets import SHARDS
 from eos.dedup.policy import NAMES
-from eos.dedup.spread_stage import SpreadStage
+from eos.dedup.producer_scope_stage import SpreadStage
 from eos.errors import (
     AttemptFailedError,
     PromiseBrokenError,
@@ -20,8 +20,8 @@ from eos.errors import (
     UnavailableError,
     UsageError,
 )
-from eos.run.dedup import _require_places
-from eos.transaction.port import TopicPartition
+from eos.kafka.api import TopicPartition
+from eos.spark.dedup_attempt import _require_places
 
 A, B = b"a", b"b"
 
@@ -249,7 +249,7 @@ def test_states_that_did_not_move_are_not_written_anew(tmp_path):
 
 def test_a_task_that_runs_again_tells_of_the_same(tmp_path, monkeypatch):
     """Of too many not all are told; a shuffle hands its rows over in another order each time."""
-    monkeypatch.setattr(account, "TOLD_MAX", 3)
+    monkeypatch.setattr(summary, "TOLD_MAX", 3)
     opened = generations(tmp_path, spread()).begun("")
     # A record of each of ten producers comes twice.
     ids = [b"%d" % at for at in range(400) if zlib.crc32(b"%d" % at) % SHARDS == 0][:10]

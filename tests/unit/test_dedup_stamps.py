@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from eos.dedup.stamps import numbers, stamps
+from eos.dedup.header_stamps import numbers, stamps
 
 NAMES = ("p", "e", "s")
 

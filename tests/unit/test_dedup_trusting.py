@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 from support.deduped import Row, Sent, columns, generations, policy, stamps
 
+from eos.dedup import optimistic_pass
 from eos.dedup import stage as stages
-from eos.dedup import trusting
-from eos.dedup.gather import STAMPS, Gather, unpacked
-from eos.dedup.trusting import Behind, Trusting
+from eos.dedup.optimistic_pass import Behind, Trusting
+from eos.dedup.stamp_shards import STAMPS, Gather, unpacked
 from eos.errors import (
     AttemptFailedError,
     RecordRefusedError,
@@ -64,7 +64,7 @@ def judged(begun, tasks=3):
 
 
 def running(monkeypatch, task, attempt):
-    monkeypatch.setattr(trusting, "_task", lambda: (task, attempt))
+    monkeypatch.setattr(optimistic_pass, "_task", lambda: (task, attempt))
 
 
 LOGS = [log(n, 60 * (n + 1), topic) for topic in ("a", "b") for n in (0, 1)]

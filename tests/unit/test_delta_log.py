@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 
+from eos.checkpoint.files import LocalFiles
+from eos.delta.log import DeltaLog
+from eos.delta.table_check import require_whole
 from eos.errors import PromiseBrokenError
-from eos.plan.lake import Table
-from eos.read.delta_log import DeltaLog
-from eos.read.files import LocalFiles
-from eos.run.table_check import require_whole
-from eos.transaction.ledger_record import Followed
+from eos.ledger.record import Followed
+from eos.plan.delta_sink import Table
 
 ROWS = 10
 

@@ -12,15 +12,15 @@ import pytest
 from support.plans import plan
 
 from eos.errors import PromiseBrokenError, Recovery, UsageError
-from eos.run import deployment
-from eos.run.deployment import identified, known
-from eos.run.mounts import shared_type
+from eos.startup import deployment
+from eos.startup.deployment import identified, known
+from eos.startup.mounts import shared_type
 
 CREATES = """
 import sys
 sys.path[:0] = [sys.argv[2]]
 from support.plans import plan
-from eos.run.deployment import identified
+from eos.startup.deployment import identified
 sys.stdin.readline()
 print(identified(plan(deployment="", root=sys.argv[1])).deployment)
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eos import disk
+from eos import full_disk
 from eos.audit.table import TransactionsTable
 from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, UnavailableError
 
@@ -25,11 +25,14 @@ RUST = "Generic LocalFileSystem error: Unable to copy: No space left on device (
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every disk has less room than is needed."""
-    monkeypatch.setattr(disk, "ROOM_BYTES_MIN", 1 << 62)
+    monkeypatch.setattr(full_disk, "ROOM_BYTES_MIN", 1 << 62)
 
 
 def raised(error: Exception, folder: Path) -> Exception:
-    with pytest.raises(Exception) as caught, disk.naming_full_disk("orders", lambda: [str(folder)]):  # noqa: PT011
+    with (
+        pytest.raises(Exception) as caught,  # noqa: PT011
+        full_disk.naming_full_disk("orders", lambda: [str(folder)]),
+    ):
         raise error
     return caught.value
 

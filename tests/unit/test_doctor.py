@@ -12,8 +12,8 @@ import pytest
 from eos.cli.doctor import doctor
 from eos.config.load import load_profile
 from eos.deadline import Deadline
-from eos.doctor import cluster, machine
-from eos.transaction.wire.described import Shape
+from eos.inspect import cluster_check, machine_check
+from eos.kafka.cluster_shape import Shape
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_what_is_not_fetched_yet_is_a_note_with_its_size(project, capsys, monkey
     level, says, remedy = told(capsys, 0)["jars"]
     assert level == "note"
     assert " MB" in says
-    assert "eos.launch.provide" in remedy
+    assert "eos.launch.java_and_jars" in remedy
 
 
 def test_a_spark_that_is_not_there(project, capsys, monkeypatch):
@@ -89,7 +89,7 @@ def test_a_state_root_that_no_run_could_make(project, capsys, root):
 
 
 def test_a_disk_that_is_almost_full(project, capsys, monkeypatch):
-    monkeypatch.setattr(machine, "_FREE_BYTES_MIN", 2**60)
+    monkeypatch.setattr(machine_check, "_FREE_BYTES_MIN", 2**60)
     found = told(capsys, 1)
     assert {what for what, each in found.items() if each[0] == "finding"} == {"state root", "cache"}
     assert "make room" in found["cache"][2]
@@ -161,7 +161,7 @@ def test_addresses_of_a_cluster_of_which_one_or_none_listens(project, capsys, li
     assert f"{nobody}: Connection refused" in says
     assert "kafka.bootstrap of profile 'local'" in remedy
     write(project, f'kafka: {{bootstrap: "{nobody},{listening}"}}\n')
-    found = list(machine._ports(load_profile("local", project)))
+    found = list(machine_check._ports(load_profile("local", project)))
     assert [each.level for each in found] == ["note"]
 
 
@@ -176,7 +176,7 @@ class Careless:
 
 
 def test_settings_that_would_lose_acknowledged_records_are_findings():
-    found = [each for each in cluster._settings(Careless(), None) if each.level == "finding"]
+    found = [each for each in cluster_check._settings(Careless(), None) if each.level == "finding"]
     assert [each.what for each in found] == ["elections", "replicas", "replicas"]
     assert "unclean.leader.election.enable=false" in found[0].remedy
     assert "__transaction_state has 1 of 3" in found[1].says

@@ -8,12 +8,20 @@ import struct
 import pyarrow as pa
 import pytest
 
-from eos.encode.codec import Codec, compress
-from eos.encode.columns import Columns
-from eos.encode.layout import layout
-from eos.encode.record_batch import HEADER_BYTES, Span, encode, encode_spans, record_count, stamp
 from eos.errors import RecordRefusedError
-from eos.transaction.port import Identity
+from eos.kafka.api import Identity
+from eos.kafka.compression_type import Codec
+from eos.kafka.records.columns import Columns
+from eos.kafka.records.compression import compress
+from eos.kafka.records.record_batch import (
+    HEADER_BYTES,
+    Span,
+    encode,
+    encode_spans,
+    record_count,
+    stamp,
+)
+from eos.kafka.records.sizes import layout
 
 HEADER_LIST = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 

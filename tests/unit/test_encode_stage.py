@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 from kafka.record import MemoryRecords
 
-from eos.encode.codec import Codec
-from eos.encode.partition import Partitioner
-from eos.encode.record_batch import HEADER_BYTES, record_count, stamp
+from eos.encode.partitioner import Partitioner
 from eos.encode.stage import SCHEMA, SPARK_SCHEMA, EncodeStage, SinkSpec, read_manifest
-from eos.encode.targets import Targets
 from eos.errors import RecordRefusedError, UsageError
-from eos.transaction.port import Identity, TopicPartition
+from eos.kafka.api import Identity, TopicPartition
+from eos.kafka.compression_type import Codec
+from eos.kafka.records.record_batch import HEADER_BYTES, record_count, stamp
+from eos.kafka.target_partitions import Targets
 
 TARGETS = Targets.of({"orders": (4, 1 << 20), "big": (3, 1 << 20)})
 

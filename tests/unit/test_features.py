@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from eos.transaction.wire.features import _lacking
+from eos.kafka.features import _lacking
 
 # Of Kafka 3.6, as far as they are asked for: the oldest that is supported.
 OF_3_6 = {0: 9, 9: 8, 22: 4, 24: 4, 25: 3, 26: 3, 28: 3, 65: 0}

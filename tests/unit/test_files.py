@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from eos.checkpoint.files import LocalFiles, files_for
+from eos.checkpoint.offset_log import Checkpoint, newest_with_offsets
 from eos.errors import PromiseBrokenError, UnavailableError, UsageError
+from eos.kafka.api import TopicPartition
 from eos.location import local_path, resolved, scheme_of
-from eos.read.files import LocalFiles, files_for
-from eos.read.offset_log import Checkpoint, newest_with_offsets
-from eos.transaction.port import TopicPartition
 
 
 def checkpoint(root: Path, number: int, *offsets: int) -> Path:
@@ -131,7 +131,7 @@ def test_a_location_is_resolved_without_a_slash_at_its_end(location, expected):
 
 def test_reading_local_checkpoints_imports_no_spark():
     code = (
-        "import sys, eos.read.offset_log;"
+        "import sys, eos.checkpoint.offset_log;"
         "print([m for m in ('pyspark', 'py4j', 'kafka', 'pyarrow') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,14 +9,14 @@ import pytest
 from support.plans import plan
 from support.played import Told
 
+from eos.checkpoint.files import LocalFiles
 from eos.errors import PromiseBrokenError
+from eos.kafka.api import Identity
+from eos.ledger.record import Kind, Position, Record
 from eos.plan.names import Names
 from eos.plan.plan import Plan
-from eos.read.files import LocalFiles
-from eos.run.folders import KEPT, choose_checkpoint, remove_old
-from eos.run.state import forgotten
-from eos.transaction.ledger_record import Kind, Position, Record
-from eos.transaction.port import Identity
+from eos.startup.checkpoint_dir import KEPT, choose_checkpoint, remove_old
+from eos.startup.stateful_pipeline import forgotten
 
 NEXT = Identity(31, 4)
 FRESH = "0004-31-4"

@@ -26,11 +26,11 @@ from eos.errors import (
     Recovery,
     UnavailableError,
 )
+from eos.ledger.ledger import Ledger
 from eos.observe import events
-from eos.run.idle import IdleWatch, interval_ms
-from eos.run.ownership import RunLock
+from eos.run.idle_refresh import IdleWatch, interval_ms
+from eos.startup.ownership import RunLock
 from eos.transaction import micro_batch as module
-from eos.transaction.ledger import Ledger
 
 WAIT_S_MAX = 300  # a bound, not a measure
 DAY_MS = 86_400_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from eos.encode.codec import Codec
-from eos.encode.record_batch import Columns, encode
 from eos.errors import AttemptFailedError, NoAnswerError, RecordRefusedError
-from eos.transaction.lane import Lane
-from eos.transaction.port import Identity, ProduceAnswer, TopicPartition
+from eos.kafka.api import Identity, ProduceAnswer, TopicPartition
+from eos.kafka.compression_type import Codec
+from eos.kafka.records.record_batch import Columns, encode
+from eos.transaction.partition_queue import Lane
 
 LOST = NoAnswerError("Produce could not be sent: broker 2: the time for it was up")
 

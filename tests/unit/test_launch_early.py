@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from eos.errors import EosError, UnavailableError, UsageError
-from eos.launch import driver, early
-from eos.launch.process import DRIVER_PID_FILE
+from eos.launch import driver, startup_signals
+from eos.local.processes import DRIVER_PID_FILE
 
 ROOT = Path(__file__).parents[2]
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -53,7 +53,7 @@ sys.exit(main.main(["nowhere.yaml"]))
 def own_signals() -> Iterator[None]:
     """What a launcher in this process listens to is no other test's; and in the background of a
     shell a process begins with SIGINT ignored."""
-    before = {number: signal.getsignal(number) for number in early.NUMBERS}
+    before = {number: signal.getsignal(number) for number in startup_signals.NUMBERS}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
@@ -84,7 +84,7 @@ def ended(program: str, **environment: str) -> tuple[int, str]:
 )
 def test_while_it_imports(module: str, program: str, number: signal.Signals) -> None:
     asked = AT_IMPORT.format(module=module, number=int(number))
-    assert ended(asked + program) == (0, early.TOLD)
+    assert ended(asked + program) == (0, startup_signals.TOLD)
 
 
 def test_other_verbs_end_without_a_trace_while_they_import() -> None:
@@ -94,23 +94,23 @@ def test_other_verbs_end_without_a_trace_while_they_import() -> None:
 
 @BOTH
 def test_between_the_command_and_the_launcher(number: signal.Signals) -> None:
-    assert ended(AT_EXEC.format(number=int(number))) == (0, early.TOLD)
+    assert ended(AT_EXEC.format(number=int(number))) == (0, startup_signals.TOLD)
 
 
 @BOTH
 def test_as_soon_as_the_driver_is_known(number: signal.Signals, tmp_path: Path) -> None:
     pid_file = tmp_path / "driver.pid"
     asked = AS_DRIVER.format(number=int(number))
-    assert ended(asked, **{DRIVER_PID_FILE: str(pid_file)}) == (0, early.TOLD)
+    assert ended(asked, **{DRIVER_PID_FILE: str(pid_file)}) == (0, startup_signals.TOLD)
     assert pid_file.exists()
-    assert early.was_told(pid_file)
+    assert startup_signals.was_told(pid_file)
 
 
 def test_the_launcher_takes_such_an_end_for_no_run(tmp_path: Path) -> None:
     """Nothing is learned of it: not which classes a run loads, nor what a demo did."""
-    words = [sys.executable, "-c", "from eos.launch import early; early.{}()"]
+    words = [sys.executable, "-c", "from eos.launch import startup_signals as early; early.{}()"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with pytest.raises(early.UnstartedError):
+    with pytest.raises(startup_signals.UnstartedError):
         driver.run([*words[:2], words[2].format("tell")], environment, tmp_path / "log")
     assert driver.run([*words[:2], words[2].format("usual")], environment, tmp_path / "log") == 0
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

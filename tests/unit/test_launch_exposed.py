@@ -8,7 +8,7 @@ import pytest
 
 from eos.launch import spark
 from eos.launch.spark import Spark
-from eos.run import session
+from eos.spark import session
 
 
 def test_spark_listens_to_this_machine_alone_unless_the_user_names_an_address(

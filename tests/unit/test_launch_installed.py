@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eos.launch.installed import prefer_installed
+from eos.spark.installed_pyspark import prefer_installed
 
 
 def _placed(site: Path) -> tuple[str, str, str]:
@@ -55,7 +55,7 @@ def test_who_forks_workers_finds_the_installed_one() -> None:
     assert archives
     checkout = str(Path(__file__).parents[2])
     done = subprocess.run(
-        [sys.executable, "-v", "-m", "eos.run.daemon", "pyspark.worker"],
+        [sys.executable, "-v", "-m", "eos.spark.worker_daemon", "pyspark.worker"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([*archives, checkout])},
         stdin=subprocess.DEVNULL,
         capture_output=True,

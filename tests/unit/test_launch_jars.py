@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from eos.launch import download, relock
-from eos.launch.cache import cache_root
-from eos.launch.jars import (
+from eos.local import jar_download, relock
+from eos.local.cache import cache_root
+from eos.local.jars import (
     BROKER,
     BROKER_VERSIONS,
     DELTA,
@@ -26,7 +26,7 @@ from eos.launch.jars import (
 
 
 def test_the_lock_is_what_pyproject_asks_for() -> None:
-    """If this fails: `python -m eos.launch.relock`."""
+    """If this fails: `python -m eos.local.relock`."""
     locked: dict[str, list[str]] = {}
     for jar in read_lock():
         locked.setdefault(jar.purpose, []).append(jar.coordinate)
@@ -112,8 +112,8 @@ def test_the_repository_is_the_users_choice_then_the_mirror_then_the_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv(download.REPOSITORY, raising=False)
-    assert download.repository() is None
+    monkeypatch.delenv(jar_download.REPOSITORY, raising=False)
+    assert jar_download.repository() is None
     settings = tmp_path / ".m2" / "settings.xml"
     settings.parent.mkdir()
     settings.write_text(
@@ -122,9 +122,9 @@ def test_the_repository_is_the_users_choice_then_the_mirror_then_the_default(
         "<mirror><mirrorOf>central</mirrorOf><url>http://yes.example</url></mirror>"
         "</mirrors></settings>"
     )
-    assert download.repository() == "http://yes.example"
-    monkeypatch.setenv(download.REPOSITORY, "http://mine.example")
-    assert download.repository() == "http://mine.example"
+    assert jar_download.repository() == "http://yes.example"
+    monkeypatch.setenv(jar_download.REPOSITORY, "http://mine.example")
+    assert jar_download.repository() == "http://mine.example"
     settings.write_text("<broken")
-    monkeypatch.delenv(download.REPOSITORY)
-    assert download.repository() is None
+    monkeypatch.delenv(jar_download.REPOSITORY)
+    assert jar_download.repository() is None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eos.errors import UsageError
-from eos.launch import java
+from eos.local import java
 
 
 def home_of(folder: Path, version: str) -> Path:

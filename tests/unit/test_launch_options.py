@@ -19,7 +19,7 @@ from eos.errors import UsageError
 from eos.launch import shipping, spark
 from eos.launch.options import ENDINGS, parse, project_of
 from eos.launch.spark import Spark, find_spark, master_of
-from eos.launch.spark_words import SWITCHES, WITH_VALUE
+from eos.launch.spark_options import SWITCHES, WITH_VALUE
 
 SOCKETS = "spark.python.unix.domain.socket"
 
@@ -113,7 +113,7 @@ def test_a_local_run_ships_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert words == [
         *("/s/bin/spark-submit", "--master", "local[*]", "--conf", "spark.ui.enabled=false"),
         *("--conf", "spark.driver.extraClassPath=/j/a.jar"),
-        *("--conf", "spark.python.daemon.module=eos.run.daemon"),
+        *("--conf", "spark.python.daemon.module=eos.spark.worker_daemon"),
         *("--conf", f"{SOCKETS}.enabled=true", "--conf", f"{SOCKETS}.dir=/tmp/mine"),
         *(str(spark.CHECKOUT / "eos" / "job" / "run.py"), "p.yaml"),
     ]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from eos.launch.probe import silent, tell_silent
 from eos.launch.submit import Application
+from eos.local.broker_probe import silent, tell_silent
 
 
 def told(*addresses: str) -> list[str]:

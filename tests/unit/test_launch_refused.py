@@ -13,7 +13,7 @@ import pytest
 from eos.cli import run
 from eos.cli.lint import lint
 from eos.cli.run import command, refuse_wrong
-from eos.launch import early, submit
+from eos.launch import startup_signals, submit
 
 PIPELINE = """\
 version: 1
@@ -167,7 +167,9 @@ def test_both_ways_to_run_one_refuse_it(
     # What ./spark-submit.sh becomes, too: see test_launch_bootstrap.py.
     assert command([str(path)]) == [sys.executable, "-m", "eos.cli.run", str(path)]
     monkeypatch.setattr(sys, "argv", ["run", str(path)])
-    monkeypatch.setattr(early, "listen", lambda: None)  # this process is not the launcher's
+    monkeypatch.setattr(
+        startup_signals, "listen", lambda: None
+    )  # this process is not the launcher's
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(run.__file__), run_name="__main__")
     assert ended.value.code == 2

@@ -8,10 +8,10 @@ import pytest
 
 from eos.deadline import Deadline
 from eos.errors import AttemptFailedError, EosError, RecordRefusedError, UnavailableError
-from eos.run import limits as module
-from eos.run.limits import TargetLimits
-from eos.transaction.outcomes import describe
-from eos.transaction.port import Api
+from eos.kafka.api import Api
+from eos.kafka.outcomes import describe
+from eos.startup import topic_limits as module
+from eos.startup.topic_limits import TargetLimits
 
 REFUSED = describe(Api.PRODUCE, 10, where="out-0")
 UNFIT = RecordRefusedError("a record is too large for out-0", limit_bytes=1000, size_bytes=1200)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from support.processes import state
 
-from eos.launch import minder
-from eos.launch.locks import FileLock
+from eos.local import supervisor
+from eos.local.file_locks import FileLock
 
 
 class JustKept(type(Path())):  # type: ignore[misc]
@@ -26,7 +26,7 @@ class JustKept(type(Path())):  # type: ignore[misc]
 def forgotten(users: Path, keep: Path) -> bool:
     descriptor = os.open(users, os.O_RDWR | os.O_CREAT)
     try:
-        found = minder._is_forgotten(descriptor, keep)
+        found = supervisor._is_forgotten(descriptor, keep)
         held = FileLock(users)
         try:
             assert held.try_shared() is not found, "the lock stays with a minder that stops"
@@ -53,7 +53,7 @@ def test_a_broker_that_is_told_to_stay_at_the_last_moment_stays(tmp_path: Path) 
 
 
 def started_minder(node: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-I", "-S", minder.__file__, str(node), "--", "false"]
+    command = [sys.executable, "-I", "-S", supervisor.__file__, str(node), "--", "false"]
     return subprocess.Popen(command)
 
 
@@ -85,5 +85,5 @@ def test_a_second_minder_gives_up(tmp_path: Path) -> None:
     first = FileLock(node / "lock")
     assert first.try_exclusive()
     with started_minder(node) as one:
-        assert one.wait(300) == minder.EXIT_HELD
+        assert one.wait(300) == supervisor.EXIT_HELD
     first.close()

@@ -9,7 +9,7 @@ import pytest
 from eos.cli import run
 from eos.cli.lint import find, lint
 from eos.cli.main import app
-from eos.cli.named import file_of
+from eos.cli.pipeline_argument import file_of
 from eos.errors import UsageError
 
 TEXT = "version: 1\nname: {name}\nsource: {{kafka: {{topic: a}}}}\nsink: {{kafka: {{topic: b}}}}\n"

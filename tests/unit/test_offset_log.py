@@ -5,10 +5,8 @@ import threading
 
 import pytest
 
-from eos.deadline import Deadline
-from eos.errors import PromiseBrokenError, UnavailableError
-from eos.read.files import LocalFiles
-from eos.read.offset_log import (
+from eos.checkpoint.files import LocalFiles
+from eos.checkpoint.offset_log import (
     Checkpoint,
     Ranges,
     newest_with_offsets,
@@ -17,7 +15,9 @@ from eos.read.offset_log import (
     parse_starts,
     require_answer,
 )
-from eos.transaction.port import TopicPartition
+from eos.deadline import Deadline
+from eos.errors import PromiseBrokenError, UnavailableError
+from eos.kafka.api import TopicPartition
 
 METADATA = (
     '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,'

@@ -15,13 +15,13 @@ import pytest
 from support.plans import plan
 from support.played import Told
 
+from eos.checkpoint.files import LocalFiles
 from eos.errors import PromiseBrokenError
+from eos.kafka.api import Identity, TopicPartition
+from eos.ledger.record import Position, Record
 from eos.plan.names import Names
 from eos.plan.plan import Plan
-from eos.read.files import LocalFiles
-from eos.run.local_checks import Chosen, choose
-from eos.transaction.ledger_record import Position, Record
-from eos.transaction.port import Identity, TopicPartition
+from eos.startup.local_checks import Chosen, choose
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 EMPTIES = ["", "\0" * 120, "\n"]

@@ -13,9 +13,9 @@ from eos.errors import (
     UnavailableError,
     UnsupportedBrokerError,
 )
-from eos.transaction.kafka_errors import KAFKA_ERRORS
-from eos.transaction.outcomes import Outcome, describe, name_of, outcome_of, worst
-from eos.transaction.port import Api
+from eos.kafka.api import Api
+from eos.kafka.error_codes import KAFKA_ERRORS
+from eos.kafka.outcomes import Outcome, describe, name_of, outcome_of, worst
 
 ALL_CODES = [*range(-1, 134), 999, 32_000, -2]
 

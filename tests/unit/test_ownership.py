@@ -15,18 +15,18 @@ from support.plans import plan
 
 import eos
 from eos.errors import PromiseBrokenError, Recovery, UnavailableError
-from eos.launch import locks
-from eos.launch.locks import FileLock, is_held
+from eos.kafka.api import Identity
+from eos.ledger.record import Position, Record
+from eos.local import file_locks as locks
+from eos.local.file_locks import FileLock, is_held
 from eos.plan.names import Names
-from eos.run.ownership import RunLock, is_ours, owner, require_free
-from eos.transaction.ledger_record import Position, Record
-from eos.transaction.port import Identity
+from eos.startup.ownership import RunLock, is_ours, owner, require_free
 
 # Holds the lock of a plan until it dies.
 HOLDER = """
 import sys, time
 from pathlib import Path
-from eos.launch.locks import FileLock
+from eos.local.file_locks import FileLock
 lock = FileLock(Path(sys.argv[1]))
 assert lock.try_exclusive()
 Path(sys.argv[1]).write_text("4711\\n")

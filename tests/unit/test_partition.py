@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from eos.encode.columns import blobs
-from eos.encode.murmur2 import murmur2
-from eos.encode.partition import Partitioner, Turn, by_key, in_runs, partitions
+from eos.encode.partitioner import Partitioner, Turn, by_key, in_runs, partitions
+from eos.kafka.records.columns import blobs
+from eos.kafka.records.murmur2 import murmur2
 
 # From Kafka's UtilsTest.testMurmur2.
 JAVA_VECTORS = {

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from eos import private
+from eos import private_files
 from eos.errors import UsageError
-from eos.launch.locks import FileLock
 from eos.launch.scratch import fits_sockets, scratch
+from eos.local.file_locks import FileLock
 
 NOBODY = 65534
 GROUP = str(os.getgid())  # a number will do, and this user is a member
@@ -36,10 +36,12 @@ def mode(path: Path) -> int:
 @pytest.mark.usefixtures("umask")
 def test_folders_and_files_are_private_whatever_the_umask_is(tmp_path: Path) -> None:
     root = tmp_path / "state"
-    private.prepare_root(root, None)
-    private.make(root / "dedup" / "one")
+    private_files.prepare_root(root, None)
+    private_files.make(root / "dedup" / "one")
     lock = FileLock(root / "locks" / "eos.orders")
-    with open(private.own(root / "logs" / "orders") / "jvm.log", "wb", opener=private.opener):
+    with open(
+        private_files.own(root / "logs" / "orders") / "jvm.log", "wb", opener=private_files.opener
+    ):
         pass
     lock.close()
     made = [root, *root.rglob("*")]
@@ -50,15 +52,18 @@ def test_folders_and_files_are_private_whatever_the_umask_is(tmp_path: Path) -> 
 @pytest.mark.usefixtures("umask")
 def test_what_is_in_a_shared_root_is_for_its_group(tmp_path: Path) -> None:
     root = tmp_path / "state"
-    private.prepare_root(root, GROUP)
-    private.make(root / "dedup" / "one")
+    private_files.prepare_root(root, GROUP)
+    private_files.make(root / "dedup" / "one")
     lock = FileLock(root / "locks" / "eos.orders")
     lock.close()
     made = [root, *root.rglob("*")]
     assert {mode(each) for each in made if each.is_dir()} == {0o2770}
     assert mode(lock.path) == 0o660
     assert {each.stat().st_gid for each in made} == {os.getgid()}
-    assert (private.umask_in(root / "dedup"), private.umask_in(tmp_path)) == (0o007, 0o077)
+    assert (private_files.umask_in(root / "dedup"), private_files.umask_in(tmp_path)) == (
+        0o007,
+        0o077,
+    )
 
 
 def test_folders_and_locks_of_an_older_release_lose_the_rights_of_others(tmp_path: Path) -> None:
@@ -69,7 +74,7 @@ def test_folders_and_locks_of_an_older_release_lose_the_rights_of_others(tmp_pat
     (tmp_path / "locks" / "eos.orders").touch()
     for each in [tmp_path, *tmp_path.rglob("*")]:
         each.chmod(0o777 if each.is_dir() else 0o666)
-    private.prepare_root(tmp_path, None)
+    private_files.prepare_root(tmp_path, None)
     assert {each.name for each in tmp_path.iterdir() if mode(each) == 0o777} == {"mine"}
     assert mode(tmp_path) == 0o777
     assert mode(tmp_path / "checkpoints") == 0o700  # Spark would create it with the umask's mode
@@ -79,17 +84,17 @@ def test_folders_and_locks_of_an_older_release_lose_the_rights_of_others(tmp_pat
 
 def test_a_group_is_taken_away_with_the_mode_of_its_root(tmp_path: Path) -> None:
     root = tmp_path / "state"
-    private.prepare_root(root, GROUP)
-    private.own(root / "logs")
+    private_files.prepare_root(root, GROUP)
+    private_files.own(root / "logs")
     root.chmod(0o700)
     (root / "logs").chmod(0o775)
-    private.prepare_root(root, None)
+    private_files.prepare_root(root, None)
     assert mode(root / "logs") == 0o700
 
 
 def test_a_group_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="this machine has no group `no-such-group`") as refused:
-        private.prepare_root(tmp_path / "state", "no-such-group")
+        private_files.prepare_root(tmp_path / "state", "no-such-group")
     assert "state: {group: NAME}" in (refused.value.hint or "")
 
 
@@ -141,7 +146,7 @@ def test_a_lock_of_another_user_is_a_usage_error(public: Path) -> None:
 
 
 def test_the_bootstraps_lock_is_private_and_so_is_its_folder(tmp_path: Path) -> None:
-    script = Path(private.__file__).parent / "launch" / "bootstrap.py"
+    script = Path(private_files.__file__).parent / "launch" / "bootstrap.py"
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv" / "eos-test.stamp").write_text("there")
     words = [sys.executable, str(script), str(tmp_path), "test", "there"]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from eos.audit.producer_batch import decide_all
-from eos.audit.producer_state import (
+from eos.producers.batch import decide_all
+from eos.producers.state import (
     IDLE_MS,
     KAFKA,
     KAFKA_ANSWERS,

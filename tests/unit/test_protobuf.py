@@ -10,10 +10,10 @@ import pytest
 from support.messages import add, descriptor_file, file_of, message, old, shop
 
 from eos.protobuf.arrays import binaries
+from eos.protobuf.decoder import read
+from eos.protobuf.encoder import UnfitError, write
 from eos.protobuf.fields import ddl
 from eos.protobuf.message import message_in
-from eos.protobuf.read import read
-from eos.protobuf.write import UnfitError, write
 
 ORDER, OLD = message("shop.Order"), message("old.Order")
 

@@ -15,13 +15,13 @@ from google.protobuf.descriptor import FieldDescriptor as Of
 from support.messages import add, descriptor_file, file_of, message
 
 from eos.launch import spark as launch
-from eos.launch.java import AVRO_LIMITS
-from eos.protobuf import arrays, limits, spark
+from eos.local.java import AVRO_LIMITS
+from eos.protobuf import arrays, limits, spark_functions
 from eos.protobuf.arrays import TooLargeError, binaries
+from eos.protobuf.decoder import read
 from eos.protobuf.message import Message, message_in
-from eos.protobuf.read import read
-from eos.run.session import executor_options
 from eos.seal import CrossingError
+from eos.spark.session import executor_options
 
 TESTS = Path(__file__).parents[1]
 ORDER = message("shop.Order")
@@ -29,7 +29,7 @@ _GROWTH = """
 import resource, sys
 from support.messages import message
 from eos.protobuf.arrays import binaries
-from eos.protobuf.read import read
+from eos.protobuf.decoder import read
 ORDER = message("shop.Order")
 raw = sys.stdin.buffer.read()
 read(ORDER, binaries([b""]))
@@ -146,8 +146,8 @@ def test_an_arrow_batch_that_is_too_large_names_the_setting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     called: list[Any] = []
-    monkeypatch.setattr(spark, "_called", lambda function, *_: called.append(function))
-    spark.record(ORDER, "value")
+    monkeypatch.setattr(spark_functions, "_called", lambda function, *_: called.append(function))
+    spark_functions.record(ORDER, "value")
     monkeypatch.setattr(arrays, "_OFFSET_MAX", 3)
     raw = ORDER.type(name="four").SerializeToString()
     column = pa.array([raw], pa.binary())

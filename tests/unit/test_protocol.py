@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from eos.transaction.outcomes import Outcome
-from eos.transaction.port import NO_IDENTITY, Api, Identity, Profile
+from eos.kafka.api import NO_IDENTITY, Api, Identity, Profile
+from eos.kafka.outcomes import Outcome
 from eos.transaction.protocol import TABLES, TransitionError, step
 from eos.transaction.states import (
     API_OF,

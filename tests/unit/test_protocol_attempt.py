@@ -12,12 +12,12 @@ from support.coordination import (
     some,
     values,
 )
+from support.simulated_broker import Fault, SimulatedPort, Strike
+from support.simulated_broker.kit import Tries, record_batch
 
 from eos.errors import AttemptFailedError, KafkaRefusedError
-from eos.testing.broker import Fault, SimulatedPort, Strike
-from eos.testing.broker.kit import Tries, record_batch
+from eos.kafka.api import Api, CommittedOffset, ProduceAnswer, TopicPartition
 from eos.transaction.coordinator import Conclusion
-from eos.transaction.port import Api, CommittedOffset, ProduceAnswer, TopicPartition
 from eos.transaction.protocol import TransitionError
 from eos.transaction.states import Failed, Open, Ready
 

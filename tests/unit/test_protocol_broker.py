@@ -4,13 +4,13 @@ import struct
 
 import google_crc32c
 import pytest
+from support.simulated_broker import Fault, Phase, SimulatedBroker, SimulatedPort, Strike
+from support.simulated_broker.kit import Tries, record_batch
+from support.simulated_broker.log import SEQUENCE_MAX
+from support.simulated_broker.transactions import PREDECESSORS
 
 from eos.errors import NoAnswerError
-from eos.testing.broker import Fault, Phase, SimulatedBroker, SimulatedPort, Strike
-from eos.testing.broker.kit import Tries, record_batch
-from eos.testing.broker.log import SEQUENCE_MAX
-from eos.testing.broker.transactions import PREDECESSORS
-from eos.transaction.port import NO_IDENTITY, Answer, Api, Identity, Profile, TopicPartition
+from eos.kafka.api import NO_IDENTITY, Answer, Api, Identity, Profile, TopicPartition
 
 AT = TopicPartition("t", 0)
 BOTH = pytest.mark.parametrize("profile", Profile)

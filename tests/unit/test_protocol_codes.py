@@ -6,15 +6,15 @@ The rows that no code of Kafka's leads into are stepped by hand in `test_protoco
 import contextlib
 
 import pytest
+from support.simulated_broker import Fault, SimulatedBroker, SimulatedPort, Strike
+from support.simulated_broker.kit import Tries, record_batch
 
 from eos.deadline import Backoff
 from eos.errors import EosError, FencedError
-from eos.testing.broker import Fault, SimulatedBroker, SimulatedPort, Strike
-from eos.testing.broker.kit import Tries, record_batch
+from eos.kafka.api import Api, CommittedOffset, Identity, Profile, TopicPartition
+from eos.kafka.outcomes import Outcome, outcome_of
 from eos.transaction import coordinator as module
 from eos.transaction.coordinator import Conclusion, Coordinator
-from eos.transaction.outcomes import Outcome, outcome_of
-from eos.transaction.port import Api, CommittedOffset, Identity, Profile, TopicPartition
 from eos.transaction.protocol import EPOCH_LAST, TABLES
 from eos.transaction.states import (
     Aborting,

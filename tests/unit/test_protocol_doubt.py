@@ -2,12 +2,12 @@
 
 import pytest
 from support.coordination import BOTH, attempt, cluster, owner, some, values
+from support.simulated_broker import Fault, Phase, Strike
+from support.simulated_broker.kit import Tries
 
 from eos.errors import UnavailableError
-from eos.testing.broker import Fault, Phase, Strike
-from eos.testing.broker.kit import Tries
+from eos.kafka.api import Api, Profile
 from eos.transaction.coordinator import Conclusion
-from eos.transaction.port import Api, Profile
 from eos.transaction.protocol import TransitionError
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 from support.coordination import BOTH, TARGETS, TIMEOUT_MS, attempt, cluster, owner, some, values
+from support.simulated_broker import Fault, SimulatedPort, Strike
+from support.simulated_broker.kit import record_batch
 
-from eos.testing.broker import Fault, SimulatedPort, Strike
-from eos.testing.broker.kit import record_batch
+from eos.kafka.api import Api, Identity, Profile
 from eos.transaction.coordinator import Conclusion
-from eos.transaction.port import Api, Identity, Profile
 from eos.transaction.protocol import EPOCH_LAST
 from eos.transaction.states import Ready, Spent
 

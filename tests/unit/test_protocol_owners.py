@@ -12,12 +12,12 @@ from support.coordination import (
     some,
     values,
 )
+from support.simulated_broker import Fault, Phase, SimulatedPort, Strike
 
 from eos.errors import AttemptFailedError, FencedError, KafkaRefusedError, UnavailableError
-from eos.testing.broker import Fault, Phase, SimulatedPort, Strike
-from eos.transaction.claim import own_timeout_ms
+from eos.kafka.api import Api, Identity, Profile
 from eos.transaction.coordinator import Conclusion, Coordinator
-from eos.transaction.port import Api, Identity, Profile
+from eos.transaction.ownership_check import own_timeout_ms
 from eos.transaction.protocol import EPOCH_LAST, TransitionError
 from eos.transaction.states import Disputed, Failed, Judging, Ready, Stopped
 

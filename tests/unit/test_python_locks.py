@@ -11,7 +11,7 @@ from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from eos.launch import bootstrap, provide, relock_python
+from eos.launch import bootstrap, java_and_jars, relock_python
 from eos.launch.relock_python import BUILD, CHECKOUT, JAVA, PYTHONS, TESTS, USERS
 
 LOCKS = (BUILD, USERS, JAVA, TESTS)
@@ -65,8 +65,8 @@ def test_the_tests_environment_has_the_users_releases() -> None:
 def test_the_locks_are_those_that_are_installed() -> None:
     assert bootstrap.BUILD_LOCK == BUILD
     assert set(bootstrap.LOCKS.values()) == {USERS, TESTS}
-    assert provide.JAVA_LOCK == CHECKOUT / JAVA
-    assert "--require-hashes" in provide._command()
+    assert java_and_jars.JAVA_LOCK == CHECKOUT / JAVA
+    assert "--require-hashes" in java_and_jars._command()
     package_data = (CHECKOUT / "pyproject.toml").read_text(encoding="utf-8")
     assert '"launch/*.lock"' in package_data
     assert Path(JAVA).parent == Path("eos/launch")

@@ -3,10 +3,10 @@
 import pyarrow as pa
 import pytest
 
-from eos.encode.targets import Targets
 from eos.errors import AttemptFailedError
-from eos.transaction import receipt
-from eos.transaction.receipt import SCHEMA, Receipt, check
+from eos.kafka.target_partitions import Targets
+from eos.ledger import receipt
+from eos.ledger.receipt import SCHEMA, Receipt, check
 
 TARGETS = Targets.of({"a": (2, 1_000), "b": (1, 1_000)})
 A0 = Receipt("a", 0, records=3, offset_first=10, offset_last=12, bytes=90, digest=0xFFFFFFFF)

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from eos.cli import main
-from eos.cli.named import find_pipeline
+from eos.cli.pipeline_argument import find_pipeline
 from eos.cli.recover import recover
 from eos.errors import UsageError
-from eos.recover.findings import command_of
+from eos.inspect.findings import command_of
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from support.registry import FakeRegistry, registry
 from eos.config.registry import Registry
 from eos.deadline import Deadline
 from eos.errors import UnavailableError, UsageError
-from eos.registry import client as client_module
-from eos.registry.client import Client
+from eos.formats import registry_client as client_module
+from eos.formats.registry_client import Client
 
 TODAY = Deadline.after_ms(86_400_000)  # made when this is imported: later than any test
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}

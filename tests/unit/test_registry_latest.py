@@ -15,10 +15,10 @@ from eos.config.load import load_pipeline, load_profile
 from eos.config.registry import Registry
 from eos.deadline import Deadline
 from eos.errors import UsageError
+from eos.formats.registry_client import Client
 from eos.plan.plan import Plan, plan
 from eos.plan.tree import stages
-from eos.registry.client import Client
-from eos.run.registered import with_latest, with_registry
+from eos.startup.registered_schemas import with_latest, with_registry
 
 ORDER: dict[str, Any] = {
     "type": "record",

@@ -12,10 +12,10 @@ from support.registry import FakeRegistry, registry
 from eos.config.registry import Registry
 from eos.deadline import Backoff, Deadline
 from eos.errors import UnavailableError, UsageError
-from eos.read import registered
-from eos.read.registered import Writers
-from eos.registry import client as client_module
-from eos.registry.client import Client
+from eos.formats import registry_client as client_module
+from eos.formats import schema_ids
+from eos.formats.registry_client import Client
+from eos.formats.schema_ids import Writers
 
 TODAY = Deadline.after_ms(86_400_000)
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
@@ -107,7 +107,7 @@ def test_the_time_for_a_hundred_ids_is_that_of_a_hundred_ids(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Not that of all: a registry that answers makes progress, however many ids there are."""
-    monkeypatch.setattr(registered, "_PACE_IDS", 2)
+    monkeypatch.setattr(schema_ids, "_PACE_IDS", 2)
     given: list[Deadline] = []
     assert Writers({}, lambda _, deadline: given.append(deadline)).learn(range(6)) == []
     assert [given.index(each) for each in given] == [0, 0, 2, 2, 4, 4]
@@ -115,7 +115,7 @@ def test_the_time_for_a_hundred_ids_is_that_of_a_hundred_ids(
 
 
 def test_misses_are_bounded_and_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registered, "MISSES_MAX", 3)
+    monkeypatch.setattr(schema_ids, "MISSES_MAX", 3)
     asked: list[int] = []
     writers = Writers({1: "known"}, lambda number, _: asked.append(number))
     writers.learn([1, 2, 3, 4, 5, 2, 5])

@@ -14,9 +14,9 @@ from support.registry import FakeRegistry, registry
 from eos.config.registry import Registry
 from eos.deadline import Deadline
 from eos.errors import UsageError
-from eos.registry import references
-from eos.registry.client import Client
-from eos.registry.references import Registered, Version, standing_alone
+from eos.formats import registry_references
+from eos.formats.registry_client import Client
+from eos.formats.registry_references import Registered, Version, standing_alone
 
 TODAY = Deadline.after_ms(86_400_000)  # made when this is imported: later than any test
 
@@ -151,7 +151,7 @@ def test_how_much_is_followed_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
         asked.append(at)
         return Registered('"int"')
 
-    monkeypatch.setattr(references, "REFERRED_MAX", 50)
+    monkeypatch.setattr(registry_references, "REFERRED_MAX", 50)
     with pytest.raises(ValueError, match="behind more than 20 others"):
         standing_alone(Registered('"int"', (Version("s", 1),)), deeper)
     assert len(asked) == 20

@@ -10,14 +10,14 @@ import pytest
 from support.reported import NOW, aborted, history, made, transaction
 
 from eos.audit.history import Finding
-from eos.audit.live import Live
-from eos.report.ask import Asked
-from eos.report.gather import gather
+from eos.inspect.audit_live import Live
+from eos.inspect.cluster_state import Asked
+from eos.kafka.api import TopicPartition
+from eos.report.conclusion import Level, verdict
+from eos.report.content import gather
 from eos.report.markup import Markup, data, raw, tag
 from eos.report.timeline import INTERVALS_MAX, KINDS, WIDTHS_MS, Timeline, Times
 from eos.report.units import duration, number, size, time
-from eos.report.verdict import Level, verdict
-from eos.transaction.port import TopicPartition
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ import pytest
 
 from eos.config.security import Security
 from eos.errors import AttemptFailedError, KafkaRefusedError, as_principal
+from eos.kafka.acls import missing
+from eos.kafka.api import Api
+from eos.kafka.outcomes import describe
+from eos.kafka.refusals import refused
 from eos.plan.security import told_who
-from eos.run.failure import Failure, Link
-from eos.run.refusal import source_refusal
-from eos.run.topics import _unseen
-from eos.transaction.outcomes import describe
-from eos.transaction.port import Api
-from eos.transaction.rights import missing
-from eos.transaction.wire.refusal import refused
+from eos.run.java_client_errors import source_refusal
+from eos.spark.failure import Failure, Link
+from eos.startup.topic_lookup import _unseen
 
 
 @pytest.mark.parametrize(

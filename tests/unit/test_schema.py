@@ -11,8 +11,8 @@ import yaml
 
 from eos.cli.lint import find
 from eos.config.reference import reference
-from eos.config.refused import Rule
 from eos.config.registry import Registry
+from eos.config.rejected_records import Rule
 from eos.config.schema import File, schema_of
 from eos.config.sink import KafkaSink
 

@@ -12,9 +12,9 @@ import pytest
 
 from eos import errors
 from eos.errors import AttemptFailedError, EosError, FencedError, UsageError
+from eos.kafka.api import Api
+from eos.kafka.outcomes import describe
 from eos.seal import CrossingError, Seal, crossed, of_this_process
-from eos.transaction.outcomes import describe
-from eos.transaction.port import Api
 from eos.transaction.protocol import TransitionError
 
 KINDS = sorted(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eos.cli import cases
+from eos.cli import test
 from eos.cli.lint import lint
 from eos.cli.plan import plan_verb
 from eos.errors import UsageError
@@ -49,7 +49,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("KPW", "SHOP_TOKEN", "SEEN"):
         monkeypatch.setenv(name, SECRET)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delattr(cases, "local_session")  # no Spark is started to find a secret
+    monkeypatch.delattr(test, "local_session")  # no Spark is started to find a secret
     monkeypatch.setattr(sys, "path", [*sys.path])  # a project's folders stay on it
     return tmp_path
 
@@ -70,7 +70,7 @@ def test_no_verb_shows_a_secret(
     verbs = [lambda words=words: plan_verb(words) for words in plans]
     # Before there is a Spark, a ledger to write to, an audit table, or a log.
     verbs.append(lambda: run(path, None, "a:1"))
-    assert cases.run_cases([path], None, as_json=True) == 1
+    assert test.run_cases([path], None, as_json=True) == 1
     said = []
     for verb in verbs:
         with pytest.raises(UsageError) as refused:

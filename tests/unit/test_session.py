@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eos.errors import UsageError
-from eos.run.session import require_once
+from eos.spark.session import require_once
 
 BREAKS = {
     "spark.speculation": "true",

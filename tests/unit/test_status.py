@@ -18,11 +18,11 @@ from eos.audit import rows
 from eos.audit.table import TransactionsTable
 from eos.cli.status import status
 from eos.errors import UnavailableError, UsageError
-from eos.launch.locks import FileLock
-from eos.run.ownership import RunLock
-from eos.run.running import Runs, running
-from eos.transaction.ledger_record import Kind, Position, Record
-from eos.transaction.port import Identity
+from eos.kafka.api import Identity
+from eos.ledger.record import Kind, Position, Record
+from eos.local.file_locks import FileLock
+from eos.startup.liveness import Runs, running
+from eos.startup.ownership import RunLock
 
 GONE = 2**22 + 1  # above what Linux gives to a process
 

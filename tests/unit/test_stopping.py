@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from eos.deadline import Backoff, Deadline
-from eos.run import stopping
+from eos.run import shutdown
 
 ROOT = Path(__file__).parents[2]
 # A query whose stop never returns, as that of a step that hangs in the driver; and with `finishing`
 # a micro-batch that has no end.
 PROGRAM = """
 import os, sys, threading, time
-from eos.run import stopping
+from eos.run import shutdown as stopping
 
 os.environ[stopping.FINISH] = "240" if sys.argv[2] == "finishing" else "0"
 
@@ -54,7 +54,7 @@ while time.monotonic() < end:
 @pytest.fixture(autouse=True)
 def default(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever who runs the tests has set."""
-    monkeypatch.delenv(stopping.FINISH, raising=False)
+    monkeypatch.delenv(shutdown.FINISH, raising=False)
 
 
 @contextmanager
@@ -128,11 +128,11 @@ def test_a_reader_that_reads_no_more_holds_up_no_end() -> None:
 def test_two_signals_of_one_moment_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where a supervisor signals all processes, and the launcher hands its own on."""
     now, ended = [0.0], []
-    monkeypatch.setattr(stopping, "_end", lambda _why, code: ended.append(code))
-    monkeypatch.setattr(stopping.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(stopping.signal, "setitimer", lambda *_: None)
-    monkeypatch.setattr(stopping.Stopping, "listen", lambda _self: None)
-    asked = stopping.Stopping()
+    monkeypatch.setattr(shutdown, "_end", lambda _why, code: ended.append(code))
+    monkeypatch.setattr(shutdown.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(shutdown.signal, "setitimer", lambda *_: None)
+    monkeypatch.setattr(shutdown.Stopping, "listen", lambda _self: None)
+    asked = shutdown.Stopping()
     for at in (5.0, 5.0, 5.9):
         now[0] = at
         asked._handle(signal.SIGTERM, None)
@@ -146,11 +146,11 @@ def test_two_signals_of_one_moment_are_one(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_stop_that_came_to_its_end_is_not_ended_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever runs pipelines one after another in one process goes on."""
     set_to: list[float] = []
-    monkeypatch.setattr(stopping.signal, "setitimer", lambda _which, at: set_to.append(at))
-    monkeypatch.setattr(stopping.Stopping, "listen", lambda _self: None)
-    with closing(stopping.Stopping()) as asked:
+    monkeypatch.setattr(shutdown.signal, "setitimer", lambda _which, at: set_to.append(at))
+    monkeypatch.setattr(shutdown.Stopping, "listen", lambda _self: None)
+    with closing(shutdown.Stopping()) as asked:
         asked._handle(signal.SIGTERM, None)
-        in_all = stopping.FINISH_S + stopping.STOP_S_MAX
+        in_all = shutdown.FINISH_S + shutdown.STOP_S_MAX
         assert set_to == [in_all]
     assert set_to == [in_all, 0]
     asked._handle(signal.SIGTERM, None)

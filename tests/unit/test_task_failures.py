@@ -9,11 +9,11 @@ import pytest
 from support import plans
 
 from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, TransformError
-from eos.run.failure import Failure, Link
 from eos.run.pipeline import _Run
-from eos.run.state import state_refusal
-from eos.run.task_error import task_error
+from eos.run.task_errors import task_error
 from eos.seal import of_this_process
+from eos.spark.failure import Failure, Link
+from eos.startup.stateful_pipeline import state_refusal
 
 SPARK = """An error occurred while calling o231.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure: {why}

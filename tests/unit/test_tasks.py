@@ -11,11 +11,11 @@ import pytest
 from pyspark import TaskContext
 
 from eos.encode.stage import EncodeStage, SinkSpec
-from eos.encode.targets import Targets
 from eos.faults import CrashPlan
-from eos.run import tasks
-from eos.transaction.port import Identity, Profile
-from eos.transaction.settings import KafkaSettings
+from eos.kafka.api import Identity, Profile
+from eos.kafka.settings import KafkaSettings
+from eos.kafka.target_partitions import Targets
+from eos.spark import tasks
 
 TARGETS = Targets.of({"out": (1, 1_000_000)})
 NO_CRASH = CrashPlan.from_environment().of_tasks(0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eos.audit.transaction_state import OVER, PREDECESSORS, TransactionState, may_follow
+from eos.kafka.transaction_states import OVER, PREDECESSORS, TransactionState, may_follow
 
 S = TransactionState
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eos.cli.lint import find
-from eos.transform.calls import unstable
+from eos.transform.nondeterministic_calls import unstable
 
 IMPORTS = """
 import datetime

@@ -9,13 +9,14 @@ from dataclasses import replace
 import pytest
 
 from eos.audit import rows as made
-from eos.audit.live import Open
 from eos.cli.verify import Shown
-from eos.transaction.ledger_record import Position, Record, nested
-from eos.transaction.port import CommittedOffset, Identity, ProducerState, TopicPartition
-from eos.transaction.port import TransactionState as Coordinated
-from eos.transaction.receipt import Receipt
-from eos.verify.elsewhere import (
+from eos.inspect.audit_live import Open
+from eos.kafka.api import CommittedOffset, Identity, ProducerState, TopicPartition
+from eos.kafka.api import TransactionState as Coordinated
+from eos.ledger.receipt import Receipt
+from eos.ledger.record import Position, Record, nested
+from eos.verify.audit_table import compared
+from eos.verify.cross_checks import (
     Level,
     Noted,
     noted,
@@ -25,8 +26,7 @@ from eos.verify.elsewhere import (
     of_open,
 )
 from eos.verify.findings import Attempt, Kind
-from eos.verify.point import Point, load
-from eos.verify.table import compared
+from eos.verify.progress import Point, load
 
 A, B = TopicPartition("in", 0), TopicPartition("in", 1)
 LEDGER = TopicPartition("l", 0)

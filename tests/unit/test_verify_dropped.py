@@ -9,19 +9,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from eos.dedup.fields import Place
-from eos.encode.codec import Codec
-from eos.encode.record_batch import Columns, encode
-from eos.transaction.batches import HEADER_BYTES
-from eos.transaction.port import Identity, TopicPartition
-from eos.transaction.receipt import Receipt
-from eos.verify import dropped as module
-from eos.verify import letters as letters_module
+from eos.dedup.stamp_columns import Place
+from eos.kafka.api import Identity, TopicPartition
+from eos.kafka.compression_type import Codec
+from eos.kafka.records.batch_headers import HEADER_BYTES
+from eos.kafka.records.record_batch import Columns, encode
+from eos.ledger.receipt import Receipt
+from eos.verify import dead_letters as letters_module
+from eos.verify import dropped_records as module
 from eos.verify import proofs as proving
-from eos.verify.dropped import Dropped, Log
+from eos.verify.dead_letters import Letters
+from eos.verify.dropped_records import Dropped, Log
 from eos.verify.findings import Attempt, Findings, Kind
 from eos.verify.history import Committed
-from eos.verify.letters import Letters
 from eos.verify.proofs import TooManyError, proofs
 from eos.verify.records import parsed
 from eos.verify.stamps import Places, Stamps, hash_of, stamps

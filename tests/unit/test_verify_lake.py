@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from eos.plan.lake import Table
-from eos.transaction.ledger_record import Followed
-from eos.transaction.port import Identity
+from eos.kafka.api import Identity
+from eos.ledger.record import Followed
+from eos.plan.delta_sink import Table
+from eos.verify.delta_tables import Found, Known, Sinks, look, of_tables
 from eos.verify.findings import Attempt
-from eos.verify.lake import Found, Known, Sinks, look, of_tables
 
 TABLE = Table("all", "/lake/all")
 SINKS = Sinks((TABLE,), {"all": "app"})

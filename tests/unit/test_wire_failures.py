@@ -11,10 +11,11 @@ import pytest
 
 from eos.deadline import Deadline
 from eos.errors import KafkaRefusedError, NoAnswerError, UnavailableError, UsageError
-from eos.transaction.port import NO_IDENTITY, Profile, TopicPartition
-from eos.transaction.settings import KafkaSettings
-from eos.transaction.wire import Wire, requests
-from eos.transaction.wire.pending import Pending
+from eos.kafka import requests
+from eos.kafka.api import NO_IDENTITY, Profile, TopicPartition
+from eos.kafka.client import Wire
+from eos.kafka.pending_request import Pending
+from eos.kafka.settings import KafkaSettings
 
 TLS = (("security_protocol", "SSL"), ("ssl_check_hostname", "false"))
 

@@ -11,11 +11,12 @@ from support.certificates import Authority
 
 from eos.deadline import Deadline
 from eos.errors import UsageError
+from eos.kafka import connection_cache
+from eos.kafka.api import Profile
+from eos.kafka.client import Wire
+from eos.kafka.client_options import security_options
+from eos.kafka.settings import KafkaSettings
 from eos.transaction.micro_batch import STEP_TIMEOUT_MS
-from eos.transaction.port import Profile
-from eos.transaction.settings import KafkaSettings
-from eos.transaction.wire import Wire, shared
-from eos.transaction.wire.options import security_options
 
 SETTINGS = KafkaSettings(
     ("a:1", "b:2"),
@@ -119,14 +120,14 @@ def test_the_number_of_shared_wires_is_bounded():
     wires = [Wire.shared(KafkaSettings((f"127.0.0.1:{n}",))) for n in range(1, 12)]
     assert [wire.closed for wire in wires[:3]] == [True, True, True]
     assert not wires[-1].closed
-    assert len(shared._kept) <= 8
+    assert len(connection_cache._kept) <= 8
     for wire in wires:
         wire.close()
 
 
 def test_importing_the_settings_loads_nothing_heavy():
     code = (
-        "import sys, eos.transaction.settings, eos.transaction.port;"
+        "import sys, eos.kafka.settings, eos.kafka.api;"
         "print(sorted({'kafka', 'pyspark', 'yaml', 'pydantic', 'numpy'} & set(sys.modules)))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,0 +1,102 @@
+"""The audit table beside a run: whether there is one, and what keeps it up to the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from eos.deadline import Deadline
+from eos.errors import EosError
+from eos.kafka.client import Wire
+from eos.ledger.record import Record
+from eos.location import local_path
+from eos.observe import events
+from eos.observe.bus import Bus
+from eos.plan.plan import Plan
+from eos.transaction.micro_batch import STEP_TIMEOUT_MS, MicroBatches
+
+if TYPE_CHECKING:
+    from eos.config.model import Profile
+
+_FOLDER = ("audit", "transactions")
+
+
+class Audit(Protocol):
+    """What a run says to it. `audit.follower` is the real one."""
+
+    def start(self) -> None: ...
+
+    def require(self) -> None:
+        """Raises if the table is too far behind for another attempt."""
+
+    def committed(self) -> None: ...
+
+    @property
+    def kept_from(self) -> int | None:
+        """The ledger must keep its records from this offset on; None: nobody needs them."""
+
+    def close(
+        self, failed: Sequence[Mapping[str, Any]] = (), last: Record | None = None
+    ) -> None: ...
+
+
+class _NoAudit:
+    """A run without a table."""
+
+    kept_from = None
+
+    def start(self) -> None:
+        pass
+
+    def require(self) -> None:
+        pass
+
+    def committed(self) -> None:
+        pass
+
+    def close(self, failed: Sequence[Mapping[str, Any]] = (), last: Record | None = None) -> None:
+        pass
+
+
+NO_AUDIT: Audit = _NoAudit()
+
+
+def location_of(profile: Profile) -> Path | None:
+    """None where the state root is no folder of this machine."""
+    root = local_path(profile.state.root)
+    return None if root is None else root.joinpath(*_FOLDER)
+
+
+def audit_of(profile: Profile, planned: Plan, wire: Wire, bus: Bus) -> Audit:
+    if not profile.audit.transactions:
+        return NO_AUDIT
+    location = location_of(profile)
+    if location is None:
+        bus.emit(
+            events.Warned(
+                f"there is no audit table: the state root {profile.state.root} is no folder of "
+                "this machine, and its library reaches none else; `audit: {transactions: false}` "
+                "in the profile says that this is meant"
+            )
+        )
+        return NO_AUDIT
+    # Late: a tenth of a second that a run without a table does not need.
+    from eos.audit.follower import Follower
+    from eos.audit.projection import Projection
+    from eos.audit.table import TransactionsTable
+
+    names = planned.names
+    projection = Projection(TransactionsTable(location), wire, names.pipeline, names.ledger)
+    return Follower(projection, bus, profile.audit.behind_max)
+
+
+def close(audit: Audit, batches: MicroBatches) -> None:
+    """Close the table, with the attempts that were aborted last: no ledger record lists them."""
+    failed, last = batches.failed.listed, None
+    if failed:
+        try:
+            last = batches.ledger.look(Deadline.after_ms(STEP_TIMEOUT_MS))
+        except EosError:
+            last = None  # then the table will not be reached either, and says so
+    audit.close(failed, last)

@@ -1,0 +1,104 @@
+"""The parts of a pipeline file that are right by themselves, whatever is wrong beside them.
+
+What is found in them later is told together with what is wrong in the file's words: a person mends
+a file once. A part with a problem in it is left out, so that nothing is told that only follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, create_model
+
+from eos.config.base import Strict
+from eos.config.cross_checks import findings
+from eos.config.delta_sink import DeltaSink
+from eos.config.model import PipelineFile
+from eos.config.problems import Location, Places, Problem
+from eos.config.rejected_records import Rule
+from eos.config.sink import KafkaSink
+from eos.config.source import Source
+from eos.config.transform import Step
+
+Part = TypeVar("Part", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Each with its place."""
+
+    folder: Path
+    project_root: Path
+    places: Places
+    source: Source | None
+    rules: Mapping[Location, Rule]
+    steps: Mapping[Location, Step]
+    sinks: Mapping[Location, KafkaSink]
+    tables: Mapping[Location, DeltaSink]
+    names: frozenset[str]  # what a query may read beside `input`, right or not: tables and steps
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a file says, and where something is wrong in it, or in a part of it."""
+
+    value: Any
+    places: Places
+    wrong: frozenset[Location]
+
+    def parts(self, folder: Path, project_root: Path) -> Parts:
+        return Parts(
+            folder,
+            project_root,
+            self.places,
+            self._each(Source, "source").get(("source",)),
+            self._each(Rule, "expect"),
+            self._each(Step, "transform"),
+            self._each(KafkaSink, "sink", "kafka"),
+            self._each(DeltaSink, "sink", "delta"),
+            frozenset(self._names()),
+        )
+
+    def together(self) -> Iterator[Problem]:
+        """What the parts that are right don't agree on."""
+        if not isinstance(self.value, dict):
+            return
+        right = {
+            name: field
+            for name, field in PipelineFile.model_fields.items()
+            if self._is_right((field.alias or name,))
+        }
+        fields: dict[str, Any] = {name: (field.annotation, field) for name, field in right.items()}
+        made = create_model("Right", __base__=Strict, **fields)
+        parts = made.model_validate({n: each for n, each in self.value.items() if n in right})
+        pipeline = PipelineFile.model_construct(**{name: getattr(parts, name) for name in right})
+        for location, told in findings(pipeline, right):
+            yield self.places.problem(location, told)
+
+    def _names(self) -> Iterator[str]:
+        given = self.value if isinstance(self.value, dict) else {}
+        tables, steps = given.get("tables"), given.get("transform")
+        yield from tables if isinstance(tables, dict) else ()
+        for step in steps if isinstance(steps, list) else ():
+            if isinstance(step, dict) and step.get("name"):
+                yield str(step["name"])
+
+    def _is_right(self, location: Location) -> bool:
+        return location not in self.wrong
+
+    def _each(self, kind: type[Part], *location: str) -> Mapping[Location, Part]:
+        """One that stands alone, or those of a list."""
+        value = self.value
+        for key in location:
+            value = value.get(key) if isinstance(value, dict) else None
+        found: dict[Location, Any] = {location: value} if isinstance(value, dict) else {}
+        if isinstance(value, list) and kind is not Source:
+            found = {(*location, number): each for number, each in enumerate(value)}
+        return {
+            place: kind.model_validate(each, by_alias=True, by_name=False)
+            for place, each in found.items()
+            if self._is_right(place)
+        }

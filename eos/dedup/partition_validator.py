@@ -1,0 +1,138 @@
+"""What becomes of the records of one source partition: the state machine over an Arrow stream.
+
+Vectorised: rows come in chunks, and `chunk` decides one at a time. Only the buckets that a chunk's
+producers lie in are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eos.arrow import array_of, scalar_of, text_of, values_of
+from eos.dedup.buckets import Kept, bucket_of, distinct, read_states
+from eos.dedup.chunk import Sent, decide
+from eos.dedup.partition_states import READ, Known
+from eos.dedup.policy import UNSTAMPED, Policy
+from eos.dedup.record_errors import awaited, expected, named, refusal
+from eos.dedup.spool import whole
+from eos.dedup.summary import Account
+from eos.dedup.verdict_rows import Codes, Rows
+from eos.errors import PromiseBrokenError
+from eos.kafka.api import TopicPartition
+from eos.producers.sequences import Ints
+
+
+@dataclass(slots=True)
+class Judge:
+    """Of one partition in one attempt."""
+
+    pipeline: str
+    home: TopicPartition
+    policy: Policy
+    kept: Kept
+    folder: Path
+    now_ms: int
+    read: set[int] = field(default_factory=set)
+    changed: set[int] = field(default_factory=set)
+    expired: int = 0
+    offset_first: int = -1
+    offset_last: int = -1
+    account: Account = field(init=False)
+    _known: Known = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.account = Account(self.policy.codes(self.policy.dead))
+        self._known = Known(self.policy.rules.ranges_max)
+
+    @property
+    def count(self) -> int:
+        return len(self._known)
+
+    def by_bucket(self, buckets: int) -> tuple[pa.Table, Ints]:
+        return self._known.by_bucket(buckets, is_as_read=buckets == self.kept.buckets)
+
+    def says(self) -> Mapping[str, Any]:
+        return {"offset_first": self.offset_first, "offset_last": self.offset_last}
+
+    def judge(self, offset: Any, producer: Any, epoch: Any, sequence: Any) -> Codes:
+        """A code for each row of a chunk; the rows come in the partition's order."""
+        self._require_order(offset)
+        is_stamped = stamped(self.policy, producer, epoch, sequence)
+        codes = np.full(len(offset), UNSTAMPED, np.int8)
+        stamps = (each.filter(is_stamped) for each in (producer, epoch, sequence))
+        codes[values_of(is_stamped)], before = self._decided(*stamps)
+        topic = text_of(self.home.topic, len(offset))
+        partition = pa.repeat(scalar_of(self.home.partition, pa.int32()), len(offset))
+        rows = Rows(codes, topic, partition, offset, producer, epoch, sequence)
+        wrong = np.flatnonzero(np.isin(codes, self.policy.codes(self.policy.refused)))
+        if len(wrong):
+            at = int(wrong[0])
+            raise refusal(self.pipeline, rows, at, expected(self.policy, rows, at, before))
+        self.account.add(rows, lambda at: awaited(self.policy, rows, at, before))
+        return codes
+
+    def load(self, buckets: set[int]) -> None:
+        """Reads what is not there yet. Who sent nothing for too long is unknown from here on."""
+        missing = sorted(buckets - self.read)
+        self.read |= buckets
+        files = {each: self.kept.files[each] for each in missing if each in self.kept.files}
+        if not files:
+            return
+        states = pa.concat_tables(
+            read_states(f"{self.folder}/{file.path}", file, READ) for file in files.values()
+        )
+        bucket = np.repeat(list(files), [file.rows for file in files.values()])
+        is_idle = self.now_ms - values_of(states.column("at_ms")) >= self.policy.forget_ms
+        if is_idle.any():
+            self.expired += int(np.count_nonzero(is_idle))
+            self.changed |= distinct(bucket[is_idle])
+            states, bucket = states.filter(array_of(~is_idle, pa.bool_())), bucket[~is_idle]
+        self._known.add(states, bucket)
+
+    def _decided(self, producer: Any, epoch: Any, sequence: Any) -> tuple[Codes, pa.Table]:
+        """And the states before, of the producers that did not simply go on."""
+        # An id is looked for once: all else goes by numbers.
+        ids = producer.cast(pa.binary()).dictionary_encode()
+        buckets = bucket_of(ids.dictionary, self.kept.buckets)
+        self.load(distinct(buckets))
+        rows = self._known.rows(ids.dictionary, buckets)
+        numbers = (values_of(each).astype(np.int64) for each in (epoch, sequence))
+        sent = Sent(values_of(ids.indices), *numbers)
+        decided = decide(self._known, rows, sent, self.now_ms, self.policy.rules)
+        self.changed |= distinct(buckets[decided.has_moved])
+        before = decided.before
+        names = self._known.producer.take(whole(before.column("producer")))
+        return decided.codes, before.set_column(0, "producer", names)
+
+    def _require_order(self, offset: Any) -> None:
+        """By Spark's source a partition is one task's, in order. Were it not, what is judged here
+        would be no verdict at all."""
+        numbers = values_of(offset)
+        if not len(numbers):
+            return
+        if numbers[0] <= self.offset_last or (np.diff(numbers) <= 0).any():
+            raise PromiseBrokenError(
+                f"{self.pipeline}: the records of {named(self.home)} did not come in their "
+                f"order (offset {int(numbers[0])} behind {self.offset_last})",
+                hint="does something between the source and dedup change the order of rows?",
+                case="dedup_order",
+            )
+        self.offset_first = self.offset_first if self.account.records else int(numbers[0])
+        self.offset_last = int(numbers[-1])
+
+
+def stamped(policy: Policy, producer: Any, epoch: Any, sequence: Any) -> Any:
+    """Which records have an id, and numbers that can be meant."""
+    found = values_of(pc.is_valid(producer))
+    limits = policy.rules.limits
+    for numbers, limit in ((epoch, limits["epoch"]), (sequence, limits["first"])):
+        given = values_of(numbers, null=-1)
+        found = found & (given >= 0) & (given < limit)
+    return array_of(found, pa.bool_())

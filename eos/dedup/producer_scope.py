@@ -1,0 +1,400 @@
+"""What becomes of the records of producers whose numbers are spread over partitions.
+
+A micro-batch is a set: the records of a producer in it are judged together, the lowest epoch and
+number first, and of two with one number the first by topic, partition and offset counts. So it does
+not matter in which order partitions were read, and every attempt says the same.
+
+Of each epoch it is known which numbers were accepted (`runs`), from where on none may be missing
+(`base`), and how far below that one may still be taken (`begin`; less than `base` only where an
+unknown producer was met in its middle). What lies a window or more above the lowest missing number
+is a gap; where that is accepted, all numbers are given up that are missing in a row from there on.
+
+An older epoch's record is fenced only behind a newer epoch's in the same partition: in another one
+it may have been sent before, and is judged by what is known of its own epoch.
+
+Sequences that wrap are read as distances: each as the nearest to the one before it of its producer,
+epoch and partition, the first of a partition as the nearest to the lowest missing number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from eos.dedup.number_ranges import Runs
+from eos.producers.sequences import Flags, Ints
+from eos.producers.state import UNWRAPPED, VERDICTS, Verdict
+
+EPOCHS_KEPT = 4  # of a producer, the newest: what comes of an older one is late
+_SMALL = 1 << 16  # epochs below are their own ranks
+_APPENDED, _DUPLICATE, _LATE, _GAP, _FENCED, _UNKNOWN = (
+    VERDICTS.index(each)
+    for each in (
+        Verdict.APPENDED,
+        Verdict.DUPLICATE,
+        Verdict.LATE,
+        Verdict.GAP,
+        Verdict.FENCED,
+        Verdict.UNKNOWN_PRODUCER,
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """`window`: how far above the lowest missing number a record may be."""
+
+    window: int
+    accepts_gap: bool = False
+    sequences: int = UNWRAPPED
+
+    @property
+    def wraps(self) -> bool:
+        return self.sequences != UNWRAPPED
+
+
+@dataclass(frozen=True, slots=True)
+class Stamps:
+    """Of records that have one. `place` numbers partitions in the order of topic and partition."""
+
+    producer: Ints
+    epoch: Ints
+    number: Ints
+    place: Ints
+    offset: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """What is known, ordered by producer and epoch; the owners of `runs` are places here.
+    `forgotten`: this epoch of the producer and all below are not known any more; -1: none.
+    In the partition `fence_place[n]` the epoch at `fence_owner[n]` is its producer's newest."""
+
+    producer: Ints
+    epoch: Ints
+    begin: Ints
+    base: Ints
+    forgotten: Ints
+    runs: Runs
+    fence_owner: Ints
+    fence_place: Ints
+
+    @classmethod
+    def none(cls) -> Epochs:
+        nothing = np.zeros(0, np.int64)
+        return cls(nothing, nothing, nothing, nothing, nothing, Runs.none(), nothing, nothing)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`codes` are places in VERDICTS, `missing` the lowest number whose absence makes a record a
+    gap. `moved`: producers of whom something else is known than before."""
+
+    codes: npt.NDArray[np.int8]
+    missing: Ints
+    epochs: Epochs
+    moved: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """Each producer's epochs, as they were known or came, in order; and what each may take."""
+
+    producer: Ints
+    epoch: Ints
+    known: Ints  # its place in what is known; -1: not known
+    forgotten: Ints
+    is_over: Flags  # nothing of it can be proven or taken
+    is_new: Flags  # newer than all that is known: it begins at 0
+
+    @classmethod
+    def of(cls, stamps: Stamps, known: Epochs, counts: Flags) -> tuple[_Groups, Ints, Ints]:
+        """And the group of each known epoch, and of each record. `counts`: the records that do."""
+        producer = np.concatenate((known.producer, stamps.producer))
+        epoch = np.concatenate((known.epoch, stamps.epoch))
+        _, ranks = _ranked(epoch)
+        keys = producer * (int(ranks.max(initial=0)) + 1) + ranks
+        # As numpy.unique does it, in half of its time where keys are nearly in order.
+        order = np.argsort(keys, kind="stable")
+        is_first = np.append(True, np.diff(keys[order]) != 0)
+        at, group = order[is_first], np.empty(len(keys), np.int64)
+        group[order] = np.cumsum(is_first) - 1
+        producer, epoch = producer[at], epoch[at]
+        of_known, of_row = np.split(group, [len(known.epoch)])
+        place = np.full(len(at), -1, np.int64)
+        place[of_known] = np.arange(len(of_known))
+        forgotten, newest, lowest = np.full((3, int(producer.max(initial=-1)) + 1), -1, np.int64)
+        forgotten[known.producer] = known.forgotten
+        newest[known.producer] = known.epoch  # in order: the last one of each stays
+        has_come = np.zeros(len(at), np.bool_)
+        has_come[of_row[counts]] = True
+        came = np.flatnonzero(has_come)[::-1]
+        lowest[producer[came]] = epoch[came]
+        bound = np.where(newest >= 0, newest, lowest)[producer]
+        is_over = (place < 0) & (epoch <= forgotten[producer])
+        is_new = (place < 0) & ~is_over & (epoch > bound)
+        made = cls(producer, epoch, place, forgotten[producer], is_over, is_new)
+        return made, of_known, of_row
+
+    def was(self, values: Ints) -> Ints:
+        """Of each group, what was known; else 0."""
+        found = np.zeros(len(self.known), np.int64)
+        is_known = self.known >= 0
+        found[is_known] = values[self.known[is_known]]
+        return found
+
+
+def decide(stamps: Stamps, known: Epochs, rules: Spread) -> Found:
+    """The verdict of each record, and what is known behind them."""
+    if not len(stamps.epoch):
+        nothing = np.zeros(0, np.int64)
+        return Found(nothing.astype(np.int8), nothing, known, nothing)
+    stamps = replace(stamps, number=_unwrapped(stamps, known, rules))
+    grouped = _Groups.of(stamps, known, np.ones(len(stamps.epoch), np.bool_))
+    fences = _Fences.of(stamps, known, rules, grouped[0], grouped[2])
+    if fences.is_fenced.any():
+        grouped = _Groups.of(stamps, known, ~fences.is_fenced)
+    groups, of_known, group = grouped
+    order = np.lexsort((stamps.offset, stamps.place, stamps.number, group))
+    order = order[~fences.is_fenced[order]]
+    judged = _Judged.of(stamps.number[order], group[order], groups, of_known, known, rules)
+    codes = np.full(len(order) + int(fences.is_fenced.sum()), _FENCED, np.int8)
+    codes[order] = judged.codes
+    epochs = judged.epochs(groups, fences)
+    has_moved = np.zeros(int(groups.producer.max(initial=-1)) + 1, np.bool_)
+    has_moved[groups.producer[judged.has_moved]] = True
+    has_moved[fences.raised] = True
+    missing = np.zeros(len(codes), np.int64)
+    missing[order] = judged.missing
+    return Found(codes, missing, epochs, np.flatnonzero(has_moved))
+
+
+def _ranked(epochs: Ints) -> tuple[Ints, Ints]:
+    """What ranks stand for, in order, and the rank of each epoch: one of 62 bits leaves no room for
+    a producer's number beside it."""
+    top = int(epochs.max(initial=0))
+    if top < _SMALL and int(epochs.min(initial=0)) >= 0:  # nearly always: nothing to sort
+        return np.arange(top + 1), epochs
+    values, ranks = np.unique(epochs, return_inverse=True)
+    return values, ranks.astype(np.int64)
+
+
+def _unwrapped(stamps: Stamps, known: Epochs, rules: Spread) -> Ints:
+    """Numbers that grow for ever, where sequences wrap."""
+    count, circle = len(stamps.number), rules.sequences
+    if not rules.wraps or not count:
+        return stamps.number
+    groups, _, group = _Groups.of(stamps, known, np.ones(count, np.bool_))
+    order = np.lexsort((stamps.offset, stamps.place, group))
+    group, place, number = group[order], stamps.place[order], stamps.number[order]
+    is_group = np.append(True, group[1:] != group[:-1])
+    is_first = is_group | np.append(True, place[1:] != place[:-1])
+    start = groups.was(known.base)
+    is_unknown = (groups.known < 0) & ~groups.is_new
+    start[group[is_group]] += np.where(is_unknown, 1, 0)[group[is_group]] * number[is_group]
+    before = np.where(is_first, start[group], np.append(0, number[:-1]))
+    steps = (number - before + circle // 2) % circle - circle // 2
+    sums = np.cumsum(steps)
+    at = np.maximum.accumulate(np.where(is_first, np.arange(count), 0))
+    found = np.empty(count, np.int64)
+    found[order] = start[group] + sums - (sums - steps)[at]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Fences:
+    """`is_fenced`: a newer epoch of the producer stands before the record in its partition."""
+
+    is_fenced: Flags
+    producer: Ints
+    place: Ints
+    epoch: Ints
+    raised: Ints  # producers of whom some partition has a newer epoch than it had
+
+    @classmethod
+    def of(
+        cls, stamps: Stamps, known: Epochs, rules: Spread, groups: _Groups, group: Ints
+    ) -> _Fences:
+        """`groups`, and the `group` of each record: as if none were fenced."""
+        lowest = np.full(len(groups.epoch), UNWRAPPED - 1, np.int64)
+        np.minimum.at(lowest, group, stamps.number)
+        # Who is refused proves nothing: else one stamp of nonsense would fence all others.
+        is_taken = rules.accepts_gap | ~groups.is_new | (lowest < rules.window)
+        believed = (groups.known >= 0) | (~groups.is_over & is_taken)
+        owner = known.fence_owner
+        producer = np.concatenate((known.producer[owner], stamps.producer))
+        place = np.concatenate((known.fence_place, stamps.place))
+        epochs = np.concatenate((known.epoch[owner], stamps.epoch))
+        values, ranks = _ranked(epochs)
+        counts = np.concatenate((np.ones(len(owner), np.bool_), believed[group]))
+        says = np.where(counts, ranks + 1, 0)  # 0: nothing
+        offset = np.concatenate((np.full(len(owner), -1, np.int64), stamps.offset))
+        order = np.lexsort((offset, place, producer))
+        is_first = np.ones(len(order), np.bool_)
+        is_first[1:] = (np.diff(producer[order]) != 0) | (np.diff(place[order]) != 0)
+        lift = np.cumsum(is_first) * (len(values) + 2)
+        newest = np.maximum.accumulate(says[order] + lift) - lift
+        is_fenced = np.zeros(len(order), np.bool_)
+        is_fenced[order] = ranks[order] + 1 < newest
+        is_last = np.append(is_first[1:], True)
+        last, first = order[is_last], order[is_first]
+        top = newest[is_last]
+        tells = (top > 0) & (values[np.maximum(top - 1, 0)] > 0)  # below 0 there is no epoch
+        is_raised = tells & ~((first < len(owner)) & (says[first] == top))
+        return cls(
+            is_fenced[len(owner) :],
+            producer[last[tells]],
+            place[last[tells]],
+            values[top[tells] - 1],
+            producer[last[is_raised]],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """Behind a micro-batch: a code for each record, and of each group what is known."""
+
+    codes: npt.NDArray[np.int8]
+    missing: Ints  # of each record that is a gap
+    begin: Ints
+    base: Ints
+    runs: Runs
+    has_moved: Flags
+
+    @classmethod
+    def of(
+        cls,
+        numbers: Ints,
+        owners: Ints,
+        groups: _Groups,
+        of_known: Ints,
+        known: Epochs,
+        rules: Spread,
+    ) -> _Judged:
+        """Of records ordered by group and number."""
+        is_first = np.ones(len(numbers), np.bool_)
+        is_first[1:] = (np.diff(owners) != 0) | (np.diff(numbers) != 0)
+        owner, number = owners[is_first], numbers[is_first]
+        begin, base, is_met = _begins(owner, number, groups, known, rules)
+        runs = Runs(of_known[known.runs.owner], known.runs.first, known.runs.last)
+        codes = np.full(len(number), _APPENDED, np.int8)
+        codes[is_met | (number < base[owner])] = _UNKNOWN
+        codes[groups.is_over[owner] | (number < begin[owner])] = _LATE
+        top = np.full(len(base), -UNWRAPPED)
+        top[runs.owner] = runs.last  # in order: the last one stays; above it nothing is held
+        asked = np.flatnonzero(number <= top[owner])
+        codes[asked[runs.hold(owner[asked], number[asked])]] = _DUPLICATE
+        is_above = np.isin(codes, (_APPENDED, _UNKNOWN)) & (number >= base[owner])
+        at = np.flatnonzero(is_above)
+        is_gap, lacks = _gaps(runs, owner[at], number[at], base, rules)
+        gaps = at[is_gap]
+        codes[gaps] = _GAP
+        missing = np.zeros(len(number), np.int64)
+        missing[gaps] = lacks[is_gap]
+        writes = (_APPENDED, _UNKNOWN, *([_GAP] if rules.accepts_gap else []))
+        is_taken = np.isin(codes, writes)
+        merged = runs.ordered_with(owner[is_taken], number[is_taken]).merged()
+        has_gap, has_moved = np.zeros((2, len(base)), np.bool_)
+        has_gap[owner[gaps]] = rules.accepts_gap
+        has_moved[owner[is_taken]] = True
+        begin, base, merged = _settled(merged, begin, base, has_gap, rules)
+        row = np.cumsum(is_first) - 1
+        every = codes[row]
+        every[~is_first & np.isin(every, writes)] = _DUPLICATE
+        return cls(every, missing[row], begin, base, merged, has_moved)
+
+    def epochs(self, groups: _Groups, fences: _Fences) -> Epochs:
+        """What is known of the newest epochs of each producer."""
+        there = np.flatnonzero((groups.known >= 0) | self.has_moved)
+        producer = groups.producer[there]
+        until = np.searchsorted(producer, producer, side="right")
+        is_kept = until - np.arange(len(there)) <= EPOCHS_KEPT
+        forgotten = groups.forgotten[there]
+        over = np.full(int(producer.max(initial=-1)) + 1, -1, np.int64)
+        over[producer[~is_kept]] = groups.epoch[there[~is_kept]]  # in order: the newest stays
+        forgotten = np.maximum(forgotten, over[producer])[is_kept]
+        kept = there[is_kept]
+        place = np.full(len(groups.epoch), -1, np.int64)
+        place[kept] = np.arange(len(kept))
+        runs = self.runs.chosen(place[self.runs.owner] >= 0)
+        runs = Runs(place[runs.owner], runs.first, runs.last)
+        producer, epoch = groups.producer[kept], groups.epoch[kept]
+        owner = Runs(producer, epoch, epoch).at_or_below(fences.producer, fences.epoch)
+        has = (owner >= 0) & (epoch[owner] == fences.epoch) if len(kept) else owner >= 0
+        return Epochs(
+            producer,
+            epoch,
+            self.begin[kept],
+            self.base[kept],
+            forgotten,
+            runs,
+            owner[has],
+            fences.place[has],
+        )
+
+
+def _begins(
+    owner: Ints, number: Ints, groups: _Groups, known: Epochs, rules: Spread
+) -> tuple[Ints, Ints, Flags]:
+    """`begin` and `base` of each group, and of each number whether an unknown producer was met by
+    it, elsewhere than at 0."""
+    begin, base = groups.was(known.begin), groups.was(known.base)
+    is_head = np.ones(len(owner), np.bool_)
+    is_head[1:] = owner[1:] != owner[:-1]
+    is_unknown = (groups.known < 0) & ~groups.is_new & ~groups.is_over
+    is_met = is_head & is_unknown[owner] & (number != 0)
+    met = number[is_met]
+    base[owner[is_met]] = met
+    lowest = met - rules.window
+    begin[owner[is_met]] = lowest if rules.wraps else np.maximum(lowest, 0)
+    return begin, base, is_met
+
+
+def _gaps(runs: Runs, owner: Ints, number: Ints, base: Ints, rules: Spread) -> tuple[Flags, Ints]:
+    """Which of these, all at their base or above, lie too far above a number that is missing; and
+    of those the lowest such number."""
+    above = runs.chosen(runs.first >= base[runs.owner])
+    every = above.ordered_with(owner, number)
+    if not rules.accepts_gap:
+        lowest = every.filled_from(base)[owner]
+        return number >= lowest + rules.window, lowest
+    # Who gives up missing numbers that the one before it did not.
+    every = every.merged()
+    start, is_hole = every.holes(base)
+    holes = Runs(every.owner, start, start).chosen(is_hole)
+    given_up = holes.at_or_below(owner, number - rules.window)
+    is_gap: Flags = (given_up >= 0) & np.append(True, np.diff(given_up) != 0)[: len(owner)]
+    if not len(holes):
+        return is_gap, number
+    # The first hole of its epoch, or the one above those that were given up before.
+    before = np.append(-1, given_up[:-1])[: len(owner)]
+    is_own = (before >= 0) & (holes.owner[np.maximum(before, 0)] == owner)
+    lowest = np.where(is_own, before + 1, np.searchsorted(holes.owner, owner))
+    return is_gap, holes.first[np.minimum(lowest, len(holes) - 1)]
+
+
+def _settled(
+    runs: Runs, begin: Ints, base: Ints, has_gap: Flags, rules: Spread
+) -> tuple[Ints, Ints, Runs]:
+    """Begin, base and runs as they are kept: no more than the window needs."""
+    top = base - 1
+    top[runs.owner] = runs.last  # in order: the last one of each stays
+    is_whole = (begin == base) | has_gap
+    above = Runs(runs.owner, np.maximum(runs.first, base[runs.owner]), runs.last)
+    above = above.chosen(above.first <= above.last)
+    start, is_hole = above.holes(base)
+    base = runs.first_missing(np.arange(len(base)), base)
+    if rules.accepts_gap:
+        passed = is_hole & (start <= top[above.owner] - rules.window)
+        np.maximum.at(base, above.owner[passed], above.last[passed] + 1)
+    parts = np.flatnonzero(~is_whole)
+    lowest = np.maximum(begin, base - rules.window)[parts]
+    begin = base.copy()
+    begin[parts] = runs.first_missing(parts, lowest)
+    first = runs.first
+    if rules.wraps:  # half a circle is as far back as a sequence can lie
+        first = np.maximum(first, top[runs.owner] + 1 - rules.sequences // 2)
+    kept = (runs.last >= begin[runs.owner] - 1) & (first <= runs.last)
+    return begin, base, Runs(runs.owner, first, runs.last).chosen(kept)

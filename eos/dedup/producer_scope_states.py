@@ -1,0 +1,109 @@
+"""What is known of producers whose numbers are spread over partitions: as an Arrow table, and as
+the arrays that `spread` computes with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eos.arrow import array_of, longs, values_of
+from eos.dedup.buckets import SPREAD_STATES
+from eos.dedup.number_ranges import Runs
+from eos.dedup.producer_scope import Epochs
+from eos.dedup.spool import whole
+from eos.producers.sequences import Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """Producers and partitions as numbers, and back; those of rows and of states together.
+    Partitions are texts, `TOPIC-PARTITION`: of two, the one with the lower number comes first."""
+
+    producers: pa.Array
+    places: pa.Array
+
+    @classmethod
+    def of(cls, producers: pa.Array, places: pa.Array) -> tuple[Numbered, Ints]:
+        """And the number of each row's producer. `places`: those of the rows, in the order that
+        counts. States may have others."""
+        found = producers.dictionary_encode()
+        return cls(found.dictionary, places), _ints(found.indices)
+
+    def who(self, states: pa.Table) -> Ints:
+        """The number of each state's producer; -1: it is none of these."""
+        found = pc.index_in(states.column("producer"), value_set=self.producers)
+        return _ints(found, null=-1)
+
+    def known(self, own: pa.Table, who: Ints) -> tuple[Epochs, Numbered]:
+        """States of these producers. And with partitions that only states have."""
+        lists = whole(own.column("partitions"))
+        fences = lists.flatten()
+        every = pa.concat_arrays([self.places, fences]).unique()
+        epoch = _ints(own.column("epoch"))
+        order = np.lexsort((epoch, who))
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        first = whole(own.column("first"))
+        owner = back[_owners(first)]
+        run_order = np.lexsort((_ints(first.flatten()), owner))
+        last = _ints(whole(own.column("last")).flatten())
+        runs = Runs(owner[run_order], _ints(first.flatten())[run_order], last[run_order])
+        begin, base, forgotten = (
+            _ints(own.column(name))[order] for name in ("begin", "base", "forgotten")
+        )
+        epochs = Epochs(
+            who[order],
+            epoch[order],
+            begin,
+            base,
+            forgotten,
+            runs,
+            back[_owners(lists)],
+            _ints(pc.index_in(fences, value_set=every)),
+        )
+        return epochs, Numbered(self.producers, every)
+
+    def states(self, epochs: Epochs, now_ms: Ints) -> pa.Table:
+        """`now_ms`: of each producer, when it moved on."""
+        order = np.argsort(epochs.fence_owner, kind="stable")
+        places = self.places.take(longs(epochs.fence_place[order]))
+        columns = {
+            "producer": self.producers.take(longs(epochs.producer)),
+            "epoch": longs(epochs.epoch),
+            "begin": longs(epochs.begin),
+            "base": longs(epochs.base),
+            "first": _lists(epochs.runs.owner, longs(epochs.runs.first), len(epochs.epoch)),
+            "last": _lists(epochs.runs.owner, longs(epochs.runs.last), len(epochs.epoch)),
+            "forgotten": longs(epochs.forgotten),
+            "partitions": _lists(epochs.fence_owner[order], places, len(epochs.epoch)),
+            "at_ms": longs(now_ms[epochs.producer]),
+        }
+        return pa.table(columns, schema=SPREAD_STATES)
+
+
+def newest_ms(states: pa.Table) -> Ints:
+    """Of each row, when any epoch of its producer moved on."""
+    who = _ints(whole(states.column("producer")).dictionary_encode().indices)
+    newest = np.zeros(int(who.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(newest, who, _ints(states.column("at_ms")))
+    return newest[who]
+
+
+def _owners(lists: Any) -> Ints:
+    """Of each element the list that it is in."""
+    return np.repeat(np.arange(len(lists)), _ints(lists.value_lengths()))
+
+
+def _lists(owner: Ints, values: pa.Array, count: int) -> pa.Array:
+    """`values` in the order of their owners."""
+    offsets = np.searchsorted(owner, np.arange(count + 1))
+    return pa.ListArray.from_arrays(array_of(offsets, pa.int32()), values)
+
+
+def _ints(values: Any, null: int = 0) -> Ints:
+    found: Ints = values_of(values, null).astype(np.int64, copy=False)
+    return found

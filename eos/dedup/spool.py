@@ -1,0 +1,136 @@
+"""What a task leaves behind once all records of a home were judged: the states that moved on, as
+Parquet files that no Delta commit names yet, and a report that names them."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from eos import private_files
+from eos.dedup.buckets import Kept, folder_of, grown, write_states
+from eos.dedup.summary import Account
+from eos.errors import EosError, UnavailableError
+from eos.kafka.api import TopicPartition
+from eos.producers.sequences import Ints
+
+
+class Judged(Protocol):
+    """Of `home` there are `count` states, those of the buckets that were `read`; in `changed` ones
+    some moved on."""
+
+    home: TopicPartition
+    kept: Kept
+    account: Account
+    read: set[int]
+    changed: set[int]
+    expired: int
+
+    @property
+    def count(self) -> int: ...
+
+    def by_bucket(self, buckets: int) -> tuple[pa.Table, Ints]:
+        """The states, ordered by which of so many buckets they belong to, and those."""
+        ...
+
+    def load(self, buckets: set[int]) -> None: ...
+
+    def says(self) -> Mapping[str, Any]:
+        """What its report tells beyond the counts."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """`folder` is the table's, `work` the attempt's own."""
+
+    pipeline: str
+    folder: str
+    work: str
+
+    def leave(self, judged: Judged) -> None:
+        """Writes the states that moved on, then the report that names them."""
+        kept, home, account = judged.kept, judged.home, judged.account
+        changed, buckets = judged.changed, kept.buckets
+        if changed:
+            untouched = sum(f.rows for b, f in kept.files.items() if b not in judged.read)
+            buckets = grown(buckets, judged.count + untouched)
+        if buckets != kept.buckets:
+            judged.load(set(kept.files))
+            changed = set(range(buckets))
+        report = {
+            "topic": home.topic,
+            "partition": home.partition,
+            "records": account.records,
+            **judged.says(),
+            "verdicts": dict(sorted(account.verdicts.items())),
+            "expired": judged.expired,
+            "told": account.told,
+            "gaps": account.gaps,
+            "buckets": buckets,
+            "changed": sorted(changed),
+        }
+        try:
+            report["files"] = self._written(judged, changed, buckets)
+            report["notes"] = self._noted(account)
+            self._reported(report)
+        except OSError as error:
+            what = "the states of producers"
+            raise unwritten(self.pipeline, what, self.folder, error) from error
+
+    def _written(self, judged: Judged, changed: set[int], buckets: int) -> list[list[Any]]:
+        """`[bucket, path, rows, bytes]` of each bucket that has states, in the buckets' order."""
+        if not changed:
+            return []
+        states, bucket = judged.by_bucket(buckets)
+        starts = np.searchsorted(bucket, np.arange(buckets + 1)).tolist()
+        inner, run = folder_of(judged.home), uuid.uuid4().hex
+        private_files.make(Path(self.folder, inner))
+        files = []
+        for each in sorted(changed):
+            start, end = starts[each], starts[each + 1]
+            if start == end:
+                continue
+            path = f"{inner}/{run}-{each}.parquet"
+            size = write_states(f"{self.folder}/{path}", states.slice(start, end - start))
+            files.append([each, path, end - start, size])
+        return files
+
+    def _noted(self, account: Account) -> str:
+        """The file of the records that are remembered one by one; empty: there are none."""
+        if not account.notes:
+            return ""
+        place = Path(self.work, f"{uuid.uuid4().hex}.parquet")
+        pq.write_table(pa.concat_tables(account.notes), place, compression="zstd")
+        return str(place)
+
+    def _reported(self, report: Mapping[str, Any]) -> None:
+        """Whole, or not at all."""
+        place = Path(self.work, f"{uuid.uuid4().hex}.json")
+        unfinished = place.with_suffix(".part")
+        unfinished.write_text(json.dumps(report), encoding="ascii")
+        os.replace(unfinished, place)  # noqa: PTH105 - the same, and says what it does
+
+
+def unwritten(pipeline: str, what: str, folder: str, error: OSError) -> EosError:
+    return UnavailableError(
+        f"{pipeline}: {what} can't be written to {folder}: {error.strerror or error}",
+        hint="is there room, and may this user write there? Executors on other machines need the "
+        "state root under the same path",
+        path=folder,
+    )
+
+
+def whole(column: Any) -> Any:
+    """A chunked array as an array."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])

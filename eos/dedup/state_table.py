@@ -1,0 +1,219 @@
+"""The `producers` table of one pipeline, in generations: the only file of dedup that knows Delta.
+
+A generation is a Delta version and a random token, which the version carries as that of an
+application. The ledger says which one goes with a position, so "the newest" means nothing here:
+a version is read as of itself, and what the ledger does not name never was. Each commit takes the
+table from whatever its newest version holds to exactly the files of the next generation, so it also
+takes out what an attempt left behind that did not commit, and brings back what a rewind wants.
+
+A commit is never merged with another's: if somebody else was quicker, it fails and is made again
+upon that one. So a version holds what its author meant, and nothing of a copy that was replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from eos import private_files
+from eos.dedup.buckets import SPREAD_STATES, STATES, BucketFile, Home
+from eos.errors import PromiseBrokenError, UnavailableError
+from eos.full_disk import require_room
+
+_COMMIT_TRIES = 10
+# How long a generation can be gone back to, from when another one took its place.
+KEPT_HOURS = 1
+MAINTAINED_EVERY = 64  # versions, whichever process makes them
+_SETTINGS = {
+    "delta.logRetentionDuration": f"interval {KEPT_HOURS} hours",
+    "delta.deletedFileRetentionDuration": f"interval {KEPT_HOURS} hours",
+}
+_APP = "eos.generation"
+_BY = list(Home._fields)
+_STATES = {each.name: each for each in (*STATES, *SPREAD_STATES)}  # of either scope
+_SCHEMA = pa.schema(
+    [("topic", pa.string()), *((name, pa.int32()) for name in _BY[1:]), *_STATES.values()],
+)
+Files = Mapping[Home, BucketFile]
+
+
+class Generation(NamedTuple):
+    """As the ledger names it: `VERSION/RULES/TOKEN`. `rules` is a mark of how records were read and
+    judged: the states mean nothing under other ones."""
+
+    version: int
+    rules: str
+    token: int
+
+    def __str__(self) -> str:
+        return f"{self.version}/{self.rules}/{self.token}"
+
+    @classmethod
+    def of(cls, text: str) -> Generation:
+        version, rules, token = text.split("/")
+        return cls(int(version), rules, int(token))
+
+
+class ProducersTable:
+    """Not shared between threads."""
+
+    def __init__(self, location: Path, pipeline: str) -> None:
+        self.location = location
+        self._pipeline = pipeline
+        self._is_due = False  # maintenance
+
+    def files(self, generation: Generation) -> Files:
+        """Of that generation. Raises PromiseBrokenError if it is not there any more."""
+        with self._told():
+            try:
+                table = DeltaTable(self.location, version=generation.version)
+            except TableNotFoundError as error:
+                raise self._lost(generation, "there is no table") from error
+            except DeltaError as error:
+                raise self._lost(generation, str(error).strip()[:300]) from error
+            if table.transaction_version(_APP) != generation.token:
+                raise self._lost(generation, "that version is another one")
+            return _files(table)
+
+    def commit(self, files: Files, rules: str) -> Generation:
+        """The next generation: exactly these files, which lie in the folder."""
+        require_room(self.location)
+        with self._told():
+            for _ in range(_COMMIT_TRIES):
+                table = self._opened()
+                token = secrets.randbelow(2**62)
+                try:
+                    _write(table, _changes(_files(table), files), token)
+                except CommitFailedError:
+                    continue
+                found = Generation(table.version() + 1, rules, token)
+                self._is_due |= found.version % MAINTAINED_EVERY == 0
+                return found
+        raise UnavailableError(
+            f"{self._pipeline}: other processes wrote to {self.location} {_COMMIT_TRIES} times in "
+            "between",
+            hint="does another copy of this pipeline run?",
+        )
+
+    def maintain(self) -> None:
+        """Once in a while, behind a commit of the ledger's: the log gets a checkpoint, and what was
+        left out for longer than `KEPT_HOURS` goes, also files that no version ever named."""
+        if not self._is_due:
+            return
+        self._is_due = False
+        with self._told():
+            past = self._past()
+            if past is not None:
+                past.create_checkpoint()
+                past.cleanup_metadata()  # of what is older than itself, and not of all that is old
+            table = DeltaTable(self.location)
+            table.create_checkpoint()
+            table.vacuum(dry_run=False, full=True)
+
+    def _past(self) -> DeltaTable | None:
+        """As it was `KEPT_HOURS` ago. Delta's log forgets by the age of an entry alone: a version
+        that counted for days would be gone as soon as another one took its place."""
+        before = time.time() - KEPT_HOURS * 3600
+        entries = (self.location / "_delta_log").glob("*.json")
+        old = (each.stem for each in entries if each.stat().st_mtime <= before)
+        version = max((int(stem) for stem in old if stem.isdigit()), default=None)
+        return None if version is None else DeltaTable(self.location, version=version)
+
+    def _opened(self) -> DeltaTable:
+        """The newest version. Makes the table where there is none: alone, as the owner of the
+        pipeline's lock; a copy that was replaced makes one that nothing refers to."""
+        try:
+            return DeltaTable(self.location)
+        except TableNotFoundError:
+            private_files.make(self.location)
+            return DeltaTable.create(
+                self.location,
+                _SCHEMA,
+                partition_by=_BY,
+                name="producers",
+                description="The last sequences of each producer, by bucket; the ledger says "
+                "which version goes with what is committed.",
+                configuration=_SETTINGS,
+            )
+
+    def _lost(self, generation: Generation, why: str) -> PromiseBrokenError:
+        return PromiseBrokenError(
+            f"{self._pipeline}: the ledger names version {generation.version} of the producers in "
+            f"{self.location}, which can't be read: {why}",
+            hint="was the folder deleted, or was the pipeline moved here, or rewound further back "
+            f"than the {KEPT_HOURS} hour for which states are kept? "
+            f"`eos recover {self._pipeline} --forget-producers` goes on without: what was sent "
+            "before and comes again will not be recognised",
+            case="producers_lost",
+            pipeline=self._pipeline,
+            path=str(self.location),
+        )
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except (DeltaError, OSError) as error:
+            words = str(error).strip().splitlines() or [type(error).__name__]
+            raise UnavailableError(
+                f"{self._pipeline}: the table of producers {self.location} can't be read or "
+                f"written: {words[0][:300]}",
+                hint="is there room, and may this user write there?",
+                path=str(self.location),
+            ) from error
+
+
+def _files(table: DeltaTable) -> dict[Home, BucketFile]:
+    actions = pa.table(table.get_add_actions(flatten=True))
+    if not actions.num_rows:
+        return {}
+    names = ["path", "num_records", "size_bytes", *(f"partition.{name}" for name in _BY)]
+    columns = [actions.column(name).to_pylist() for name in names]
+    return {
+        Home(str(topic), int(partition), int(buckets), int(bucket)): BucketFile(path, rows, size)
+        for path, rows, size, topic, partition, buckets, bucket in zip(*columns, strict=True)
+    }
+
+
+def _changes(now: Files, wanted: Files) -> list[AddAction | RemoveAction]:
+    at_ms = int(time.time() * 1000)
+    gone = {home: file for home, file in now.items() if wanted.get(home) != file}
+    new = {home: file for home, file in wanted.items() if now.get(home) != file}
+    return [
+        *(RemoveAction(f.path, True, at_ms, f.bytes, _values(home)) for home, f in gone.items()),
+        *(
+            AddAction(
+                f.path, f.bytes, _values(home), at_ms, True, json.dumps({"numRecords": f.rows})
+            )
+            for home, f in new.items()
+        ),
+    ]
+
+
+def _values(home: Home) -> dict[str, str | None]:
+    return {name: str(value) for name, value in home._asdict().items()}
+
+
+def _write(table: DeltaTable, changes: list[AddAction | RemoveAction], token: int) -> None:
+    table.create_write_transaction(
+        changes,
+        "append",
+        table.schema(),
+        _BY,
+        commit_properties=CommitProperties(
+            app_transactions=[Transaction(_APP, token)], max_commit_retries=0
+        ),
+        post_commithook_properties=PostCommitHookProperties(
+            create_checkpoint=False, cleanup_expired_logs=False
+        ),
+    )

@@ -1,0 +1,111 @@
+"""Verdicts that were decided before, for whoever reads the same records again in one attempt."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from eos.arrow import array_of, no_rows, values_of
+from eos.dedup.record_position import by_partition, unpacked
+from eos.dedup.summary import VERDICTS_SCHEMA
+from eos.dedup.verdict_rows import Codes
+from eos.errors import AttemptFailedError, EosError, UnavailableError
+from eos.kafka.api import TopicPartition
+from eos.seal import Seal, of_this_process
+
+# topic, partition, offset
+Places = tuple[Any, Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """`files` have the records that are not `appended`. `counts`: how many of each partition were
+    judged; one that is not named is not counted. `topic`: the only one that rows are of; empty:
+    they say it."""
+
+    pipeline: str
+    files: tuple[str, ...]
+    counts: Mapping[TopicPartition, int]
+    topic: str = ""
+    seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """As Spark calls an Arrow function over an iterator: an array of codes for each batch."""
+        # Of one column alone Spark makes no list.
+        split = ((each[0], each[1:]) if isinstance(each, tuple) else (each, ()) for each in batches)
+        rows = (unpacked(at, topics, self.topic) for at, topics in split)
+        try:
+            yield from self.codes(rows)
+        except EosError as error:
+            raise self.seal.crossing(error) from error
+
+    def codes(self, batches: Iterator[Places], _is_full: object = None) -> Iterator[Any]:
+        """Each batch's at once: nothing waits."""
+        verdicts = self._read()
+        seen: Counter[TopicPartition] = Counter()
+        for topic, partition, offset in batches:
+            offsets = values_of(offset)
+            codes = np.zeros(len(offsets), np.int8)
+            for tp, rows in by_partition(topic, partition):
+                seen[tp] += len(offsets[rows])
+                if tp in verdicts:
+                    codes[rows] = _found(*verdicts[tp], offsets[rows])
+            yield array_of(codes, pa.int8())
+        self._require_all(seen)
+
+    def _read(self) -> Mapping[TopicPartition, tuple[Any, Codes]]:
+        """Offsets and codes of each partition, by offset."""
+        try:
+            parts = [pq.read_table(file, schema=VERDICTS_SCHEMA) for file in self.files]
+        except (OSError, pa.ArrowException) as error:
+            raise UnavailableError(
+                f"{self.pipeline}: verdicts on producers' records can't be read: {error}",
+                hint="executors on other machines need the state root under the same path",
+            ) from error
+        table = pa.concat_tables([no_rows(VERDICTS_SCHEMA), *parts]).combine_chunks()
+        table = table.sort_by([(name, "ascending") for name in ("topic", "partition", "offset")])
+        offset, code = (values_of(table.column(name)) for name in ("offset", "code"))
+        found = {}
+        for tp, rows in by_partition(table.column("topic"), table.column("partition")):
+            found[tp] = offset[rows], code[rows]
+        return found
+
+    def require_all(self, there: Mapping[TopicPartition, int]) -> None:
+        """`there`: how many records of each partition; one that it does not name has none."""
+        self._require_all({**dict.fromkeys(self.counts, 0), **there})
+
+    def _require_all(self, seen: Mapping[TopicPartition, int]) -> None:
+        for tp, count in sorted(seen.items()):
+            judged = self.counts.get(tp, count)
+            if judged != count:
+                raise AttemptFailedError(
+                    f"{self.pipeline}: {judged:,} records of {tp.topic}-{tp.partition} were judged "
+                    f"by dedup, and {count:,} are there now",
+                    hint="did the source lose records meanwhile, by retention or compaction? They "
+                    "are read again by the next attempt",
+                )
+
+
+def first_of(files: Iterable[str], code: int) -> tuple[str, int, int]:
+    """Topic, partition and offset of the first record with that code; there is one."""
+    table = pa.concat_tables([pq.read_table(file, schema=VERDICTS_SCHEMA) for file in files])
+    own = table.filter(pc.equal(table.column("code"), code)).select(
+        ["topic", "partition", "offset"]
+    )
+    (first,) = (
+        own.sort_by([(name, "ascending") for name in own.column_names]).slice(0, 1).to_pylist()
+    )
+    return first["topic"], first["partition"], first["offset"]
+
+
+def _found(known: Any, codes: Codes, offsets: Any) -> Codes:
+    at = np.minimum(np.searchsorted(known, offsets), len(known) - 1)
+    found: Codes = np.where(known[at] == offsets, codes[at], 0).astype(np.int8)
+    return found

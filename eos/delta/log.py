@@ -1,0 +1,100 @@
+"""The commits of a Delta table, read from its log's files, each by its number.
+
+A commit's file has the name of its version, so that reading those since a known version lists no
+folder and loads no snapshot. The log may lie on this machine's disks or where Hadoop can read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from eos.checkpoint.files import Files
+from eos.delta.history import Change, Commit, History, MissingCommitError
+from eos.errors import UnavailableError
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_RESTORE = "RESTORE"
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaLog:
+    """`app` is the name by which the log knows the pipeline."""
+
+    files: Files
+    path: str
+    app: str
+
+    def history(self) -> History:
+        return History(self.commit, self.change)
+
+    def newest(self) -> int | None:
+        """Return the table's version, or None if there is no table. Lists the folder."""
+        names = (_COMMIT.fullmatch(name) for name in self.files.names(f"{self.path}/_delta_log"))
+        return max((int(match[1]) for match in names if match), default=None)
+
+    def commit(self, version: int) -> Commit:
+        wrote, changes, about = None, False, dict[str, Any]()
+        for line in self._lines(version):
+            is_file = b'"add"' in line or b'"remove"' in line
+            changes = changes or is_file
+            if b'"txn"' not in line and b'"commitInfo"' not in line:
+                continue  # most lines of a large commit: not worth a parse
+            action = _parsed(line, version)
+            written = action.get("txn")
+            if isinstance(written, dict) and written.get("appId") == self.app:
+                wrote = _number(written.get("version"))
+            about = action.get("commitInfo") or about
+        is_restore = str(about.get("operation", "")).upper() == _RESTORE
+        given = about.get("operationParameters") or {}
+        target = _number(given.get("version")) if is_restore else None
+        return Commit(version, wrote, changes, is_restore, target)
+
+    def change(self, version: int) -> Change:
+        found: dict[str, set[tuple[str, str]]] = {"add": set(), "remove": set()}
+        for line in self._lines(version):
+            if b'"add"' not in line and b'"remove"' not in line:
+                continue
+            action = _parsed(line, version)
+            for kind, files in found.items():
+                file = action.get(kind)
+                if isinstance(file, dict):
+                    files.add((str(file.get("path")), _vector(file.get("deletionVector"))))
+        return Change(frozenset(found["add"]), frozenset(found["remove"]))
+
+    def _lines(self, version: int) -> Iterator[bytes]:
+        name = f"{self.path}/_delta_log/{version:020d}.json"
+        try:
+            yield from self.files.lines(name)
+        except FileNotFoundError as error:
+            raise MissingCommitError(version) from error
+        except OSError as error:
+            raise UnavailableError(
+                f"{name}, a commit of a Delta table, can't be read: {str(error)[:300]}",
+                hint="may this user read the table's log, and does its store answer? Start again",
+            ) from error
+
+
+def _parsed(line: bytes, version: int) -> dict[str, Any]:
+    try:
+        action = json.loads(line)
+    except ValueError as error:
+        raise MissingCommitError(version) from error
+    if not isinstance(action, dict):
+        raise MissingCommitError(version)
+    return action
+
+
+def _number(value: Any) -> int | None:
+    """Spark writes a number, delta-rs the same as text."""
+    text = str(value)
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
+
+
+def _vector(vector: Any) -> str:
+    if not isinstance(vector, dict):
+        return ""
+    return "/".join(str(vector.get(each)) for each in ("storageType", "pathOrInlineDv", "offset"))

@@ -1,0 +1,125 @@
+"""The last step's rows as a Delta table wants them: which rows, which columns, which of a key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eos.config.base import KAFKA_COLUMNS
+from eos.delta.table import TWICE, Seen
+from eos.errors import TransformError, UsageError
+from eos.plan.delta_sink import Table
+from eos.seal import of_this_process
+from eos.transform.sql import words_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+_COORDINATES = {"topic": "string", "partition": "int", "offset": "bigint"}
+_RANK, _SAME = "__eos_rank", "__eos_same"
+
+
+def shaped(rows: DataFrame, table: Table) -> DataFrame:
+    """Builds a plan and runs nothing. Of a stream, only its schema is meant."""
+    from pyspark.errors import AnalysisException
+
+    columns = _columns(rows, table)
+    if table.where:
+        try:
+            rows = rows.where(f"(\n{table.where}\n)")  # in lines of its own: a comment may end it
+        except AnalysisException as error:
+            raise TransformError(
+                f"the table {table.name}: where: {words_of(error)}",
+                hint="`where` of a table sees the columns of the last step",
+            ) from error
+    if table.keys:
+        rows = _last_of_each_key(rows, table)
+    return rows.selectExpr(*map(_quoted, columns))
+
+
+def _columns(rows: DataFrame, table: Table) -> list[str]:
+    present = {name.lower(): name for name in rows.columns}
+    kafkas = {name.lower() for name in KAFKA_COLUMNS}
+    found = [present[name] for name in present if name not in kafkas]
+    if table.columns:
+        found = [present.get(name.lower(), name) for name in table.columns]
+    for name in (*found, *table.keys, *table.partition_by):
+        if name.lower() not in present:
+            raise TransformError(
+                f"the table {table.name} wants column `{name}`, which the last transform does not "
+                f"return (it has {', '.join(rows.columns)})",
+                hint="return it from the last step, or name others in the sink's "
+                "`columns`, `keys` and `partition_by`",
+            )
+    listed = {name.lower() for name in found}
+    for name in (*table.keys, *table.partition_by):
+        if name.lower() not in listed:
+            raise TransformError(
+                f"the table {table.name} has the key or partition `{name}`, which is one of "
+                "Kafka's columns and not written",
+                hint="name it in `columns`",
+            )
+    if not found:
+        raise TransformError(
+            f"the table {table.name}: the last transform returns Kafka's columns only",
+            hint="read the source's value as json, or name `columns`",
+        )
+    return found
+
+
+def _last_of_each_key(rows: DataFrame, table: Table) -> DataFrame:
+    """MERGE takes one row of each key. It is the one of the last record, by topic, partition and
+    offset: within a source partition that is the order in which they were written."""
+    kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
+    lacking = [name for name, kind in _COORDINATES.items() if kinds.get(name) != kind]
+    if lacking:
+        raise TransformError(
+            f"the table {table.name} is merged by key, and the last transform does not return the "
+            f"column `{lacking[0]}` as it came: which of two rows is the newer one can't be told",
+            hint="return topic, partition and offset, too (`SELECT *` keeps them); they are "
+            "written only if `columns` names them",
+        )
+    if rows.isStreaming:  # a window is none of a stream's, and what is asked for is the schema
+        return rows
+    keys = ", ".join(map(_quoted, table.keys))
+    order = ", ".join(f"{name} DESC" for name in _COORDINATES)
+    within = f"PARTITION BY {keys}"
+    opening = of_this_process().opening(TWICE)
+    said = f"concat('{opening}', topic, '-', partition, ' at offset ', offset, ']')"
+    ranked = rows.selectExpr(
+        "*",
+        f"rank() OVER ({within} ORDER BY {order}) AS {_RANK}",
+        f"count(1) OVER ({within}, {', '.join(_COORDINATES)}) AS {_SAME}",
+    )
+    one = f"CASE WHEN {_SAME} = 1 THEN true ELSE CAST(raise_error({said}) AS BOOLEAN) END"
+    return ranked.where(f"{_RANK} = 1").where(one)
+
+
+def require_fits(table: Table, schema: StructType, seen: Seen) -> None:
+    """Raises if the table is not one for these rows. Columns that they lack stay null there."""
+    known = {field.name.lower(): field.dataType.simpleString() for field in seen.schema.fields}
+    where = f"the table {table.name} ({table.path})"
+    wanted = tuple(name.lower() for name in table.partition_by)
+    has = tuple(name.lower() for name in seen.partition_by)
+    if wanted and wanted != has:
+        raise UsageError(
+            f"{where} is partitioned by {', '.join(seen.partition_by) or 'nothing'}, and the "
+            f"pipeline says {', '.join(table.partition_by)}",
+            hint="a table keeps its partitions: say what it has, or name another table",
+        )
+    for field in schema.fields:
+        kind, there = field.dataType.simpleString(), known.get(field.name.lower())
+        if there is None and not table.evolves:
+            raise UsageError(
+                f"{where} has no column `{field.name}`, which the rows have as {kind}",
+                hint="say `evolve: true` to add it, or leave it out with `columns`",
+            )
+        if there is not None and there != kind:
+            raise UsageError(
+                f"{where} has column `{field.name}` as {there}, and the rows have it as {kind}",
+                hint="cast it in the last step: types are never changed",
+            )
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

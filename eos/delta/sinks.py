@@ -1,0 +1,377 @@
+"""Delta tables beside the topics: written behind each transaction, and brought up at each start.
+
+A table can't be part of Kafka's transaction. So it is written once the transaction has committed,
+before anything newer begins, and its own log carries the offset of the ledger's record as the
+version of the write. The two numbers tell after a crash whether that write came through: if not,
+the source's ranges of that record are read again, and the same steps make the same rows of them.
+
+The ledger's record of an attempt has how the tables stood when it began (`Position.tables`). So a
+table that lacks that attempt differs from one that somebody deleted, restored or replaced. RESTORE
+keeps the number in the table's log: only the history since the kept version shows it
+(`delta/history.py`), which is read at startup, before each write and after it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eos.checkpoint.files import files_for
+from eos.deadline import Deadline
+from eos.delta import table as delta
+from eos.delta import table_check
+from eos.delta.log import DeltaLog
+from eos.delta.rows import require_fits, shaped
+from eos.errors import (
+    EosError,
+    FencedError,
+    PromiseBrokenError,
+    TransformError,
+    UnavailableError,
+    UsageError,
+    about,
+)
+from eos.faults import CrashPlan
+from eos.ledger.ledger import Ledger
+from eos.ledger.record import Ends, Followed, Position, Record, flat
+from eos.observe import events
+from eos.observe.bus import Bus
+from eos.plan.delta_sink import Table, app_of
+from eos.plan.plan import Plan
+from eos.startup.source_state import LiveSource
+from eos.transaction.micro_batch import STEP_TIMEOUT_MS
+from eos.transform.nondeterminism import unstable
+from eos.transform.sql import words_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the ledger says of the tables: where it stands, and its newest attempt."""
+
+    ledger_id: str
+    position: Position
+    newest: Record | None
+
+
+class Lake:
+    """The tables of one run."""
+
+    def __init__(self, planned: Plan, spark: SparkSession, bus: Bus, crash: CrashPlan) -> None:
+        self._planned = planned
+        self._spark = spark
+        self._bus = bus
+        self._crash = crash
+        self._ledger_id = ""  # known once the ledger is there
+        self._schemas: dict[str, StructType] = {}
+        self.is_behind = False  # of a transaction that has committed
+
+    def app(self, table: Table) -> str:
+        return app_of(self._planned.names, self._ledger_id, table.name)
+
+    # --- before anything is taken
+
+    def check(self, stream: DataFrame) -> None:
+        """Refuses what could not be written, before anybody is fenced. `stream`: the last step's
+        rows, which only a plan is made of."""
+        self._require_stateless()
+        for table in self._planned.tables:
+            self._look_at(table, stream)
+        changing = unstable(stream)
+        if changing:
+            told = f"the steps use {', '.join(changing)}: the tables get other values than the"
+            self._bus.emit(events.Warned(f"{told} topics, since they are evaluated once more"))
+
+    def _require_stateless(self) -> None:
+        if self._planned.is_stateful:
+            raise TransformError(
+                "the sink has Delta tables, and the transforms keep state: a table that is caught "
+                "up after a crash needs the state as it was before that micro-batch, and Spark may "
+                "have gone on",
+                hint="let a pipeline of its own fill the table from the topic that this one writes",
+            )
+
+    def _look_at(self, table: Table, stream: DataFrame) -> delta.Seen | None:
+        self._schemas[table.name] = schema = shaped(stream, table).schema
+        seen = self._look(table)
+        if seen is not None:
+            require_fits(table, schema, seen)
+        return seen
+
+    def foreseen(self, table: Table, stream: DataFrame, known: Known | None) -> str:
+        """What a start would make of one table, or raise. Writes nothing, and no fence keeps others
+        from writing meanwhile. `known`: by the ledger, if there is one."""
+        self._require_stateless()
+        self._ledger_id = known.ledger_id if known is not None else ""
+        seen = self._look_at(table, stream)
+        where = f"{table.name} ({table.path})"
+        before = known.position.tables.get(table.name) if known is not None else None
+        if known is None or before is None:
+            return f"{where} is taken as it is" if seen else f"{where}: the first start makes it"
+        now = self._compared(table, before, known.newest)
+        if known.newest is not None and now.at < known.newest.offset:
+            return f"{where} lacks the last micro-batch, which the next start writes first"
+        return f"{where} has all that is committed"
+
+    # --- at the start, behind the fence
+
+    def settle(
+        self,
+        ledger: Ledger,
+        ledger_id: str,
+        position: Position,
+        last: Record | None,
+        source: LiveSource,
+        rows: Callable[[Ends, Ends, Mapping[str, int]], DataFrame],
+    ) -> Mapping[str, Followed]:
+        """Every table as it has to be before anything newer is written. `rows` gives the last
+        step's rows of some of the source, joined with tables of these versions."""
+        self._ledger_id = ledger_id
+        newest = newest_attempt(ledger) if position.tables else None
+        found: dict[str, Followed] = {}
+        owed: list[Table] = []
+        for table in self._planned.tables:
+            known = position.tables.get(table.name)
+            if known is None:
+                found[table.name] = self._adopted(table, last)
+                continue
+            found[table.name] = now = self._compared(table, known, newest)
+            if newest is not None and now.at < newest.offset:
+                owed.append(table)
+        for name in position.tables.keys() - found.keys():
+            self._bus.emit(events.Warned(_told_left(name, position.tables[name], newest)))
+        if owed:
+            assert newest is not None, "only an attempt can be owed"
+            starts, ends = self._owed_ranges(owed, newest, position, source)
+            made = self._made_again(lambda reads: rows(starts, ends, reads), newest, owed)
+            found |= self._written(made, owed, newest.offset, found, "caught_up")
+        return found
+
+    def _made_again(
+        self,
+        rows: Callable[[Mapping[str, int]], DataFrame],
+        newest: Record,
+        owed: Sequence[Table],
+    ) -> DataFrame:
+        """The attempt's rows, joined with what they were joined with then."""
+        from pyspark.errors import AnalysisException
+
+        assert newest.attempt is not None, "what is owed is an attempt"
+        reads = newest.attempt.get("reads", {})
+        try:
+            return rows(reads)
+        except AnalysisException as error:
+            told = ", ".join(f"version {at} of {name}" for name, at in reads.items())
+            lost = f"{words_of(error)[:300]} (it was joined with {told or 'no versions'})"
+            raise self._gap(owed, newest, lost) from error
+
+    def _adopted(self, table: Table, last: Record | None) -> Followed:
+        """From here on the table is followed: what it holds, and what was before, stays as it is.
+        An empty write notes that in the table itself, and makes it where it is absent."""
+        at = last.offset if last else 0
+        seen = self._look(table)
+        if seen is not None and seen.at > at:
+            raise table_check.ahead(self._name, table, seen.at, at)
+        try:
+            delta.create(self._spark, table, self._schemas[table.name], self.app(table), at)
+        except Exception as error:
+            raise UnavailableError(
+                f"{table_check.where(self._name, table)} can't be made: {words_of(error)[:500]}",
+                hint="may this user write there, and does Delta take columns of these types?",
+            ) from error
+        seen = self._look(table)
+        if seen is None or seen.at != at:
+            raise UnavailableError(
+                f"{table_check.where(self._name, table)} is not as it was made a moment before",
+                hint="does somebody else make or restore it? Start again",
+            )
+        return Followed(seen.id, at, seen.version)
+
+    def _compared(self, table: Table, known: Followed, newest: Record | None) -> Followed:
+        """Return how the table stands: at the ledger's record, or at the attempt after it."""
+        seen = self._whole(table, known)
+        is_owed = newest is not None and newest.offset > known.at
+        if is_owed and newest is not None and seen.at == newest.offset:
+            self._bus.emit(events.TableFollowed(table.name, "skipped", newest.offset, was=seen.at))
+        elif seen.at > known.at:
+            raise table_check.ahead(self._name, table, seen.at, known.at)
+        return Followed(seen.id, seen.at, seen.version)
+
+    def _whole(self, table: Table, known: Followed) -> delta.Seen:
+        """Return the table as it is. Stop if it is another one, or lacks rows of the pipeline."""
+        seen = self._look(table)
+        if seen is None or seen.id != known.id:
+            raise table_check.replaced(self._name, table, known, seen.id if seen else None)
+        if seen.at < known.at:
+            raise table_check.behind(self._name, table, seen.at, known.at)
+        self._require_whole(table, known, seen)
+        return seen
+
+    def _require_whole(self, table: Table, known: Followed, seen: delta.Seen) -> None:
+        log = DeltaLog(files_for(table.path, self._spark), table.path, self.app(table))
+        try:
+            table_check.require_whole(self._name, table, log, known, seen.version)
+        except UnavailableError as error:
+            raise about(self._name, error) from error
+
+    def _owed_ranges(
+        self, owed: Sequence[Table], newest: Record, position: Position, source: LiveSource
+    ) -> tuple[Ends, Ends]:
+        """What the attempt has read. Stops if the source lost some of it."""
+        assert newest.attempt is not None, "what is owed is an attempt"
+        then = flat(newest.attempt["starts"])
+        starts = {tp: start for tp, start in then.items() if start < newest.position.ends[tp]}
+        ends = {tp: newest.position.ends[tp] for tp in starts}
+        same = {tp for tp in starts if _is_same(tp.topic, newest, position)}
+        lost = [
+            f"all of {tp.topic}-{tp.partition}, whose topic is another one now or is forgotten"
+            for tp in sorted(starts.keys() - same)
+        ]
+        earliest = source.earliest(same)
+        for tp in sorted(same):
+            if earliest[tp] > starts[tp]:
+                told = f"{tp.topic}-{tp.partition} begins at offset {earliest[tp]}"
+                lost.append(f"{told}, and {starts[tp]} to {ends[tp] - 1} are needed")
+        if lost:
+            raise self._gap(owed, newest, "; ".join(lost))
+        return starts, ends
+
+    def _gap(self, owed: Sequence[Table], newest: Record, lost: str) -> PromiseBrokenError:
+        name, before = self._planned.names.pipeline, newest.position.tables
+        told = ", ".join(f"{each.name} has record {before[each.name].at}" for each in owed)
+        verbs = " and ".join(f"`eos recover {name} --accept-table {each.name}`" for each in owed)
+        return PromiseBrokenError(
+            f"{name}: the ledger's record {newest.offset} (micro-batch {newest.position.batch_id}) "
+            f"is committed, and the table {told}: what it lacks can't be read again: "
+            f"{lost}",
+            hint=f"nothing was skipped; {verbs} goes on without it, and writes into the ledger "
+            "what is missing",
+            case="table_gap",
+            pipeline=name,
+            tables=",".join(each.name for each in owed),
+            ledger=newest.offset,
+        )
+
+    # --- behind a transaction
+
+    def follow(
+        self, made: DataFrame, offset: int, before: Mapping[str, Followed]
+    ) -> Mapping[str, Followed]:
+        """Writes the rows of the attempt whose record is at `offset`."""
+        self._crash.reached("tables:before")
+        found = self._written(made, self._planned.tables, offset, before, "written")
+        self.is_behind = False
+        return found
+
+    def skipped(self, tables: Mapping[str, Followed]) -> None:
+        """Of a micro-batch that is committed: the start has brought the tables there."""
+        for table in self._planned.tables:
+            seen, at = self._look(table), tables[table.name].at
+            was = -1 if seen is None else seen.at
+            self._bus.emit(events.TableFollowed(table.name, "skipped", at, was))
+
+    def _written(
+        self,
+        made: DataFrame,
+        tables: Sequence[Table],
+        offset: int,
+        before: Mapping[str, Followed],
+        became: str,
+    ) -> dict[str, Followed]:
+        """Several tables are written from one evaluation."""
+        found: dict[str, Followed] = {}
+        kept = made.persist() if len(tables) > 1 else made
+        try:
+            for table in tables:
+                began = time.monotonic()
+                seen = self._whole(table, before[table.name])
+                known = before[table.name]._replace(version=seen.version)
+                try:
+                    seen = delta.write(shaped(kept, table), table, self.app(table), offset)
+                except EosError as error:
+                    raise about(self._planned.names.pipeline, error) from error
+                if seen.at != offset:
+                    raise self._taken_over(table, seen.at, offset)
+                # A RESTORE may have come between the look and the write.
+                self._require_whole(table, known, seen)
+                found[table.name] = Followed(seen.id, offset, seen.version)
+                if became == "written":
+                    self._crash.reached("tables:after")  # the first of several
+                ms = (time.monotonic() - began) * 1000
+                was = before[table.name].at
+                self._bus.emit(events.TableFollowed(table.name, became, offset, was, ms))
+        finally:
+            if len(tables) > 1:
+                kept.unpersist()
+        return found
+
+    def require_even(self) -> None:
+        """Spark would not call again behind a write that failed; if it did, a row would be lost."""
+        if self.is_behind:
+            raise UnavailableError(
+                f"{self._planned.names.pipeline}: a Delta table lacks the micro-batch before",
+                hint="start again: it is caught up first",
+            )
+
+    def _look(self, table: Table) -> delta.Seen | None:
+        try:
+            return delta.look(self._spark, table, self.app(table))
+        except EosError as error:
+            raise about(self._planned.names.pipeline, error) from error
+
+    @property
+    def _name(self) -> str:
+        return self._planned.names.pipeline
+
+    def _taken_over(self, table: Table, version: int, offset: int) -> FencedError:
+        """While this copy runs, only a newer one writes under its name."""
+        return FencedError(
+            f"{table_check.where(self._name, table)} has the ledger's record {version}, and this "
+            f"copy is at {offset}: another copy of the pipeline took over",
+            hint="leave this one ended",
+            pipeline=self._name,
+            table=table.name,
+        )
+
+
+def lake_of(planned: Plan, spark: SparkSession, bus: Bus, crash: CrashPlan) -> Lake | None:
+    """None: the pipeline has no Delta table."""
+    if not planned.tables:
+        return None
+    if delta.EXTENSION not in str(spark.conf.get("spark.sql.extensions", "")):
+        raise UsageError(
+            f"{planned.names.pipeline}: the sink has Delta tables, and this Spark was started "
+            "without Delta",
+            hint="`eos run` and ./spark-submit.sh add its jars and settings to such a pipeline; "
+            f"else set spark.sql.extensions={delta.EXTENSION}, and its jars",
+        )
+    return Lake(planned, spark, bus, crash)
+
+
+def none_left(position: Position, bus: Bus) -> None:
+    """The pipeline file names no table any more."""
+    for name, known in position.tables.items():
+        bus.emit(events.Warned(_told_left(name, known, None)))
+
+
+def newest_attempt(ledger: Ledger) -> Record | None:
+    """Start, stop and recovery records may lie behind it."""
+    deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
+    found = (each for each in ledger.newest_first(deadline) if each.attempt is not None)
+    return next(found, None)
+
+
+def _is_same(topic: str, newest: Record, position: Position) -> bool:
+    return newest.position.topic_ids.get(topic) == position.topic_ids.get(topic)
+
+
+def _told_left(name: str, known: Followed, newest: Record | None) -> str:
+    told = f"the table {name} is not in the sink any more: it is left at the record {known.at}"
+    if newest is not None and newest.offset > known.at:
+        return f"{told}, and may lack the attempt of record {newest.offset}"
+    return told

@@ -1,0 +1,204 @@
+"""The only place that knows Delta's library for Spark: how a table stands, and one write to it.
+
+A commit of Delta's may carry the name of an application and a version of its own. The library skips
+a write whose version the table has already, or a higher one, and refuses one that meets another
+write of the same application. So what is written here twice, or by two processes at once, is there
+once. It needs Delta's jars and settings in the session (`launch/spark.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from eos.errors import EosError, PromiseBrokenError, UnavailableError
+from eos.plan.delta_sink import Table
+from eos.seal import crossed, of_this_process
+from eos.spark.failure import Failure
+from eos.transform.sql import words_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+TRIES_MAX = 5  # where another writer, or OPTIMIZE, was quicker
+_PAUSE_S = 0.5
+_VIEW = "__eos_rows"
+_APP, _VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
+_FORGETS = "delta.setTransactionRetentionDuration"
+_CONFLICT = "DELTA_CONCURRENT"
+_CONFLICTS = {"ConcurrentAppendException", "ConcurrentTransactionException"}
+# What no start again mends: the rows, or the table, have to change.
+_FINAL = (
+    "DELTA_VIOLATE",
+    "DELTA_NOT_NULL",
+    "DELTA_METADATA_MISMATCH",
+    "DELTA_FAILED_TO_MERGE_FIELDS",
+    "DELTA_MULTIPLE_SOURCE_ROW",
+    "DELTA_SCHEMA",
+    "UNRESOLVED_COLUMN",
+    "EXCEED_CHAR_VARCHAR_LENGTH",
+)
+TWICE = "merged-twice"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A table as it is. `at`: the version of the application's last write, -1 if there is none.
+    `version`: Delta's own."""
+
+    id: str
+    at: int
+    schema: StructType
+    partition_by: tuple[str, ...]
+    version: int = -1
+
+
+def look(spark: SparkSession, table: Table, app: str) -> Seen | None:
+    """None: there is no table. Raises for one that forgets which writes it has."""
+    from pyspark.sql.types import StructType
+
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - Delta's Python package would do the same
+    session: Any = spark._jsparkSession  # noqa: SLF001
+    try:
+        log = jvm.org.apache.spark.sql.delta.DeltaLog
+        snapshot = log.forTableWithSnapshot(session, table.path).productElement(1)
+        if snapshot.version() < 0:
+            return None
+        metadata = snapshot.metadata()
+        if metadata.configuration().contains(_FORGETS):
+            raise PromiseBrokenError(
+                f"the table {table.name} ({table.path}) has the property {_FORGETS}: after that "
+                "time it would not know any more which micro-batches it has",
+                hint=f"ALTER TABLE delta.`{table.path}` UNSET TBLPROPERTIES ('{_FORGETS}')",
+                case="table_forgets",
+                table=table.name,
+            )
+        known = snapshot.transactions().get(app)
+        partitions = metadata.partitionColumns()
+        return Seen(
+            id=str(metadata.id()),
+            at=int(known.get()) if known.isDefined() else -1,
+            schema=StructType.fromJson(json.loads(metadata.schema().json())),
+            partition_by=tuple(partitions.apply(at) for at in range(partitions.size())),
+            version=int(snapshot.version()),
+        )
+    except EosError:
+        raise
+    except Exception as error:
+        raise _failed(table, "can't be read", error) from error
+
+
+def create(spark: SparkSession, table: Table, schema: StructType, app: str, version: int) -> None:
+    """Makes the table where there is none, and notes in it from where on it is followed."""
+    _appended(spark.createDataFrame([], schema), table, app, version)
+
+
+def write(rows: DataFrame, table: Table, app: str, version: int) -> Seen:
+    """Writes the rows of one micro-batch, unless the table has them. Returns how it stands then."""
+    for number in range(1, TRIES_MAX + 1):
+        try:
+            if table.keys:
+                _merged(rows, table, app, version)
+            else:
+                _appended(rows, table, app, version)
+            break
+        except Exception as error:
+            if number == TRIES_MAX or not _is_conflict(Failure.of(error)):
+                raise _failed(table, "could not be written", error) from error
+            time.sleep(_PAUSE_S * number)
+    seen = look(rows.sparkSession, table, app)
+    if seen is None:
+        raise UnavailableError(
+            f"the table {table.name} ({table.path}) is gone behind a write",
+            hint="did somebody remove it? Put it back and start again, or `eos "
+            "recover PIPELINE --accept-table` its name",
+        )
+    return seen
+
+
+def _appended(rows: DataFrame, table: Table, app: str, version: int) -> None:
+    writer = rows.write.format("delta").mode("append")
+    writer = writer.option("txnAppId", app).option("txnVersion", str(version))
+    if table.partition_by:
+        writer = writer.partitionBy(*table.partition_by)
+    if table.evolves:
+        writer = writer.option("mergeSchema", "true")
+    writer.save(table.path)
+
+
+def _merged(rows: DataFrame, table: Table, app: str, version: int) -> None:
+    """One row of each key. A null is a key like others: `=` would add such rows without end."""
+    spark = rows.sparkSession
+    keys = {key.lower() for key in table.keys}
+    quoted = [_quoted(name) for name in rows.columns]
+    rest = [_quoted(name) for name in rows.columns if name.lower() not in keys]
+    on = " AND ".join(f"t.{_quoted(key)} <=> s.{_quoted(key)}" for key in table.keys)
+    update = ", ".join(f"{name} = s.{name}" for name in rest)
+    text = [
+        f"MERGE {'WITH SCHEMA EVOLUTION ' if table.evolves else ''}INTO",
+        f"delta.{_quoted(table.path)} AS t USING {_VIEW} AS s ON {on}",
+        f"WHEN MATCHED THEN UPDATE SET {update}" if rest else "",
+        f"WHEN NOT MATCHED THEN INSERT ({', '.join(quoted)})",
+        f"VALUES ({', '.join(f's.{name}' for name in quoted)})",
+    ]
+    rows.createOrReplaceTempView(_VIEW)
+    spark.conf.set(_APP, app)
+    spark.conf.set(_VERSION, str(version))
+    try:
+        spark.sql(" ".join(text)).collect()
+    finally:
+        spark.conf.unset(_APP)
+        spark.conf.unset(_VERSION)
+        spark.catalog.dropTempView(_VIEW)
+
+
+def _failed(table: Table, what: str, error: Exception) -> EosError:
+    failure = Failure.of(error)
+    found = crossed(failure.text)
+    if found is not None:
+        return found
+    where = f"the table {table.name} ({table.path}) {what}"
+    at = of_this_process().raised(TWICE, failure.raised)
+    if at is not None:
+        return PromiseBrokenError(
+            f"{where}: several rows that were made of one record ({at}) have the same keys",
+            hint="which of them is the last one can't be told: choose `keys` that tell them apart, "
+            "or let a step keep one of them; then start again",
+            case="table_refuses",
+            table=table.name,
+        )
+    if failure.condition(*_FINAL):
+        return PromiseBrokenError(
+            f"{where}: {_cause(failure, error)}",
+            hint="the topics have this micro-batch, the table gets it when it takes it: change the "
+            "table, or the steps, and start again",
+            case="table_refuses",
+            table=table.name,
+        )
+    return UnavailableError(
+        f"{where}: {_cause(failure, error)}",
+        hint="start again: what the topics have and the table lacks is written then, before "
+        "anything newer",
+    )
+
+
+def _is_conflict(failure: Failure) -> bool:
+    is_named = failure.first(lambda link: link.name in _CONFLICTS) is not None
+    return is_named or failure.condition(_CONFLICT) is not None
+
+
+def _cause(failure: Failure, error: Exception) -> str:
+    """Return Delta's own words, or those of the first exception of the chain."""
+    found = failure.condition("DELTA_")
+    if found is None and failure.links:
+        first = failure.links[0]
+        return f"{first.kind}: {first.line}"[:500]
+    return (found.line if found else words_of(error))[:500]
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,121 @@
+"""Stops where a Delta table is not what the ledger says: startup, each write, recovery, verify."""
+
+from __future__ import annotations
+
+from eos.delta.history import Lost, MissingCommitError
+from eos.delta.log import DeltaLog
+from eos.errors import PromiseBrokenError
+from eos.ledger.record import Followed
+from eos.plan.delta_sink import Table
+
+
+def require_whole(pipeline: str, table: Table, log: DeltaLog, known: Followed, now: int) -> None:
+    """Raise PromiseBrokenError if the table's version `now` lacks rows that the pipeline wrote.
+
+    Reads the commits since the version that the ledger keeps. So does the next check, until a
+    record of the ledger keeps a newer version; what raises here is never kept.
+    """
+    if known.version is not None and now < known.version:
+        raise _older(pipeline, table, known.version, now)
+    history = log.history()
+    try:
+        kept = history.kept_version(known.at, now) if known.version is None else known.version
+        lost = history.lost(kept, now)
+    except MissingCommitError as missing:
+        raise _missing(pipeline, table, missing.version, known, now) from missing
+    if lost is not None:
+        raise _restored(pipeline, table, lost)
+
+
+def accepting(pipeline: str, table: Table) -> str:
+    return f"`eos recover {pipeline} --accept-table {table.name}` resumes with what is there"
+
+
+def where(pipeline: str, table: Table) -> str:
+    return f"{pipeline}: the table {table.name} ({table.path})"
+
+
+def _restored(pipeline: str, table: Table, lost: Lost) -> PromiseBrokenError:
+    to = "an older version" if lost.target is None else f"version {lost.target}"
+    if lost.whole is None:
+        help_ = "no RESTORE brings all of them back, since the pipeline wrote to the table again"
+    else:
+        target = f"delta.`{table.path}` TO VERSION AS OF {lost.whole}"
+        help_ = f"to bring them back: RESTORE TABLE {target}"
+    return PromiseBrokenError(
+        f"{where(pipeline, table)} was restored to {to} by the RESTORE in its version "
+        f"{lost.restore}: rows that the pipeline wrote are missing",
+        hint=f"{help_}; {accepting(pipeline, table)}",
+        case="table_behind",
+        pipeline=pipeline,
+        table=table.name,
+        version=lost.restore,
+    )
+
+
+def _older(pipeline: str, table: Table, kept: int, now: int) -> PromiseBrokenError:
+    return PromiseBrokenError(
+        f"{where(pipeline, table)} is at Delta's version {now}, but it was at {kept} before",
+        hint="was it put back from an older copy? Put a newer one back; "
+        + accepting(pipeline, table),
+        case="table_behind",
+        pipeline=pipeline,
+        table=table.name,
+        version=now,
+    )
+
+
+def _missing(
+    pipeline: str, table: Table, version: int, known: Followed, now: int
+) -> PromiseBrokenError:
+    kept = f"from version {known.version}" if known.version is not None else "back"
+    span = f"{kept} to {now}" if known.version is not None else f"{kept} from version {now}"
+    return PromiseBrokenError(
+        f"{where(pipeline, table)}: its history can't be read {span}, since the commit of version "
+        f"{version} is missing or damaged in its log: a RESTORE may have removed rows",
+        hint="did the log's retention (delta.logRetentionDuration) delete it? Compare the table "
+        f"with the topics; if it lacks nothing, {accepting(pipeline, table)}",
+        case="table_history",
+        pipeline=pipeline,
+        table=table.name,
+        version=version,
+    )
+
+
+def behind(pipeline: str, table: Table, version: int, known: int) -> PromiseBrokenError:
+    return PromiseBrokenError(
+        f"{where(pipeline, table)} has the ledger's record {version}, but it had {known} before",
+        hint="was it put back from an older copy? Put a newer one back; "
+        + accepting(pipeline, table),
+        case="table_behind",
+        pipeline=pipeline,
+        table=table.name,
+        ledger=known,
+        version=version,
+    )
+
+
+def ahead(pipeline: str, table: Table, version: int, offset: int) -> PromiseBrokenError:
+    """At startup every older copy is fenced, so the ledger is the older one of the two."""
+    return PromiseBrokenError(
+        f"{where(pipeline, table)} has the ledger's record {version}, and the ledger says {offset}",
+        hint="was the ledger put back to an older state, or does the table come from a copy of "
+        f"this pipeline? `eos recover {pipeline}` shows what the ledger has",
+        case="table_ahead",
+        pipeline=pipeline,
+        table=table.name,
+        ledger=offset,
+        version=version,
+    )
+
+
+def replaced(pipeline: str, table: Table, known: Followed, now: str | None) -> PromiseBrokenError:
+    """`now`: the table's id, or None if it is gone."""
+    what = f"was recreated (its id was {known.id}, and is {now})" if now else "is gone"
+    return PromiseBrokenError(
+        f"{where(pipeline, table)} {what}: it had everything up to the ledger's record {known.at}",
+        hint=f"put it back, or accept that it is another one: {accepting(pipeline, table)}",
+        case="table_replaced",
+        pipeline=pipeline,
+        table=table.name,
+    )

@@ -1,0 +1,266 @@
+"""Requests to a schema registry. No other module sends any.
+
+Each request is bounded by a time of its own, and all requests of a startup by one deadline. An id
+means one schema for ever, so callers may keep an answer (`formats/schema_ids.py`). An answer that
+is
+not understood raises one of the project's own errors, whatever it holds.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
+from urllib.parse import quote
+
+from eos.deadline import Backoff, Deadline
+from eos.errors import UnavailableError, UsageError
+from eos.formats.registry_connection import Connection
+from eos.formats.registry_references import Registered, Version, standing_alone
+from eos.secret import reveal
+
+if TYPE_CHECKING:
+    from eos.config.registry import Registry
+
+ANSWER_MS_MAX = 20_000
+_VERSIONS_MAX = 200  # of a subject, the newest: an older one is asked for when it is met
+_TYPE = "application/vnd.schemaregistry.v1+json"
+_NOT_THERE = 404
+_RETRIED = frozenset({408, 425, 429})  # and all from 500 on
+_API = "is this a schema registry with the API that Confluent's has?"
+
+_Known = dict[Version, Registered | None]
+
+
+class _UnusableError(ValueError):
+    """An answer's schema is not Avro, or refers to schemas that are not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    registry: Registry
+    _connection: Connection = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        made = Connection(self.registry.url, self.registry.ca)
+        object.__setattr__(self, "_connection", made)
+
+    def schema(self, schema_id: int, deadline: Deadline) -> str | None:
+        """Return the Avro schema of an id. None: the registry has none, or one that can't be used;
+        any producer may register that, so it is no reason to stop. Raises if the registry does not
+        answer or refuses."""
+        found = self._ask("GET", f"/schemas/ids/{schema_id}", deadline)
+        try:
+            return None if found is None else self._alone(found, {}, deadline)
+        except _UnusableError:
+            return None
+
+    def versions(self, subject: str, deadline: Deadline) -> dict[int, str]:
+        """Return the subject's schemas by id, the newest version last. Skips older versions that
+        can't be used."""
+        path = f"{_path(subject)}/versions"
+        numbers = self._ask("GET", path, deadline)
+        if not numbers:
+            self._no_subject(subject)
+        if not isinstance(numbers, list) or not all(map(_is_number, numbers)):
+            raise self._odd(path)
+        found: dict[int, str] = {}
+        referred: _Known = {}
+        wanted = sorted(set(numbers))[-_VERSIONS_MAX:]
+        for number in wanted:
+            at = Version(subject, number)
+            version = self._ask("GET", _path(*at), deadline)
+            if version is None:  # deleted since
+                continue
+            schema_id = self._id(version, _path(*at))
+            found.pop(schema_id, None)  # one that was deleted and came back is the newest
+            try:
+                found[schema_id] = self._alone(version, referred, deadline)
+            except _UnusableError as error:
+                if number == wanted[-1]:
+                    raise self._unusable(str(at), error) from error
+        return found or self._no_subject(subject)
+
+    def latest(self, subject: str, deadline: Deadline) -> tuple[int, str]:
+        """Return the id and the schema of the subject's newest version."""
+        path = f"{_path(subject)}/versions/latest"
+        version = self._ask("GET", path, deadline)
+        if version is None:
+            self._no_subject(subject)
+        try:
+            return self._id(version, path), self._alone(version, {}, deadline)
+        except _UnusableError as error:
+            raise self._unusable(f"{subject!r}, latest version,", error) from error
+
+    def id_of(self, subject: str, schema: str, deadline: Deadline, *, registers: bool) -> int:
+        """Return a schema's id under a subject. With `registers`, register it if it is new."""
+        path, body = _path(subject), {"schema": schema}
+        found = self._ask("POST", f"{path}/versions" if registers else path, deadline, body)
+        if found is None:
+            raise UsageError(
+                f"the schema registry {self.registry.url} does not have the sink's schema under "
+                f"the subject {subject!r}",
+                hint="register it, or say `register: true` beside `subject`",
+            )
+        return self._id(found, path)
+
+    def _alone(self, found: Any, known: _Known, deadline: Deadline) -> str:
+        """Return the answer's schema with all schemas that it refers to in it. `known`: versions
+        that were requested before."""
+
+        def ask(at: Version) -> Registered | None:
+            if at not in known:
+                version = self._ask("GET", _path(*at), deadline)
+                known[at] = None if version is None else self._avro(version, str(at))
+            return known[at]
+
+        try:
+            return standing_alone(self._avro(found, ""), ask)
+        except _UnusableError:
+            raise
+        except ValueError as error:
+            raise _UnusableError(f"can't be put together: {error}") from error
+
+    def _avro(self, found: Any, what: str) -> Registered:
+        if not isinstance(found, dict):
+            raise self._odd(what or "a schema")
+        kind = found.get("schemaType") or "AVRO"
+        if kind != "AVRO":
+            raise _UnusableError(f"{what} is of type {str(kind)[:100]}; expected AVRO".lstrip())
+        schema, references = found.get("schema"), found.get("references") or ()
+        if not isinstance(schema, str) or not isinstance(references, list | tuple):
+            raise self._odd(what or "a schema")
+        named = []
+        for each in references:
+            subject, version = (
+                (each.get("subject"), each.get("version")) if isinstance(each, dict) else (0, 0)
+            )
+            if not isinstance(subject, str) or not _is_number(version):
+                raise _UnusableError(f"{what} has a reference without subject and version".lstrip())
+            named.append(Version(subject, version))
+        return Registered(schema, tuple(named))
+
+    def require_there(self, deadline: Deadline) -> None:
+        """Raise unless the registry answers and accepts the login."""
+        self._ask("GET", "/config", deadline)
+
+    def _ask(self, method: str, path: str, deadline: Deadline, body: Any = None) -> Any:
+        """Return the answer; None if the registry reports that there is no such thing."""
+        patience, backoff = Deadline.after_ms(deadline.at_most_ms(ANSWER_MS_MAX)), Backoff(100)
+        words = "earlier requests took all the time there was"
+        while not deadline.has_passed:
+            was_open = self._connection.is_open
+            try:
+                status, raw = self._once(method, path, body, patience)
+                if status == _NOT_THERE and _is_of_registry(raw):
+                    return None
+                if status < 300:
+                    return _json(raw)
+                if status < 500 and status not in _RETRIED:
+                    raise self._refused(f"{method} {path}", status, _words(raw))
+                words = f"it answers {status} {_words(raw)}"
+            except ssl.SSLCertVerificationError as error:
+                raise self._unknown(str(error)) from error
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                words = str(error) or type(error).__name__
+                if was_open and not patience.has_passed:
+                    continue  # the peer may have closed an idle connection: the next one is new
+            if patience.has_passed:
+                break
+            backoff.sleep(patience)
+        raise UnavailableError(
+            f"the schema registry {self.registry.url} does not answer {path}: {words[:500]}",
+            hint="is it running, and is `registry.url` in the profile right?",
+        )
+
+    def _once(self, method: str, path: str, body: Any, patience: Deadline) -> tuple[int, bytes]:
+        given = self.registry
+        headers = {"Accept": _TYPE, "Content-Type": _TYPE}
+        if given.user is not None and given.password is not None:
+            pair = f"{given.user}:{reveal(given.password)}".encode()
+            headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+        data = None if body is None else json.dumps(body).encode()
+        return self._connection.request(method, path, data, headers, patience)
+
+    def _id(self, found: Any, path: str) -> int:
+        number = found.get("id") if isinstance(found, dict) else None
+        if not _is_number(number):
+            raise self._odd(path)
+        return number
+
+    def _odd(self, what: str) -> UsageError:
+        return UsageError(
+            f"the schema registry {self.registry.url} answers {what} with JSON of another shape",
+            hint=_API,
+        )
+
+    def _unusable(self, what: str, error: _UnusableError) -> UsageError:
+        return UsageError(
+            f"{what} in the schema registry can't be used: {error}",
+            hint="name a subject whose schemas are Avro and whose references exist; Protobuf is "
+            "read by a descriptor file (docs/pipelines.md)",
+        )
+
+    def _no_subject(self, subject: str) -> NoReturn:
+        raise UsageError(
+            f"the schema registry {self.registry.url} has no subject {subject!r}",
+            hint="is its name right? Registries commonly name it after the topic, such as "
+            "`orders-value`",
+        )
+
+    def _refused(self, what: str, code: int, told: str) -> UsageError:
+        hints = {
+            401: "do `user` and `password` of `registry` in the profile belong to it?",
+            403: "this user may not do that",
+            409: "the schema is not compatible with those that the subject has",
+        }
+        return UsageError(
+            f"the schema registry {self.registry.url} refuses {what}: {code} {told}",
+            hint=hints.get(code, _API),
+        )
+
+    def _unknown(self, words: str) -> UsageError:
+        return UsageError(
+            f"the schema registry {self.registry.url} shows a certificate that is not trusted: "
+            f"{words}",
+            hint="`registry.ca` in the profile names the file of the authority that signed it",
+        )
+
+
+def _json(raw: bytes) -> Any:
+    try:
+        return json.loads(raw)
+    except RecursionError as error:
+        raise ValueError("JSON that is nested too deep") from error
+
+
+def _is_of_registry(raw: bytes) -> bool:
+    """Whether a 404 is the registry's own: a wrong path or a proxy answers 404, too, and must not
+    turn good records into malformed ones. The registry's error codes have five digits."""
+    try:
+        found = _json(raw)
+    except ValueError:
+        return False
+    code = found.get("error_code") if isinstance(found, dict) else None
+    return _is_number(code) and code // 100 == _NOT_THERE
+
+
+def _words(raw: bytes) -> str:
+    """Return the registry's own words, if there are any."""
+    try:
+        found = _json(raw[:4096])
+    except ValueError:
+        return ""
+    return str(found.get("message", ""))[:500] if isinstance(found, dict) else ""
+
+
+def _is_number(found: Any) -> TypeGuard[int]:
+    return isinstance(found, int) and not isinstance(found, bool) and 0 <= found < 1 << 31
+
+
+def _path(subject: str, version: int | None = None) -> str:
+    path = f"/subjects/{quote(subject, safe='')}"
+    return path if version is None else f"{path}/versions/{version}"

@@ -1,0 +1,215 @@
+"""The table beside what the cluster says this moment, field by field. Only looks.
+
+A pipeline that runs commits between two looks, so that what differs may only be newer: then the
+table is a moment behind, which is said and is no finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from eos.audit.history import Finding, Transaction, ends
+from eos.deadline import Deadline
+from eos.errors import EosError
+from eos.kafka.api import ProducerState, TopicPartition
+from eos.kafka.api import TransactionState as Coordinated
+from eos.kafka.client import Wire
+from eos.kafka.transaction_states import TransactionState
+
+_LAST_EPOCH = 2**15 - 2
+_TIMEOUT_MS = 30_000
+_OFFSETS_MS = 10_000  # an open transaction may hide them for longer
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One thing that both know. None: one of them does not say."""
+
+    name: str
+    table: object
+    broker: object
+
+    @property
+    def is_same(self) -> bool:
+        return self.table is None or self.broker is None or self.table == self.broker
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A transaction that is open on a partition. `owner`: the transactional id, as far as a
+    coordinator knows it; none: it hangs, since nobody will end it."""
+
+    partition: TopicPartition
+    producer: ProducerState
+    owner: str
+    phase: str
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    phase: str
+    fields: Sequence[Field] = ()
+    open: Sequence[Open] = ()
+    findings: Sequence[Finding] = field(default_factory=tuple)
+
+
+def live(
+    wire: Wire, transactional_id: str, group: str, ledger: str, found: Sequence[Transaction]
+) -> Live:
+    """`found`: what the table says, oldest first, at least the newest committed one."""
+    committed = [each for each in found if each.is_committed]
+    last = committed[-1] if committed else None
+    state = _state(wire, transactional_id)
+    here = TopicPartition(ledger, 0)
+    partitions = [here, *sorted({tp for each in committed for tp in each.targets})]
+    producers = _producers(wire, partitions)
+    offset = _ledger_end(wire, here)
+    fields = list(_fields(state, last, offset, producers))
+    fields += _group(wire, group, ends(committed))
+    is_moving = offset is not None and last is not None and offset > last.ledger_offset
+    opened = list(_open(wire, producers, transactional_id))
+    findings = [] if is_moving else list(_differing(fields, last))
+    findings += _strange(opened, transactional_id, last, here, producers, committed)
+    return Live(state.phase if state else "", fields, opened, findings)
+
+
+def _state(wire: Wire, transactional_id: str) -> Coordinated | None:
+    try:
+        return wire.transaction_state(transactional_id, Deadline.after_ms(_TIMEOUT_MS))
+    except EosError:
+        return None  # expired, never there, or not for this user's eyes
+
+
+def _producers(
+    wire: Wire, partitions: Sequence[TopicPartition]
+) -> Mapping[TopicPartition, Sequence[ProducerState]]:
+    topics = wire.topics(sorted({tp.topic for tp in partitions}), Deadline.after_ms(_TIMEOUT_MS))
+    there = [tp for tp in partitions if tp.partition < topics[tp.topic].partitions]
+    return wire.describe_producers(there, Deadline.after_ms(_TIMEOUT_MS)) if there else {}
+
+
+def _ledger_end(wire: Wire, ledger: TopicPartition) -> int | None:
+    """The offset of the last committed record."""
+    deadline = Deadline.after_ms(_TIMEOUT_MS)
+    topic = wire.topics([ledger.topic], deadline)[ledger.topic]
+    if topic.error:
+        return None
+    end = wire.list_offsets([ledger], "latest", committed=True, deadline=deadline)[ledger]
+    first = wire.list_offsets([ledger], "earliest", committed=True, deadline=deadline)[ledger]
+    for start in range(end - 1, first - 1, -64):
+        low = max(first, start - 63)
+        records = wire.read_records(ledger, low, end, committed=True, deadline=deadline)
+        if records:
+            return records[-1].offset
+    return None
+
+
+def _fields(
+    state: Coordinated | None,
+    last: Transaction | None,
+    offset: int | None,
+    producers: Mapping[TopicPartition, Sequence[ProducerState]],
+) -> Iterator[Field]:
+    yield Field("last record of the ledger", last.ledger_offset if last else None, offset)
+    if last is None:
+        return
+    if state is not None and last.identity.epoch < _LAST_EPOCH:  # behind it comes another id
+        yield Field("producer id", last.identity.producer_id, state.identity.producer_id)
+    if state and TransactionState.of(state.phase) is TransactionState.COMPLETE_COMMIT:
+        yield Field("outcome", last.outcome, state.phase)
+    for tp, row in sorted(last.targets.items()):
+        for producer in producers.get(tp, ()):
+            if producer.identity == last.identity and producer.sequence_last >= 0:
+                name = f"last sequence on {tp.topic}-{tp.partition}"
+                yield Field(name, row["sequence_last"], producer.sequence_last)
+
+
+def _group(wire: Wire, group: str, position: Mapping[TopicPartition, int]) -> list[Field]:
+    if not position:
+        return []
+    try:
+        found = wire.committed_offsets(group, Deadline.after_ms(_OFFSETS_MS), list(position))
+    except EosError:
+        return []  # hidden by an open transaction, which is told by itself
+    return [
+        Field(
+            f"group offset of {tp.topic}-{tp.partition}",
+            end,
+            found[tp].offset if tp in found else -1,
+        )
+        for tp, end in sorted(position.items())
+    ]
+
+
+def _open(
+    wire: Wire,
+    producers: Mapping[TopicPartition, Sequence[ProducerState]],
+    transactional_id: str,
+) -> Iterator[Open]:
+    opened = [
+        (tp, producer)
+        for tp, of_partition in sorted(producers.items())
+        for producer in of_partition
+        if producer.transaction_start_offset >= 0
+    ]
+    if not opened:
+        return
+    listed = {
+        each.producer_id: each for each in wire.list_transactions(Deadline.after_ms(_TIMEOUT_MS))
+    }
+    for tp, producer in opened:
+        known = listed.get(producer.identity.producer_id)
+        over = known is not None and known.phase in {"Empty", "CompleteCommit", "CompleteAbort"}
+        # Of our own the marker may be on its way: the list is newer than the partition's look.
+        is_ours = known is not None and known.transactional_id == transactional_id
+        owner = known.transactional_id if known and (is_ours or not over) else ""
+        yield Open(tp, producer, owner, known.phase if known else "")
+
+
+def _differing(fields: Sequence[Field], last: Transaction | None) -> Iterator[Finding]:
+    for each in fields:
+        if not each.is_same:
+            yield Finding(
+                "differs",
+                f"{each.name}: the table says {each.table}, the cluster {each.broker}",
+                last.ledger_offset if last else -1,
+            )
+
+
+def _strange(
+    opened: Sequence[Open],
+    transactional_id: str,
+    last: Transaction | None,
+    ledger: TopicPartition,
+    producers: Mapping[TopicPartition, Sequence[ProducerState]],
+    committed: Sequence[Transaction],
+) -> Iterator[Finding]:
+    at = last.ledger_offset if last else -1
+    for each in opened:
+        if each.owner == transactional_id:
+            continue
+        tp, producer = each.partition, each.producer
+        where = (
+            f"{tp.topic}-{tp.partition} from offset {producer.transaction_start_offset} on: "
+            f"producer id {producer.identity.producer_id}, epoch {producer.identity.epoch}"
+        )
+        if each.owner:
+            message = f"a transaction of {each.owner!r} is open on {where}"
+            yield Finding("foreign", message, at)
+        else:
+            message = f"a transaction that no coordinator will end hangs on {where}"
+            yield Finding("hanging", f"{message} (`kafka-transactions.sh abort` ends it)", at)
+    known = {each.identity.producer_id for each in committed}
+    for producer in producers.get(ledger, ()):
+        if known and producer.identity.producer_id not in known and producer.sequence_last >= 0:
+            if any(each.owner == transactional_id for each in opened):
+                continue  # ours may have got a new id since
+            identity = producer.identity
+            message = f"producer id {identity.producer_id}, epoch {identity.epoch}, writes to it"
+            yield Finding("foreign", f"{ledger.topic}: {message}, and is none of ours", at)
+
+
+def opened(wire: Wire, partitions: Sequence[TopicPartition], transactional_id: str) -> list[Open]:
+    """What is open on these partitions this moment, and whose it is."""
+    return list(_open(wire, _producers(wire, partitions), transactional_id))

@@ -1,0 +1,97 @@
+"""What the cluster has: features, and settings that a promise or a run depends on. Only looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from eos.deadline import Deadline
+from eos.errors import EosError
+from eos.inspect.check import Check, asked, finding, note, ok
+from eos.kafka.client import Wire
+from eos.plan.plan import Plan
+
+_TIMEOUT_MS = 20_000
+
+
+def soon() -> Deadline:
+    return Deadline.after_ms(_TIMEOUT_MS)
+
+
+def cluster(wire: Wire, planned: Plan | None) -> Iterator[Check]:
+    """Without an answer to the first question there will be none to the others."""
+    first = list(asked("features", lambda: _features(wire)))
+    yield from first
+    if any(each.level == "finding" for each in first):
+        return
+    yield from asked("brokers", lambda: _brokers(wire))
+    yield from asked("settings", lambda: _settings(wire, planned))
+
+
+def _features(wire: Wire) -> Check:
+    profile = wire.agree_on_profile(soon())
+    version = wire.transaction_version(soon())
+    told = f"transaction.version {version}: the protocol is {profile.name}"
+    if version < 2:
+        remedy = "once all brokers are 4.0 or later: kafka-features.sh upgrade"
+        return note("features", f"{told}, which verifies partitions", remedy)
+    return ok("features", told)
+
+
+def _brokers(wire: Wire) -> Check:
+    brokers = wire.shape((), soon()).brokers
+    if len(brokers) < 3:
+        told = f"{len(brokers)}: what is lost with one broker is lost, or not to be written to"
+        return note("brokers", told, "three, for what may not be lost")
+    return ok("brokers", f"{len(brokers)}")
+
+
+def _settings(wire: Wire, planned: Plan | None) -> Iterator[Check]:
+    def setting(name: str) -> str:
+        return wire.broker_config(name, soon())
+
+    try:
+        longest = int(setting("transaction.max.timeout.ms"))
+    except EosError as error:
+        says = f"the brokers' settings can't be read: {error.message}"
+        yield note("timeouts", says, error.hint)
+        return
+    yield _timeout(longest, planned)
+    if setting("unclean.leader.election.enable") == "true":
+        yield finding(
+            "elections",
+            "unclean.leader.election.enable=true: records that were acknowledged may be lost",
+            "kafka-configs.sh --alter --entity-type brokers --entity-default --add-config "
+            "unclean.leader.election.enable=false",
+        )
+    brokers = len(wire.shape((), soon()).brokers)
+    for topic, name in (
+        ("__transaction_state", "transaction.state.log.replication.factor"),
+        ("__consumer_offsets", "offsets.topic.replication.factor"),
+    ):
+        with suppress(EosError):  # not of every broker's make
+            yield _internal(wire, topic, int(setting(name)), brokers)
+
+
+def _timeout(longest: int, planned: Plan | None) -> Check:
+    told = f"transaction.max.timeout.ms is {longest:,}"
+    if planned is None:
+        return ok("timeouts", told)
+    wanted = planned.transaction_timeout_ms
+    if wanted > longest:
+        return finding(
+            "timeouts",
+            f"the pipeline's transactions may take {wanted:,} ms, and {told}",
+            f"transaction: {{timeout: {longest // 1000} seconds}} in the pipeline file, or raise "
+            "the brokers' setting",
+        )
+    return ok("timeouts", f"{wanted:,} ms for a transaction; {told}")
+
+
+def _internal(wire: Wire, topic: str, configured: int, brokers: int) -> Check:
+    """As it is, if it is there: the setting counts when it is made."""
+    replicas = wire.shape([topic], soon()).replicas.get(topic, configured)
+    if brokers >= 3 > replicas:
+        told = f"{topic} has {replicas} of {brokers} possible replicas: with one broker it is gone"
+        return finding("replicas", told, "kafka-reassign-partitions.sh gives it three")
+    return ok("replicas", f"{topic}: {replicas}")

@@ -1,0 +1,239 @@
+"""What is there, side by side; what agrees and what does not; what the next start would do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from eos.errors import EosError, PromiseBrokenError
+from eos.inspect.findings import Finding, findings
+from eos.inspect.next_start import Prediction, predict
+from eos.inspect.snapshot import View, bounds, look, soon
+from eos.kafka.api import TopicPartition
+from eos.kafka.client import Wire
+from eos.ledger.record import Ends, Record
+from eos.plan.plan import Plan
+from eos.startup.checkpoint_dir import is_at_rest
+from eos.startup.liveness import Runs, running
+
+# So far back is a record looked for that could be gone back to. The words show the first few.
+HISTORY_MAX = 200
+_LOOKS_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One partition. `committed` and `planned` are the checkpoint's last ends."""
+
+    partition: TopicPartition
+    ledger: int | None
+    group: int | None
+    committed: int | None
+    planned: int | None
+    earliest: int | None
+    latest: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The newest checkpoint."""
+
+    location: str
+    query_id: str
+    planned: int | None
+    committed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`is_moving`: a record was committed while this looked, so that nothing could be compared.
+    `runs_as`: the running process, where its number is known."""
+
+    planned: Plan
+    last: Record | None
+    history: Sequence[Record]
+    topic_ids: Mapping[str, tuple[str | None, str | None]]  # the ledger's, and now
+    folder: Folder | None
+    is_readable: bool  # the checkpoint, without Spark
+    is_group_hidden: bool
+    rows: Sequence[Row]
+    agrees: Sequence[str]
+    warnings: Sequence[str]
+    findings: Sequence[Finding]
+    next: str
+    runs: Runs = Runs.NO
+    runs_as: int | None = None
+    is_moving: bool = False
+
+
+def explain(planned: Plan, wire: Wire) -> Explanation:
+    """Changes nothing, and may be asked while the pipeline runs."""
+    view = look(planned, wire, skips_foreign=True)
+    for _ in range(_LOOKS_MAX):
+        found = _explained(view)
+        before, view = view, look(planned, wire, skips_foreign=True)
+        if _offset(before) == _offset(view):
+            return found
+    return replace(found, findings=(), warnings=(), agrees=(), is_moving=True)
+
+
+def _offset(view: View) -> int:
+    return -1 if view.last is None else view.last.offset
+
+
+def _explained(view: View) -> Explanation:
+    found = predict(view)
+    history = view.ledger.history(HISTORY_MAX, soon()) if view.has_ledger else []
+    folder, committed, planned = _folder(view)
+    known = view.position.ends
+    every = known.keys() | (found.here or frozenset()) | committed.keys() | planned.keys()
+    ids, there = _topics(view, every)
+    limits = bounds(view.source, there)
+    group = None if found.is_group_hidden else view.group(every)
+    runs, process = running(view.planned, view.last)
+    rows = [
+        Row(
+            tp,
+            known.get(tp),
+            (group or {}).get(tp),
+            committed.get(tp),
+            planned.get(tp),
+            limits.earliest.get(tp),
+            limits.latest.get(tp),
+        )
+        for tp in sorted(every)
+    ]
+    return Explanation(
+        planned=view.planned,
+        last=view.last,
+        history=history,
+        topic_ids=ids,
+        folder=folder,
+        is_readable=view.files is not None,
+        is_group_hidden=group is None,
+        rows=rows,
+        agrees=_agrees(found, group),
+        warnings=[*found.warnings, *_among(view)],
+        findings=findings(found.errors, history, limits),
+        next=_next(found),
+        runs=runs,
+        runs_as=process,
+    )
+
+
+def _among(view: View) -> list[str]:
+    """Other producers' records before the last one: a startup passes them, other readers stop."""
+    last = -1 if view.last is None else view.last.offset
+    return [
+        f"{each.error.message}; `eos status`, `eos audit` and `eos verify` stop there until "
+        "--skip-foreign"
+        for offset, each in sorted(view.ledger.foreign.items())
+        if offset < last
+    ]
+
+
+def _folder(view: View) -> tuple[Folder | None, Ends, Ends]:
+    """With the last committed ends and the last planned ones, as far as they can be read."""
+    newest = view.newest()
+    if newest is None:
+        return None, {}, {}
+    planned, committed = newest.planned(), newest.committed()
+    try:
+        query_id = newest.query_id()
+        ends = {
+            number: newest.ends(number)
+            for number in {planned, committed} - {None}
+            if number is not None
+        }
+    except PromiseBrokenError:  # a finding already, by a start's own look
+        return Folder(newest.location, "", planned, committed), {}, {}
+    folder = Folder(newest.location, query_id, planned, committed)
+    is_open = planned is not None and planned != committed
+    return (
+        folder,
+        {} if committed is None else ends[committed],
+        ends[planned] if is_open and planned is not None else {},
+    )
+
+
+def _topics(
+    view: View, every: set[TopicPartition]
+) -> tuple[Mapping[str, tuple[str | None, str | None]], list[TopicPartition]]:
+    """Each topic's id in the ledger and now; and the partitions that are there."""
+    known = view.position.topic_ids
+    names = sorted({tp.topic for tp in every} | known.keys())
+    now = view.wire.topics(names, soon()) if names else {}
+    ids = {
+        name: (known.get(name), now[name].topic_id if now[name].error == 0 else None)
+        for name in names
+    }
+    there = [tp for tp in every if ids[tp.topic][1] and tp.partition < now[tp.topic].partitions]
+    return ids, there
+
+
+def _agrees(found: Prediction, group: Ends | None) -> list[str]:
+    view, cases = found.view, {error.fields.get("case") for error in found.errors}
+    if view.last is None:
+        return []
+    count = len(view.position.topic_ids)
+    topics = "the source topic has the id" if count == 1 else f"{count} source topics have the ids"
+    said = [
+        (
+            not cases & {"gone", "recreated"},
+            f"{topics} that the ledger knows",
+        ),
+        (
+            not cases & {"gone", "recreated", "truncated", "source_lost"},
+            "the source has what is read next",
+        ),
+        (
+            group is not None
+            and all(group.get(tp) == end for tp, end in view.position.ends.items()),
+            "the group's offsets are the ledger's ends",
+        ),
+    ]
+    return [words for is_so, words in said if is_so]
+
+
+def _next(found: Prediction) -> str:
+    if found.errors:
+        first: EosError = found.errors[0]
+        case = first.fields.get("case", first.code)
+        return f"stops with exit code {first.recovery.value}: {case}"
+    if found.chosen is None:
+        return _far(found)
+    if found.view.last is None:
+        return f"begins where `start:` says, with checkpoint {found.chosen}"
+    up, decision = found.upcoming, found.decision
+    if up is None or decision is None:
+        why = (
+            "since a person or another deployment wrote last"
+            if found.position and found.position.is_reset
+            else "since there is none"
+            if found.view.newest() is None
+            else "since the one before is older than the ledger"
+        )
+        return f"goes on at the ledger's ends, with the fresh checkpoint {found.chosen}, {why}"
+    does = f"{'runs' if up.is_planned else 'plans'} micro-batch {up.step.batch_id}"
+    is_further = decision.starts != up.step.starts
+    if decision.is_done and (up.is_planned or is_further):
+        does = f"skips micro-batch {up.step.batch_id}, which is committed"
+    elif is_further:
+        does += ", from the ledger's ends on: a part is committed"
+    return f"goes on with checkpoint {found.chosen}: {does}"
+
+
+def _far(found: Prediction) -> str:
+    """The same where only a running Spark can read: the ledger names the folder."""
+    planned, last = found.view.planned, found.view.last
+    root = planned.names.checkpoints
+    if last is None:
+        return f"begins where `start:` says, with a fresh checkpoint in {root}"
+    if found.position and found.position.is_reset:
+        why = "since a person or another deployment wrote last"
+    elif is_at_rest(planned, last):
+        named = f"{root}/{last.position.checkpoint}"
+        return f"goes on with checkpoint {named}, which only a running Spark can read"
+    else:
+        why = "since the ledger does not show that nobody writes to the one before any more"
+    return f"goes on at the ledger's ends, with a fresh checkpoint in {root}, {why}"

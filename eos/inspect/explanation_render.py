@@ -1,0 +1,223 @@
+"""The explanation as lines for people, and as one JSON object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from eos.inspect.explanation import Explanation, Row
+from eos.inspect.findings import Command
+from eos.inspect.record_time import at
+from eos.ledger.record import Position, Record, nested
+from eos.startup.liveness import Runs
+from eos.startup.ownership import is_ours
+
+_ROWS_MAX = 40
+_TOPICS_MAX = 20
+_HISTORY_SHOWN, _HISTORY_JSON = 10, 50
+_COLUMNS = ("ledger", "group", "committed", "planned", "earliest", "latest")
+
+
+def lines(found: Explanation, command: Command) -> Iterator[str]:
+    """Values first, then what agrees, then what a start would do and how to help it."""
+    names = found.planned.names
+    yield f"pipeline    {names.pipeline}, {_deployment(found)}"
+    yield f"ledger      {names.ledger}: {_told(found)}"
+    if found.runs is Runs.YES:
+        named = f" as process {found.runs_as} of this machine" if found.runs_as else ""
+        yield f"            the pipeline runs now{named}"
+    yield f"group       {names.group}{': hidden by an open transaction' * found.is_group_hidden}"
+    yield f"checkpoint  {_folder(found)}"
+    tables = found.last.position.tables if found.last is not None else {}
+    for name, known in tables.items():  # a start asks the table itself, which takes Spark
+        version = "" if known.version is None else f", in version {known.version} of the table"
+        yield f"table       {name}: up to record {known.at}, when the last one was begun{version}"
+    yield from _topics(found)
+    yield ""
+    yield from _table(found.rows)
+    if found.history:
+        yield ""
+        yield "the ledger's last records, to go back to with --rewind-to"
+        here = found.history[0].position
+        yield from (_past(record, here) for record in found.history[:_HISTORY_SHOWN])
+    yield ""
+    yield from (f"agrees      {words}" for words in found.agrees)
+    yield from (f"differs     {words}" for words in found.warnings)
+    if found.is_moving:
+        yield "moves       a record was committed while this looked: the pipeline runs, and well"
+    yield from _verdict(found, command)
+
+
+def as_json(found: Explanation, command: Command) -> dict[str, Any]:
+    names = found.planned.names
+    return {
+        "pipeline": names.pipeline,
+        "deployment": found.planned.deployment,
+        "ledger": {"topic": names.ledger, "last": found.last and _record(found.last)},
+        "history": [_record(record) for record in found.history[:_HISTORY_JSON]],
+        "group": {"name": names.group, "hidden": found.is_group_hidden},
+        "checkpoint": {
+            "root": names.checkpoints,
+            "readable": found.is_readable,
+            "newest": found.folder and asdict(found.folder),
+        },
+        "tables": {
+            name: each.as_json()
+            for name, each in (found.last.position.tables if found.last else {}).items()
+        },
+        "topics": {
+            name: {"ledger": known, "now": now} for name, (known, now) in found.topic_ids.items()
+        },
+        "partitions": [
+            {"topic": row.partition.topic, "partition": row.partition.partition, **_values(row)}
+            for row in found.rows
+        ],
+        "agrees": list(found.agrees),
+        "warnings": list(found.warnings),
+        "runs_as": found.runs_as,
+        "moving": found.is_moving,
+        "goes_on": not found.findings,
+        "next": found.next,
+        "findings": [finding.as_json(command) for finding in found.findings],
+    }
+
+
+def _verdict(found: Explanation, command: Command) -> Iterator[str]:
+    if found.runs is not Runs.YES and not found.is_moving:
+        yield f"next start  {found.next}"
+    else:
+        yield f"next start  is left alone while the pipeline runs; after it: {found.next}"
+    for finding in found.findings:
+        yield ""
+        yield from (f"{finding.case}: {message}" for message in finding.messages)
+        if finding.hint:
+            yield f"  {finding.hint}"
+        for way in finding.ways:
+            yield f"  $ {command(way.words)}"
+            yield f"      {way.does}"
+    if found.findings:
+        yield ""
+        yield "each says first what it would do; docs/recovery.md has a heading for each case"
+
+
+def _deployment(found: Explanation) -> str:
+    if found.planned.deployment:
+        return f"deployment {found.planned.deployment!r}"
+    return "a deployment without an id, which the first run here creates"
+
+
+def _told(found: Explanation) -> str:
+    last = found.last
+    if last is None:
+        is_foreign = any(
+            each.case in {"ledger_foreign", "ledger_unknown"} for each in found.findings
+        )
+        return "no record that this pipeline wrote" if is_foreign else "empty"
+    owner = last.owner
+    is_this = is_ours(found.planned, last)
+    whose = "this deployment" if is_this else repr(owner.get("deployment"))
+    return (
+        f"the last record is {_kind(last)}, at offset {last.offset}, {at(last)}, by {whose} "
+        f"(host {owner.get('host')}, process {owner.get('process')})"
+    )
+
+
+def _kind(record: Record) -> str:
+    if record.kind == "attempt":
+        return f"micro-batch {record.position.batch_id}"
+    if record.kind == "recovery":
+        note = record.note or {}
+        why = f" ({note['why']})" if note.get("why") else ""
+        return f"a recovery: {note.get('verb', '')} by {note.get('by', 'somebody')}{why}"
+    return {"start": "a start", "refresh": "an idle refresh", "stop": "a clean stop"}[record.kind]
+
+
+def _past(record: Record, here: Position) -> str:
+    behind = sum(end - record.position.ends.get(tp, 0) for tp, end in here.ends.items())
+    how_far = f"{behind:,} offsets back" if behind > 0 else "the same ends" if behind == 0 else ""
+    return f"  {record.offset:>8}  {at(record)}  {_kind(record)}{', ' * bool(how_far)}{how_far}"
+
+
+def _folder(found: Explanation) -> str:
+    root = found.planned.names.checkpoints
+    if not found.is_readable:
+        named = found.last.position.checkpoint if found.last is not None else ""
+        where = f"{root}/{named}" if named else f"in {root}"
+        return f"{where}, which only a running Spark can read"
+    if found.folder is None:
+        return f"none in {root}"
+    folder, last = found.folder, found.last
+    is_same = last is not None and last.position.query_id == folder.query_id
+    whose = " (the ledger's last)" if is_same else ""
+    if last is not None and last.position.is_reset:
+        whose = " (the ledger was moved since: it is not gone on with)"
+    return (
+        f"{folder.location}: query {folder.query_id}{whose}, last micro-batch planned "
+        f"{_or_none(folder.planned)}, committed {_or_none(folder.committed)}"
+    )
+
+
+def _topics(found: Explanation) -> Iterator[str]:
+    """Those first whose ids differ."""
+    ordered = sorted(found.topic_ids.items(), key=lambda item: item[1][0] == item[1][1])
+    for name, (known, now) in ordered[:_TOPICS_MAX]:
+        yield f"topic       {name}: {_ids(known, now)}"
+    if len(ordered) > _TOPICS_MAX:
+        yield f"            and {len(ordered) - _TOPICS_MAX} more (--json has all)"
+
+
+def _ids(known: str | None, now: str | None) -> str:
+    if known == now:
+        return f"id {now}, as the ledger knows it"
+    if now is None:
+        return f"is not there; the ledger knows it by the id {known}"
+    if known is None:
+        return f"id {now}, new to the ledger"
+    return f"id {now}, but the ledger knows it by the id {known}"
+
+
+def _table(rows: Sequence[Row]) -> Iterator[str]:
+    """Those first in which something differs."""
+    if not rows:
+        return
+    ordered = sorted(rows, key=_is_plain)
+    shown = [
+        (f"{row.partition.topic}-{row.partition.partition}", *map(_or_none, _values(row).values()))
+        for row in ordered[:_ROWS_MAX]
+    ]
+    cells = [("partition", *_COLUMNS), *shown]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for first, *others in cells:
+        aligned = [each.rjust(width) for each, width in zip(others, widths[1:], strict=True)]
+        yield "  ".join([first.ljust(widths[0]), *aligned])
+    if len(rows) > _ROWS_MAX:
+        yield f"and {len(rows) - _ROWS_MAX} more, in which less differs (--json has all)"
+
+
+def _is_plain(row: Row) -> bool:
+    return row.ledger == row.group == row.committed and row.planned is None
+
+
+def _values(row: Row) -> dict[str, int | None]:
+    return {name: getattr(row, name) for name in _COLUMNS}
+
+
+def _or_none(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _record(record: Record) -> dict[str, Any]:
+    position = record.position
+    return {
+        "offset": record.offset,
+        "kind": record.kind,
+        "at": at(record),
+        "owner": dict(record.owner),
+        "query_id": position.query_id,
+        "batch_id": position.batch_id,
+        "is_reset": position.is_reset,
+        "checkpoint": position.checkpoint,
+        "ends": nested(position.ends),
+        "note": None if record.note is None else dict(record.note),
+    }

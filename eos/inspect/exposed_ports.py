@@ -1,0 +1,75 @@
+"""Which of Spark's ports other machines can reach, and whether they ask for a login."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from eos.inspect.check import Check, asked, note, ok
+from eos.spark.session import AUTHENTICATE, unless_set
+
+if TYPE_CHECKING:
+    from eos.config.model import ProfileFile
+
+_ADDRESSES = ("spark.driver.bindAddress", "spark.driver.host")
+_LOCAL_IP = "SPARK_LOCAL_IP"
+
+
+def exposed(profile: ProfileFile) -> Iterator[Check]:
+    """By the profile and the environment. Spark's own files may say otherwise."""
+    master, conf = profile.spark.master, profile.spark.conf
+    if master.startswith("local"):
+        yield from asked("spark ports", lambda: _on_this_machine(conf))
+        return
+    yield from asked("spark ports", lambda: _authentication(master, conf))
+    yield from asked("spark ui", lambda: _ui(conf))
+
+
+def _on_this_machine(conf: Mapping[str, str]) -> Iterator[Check]:
+    named = {key: conf[key] for key in _ADDRESSES if key in conf}
+    if _LOCAL_IP in os.environ:
+        named[_LOCAL_IP] = os.environ[_LOCAL_IP]
+    reached = [f"{key} is {value}" for key, value in named.items() if not _is_loopback(value)]
+    if reached:
+        says = f"{', '.join(reached)}: other machines can reach Spark's ports"
+        yield note("spark ports", says, f"remove {' and '.join(_keys(reached))}, to use 127.0.0.1")
+    else:
+        yield ok("spark ports", "RPC and UI listen at 127.0.0.1")
+
+
+def _authentication(master: str, conf: Mapping[str, str]) -> Check:
+    value = conf.get(AUTHENTICATE) or unless_set(master).get(AUTHENTICATE)
+    if value == "true":
+        return ok("spark ports", f"{AUTHENTICATE} is true")
+    says = (
+        f"{AUTHENTICATE} is not true for master {master}: a process that reaches a port of the "
+        "driver or an executor can run code as the pipeline's user"
+    )
+    if unless_set(master):
+        return note("spark ports", says, f"remove {AUTHENTICATE} from the profile")
+    remedy = f"docs/security.md says how to set {AUTHENTICATE} and its secret on each machine"
+    return note("spark ports", says, remedy)
+
+
+def _ui(conf: Mapping[str, str]) -> Check:
+    if conf.get("spark.ui.enabled") == "false":
+        return ok("spark ui", "it is off")
+    if conf.get("spark.ui.filters"):
+        return ok("spark ui", f"spark.ui.filters is {conf['spark.ui.filters']}")
+    if _is_loopback(os.environ.get(_LOCAL_IP, "")):
+        return ok("spark ui", "it listens at 127.0.0.1")
+    says = "Spark's UI listens at all addresses of the driver's machine, and asks for no login"
+    return note("spark ui", says, "spark.ui.enabled: false in the profile, or spark.ui.filters")
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return address == "localhost" or ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _keys(reached: list[str]) -> list[str]:
+    return [each.partition(" ")[0] for each in reached]

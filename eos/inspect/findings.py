@@ -1,0 +1,126 @@
+"""What stops a start, by case, with every safe way out as a command that can be copied."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from eos.errors import EosError
+from eos.inspect.snapshot import Bounds
+from eos.ledger.record import Ends, Record
+
+
+class Way(NamedTuple):
+    words: str
+    does: str
+
+
+_TOPICS = ("gone", "recreated", "left_out")  # all of them are forgotten at once
+_TABLES = ("table_behind", "table_history", "table_replaced")
+_ACCEPT = Way("--accept-start", "goes on without what is gone, and writes down what that is")
+_ASIDE = Way("--set-checkpoint-aside", "goes on where the ledger ends, in a fresh checkpoint")
+_ADOPT = Way("--adopt-checkpoint", "goes on where the checkpoint ends")
+_FROM_GROUP = Way("--from-group", "goes on where the group is")
+_SKIP = Way("--skip-foreign", "resumes from the newest record that the pipeline wrote")
+_WAYS: Mapping[str, tuple[Way, ...]] = {
+    "beyond": (_ASIDE,),
+    "hole": (
+        Way("--set-checkpoint-aside", "reads on from the ledger's end, if nobody else did"),
+        Way("--adopt-checkpoint", "goes on where the checkpoint ends, if plain Spark wrote it"),
+    ),
+    "unknown": (
+        Way("--accept-start", "begins the new partitions where the checkpoint does"),
+        Way("--set-checkpoint-aside", "reads them from their beginning"),
+    ),
+    "checkpoint_unreadable": (_ASIDE,),
+    "new_truncated": (_ASIDE,),
+    "ledger_empty": (_ADOPT,),
+    "ledger_lost": (_FROM_GROUP,),
+    "group_ahead": (
+        Way("--from-group", "goes on where the group is: what lies between is not read"),
+        Way("--restore-group", "puts the group back to the ledger's ends"),
+    ),
+    "truncated": (_ACCEPT,),
+    "ledger_foreign": (
+        _SKIP,
+        Way("--accept-ledger", "resumes from the newest record, if replication copied the ledger"),
+    ),
+    "ledger_unknown": (_SKIP,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`code` is the exit code with which a start would stop."""
+
+    case: str
+    messages: tuple[str, ...]
+    hint: str
+    code: int
+    ways: tuple[Way, ...]
+
+    def as_json(self, command: Command) -> dict[str, Any]:
+        return {
+            "case": self.case,
+            "messages": list(self.messages),
+            "hint": self.hint,
+            "exit_code": self.code,
+            "ways": [{"command": command(way.words), "does": way.does} for way in self.ways],
+        }
+
+
+Command = Callable[[str], str]
+
+
+def command_of(pipeline: str, options: Sequence[str]) -> Command:
+    """`eos recover` as it was called, for further words."""
+    lead = shlex.join(["eos", "recover", pipeline, *options])
+    return lambda words: f"{lead} {words}".rstrip()
+
+
+def findings(
+    errors: Sequence[EosError], history: Sequence[Record], limits: Bounds | None
+) -> list[Finding]:
+    """In the order in which a start meets them, those of one case together."""
+    by_case: dict[str, list[EosError]] = {}
+    for error in errors:
+        by_case.setdefault(str(error.fields.get("case", error.code)), []).append(error)
+    return [
+        Finding(
+            case,
+            tuple(error.message for error in of_case),
+            of_case[0].hint,
+            of_case[0].recovery.value,
+            _ways(case, errors, history, limits),
+        )
+        for case, of_case in by_case.items()
+    ]
+
+
+def _ways(
+    case: str, errors: Sequence[EosError], history: Sequence[Record], limits: Bounds | None
+) -> tuple[Way, ...]:
+    if case in _TOPICS:
+        topics = [
+            str(error.fields["topic"]) for error in errors if error.fields.get("case") in _TOPICS
+        ]
+        words = " ".join(f"--forget-topic {topic}" for topic in topics)
+        return (Way(words, "forgets them: one that was made anew is read from its beginning"),)
+    if case == "source_lost":
+        fits = next(
+            (each for each in history if limits and _fits(each.position.ends, limits)), None
+        )
+        to = f"{fits.offset}" if fits else "OFFSET"
+        does = "goes back to before the loss: what came after is written a second time"
+        return (Way(f"--rewind-to {to}", does),)
+    if case in _TABLES:
+        tables = {str(each.fields["table"]) for each in errors if each.fields.get("case") == case}
+        does = "resumes with the table as it is, or creates it: what it lacks stays missing"
+        return tuple(Way(f"--accept-table {table}", does) for table in sorted(tables))
+    return tuple(way for way in _WAYS.get(case, ()) if history or way is not _SKIP)
+
+
+def _fits(ends: Ends, limits: Bounds) -> bool:
+    return all(tp in limits.latest for tp in ends) and not limits.outside(ends)

@@ -1,0 +1,166 @@
+"""What this machine has: versions, Java, Spark, jars, folders, disk, names and ports."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import eos
+from eos.inspect.check import Check, asked, finding, note, ok
+from eos.inspect.exposed_ports import exposed
+from eos.launch.spark import find_spark
+from eos.local.broker_probe import silent
+from eos.local.cache import cache_root
+from eos.local.embedded_kafka import status_of
+from eos.local.jars import SPARK, is_present, jar_folder, of_broker, read_lock
+from eos.local.java import find_java
+from eos.location import local_path
+
+if TYPE_CHECKING:
+    from eos.config.model import ProfileFile
+
+_FREE_BYTES_MIN = 1_000_000_000
+_INSTALL = "./spark-submit.sh --help installs what is missing"
+
+
+def machine(profile: ProfileFile) -> Iterator[Check]:
+    """Starts nothing, and asks nobody but a bootstrap address whether it listens."""
+    yield from asked("python", _python)
+    yield from asked("packages", _packages)
+    yield from asked("java", _java)
+    yield from asked("spark", _spark)
+    yield from asked("jars", lambda: _jars(profile))
+    yield from asked("state root", lambda: _state(profile))
+    yield from asked("cache", lambda: _folder("cache", cache_root()))
+    yield from asked("host name", lambda: _host(profile))
+    yield from exposed(profile)
+    yield from asked("ports", lambda: _ports(profile))
+
+
+def _python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if not (3, 10) <= sys.version_info < (3, 14):
+        return finding(
+            "python", f"{version}; 3.10 to 3.13 are supported", "PYTHON=/path/to/python3"
+        )
+    return ok("python", f"{version}, eos {eos.__version__}")
+
+
+def _packages() -> Iterator[Check]:
+    """Those that are needed without an extra, in the version where only one will do."""
+    wrong, count = [], 0
+    for text in metadata.requires("spark-eos") or ():
+        needed = re.match(r"([\w.-]+)(?:==([\w.]+))?(.*)", text)
+        if needed is None or "extra ==" in text:
+            continue
+        name, exact = needed[1], needed[2]
+        count += 1
+        try:
+            found = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            wrong.append(f"{name} is missing")
+            continue
+        if exact and found != exact:
+            wrong.append(f"{name} is {found}, not {exact}")
+    if wrong:
+        yield finding("packages", "; ".join(wrong), _INSTALL)
+    else:
+        yield ok("packages", f"all {count}, pyspark {metadata.version('pyspark')}")
+
+
+def _java() -> Check:
+    found = find_java()
+    return ok("java", f"{found.version} ({found.origin}: {found.runtime or found.home})")
+
+
+def _spark() -> Check:
+    found = find_spark()
+    whose = "SPARK_HOME" if found.is_installed else "of this environment"
+    return ok("spark", f"{whose}: {found.home}")
+
+
+def _jars(profile: ProfileFile) -> Check:
+    """What is not there is fetched by the first run, from wherever it gets its packages."""
+    sets = {SPARK, *(of_broker() if profile.kafka.bootstrap is None else ())}
+    folder = jar_folder()
+    wanted = {jar.name: jar for jar in read_lock() if jar.purpose in sets}
+    missing = [jar for jar in wanted.values() if not is_present(jar, folder)]
+    if not missing:
+        return ok("jars", f"all {len(wanted)} in {folder}")
+    megabytes = sum(jar.size_bytes for jar in missing) / 1e6
+    says = f"{len(missing)} of {len(wanted)} are not in {folder} yet: {megabytes:.0f} MB"
+    return note("jars", says, "the first run fetches them; now: python -m eos.launch.java_and_jars")
+
+
+def _state(profile: ProfileFile) -> Iterator[Check]:
+    root = local_path(profile.state.root)
+    if root is None:
+        says = f"{profile.state.root}: only a running Spark can look there"
+        yield note("state root", says, "docs/checkpoints.md names the settings of its client")
+        root = profile.local_root
+    yield from _folder("state root", root)
+
+
+def _folder(what: str, path: Path) -> Iterator[Check]:
+    """It is made by the first run, if its parent lets it."""
+    there = path.absolute()
+    while not there.exists():
+        there = there.parent
+    try:  # rights do not say all: nobody makes a folder in /proc, or on a disk that is read-only
+        tempfile.TemporaryDirectory(prefix=".eos-", dir=there).cleanup()
+    except OSError as error:
+        how = "can't be written" if there == path.absolute() else "can't be made"
+        told = f"{path} {how}: {error.strerror} ({there})"
+        yield finding(what, told, "give the user rights there, or name another folder")
+        return
+    free = shutil.disk_usage(there).free
+    told = f"{path}: {free / 1e9:.1f} GB free"
+    if free < _FREE_BYTES_MIN:
+        yield finding(what, told, "make room: at least 1 GB")
+    else:
+        yield ok(what, told)
+
+
+def _host(profile: ProfileFile) -> Check:
+    """Spark looks up its machine's name unless it has an address, and fails if there is none."""
+    name = socket.gethostname()
+    if profile.spark.master.startswith("local") or os.environ.get("SPARK_LOCAL_IP"):
+        return ok("host name", f"{name}: Spark has an address, and does not look it up")
+    try:
+        address = socket.gethostbyname(name)
+    except OSError as error:
+        told = f"{name} does not resolve ({error.strerror or error}): Spark will not start"
+        return finding(
+            "host name", told, "add it to /etc/hosts, or export SPARK_LOCAL_IP=127.0.0.1"
+        )
+    return ok("host name", f"{name} is {address}")
+
+
+def _ports(profile: ProfileFile) -> Iterator[Check]:
+    """Whether the cluster's addresses listen; an embedded broker finds free ports for itself."""
+    if profile.kafka.bootstrap is None:
+        found = status_of(profile.local_root / "broker")
+        where = f"runs at {found.bootstrap}" if found.bootstrap else "stopped: a run starts it"
+        if found.down and found.bootstrap:
+            down = ", ".join(map(str, found.down))
+            yield finding("ports", f"node {down} of {found.nodes} is down", "eos broker start")
+        yield ok("ports", f"embedded broker {found.version}, {where}")
+        return
+    answers = profile.kafka.bootstrap
+    dead = silent(answers)
+    told = "; ".join(f"{address}: {why}" for address, why in dead.items())
+    if len(dead) == len(answers):
+        remedy = f"is kafka.bootstrap of profile {profile.name!r} right, and no firewall between?"
+        yield finding("ports", told, remedy)
+    elif dead:
+        yield note("ports", told, "the others answer; a run needs one of them to begin with")
+    else:
+        yield ok("ports", f"{', '.join(answers)} {'listens' if len(answers) == 1 else 'listen'}")

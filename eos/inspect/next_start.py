@@ -1,0 +1,195 @@
+"""What the next start would do, asked of the functions that it uses, without doing it.
+
+A start stops at the first thing that is wrong. Here it is asked again without the topic or the
+partition that it named, until it would go on, so that everything that is wrong is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from eos.errors import EosError, Recovery, UnavailableError
+from eos.inspect.snapshot import View, is_hidden, soon
+from eos.inspect.table_check import require_table
+from eos.kafka.api import TopicPartition
+from eos.ledger import ranges
+from eos.ledger.ranges import Decision, Step
+from eos.ledger.record import Ends, Position
+from eos.observe import events
+from eos.startup.checkpoint_age import Upcoming, require_level, upcoming
+from eos.startup.checkpoint_dir import choose_checkpoint
+from eos.startup.deployment import require_name
+from eos.startup.namesakes import require_own_names
+from eos.startup.ownership import require_free
+from eos.startup.resume_position import (
+    inherited,
+    require_new_whole,
+    require_targets,
+    starting_offsets,
+    where_to_go_on,
+)
+from eos.startup.stateful_pipeline import require_state
+
+_BRIEF_MS = 1_000
+FOUND_MAX = 20  # of one kind: the first few tell what happened
+
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class Prediction:
+    """`errors`: what would stop a start, in its order. The rest is as far as they let one see."""
+
+    view: View
+    errors: list[EosError] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    is_group_hidden: bool = False
+    position: Position | None = None
+    here: frozenset[TopicPartition] | None = None  # the source's partitions
+    chosen: str | None = None  # the checkpoint folder
+    upcoming: Upcoming | None = None  # None: the folder is a fresh one
+    decision: Decision | None = None
+
+    def emit(self, event: events.Event) -> None:
+        if isinstance(event, events.Warned):
+            self.warnings.append(event.message)
+
+    def ask(self, question: Callable[..., _T], *words: Any) -> _T | None:
+        """What stops a start is kept; what may pass by itself is not ours to judge."""
+        try:
+            return question(*words)
+        except EosError as error:
+            if error.recovery not in {Recovery.STOP, Recovery.USAGE}:
+                raise
+            if error.message not in [known.message for known in self.errors]:
+                self.errors.append(error)
+            return None
+
+
+def predict(view: View) -> Prediction:
+    """In the order of `run.pipeline`, except that nothing is created, fenced or written."""
+    planned, wire, files, last = view.planned, view.wire, view.files, view.last
+    found = Prediction(view)
+    undeclared = [name for name in planned.sink_topics if name not in planned.created_topics]
+    found.ask(require_targets, wire, undeclared, soon())
+    if view.has_ledger:
+        found.ask(view.ledger.require_kept, soon())
+    found.errors += [each.error for each in view.foreign[:1]]
+    if view.foreign and last is None:
+        return found  # nothing to compare with until somebody decides about those
+    found.ask(require_name, planned)
+    found.ask(lambda: require_own_names(planned, wire, last, soon(), is_forced=False))
+    found.ask(lambda: require_free(planned, view.last, is_forced=False))
+    found.position = _position(found)
+    position = found.position or Position({}, {})
+    # Only Spark knows what the transforms keep; the ledger, what those of the last run kept.
+    before = replace(planned, is_stateful=position.keeps_state)
+    if files is not None:
+        found.chosen = found.ask(
+            lambda: choose_checkpoint(before, files, position, last, bus=found)
+        )
+    if files is not None and found.chosen is not None:
+        found.ask(
+            lambda: require_state(before, files, str(found.chosen), position, accepts_loss=False)
+        )
+    starts = found.ask(starting_offsets, planned, wire, position, soon())
+    found.here = None if starts is None else frozenset(starts)
+    newest = view.newest()
+    if newest is not None and newest.location == found.chosen:
+        found.ask(require_new_whole, planned, view.source, view.position, newest, soon())
+        found.upcoming = found.ask(upcoming, newest)
+        if found.upcoming is not None and not position.is_reset:
+            found.ask(require_level, before, newest, position)
+    for table in planned.tables:
+        found.ask(require_table, view, table)
+    _decide(found, position)
+    return found
+
+
+def _position(found: Prediction) -> Position | None:
+    """Where a start goes on, leaving out the partitions that it would stop at."""
+    view, last = found.view, found.view.last
+    planned, source = view.planned, view.source
+    if last is None:
+        return found.ask(where_to_go_on, planned, source, None, found, soon())
+    for _ in range(FOUND_MAX):
+        try:
+            position = found.ask(where_to_go_on, planned, source, last, found, soon())
+        except UnavailableError as error:
+            if not is_hidden(error):
+                raise
+            found.is_group_hidden = True  # by an open transaction, which a start's fence ends
+            break
+        if position is not None:
+            return position
+        left = _without(last.position, found.errors[-1])
+        if found.errors[-1].fields.get("case") == "gone":
+            left = _without_all_gone(found, left)
+        if left == last.position:
+            break
+        last = replace(last, position=left)
+    return inherited(planned, last)
+
+
+def _without_all_gone(found: Prediction, position: Position) -> Position:
+    """The first one that is gone was waited for: so is no other one any more."""
+    view = found.view
+    brief = replace(view.source, timeout_ms=_BRIEF_MS)
+    now = view.wire.topics(position.topic_ids, soon()) if position.topic_ids else {}
+    for name in sorted(name for name, info in now.items() if info.error)[:FOUND_MAX]:
+        if found.ask(brief.topic_ids, [name]) is None:
+            position = _without(position, found.errors[-1])
+    return position
+
+
+def _without(position: Position, error: EosError) -> Position:
+    """What is left once the error's topic, or only its partition, is left out."""
+    topic, partition = error.fields.get("topic"), error.fields.get("partition")
+    ends = {
+        tp: end
+        for tp, end in position.ends.items()
+        if tp.topic != topic or partition not in (None, tp.partition)
+    }
+    ids = dict(position.topic_ids)
+    if partition is None and topic is not None:
+        ids.pop(topic, None)
+    return replace(position, ends=ends, topic_ids=ids)
+
+
+def _decide(found: Prediction, position: Position) -> None:
+    """Is the first micro-batch done, to be run, or a contradiction."""
+    view, up = found.view, found.upcoming
+    if up is None or found.here is None:
+        return
+    # What was left out is a finding already; as unknown partitions they would be another.
+    left_out = view.position.ends.keys() - position.ends.keys()
+    step = _restricted(up.step, found.here - left_out)
+    if not up.is_planned:
+        known = position.ends.keys() & found.here
+        step = replace(step, ends=_latest(view, step.starts.keys() | known))
+    for _ in range(FOUND_MAX):
+        found.decision = found.ask(_decided, view, position, step)
+        fields = {} if found.decision else found.errors[-1].fields
+        if "partition" not in fields:
+            break
+        stopped = TopicPartition(fields["topic"], fields["partition"])
+        step = _restricted(step, frozenset(step.ends) - {stopped})
+
+
+def _latest(view: View, partitions: Iterable[TopicPartition]) -> Ends:
+    """How far Spark would plan, up to its limit."""
+    return view.wire.list_offsets(partitions, "latest", committed=True, deadline=soon())
+
+
+def _decided(view: View, position: Position, step: Step) -> Decision:
+    unknown = ranges.unknown(position, step)
+    earliest = view.source.earliest(unknown) if unknown else {}
+    return ranges.decide(view.name, position, step, earliest)
+
+
+def _restricted(step: Step, to: frozenset[TopicPartition]) -> Step:
+    starts = {tp: start for tp, start in step.starts.items() if tp in to}
+    ends = {tp: end for tp, end in step.ends.items() if tp in to}
+    return replace(step, starts=starts, ends=ends)

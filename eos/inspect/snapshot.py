@@ -1,0 +1,166 @@
+"""What recovery looks at: ledger, source, group and checkpoint side by side, without a change.
+
+Explaining and planning a change use a look without a fence; doing it uses the same after the fence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from eos.checkpoint.files import Files, files_for
+from eos.checkpoint.offset_log import Checkpoint, newest_with_offsets
+from eos.deadline import Deadline
+from eos.errors import PromiseBrokenError, UnavailableError, UsageError
+from eos.kafka.api import TopicPartition
+from eos.kafka.client import Wire
+from eos.ledger.ledger import Foreign, Ledger
+from eos.ledger.ranges import require_same_topics
+from eos.ledger.record import Ends, Position, Record
+from eos.plan.plan import Plan
+from eos.startup.acquire import ledger_of
+from eos.startup.deployment import known
+from eos.startup.resume_position import inherited, starting_offsets
+from eos.startup.source_state import LiveSource
+
+TIMEOUT_MS = 120_000
+# Without a fence: whatever is open stays so until its timeout, so that waiting rarely helps.
+PATIENCE_MS = 10_000
+_UNKNOWN_TOPIC = 3
+_UNSTABLE = 88  # a transaction with offsets of this group is open
+_NAMED_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One pipeline as it is now. `files` is None where only a running Spark can read."""
+
+    planned: Plan
+    source: LiveSource
+    ledger: Ledger
+    last: Record | None
+    files: Files | None
+    has_ledger: bool = True
+
+    @property
+    def wire(self) -> Wire:
+        return self.source.wire
+
+    @property
+    def name(self) -> str:
+        return self.planned.names.pipeline
+
+    @property
+    def foreign(self) -> list[Foreign]:
+        """Records after the last one that the pipeline wrote, the newest first. They stop a
+        startup."""
+        last = -1 if self.last is None else self.last.offset
+        found = sorted(self.ledger.foreign.items(), reverse=True)
+        return [each for offset, each in found if offset > last]
+
+    @property
+    def position(self) -> Position:
+        """Where a start goes on: nowhere yet if the ledger is empty."""
+        return Position({}, {}) if self.last is None else inherited(self.planned, self.last)
+
+    def partitions(self) -> frozenset[TopicPartition]:
+        """All that the source has now, whatever the ledger knows."""
+        found = starting_offsets(self.planned, self.wire, self.position, soon())
+        return frozenset(found)
+
+    def group(self, partitions: Iterable[TopicPartition]) -> Ends | None:
+        """The group's offsets; None while an open transaction hides them."""
+        try:
+            return self.source.group_offsets(partitions)
+        except UnavailableError as error:
+            if not is_hidden(error):
+                raise
+            return None
+
+    def require_same_topics(self) -> None:
+        """Raises PromiseBrokenError for a topic that is gone or was made anew: what its offsets
+        meant is over, and a commit of them would be refused."""
+        now = self.source.topic_ids(self.position.topic_ids)
+        require_same_topics(self.name, self.position, now)
+
+    def gone(self, topics: Collection[str]) -> frozenset[str]:
+        """Those that are not there. A broker that does not know one yet is waited for, but once
+        for all of them."""
+        try:
+            self.source.topic_ids(topics)
+        except PromiseBrokenError as error:
+            if error.fields.get("case") != "gone":
+                raise
+        else:
+            return frozenset()
+        now = self.wire.topics(topics, soon())
+        return frozenset(name for name, info in now.items() if info.error == _UNKNOWN_TOPIC)
+
+    def moved(self, ends: Ends) -> Position:
+        """The position with other ends: no checkpoint made before goes with it. Nor do dedup's
+        states where an end moves back: what is read again there would be dropped as known."""
+        ids = self.source.topic_ids({tp.topic for tp in ends})
+        known = {**self.position.topic_ids, **ids}
+        is_back = any(end < self.position.ends.get(tp, 0) for tp, end in ends.items())
+        producers = "" if is_back else self.position.producers
+        return replace(
+            self.position, ends=ends, topic_ids=known, is_reset=True, producers=producers
+        )
+
+    def newest(self) -> Checkpoint | None:
+        """The checkpoint that a start would look at first."""
+        if self.files is None:
+            return None
+        current, _ = newest_with_offsets(self.files, self.planned.names.checkpoints)
+        return None if current is None else Checkpoint(self.files, current)
+
+
+def look(planned: Plan, wire: Wire, *, skips_foreign: bool = False) -> View:
+    """Without a fence: whoever runs the pipeline is not disturbed, and may go on meanwhile."""
+    planned = known(planned)
+    ledger = ledger_of(planned, wire, skips_foreign=skips_foreign)
+    topic = ledger.partition.topic
+    is_there = wire.topics([topic], soon())[topic].error != _UNKNOWN_TOPIC
+    last = ledger.look(soon()) if is_there else None
+    source = LiveSource(planned, wire, PATIENCE_MS)
+    return View(planned, source, ledger, last, readable(planned), is_there)
+
+
+def readable(planned: Plan) -> Files | None:
+    try:
+        return files_for(planned.names.checkpoints)
+    except UsageError:
+        return None
+
+
+def soon() -> Deadline:
+    return Deadline.after_ms(TIMEOUT_MS)
+
+
+def is_hidden(error: UnavailableError) -> bool:
+    return error.fields.get("error") == _UNSTABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    earliest: Ends
+    latest: Ends
+
+    def outside(self, offsets: Ends) -> Mapping[TopicPartition, int]:
+        """Those at which nothing can be read."""
+        return {
+            tp: offset
+            for tp, offset in sorted(offsets.items())
+            if not self.earliest[tp] <= offset <= self.latest[tp]
+        }
+
+
+def bounds(source: LiveSource, partitions: Collection[TopicPartition]) -> Bounds:
+    return Bounds(source.earliest(partitions), source.latest(partitions))
+
+
+def named(partitions: Collection[TopicPartition]) -> str:
+    """The first few, for a sentence."""
+    names = [f"{topic}-{partition}" for topic, partition in sorted(partitions)]
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return ", ".join(names[:_NAMED_MAX]) + more

@@ -1,0 +1,86 @@
+"""All pipelines of a state root, by the files there: locks and the audit table. Asks no cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eos.errors import UsageError
+from eos.local.file_locks import is_held
+from eos.startup.liveness import Runs
+
+if TYPE_CHECKING:
+    from eos.audit.table import TransactionsTable
+
+_LAST = """
+SELECT pipeline, ledger, max(ended_at) AS at FROM transactions
+WHERE kind = 'attempt' AND outcome = 'CompleteCommit' GROUP BY pipeline, ledger
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """`name` has the prefix of `names.prefix` if that is not the profile's. `at`: of the last
+    commit that the audit table has."""
+
+    name: str
+    runs: Runs
+    process: int | None = None
+    at: datetime | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "pipeline": self.name,
+            "runs": self.runs.value,
+            "process": self.process,
+            "last_commit": self.at and self.at.isoformat(),
+        }
+
+
+def listed(root: Path, prefix: str, table: TransactionsTable | None) -> list[Listed]:
+    """Return the pipelines that ever ran with this state root, by name."""
+    commits = dict(_commits(table)) if table is not None else {}
+    locks = root / "locks"
+    there = {each.name for each in locks.iterdir() if each.is_file()} if locks.is_dir() else set()
+    found = []
+    for each in sorted(there | commits.keys()):
+        runs, process = _running(locks / each)
+        name = each.removeprefix(f"{prefix}.")
+        found.append(Listed(name, runs, process, commits.get(each)))
+    return found
+
+
+def lines(root: Path, found: Sequence[Listed]) -> Iterator[str]:
+    """A table for people."""
+    if not found:
+        yield f"no pipeline has run with the state root {root}"
+        return
+    cells = [("pipeline", "runs", "last commit")]
+    for each in found:
+        at = each.at.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z" if each.at else "-"
+        runs = f"as process {each.process}" if each.process else each.runs.value
+        cells.append((each.name, runs, at))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        yield "  ".join(c.ljust(width) for c, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _commits(table: TransactionsTable) -> Iterator[tuple[str, datetime]]:
+    """By the name of the pipeline's lock: its prefix and its own name."""
+    for row in table.query(_LAST):
+        pipeline = row["pipeline"]
+        prefix = row["ledger"].removesuffix(f".ledger.{pipeline}")
+        yield f"{prefix}.{pipeline}", row["at"]
+
+
+def _running(lock: Path) -> tuple[Runs, int | None]:
+    try:
+        if not is_held(lock):
+            return Runs.NO, None
+        text = lock.read_text(encoding="ascii", errors="replace").strip()
+    except (UsageError, OSError):  # another user's, or gone meanwhile
+        return Runs.UNKNOWN, None
+    return Runs.YES, int(text) if text.isdigit() else None

@@ -1,0 +1,170 @@
+"""A status as lines for people, and as one JSON object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from eos.inspect.audit_live import Open
+from eos.inspect.record_time import at
+from eos.inspect.status import Row, Status
+from eos.ledger.record import Record
+from eos.startup.liveness import Runs
+
+_ROWS_MAX = 20
+
+
+def lines(found: Status, named: str) -> Iterator[str]:
+    """`named`: pipeline and profile, as a command has them."""
+    name = found.planned.names.pipeline
+    yield f"pipeline     {name}: {_runs(found)}"
+    yield f"owner        {_owner(found)}"
+    yield f"committed    {_attempt(found.attempt)}"
+    yield f"transaction  {_transaction(found)}"
+    for each in found.open:
+        if each.owner != found.planned.names.transactional_id:
+            yield f"             {_open(each)}"
+    yield f"lag          {found.lag:,} offsets{_behind(found.rows)}"
+    yield f"waits for    {waits_for(found)}"
+    more = next_step(found, named)
+    if more:
+        yield f"next         {more}"
+
+
+def as_json(found: Status, named: str) -> dict[str, Any]:
+    last, state = found.last, found.transaction
+    return {
+        "pipeline": found.planned.names.pipeline,
+        "runs": found.runs.value,
+        "process": found.process,
+        "owner": None if last is None else dict(last.owner),
+        "last_record": None if last is None else _record(last),
+        "last_attempt": None if found.attempt is None else _record(found.attempt),
+        "transaction": None
+        if state is None
+        else {"phase": state.phase, **state.identity._asdict()},
+        "open": [
+            {**each.partition._asdict(), "owner": each.owner, "phase": each.phase}
+            | {"from": each.producer.transaction_start_offset}
+            | each.producer.identity._asdict()
+            for each in found.open
+        ],
+        "lag": found.lag,
+        "partitions": [
+            {
+                **row.partition._asdict(),
+                **{k: v for k, v in asdict(row).items() if k != "partition"},
+            }
+            for row in found.rows
+        ],
+        "waits_for": waits_for(found),
+        "next": next_step(found, named),
+        "fine": found.is_fine,
+    }
+
+
+def waits_for(found: Status) -> str:
+    """What it needs to go on."""
+    blocked = [row for row in found.rows if row.stable < row.latest]
+    if found.runs is Runs.UNKNOWN:
+        return "nobody here knows: ask on the machine of its owner"
+    if found.runs is not Runs.YES:
+        return f"a start, to read {found.lag:,} offsets" if found.lag else "a start"
+    if found.is_writing:
+        return "its tasks: a transaction is open"
+    if found.planned_batch is not None:
+        return f"micro-batch {found.planned_batch}, which is planned and not committed"
+    if found.lag:
+        return f"Spark, to plan the next micro-batch: {found.lag:,} offsets are there to be read"
+    if blocked:
+        tp = blocked[0].partition
+        count = sum(row.latest - row.stable for row in blocked)
+        return (
+            f"other producers' transactions: {count:,} offsets that are not committed, the first "
+            f"from {blocked[0].stable} on in {tp.topic}-{tp.partition}"
+        )
+    return "new records"
+
+
+def next_step(found: Status, named: str) -> str:
+    if found.hanging:
+        return "kafka-transactions.sh --bootstrap-server ... find-hanging, then abort"
+    if found.runs is Runs.DIED:
+        return f"eos recover {named}"
+    return ""
+
+
+def _runs(found: Status) -> str:
+    if found.runs is Runs.YES:
+        return f"runs as process {found.process}" if found.process else "runs"
+    if found.runs is Runs.DIED:
+        return "does not run, and did not end cleanly"
+    if found.runs is Runs.UNKNOWN:
+        return "may run elsewhere: it did not end cleanly"
+    return "never ran" if found.last is None else "does not run"
+
+
+def _owner(found: Status) -> str:
+    last = found.last
+    if last is None:
+        return "nobody: its ledger is empty"
+    who = last.owner
+    told = f"deployment {who.get('deployment')!r}, host {who.get('host')}"
+    kinds = {"stop": "a clean end", "recovery": "a recovery"}
+    kind = kinds.get(last.kind, f"a record ({last.kind})")
+    return f"{told}, process {who.get('process')}; last wrote {kind}, {at(last)}"
+
+
+def _attempt(record: Record | None) -> str:
+    if record is None:
+        return "no micro-batch that the ledger still has"
+    receipts = (record.attempt or {}).get("receipts", ())
+    written = sum(int(each.get("records", 0)) for each in receipts)
+    tries = (record.attempt or {}).get("number", 1)
+    redone = f", after {tries - 1} that failed" if tries > 1 else ""
+    return f"micro-batch {record.position.batch_id}, {written:,} records out, {at(record)}{redone}"
+
+
+def _transaction(found: Status) -> str:
+    state = found.transaction
+    if state is None:
+        return "the coordinator knows none, or does not tell"
+    where = sorted({each.partition for each in found.open if _is_own(found, each)})
+    on = f", open on {len(where)} partitions" if where else ""
+    identity = state.identity
+    return f"{state.phase}{on} (producer id {identity.producer_id}, epoch {identity.epoch})"
+
+
+def _is_own(found: Status, each: Open) -> bool:
+    return each.owner == found.planned.names.transactional_id
+
+
+def _open(each: Open) -> str:
+    tp, producer = each.partition, each.producer
+    whose = f"a transaction of {each.owner!r}" if each.owner else "one that nobody will end"
+    return (
+        f"{whose} is open on {tp.topic}-{tp.partition} from offset "
+        f"{producer.transaction_start_offset} on (producer id {producer.identity.producer_id})"
+    )
+
+
+def _behind(rows: Sequence[Row]) -> str:
+    """Which partitions, the worst first."""
+    behind = sorted((row for row in rows if row.lag), key=lambda row: -row.lag)
+    told = [
+        f"{row.partition.topic}-{row.partition.partition} {row.lag:,}" for row in behind[:_ROWS_MAX]
+    ]
+    more = f", and {len(behind) - _ROWS_MAX} more partitions" if len(behind) > _ROWS_MAX else ""
+    return f": {', '.join(told)}{more}" if told else ""
+
+
+def _record(record: Record) -> dict[str, Any]:
+    position = record.position
+    return {
+        "offset": record.offset,
+        "kind": record.kind,
+        "at": at(record),
+        "query_id": position.query_id,
+        "batch_id": position.batch_id,
+    }

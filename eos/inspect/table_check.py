@@ -1,0 +1,28 @@
+"""Check a Delta table the way the next start does, without Spark."""
+
+from __future__ import annotations
+
+from eos.checkpoint.files import LocalFiles
+from eos.delta import table_check
+from eos.delta.log import DeltaLog
+from eos.inspect.snapshot import View, soon
+from eos.location import local_path
+from eos.plan.delta_sink import Table, app_of
+
+
+def require_table(view: View, table: Table) -> None:
+    """Stop where the next start would, as far as the log of a table on this machine shows it.
+
+    A start also compares the table's id and columns, which takes Spark.
+    """
+    known = view.position.tables.get(table.name)
+    if known is None or not view.has_ledger or local_path(table.path) is None:
+        return
+    topic = view.ledger.partition.topic
+    ledger_id = view.wire.topics([topic], soon())[topic].topic_id
+    app = app_of(view.planned.names, ledger_id, table.name)
+    log = DeltaLog(LocalFiles(), table.path, app)
+    now = log.newest()
+    if now is None:
+        raise table_check.replaced(view.name, table, known, None)
+    table_check.require_whole(view.name, table, log, known, now)

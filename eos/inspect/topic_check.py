@@ -1,0 +1,147 @@
+"""A pipeline's topics, its rights on them, and what its next start would do. Only looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from eos.errors import PRINCIPAL, EosError
+from eos.inspect.check import Check, asked, finding, note, ok
+from eos.inspect.cluster_check import soon
+from eos.inspect.next_start import predict
+from eos.inspect.snapshot import look
+from eos.kafka.acls import Right
+from eos.kafka.client import Wire
+from eos.plan.plan import BROKERS_CHOICE, Plan
+from eos.plan.security import principal
+from eos.plural import counted
+from eos.startup.topic_lookup import source_topics
+
+_SOURCE = ("READ",)
+_TARGET = ("WRITE", "READ", "DESCRIBE_CONFIGS")  # docs/security.md says what for
+_LEDGER = ("WRITE", "READ", "DESCRIBE_CONFIGS")
+_ABSENT = 3
+_TRANSACTIONAL_ID_REFUSED = 53
+
+
+def topics(wire: Wire, planned: Plan) -> Iterator[Check]:
+    names = planned.names
+    yield from asked("source", lambda: _source(wire, planned))
+    for topic in planned.sink_topics:
+        yield from asked("target", partial(_target, wire, planned, topic))
+    wanted: dict[str, tuple[str, ...]] = dict.fromkeys(planned.source_topics, _SOURCE)
+    wanted |= dict.fromkeys(planned.sink_topics, _TARGET)
+    wanted[names.ledger] = _LEDGER
+    who = principal(planned.security) or PRINCIPAL
+    yield from asked("rights", lambda: _rights(wire, wanted, who))
+    yield from asked("rights", lambda: _transactional_id(wire, planned, who))
+    yield from asked("start", lambda: _start(wire, planned))
+
+
+def _source(wire: Wire, planned: Plan) -> Iterator[Check]:
+    own = (planned.names.ledger, *planned.sink_topics)
+    found = source_topics(planned.source, wire, soon(), own=own)
+    if not found:
+        told = f"nothing matches the pattern {planned.source.pattern} yet"
+        yield note("source", told, "what comes is read from its beginning")
+    shape = wire.shape(sorted(found), soon())
+    for name, info in sorted(found.items()):
+        replicas = counted(shape.replicas.get(name, 0), "replica")
+        yield ok("source", f"{name}: {counted(info.partitions, 'partition')}, {replicas}")
+
+
+def _target(wire: Wire, planned: Plan, topic: str) -> Iterator[Check]:
+    info = wire.topics([topic], soon())[topic]
+    brokers = len(wire.shape((), soon()).brokers)
+    new = planned.created_topics.get(topic)
+    if info.error == _ABSENT and new is None:
+        remedy = "create it, or say `create: {partitions: N}` in the sink"
+        yield finding("target", f"{topic} does not exist", remedy)
+    elif info.error == _ABSENT and new is not None:
+        if new.replication != BROKERS_CHOICE and new.replication > brokers:
+            told = f"{topic} is to have {new.replication} replicas on {brokers} brokers"
+            yield finding("target", told, f"create: {{replication: {brokers}}}, or more brokers")
+        else:
+            made = counted(new.partitions, "partition")
+            yield ok("target", f"{topic}: the first start makes it, {made}")
+    elif info.error:
+        told = f"{topic} can't be seen (error {info.error})"
+        yield finding("target", told, "may this user DESCRIBE it? docs/security.md")
+    else:
+        yield from _durability(wire, topic, info.partitions, brokers)
+
+
+def _durability(wire: Wire, topic: str, partitions: int, brokers: int) -> Iterator[Check]:
+    """How many brokers may be lost before records are, or before none can be written."""
+    shape = wire.shape([topic], soon())
+    replicas, in_sync = shape.replicas[topic], shape.in_sync[topic]
+    least = int(wire.topic_config(topic, "min.insync.replicas", soon()))
+    told = (
+        f"{topic}: {counted(partitions, 'partition')}, {counted(replicas, 'replica')}, "
+        f"{in_sync} in sync, "
+        f"min.insync.replicas={least}"
+    )
+    alter = f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config"
+    if least > replicas:
+        remedy = f"{alter} min.insync.replicas={replicas}, or more replicas"
+        yield finding("target", f"{told}: nothing can be written", remedy)
+    elif least > in_sync:
+        yield finding("target", f"{told}: nothing can be written now", "start the brokers it lacks")
+    elif brokers >= 3 and least < 2:
+        remedy = f"three replicas, and {alter} min.insync.replicas=2"
+        yield note("target", f"{told}: what one broker loses may be lost", remedy)
+    elif replicas > 1 and least == replicas:
+        yield note("target", f"{told}: with one broker down nothing can be written")
+    else:
+        yield ok("target", told)
+    if wire.topic_config(topic, "unclean.leader.election.enable", soon()) == "true":
+        yield finding(
+            "target",
+            f"{topic}: unclean.leader.election.enable=true: what is committed may be lost",
+            f"{alter} unclean.leader.election.enable=false",
+        )
+
+
+def _rights(wire: Wire, wanted: Mapping[str, tuple[str, ...]], who: str) -> Iterator[Check]:
+    """As the broker tells them: of topics that are there and that this user may see."""
+    found = wire.operations(sorted(wanted), soon())
+    lacking = [
+        Right(operation, "Topic", topic)
+        for topic, operations in found.items()
+        for operation in wanted[topic]
+        if operation not in operations
+    ]
+    for right in lacking:
+        told = f"{right.operation} on topic {right.name} is missing"
+        yield finding("rights", told, right.grant.replace(PRINCIPAL, who))
+    if found and not lacking:
+        yield ok("rights", f"all that are needed on {', '.join(found)}")
+
+
+def _transactional_id(wire: Wire, planned: Plan, who: str) -> Iterator[Check]:
+    """Whether it may be looked at. That WRITE comes with it only the fence finds out."""
+    name = planned.names.transactional_id
+    try:
+        wire.transaction_state(name, soon())
+    except EosError as error:
+        if error.fields.get("error") == _TRANSACTIONAL_ID_REFUSED:
+            right = Right("WRITE", "TransactionalId", name)
+            told = f"WRITE on transactional id {name} is missing"
+            yield finding("rights", told, right.grant.replace(PRINCIPAL, who))
+
+
+def _start(wire: Wire, planned: Plan) -> Iterator[Check]:
+    """What would stop it, by the functions that it uses."""
+    found = predict(look(planned, wire))
+    for error in found.errors:
+        yield _stop(planned, error)
+    if not found.errors:
+        known = "goes on" if found.view.last is not None else "begins"
+        yield ok("start", f"{known}; `eos recover {planned.names.pipeline}` says where")
+    for words in found.warnings:
+        yield note("start", words)
+
+
+def _stop(planned: Plan, error: EosError) -> Check:
+    """The hint names what helps; where it names no command, the explanation does."""
+    return finding("start", error.message, error.hint or f"eos recover {planned.names.pipeline}")

@@ -1,0 +1,155 @@
+"""Typed access to the fields of JSON that others may have written: ledgers, checkpoints.
+
+Anybody with the right to write can put any JSON there. So no field is used before its type, range
+and bound were checked here, and whatever is wrong is a `FieldError` that names the field.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from eos.kafka.api import Identity, TopicPartition
+
+INT64_MAX = 2**63 - 1
+INT32_MAX = 2**31 - 1
+EPOCH_MAX = 2**15 - 1
+TIME_MS_MAX = 253_402_300_799_999  # the last millisecond of the year 9999
+NAME_MAX, TEXT_MAX = 1_000, 100_000
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
+_NEVER = object()
+
+
+class FieldError(ValueError):
+    """A field is missing, or has another type or range than any release writes."""
+
+
+def parsed(value: bytes | None) -> Fields:
+    """Return the JSON object of these bytes. Raises ValueError, which FieldError is."""
+    try:
+        text = (value or b"").decode()
+        body = json.loads(text, parse_constant=_no_number)
+        if "\\ud" in text.lower():  # half of a surrogate pair is no text
+            json.dumps(body, ensure_ascii=False).encode()
+    except RecursionError as error:
+        raise FieldError("nested too deeply") from error
+    return Fields(body)
+
+
+class Fields:
+    """One JSON object. A getter with a default accepts an absent field; null is not absent."""
+
+    def __init__(self, value: Any, path: str = "") -> None:
+        if not isinstance(value, dict):
+            raise FieldError(f"{path or 'the value'} is no object")
+        self.value: Mapping[str, Any] = value
+        self._path = path
+
+    def number(self, name: str, low: int, high: int, default: Any = _NEVER) -> int:
+        value = self._get(name, default)
+        if type(value) is not int or not low <= value <= high:
+            if value is default:
+                return default  # type: ignore[no-any-return]
+            raise self._wrong(name, f"a whole number from {low} to {high}")
+        return value
+
+    def text(
+        self,
+        name: str,
+        default: Any = _NEVER,
+        *,
+        most: int = NAME_MAX,
+        pattern: re.Pattern[str] | None = None,
+    ) -> str:
+        value = self._get(name, default)
+        if value is default:
+            return default  # type: ignore[no-any-return]
+        if not isinstance(value, str) or len(value) > most:
+            raise self._wrong(name, f"a text of {most} characters at most")
+        if pattern is not None and not pattern.fullmatch(value):
+            raise self._wrong(name, f"a text like {pattern.pattern}")
+        return value
+
+    def flag(self, name: str) -> bool:
+        value = self._get(name, False)
+        if not isinstance(value, bool):
+            raise self._wrong(name, "true or false")
+        return value
+
+    def object(self, name: str, default: Any = _NEVER) -> Fields:
+        return Fields(self._get(name, default), self._at(name))
+
+    def objects(self, name: str) -> Iterator[Fields]:
+        """The objects of a list; nothing if it is absent."""
+        for number, each in enumerate(self._list(name)):
+            yield Fields(each, f"{self._at(name)}[{number}]")
+
+    def rows(self, name: str, types: Sequence[type]) -> None:
+        """Require a list of lists of these types."""
+        for row in self._list(name):
+            whole = isinstance(row, list) and [type(each) for each in row] == list(types)
+            if not whole or any(abs(each) > INT64_MAX for each in row if type(each) is int):
+                raise self._wrong(name, f"a list of lists of {len(types)} values")
+
+    def numbers(self, name: str, default: Any = _NEVER) -> dict[str, int]:
+        """An object of whole numbers from 0 on."""
+        found = self.object(name, default)
+        return {each: found.number(each, 0, INT64_MAX) for each in found.value}
+
+    def offsets(self, name: str, default: Any = _NEVER) -> dict[TopicPartition, int]:
+        return self.object(name, default).topic_offsets()
+
+    def topic_offsets(self) -> dict[TopicPartition, int]:
+        """Return this object's offsets: `{topic: {"0": offset}}`, as Spark and the ledger have
+        them."""
+        found: dict[TopicPartition, int] = {}
+        for topic in self.value:
+            require_topic(topic)
+            partitions = self.object(topic)
+            for each in partitions.value:
+                if not _PARTITION.fullmatch(each) or int(each) > INT32_MAX:
+                    raise FieldError(f"{self._at(topic)} has a partition {each[:20]!r}")
+                offset = partitions.number(each, 0, INT64_MAX)
+                found[TopicPartition(topic, int(each))] = offset
+        return found
+
+    def identity(self) -> Identity:
+        return Identity(
+            self.number("producer_id", 0, INT64_MAX), self.number("epoch", 0, EPOCH_MAX)
+        )
+
+    def _list(self, name: str) -> list[Any]:
+        value = self._get(name, [])
+        if not isinstance(value, list):
+            raise self._wrong(name, "a list")
+        return value
+
+    def _get(self, name: str, default: Any) -> Any:
+        value = self.value.get(name, default)
+        if value is _NEVER:
+            raise FieldError(f"{self._at(name)} is missing")
+        return value
+
+    def _wrong(self, name: str, expected: str) -> FieldError:
+        return FieldError(f"{self._at(name)} is {_shown(self.value.get(name))}, not {expected}")
+
+    def _at(self, name: str) -> str:
+        return f"{self._path}.{name[:60]}" if self._path else name[:60]
+
+
+def require_topic(name: str) -> None:
+    if not _TOPIC.fullmatch(name) or name in {".", ".."}:
+        raise FieldError(f"{name[:60]!r} is no name of a topic")
+
+
+def _no_number(constant: str) -> Any:
+    raise FieldError(f"{constant} is no number of JSON")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, int) and abs(value) > INT64_MAX:
+        return "a larger number"
+    return ascii(value)[:60] if isinstance(value, (int, float, str, type(None))) else "another type"

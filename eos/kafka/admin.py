@@ -1,0 +1,370 @@
+"""Questions about topics, offsets, producers and settings, and the creation of a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+from kafka.protocol.admin import (
+    CreateTopicsRequest,
+    DeleteRecordsRequest,
+    DescribeConfigsRequest,
+    DescribeProducersRequest,
+    ListGroupsRequest,
+)
+from kafka.protocol.consumer.group import OffsetFetchRequest
+from kafka.protocol.consumer.offsets import ListOffsetsRequest
+
+from eos.deadline import Deadline
+from eos.errors import KafkaRefusedError, UnavailableError
+from eos.kafka.acls import RESOURCES
+from eos.kafka.api import CommittedOffset, Identity, ProducerState, TopicPartition
+from eos.kafka.cluster import Cluster, Kind, NoCoordinatorError, tries
+from eos.kafka.outcomes import name_of
+from eos.kafka.refusals import refused
+from eos.kafka.requests import by_topic
+
+At = Literal["earliest", "latest"] | int
+
+_EARLIEST, _LATEST = -2, -1
+_LEADER_RETRIED = frozenset({3, 5, 6, 7, 9, 13, 56, 74, 75, 78})
+_GROUP_RETRIED = frozenset({7, 13, 14, 15, 16, 88})
+_CREATE_RETRIED = frozenset({5, 7, 13, 41, 89})
+_TOPIC_EXISTS = 36
+_UNSTABLE = 88
+_DELETE_MS = 10_000
+_TOPIC, _BROKER = 2, 4  # resource types of DescribeConfigs
+
+
+def list_offsets(
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    at: At,
+    committed: bool,
+    deadline: Deadline,
+) -> dict[TopicPartition, int]:
+    timestamp = {"earliest": _EARLIEST, "latest": _LATEST}.get(at, 0) if isinstance(at, str) else at
+
+    def make(tps: list[TopicPartition]) -> Any:
+        topic = ListOffsetsRequest.ListOffsetsTopic
+        partition = topic.ListOffsetsPartition
+        return ListOffsetsRequest(
+            version=7,
+            replica_id=-1,
+            isolation_level=int(committed),
+            topics=[
+                topic(
+                    name=name,
+                    partitions=[
+                        partition(
+                            partition_index=tp.partition,
+                            current_leader_epoch=-1,
+                            timestamp=timestamp,
+                        )
+                        for tp in of_topic
+                    ],
+                )
+                for name, of_topic in by_topic(tps).items()
+            ],
+        )
+
+    found = ask_leaders(cluster, "ListOffsets", partitions, make, deadline)
+    return {tp: result.offset for tp, result in found.items()}
+
+
+def describe_producers(
+    cluster: Cluster, partitions: Iterable[TopicPartition], deadline: Deadline
+) -> dict[TopicPartition, tuple[ProducerState, ...]]:
+    def make(tps: list[TopicPartition]) -> Any:
+        topic = DescribeProducersRequest.TopicRequest
+        return DescribeProducersRequest(
+            version=0,
+            topics=[
+                topic(name=name, partition_indexes=[tp.partition for tp in of_topic])
+                for name, of_topic in by_topic(tps).items()
+            ],
+        )
+
+    found = ask_leaders(cluster, "DescribeProducers", partitions, make, deadline)
+    return {
+        tp: tuple(
+            ProducerState(
+                Identity(state.producer_id, state.producer_epoch),
+                state.last_sequence,
+                state.current_txn_start_offset,
+            )
+            for state in result.active_producers
+        )
+        for tp, result in found.items()
+    }
+
+
+def delete_records(
+    cluster: Cluster, before: Mapping[TopicPartition, int], deadline: Deadline
+) -> dict[TopicPartition, int]:
+    def make(tps: list[TopicPartition]) -> Any:
+        topic = DeleteRecordsRequest.DeleteRecordsTopic
+        return DeleteRecordsRequest(
+            version=2,
+            timeout_ms=max(1, deadline.at_most_ms(_DELETE_MS)),
+            topics=[
+                topic(
+                    name=name,
+                    partitions=[
+                        topic.DeleteRecordsPartition(
+                            partition_index=tp.partition, offset=before[tp]
+                        )
+                        for tp in of_topic
+                    ],
+                )
+                for name, of_topic in by_topic(tps).items()
+            ],
+        )
+
+    found = ask_leaders(cluster, "DeleteRecords", before, make, deadline)
+    return {tp: result.low_watermark for tp, result in found.items()}
+
+
+def ask_leaders(
+    cluster: Cluster,
+    api: str,
+    partitions: Iterable[TopicPartition],
+    make: Callable[[list[TopicPartition]], Any],
+    deadline: Deadline,
+) -> dict[TopicPartition, Any]:
+    """Asks each partition's leader, wherever it moves meanwhile. The results by partition."""
+    missing = set(partitions)
+    found: dict[TopicPartition, Any] = {}
+    codes: dict[TopicPartition, int] = {}
+    is_first = True
+    for _ in tries(deadline):
+        try:
+            leaders = cluster.leaders(missing, deadline)
+        except UnavailableError:
+            if is_first:
+                raise
+            break  # in the time that is left: what failed before says more
+        is_first = False
+        for node in sorted(set(leaders.values())):
+            led = sorted(tp for tp in missing if leaders[tp] == node)
+            response = cluster.try_once(node, make(led), deadline)
+            for tp, result in _results(response):
+                codes[tp] = result.error_code
+                if result.error_code == 0:
+                    found[tp] = result
+                elif result.error_code not in _LEADER_RETRIED:
+                    raise refused(api, result.error_code, f"{tp.topic}-{tp.partition}", result)
+        missing -= found.keys()
+        if not missing:
+            return found
+        cluster.forget_leaders()
+    tp = min(missing)
+    last = name_of(codes[tp]) if tp in codes else "no answer"
+    raise UnavailableError(
+        f"{api} of {tp.topic}-{tp.partition} failed until the deadline: {last}",
+        hint="is the partition's leader alive, and can it be reached from here?",
+    )
+
+
+def _results(response: Any) -> Iterable[tuple[TopicPartition, Any]]:
+    if response is None:
+        return
+    for topic in response.topics:
+        for result in topic.partitions:
+            yield TopicPartition(topic.name, result.partition_index), result
+
+
+def committed_offsets(
+    cluster: Cluster,
+    group: str,
+    partitions: Iterable[TopicPartition] | None,
+    deadline: Deadline,
+) -> dict[TopicPartition, CommittedOffset]:
+    request = OffsetFetchRequest.OffsetFetchRequestGroup
+    named = request.OffsetFetchRequestTopics
+    topics = None
+    if partitions is not None:
+        topics = [
+            named(name=name, partition_indexes=[tp.partition for tp in tps])
+            for name, tps in by_topic(partitions).items()
+        ]
+    error = 0
+    for _ in tries(deadline):
+        try:
+            response = cluster.ask(
+                lambda: cluster.coordinator(Kind.GROUP, group, deadline),
+                # Without require_stable a pending commit would read as the offset before it.
+                lambda: OffsetFetchRequest(
+                    version=8, groups=[request(group_id=group, topics=topics)], require_stable=True
+                ),
+                deadline,
+            )
+        except NoCoordinatorError as none:
+            raise refused("FindCoordinator", none.error, f"group {group}") from none
+        answer = response.groups[0]
+        results = list(_results(answer))
+        error = next((e for e in (answer.error_code, *(r.error_code for _, r in results)) if e), 0)
+        if error == 0:
+            return {
+                tp: CommittedOffset(result.committed_offset, result.metadata or "")
+                for tp, result in results
+                if result.committed_offset >= 0
+            }
+        if error not in _GROUP_RETRIED:
+            raise refused("OffsetFetch", error, f"group {group}")
+        if error != _UNSTABLE:
+            cluster.forget_coordinators()
+    raise UnavailableError(
+        f"OffsetFetch of group {group} answered {name_of(error)} until the deadline",
+        hint="88: a transaction with offsets of this group is still open"
+        if error == _UNSTABLE
+        else "",
+        error=error,
+    )
+
+
+def group_state(cluster: Cluster, group: str, deadline: Deadline) -> str:
+    error = 0
+    for _ in tries(deadline):
+        # A broker lists the groups that it coordinates, and says nothing of one that has moved on:
+        # so it must not be an old answer that tells whom to ask.
+        cluster.forget_coordinators()
+        try:
+            response = cluster.ask(
+                lambda: cluster.coordinator(Kind.GROUP, group, deadline),
+                # DescribeGroups would know the groups of the classic protocol only.
+                # Kafka 3.6 and 3.7 know no later version; this one lists groups of all types.
+                lambda: ListGroupsRequest(version=4, states_filter=[]),
+                deadline,
+            )
+        except NoCoordinatorError as none:
+            raise refused("FindCoordinator", none.error, f"group {group}") from none
+        error = response.error_code
+        if error == 0:
+            states = {each.group_id: str(each.group_state) for each in response.groups}
+            return states.get(group, "")
+        if error not in _GROUP_RETRIED:
+            raise refused("ListGroups", error, f"group {group}")
+    raise UnavailableError(
+        f"ListGroups answered {name_of(error)} until the deadline",
+        error=error,
+        hint="the group's coordinator is moving or starting: start again",
+    )
+
+
+def topic_config(cluster: Cluster, topic: str, name: str, deadline: Deadline) -> str:
+    return _config(cluster, _TOPIC, topic, name, deadline)
+
+
+def broker_config(cluster: Cluster, name: str, deadline: Deadline) -> str:
+    response = cluster.metadata((), deadline)
+    broker = min(broker.node_id for broker in response.brokers)
+    return _config(cluster, _BROKER, str(broker), name, deadline)
+
+
+def broker_configs(cluster: Cluster, name: str, deadline: Deadline) -> dict[int, str]:
+    """Of every broker, for what each may have set for itself."""
+
+    def make(node: int) -> Any:
+        return _describe_config(_BROKER, str(node), name)
+
+    answers = cluster.ask_each(make, deadline)
+    return {node: _value(answer, f"broker {node}", name) for node, answer in answers.items()}
+
+
+def _config(cluster: Cluster, kind: int, resource: str, name: str, deadline: Deadline) -> str:
+    def make() -> Any:
+        return _describe_config(kind, resource, name)
+
+    if kind == _BROKER:
+        response = cluster.ask(lambda: int(resource), make, deadline)
+        return _value(response, f"broker {resource}", name)
+    return _value(cluster.ask_any(make, deadline), f"topic {resource}", name)
+
+
+def _describe_config(kind: int, resource: str, name: str) -> Any:
+    return DescribeConfigsRequest(
+        version=4,
+        resources=[
+            DescribeConfigsRequest.DescribeConfigsResource(
+                resource_type=kind, resource_name=resource, configuration_keys=[name]
+            )
+        ],
+        include_synonyms=False,
+        include_documentation=False,
+    )
+
+
+def _value(response: Any, where: str, name: str) -> str:
+    result = response.results[0]
+    if result.error_code:
+        raise refused("DescribeConfigs", result.error_code, where, result)
+    for config in result.configs:
+        if config.name == name and config.value is not None:
+            return str(config.value)
+    raise KafkaRefusedError(
+        f"{where} has no setting {name}",
+        hint="is the broker older than Kafka 3.6? `eos doctor` tells its version",
+    )
+
+
+def create_topic(
+    cluster: Cluster,
+    name: str,
+    partitions: int,
+    replication: int,
+    config: Mapping[str, str],
+    deadline: Deadline,
+) -> bool:
+    topic = CreateTopicsRequest.CreatableTopic
+    request = CreateTopicsRequest(
+        version=7,
+        topics=[
+            topic(
+                name=name,
+                num_partitions=partitions,
+                replication_factor=replication,
+                assignments=[],
+                configs=[
+                    topic.CreatableTopicConfig(name=key, value=value)
+                    for key, value in sorted(config.items())
+                ],
+            )
+        ],
+        timeout_ms=max(1, cluster.limited(deadline).left_ms),
+        validate_only=False,
+    )
+    error = 0
+    for _ in tries(deadline):
+        controller = cluster.metadata((), deadline).controller_id
+        # Repeating it is harmless: the second time it is there (36).
+        response = cluster.try_once(controller, request, deadline)
+        if response is None:
+            continue
+        result = response.topics[0]
+        error = result.error_code
+        if error in (0, _TOPIC_EXISTS):
+            _wait_for_leaders(cluster, name, deadline)
+            return bool(error == 0)
+        if error in RESOURCES and cluster.topics([name], deadline)[name].partitions:
+            return False  # who may not create it may use it all the same
+        if error not in _CREATE_RETRIED:
+            raise refused("CreateTopics", error, f"topic {name}", result)
+    raise UnavailableError(
+        f"topic {name} could not be created in time: {name_of(error) if error else 'no answer'}",
+        hint="does the cluster have an active controller, that is more than half of its quorum? "
+        "kafka-metadata-quorum.sh --bootstrap-server ... describe --status tells",
+    )
+
+
+def _wait_for_leaders(cluster: Cluster, topic: str, deadline: Deadline) -> None:
+    """Created means that the controller has it in its log: the brokers hear of it after."""
+    for _ in tries(deadline):
+        info = cluster.topics([topic], deadline)[topic]
+        if info.partitions:
+            cluster.leaders([TopicPartition(topic, p) for p in range(info.partitions)], deadline)
+            return
+    raise UnavailableError(
+        f"topic {topic} was created, but no broker knows it yet",
+        hint="brokers hear of it late: start again",
+    )

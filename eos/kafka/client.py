@@ -1,0 +1,396 @@
+"""Kafka over the network: the requests of a transaction, and a view of the cluster."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from eos.deadline import Deadline
+from eos.errors import NoAnswerError, UnavailableError, UsageError
+from eos.kafka import admin, cluster_shape, features, record_reader, requests, transactions
+from eos.kafka.admin import At
+from eos.kafka.api import (
+    Answer,
+    CommittedOffset,
+    Identity,
+    IdentityAnswer,
+    ProduceAnswer,
+    ProducerState,
+    Profile,
+    TopicPartition,
+    TransactionState,
+)
+from eos.kafka.cluster import Cluster, Kind, NoCoordinatorError, TopicInfo, not_sent
+from eos.kafka.cluster_shape import Shape
+from eos.kafka.connection import Connections
+from eos.kafka.connection_cache import shared_wire
+from eos.kafka.fetch import Fetched, fetch
+from eos.kafka.pending_request import Pending
+from eos.kafka.record_reader import StoredRecord
+from eos.kafka.requests import VERSIONS, Blob, Versions
+from eos.kafka.settings import KafkaSettings
+from eos.kafka.transactions import ListedTransaction
+
+_A = TypeVar("_A", Answer, IdentityAnswer)
+
+_COORDINATOR_MOVED = frozenset({15, 16})
+
+
+class PendingProduce:
+    """A Produce request on its way."""
+
+    __slots__ = ("_cluster", "_partitions", "pending")
+
+    def __init__(
+        self, pending: Pending, partitions: tuple[TopicPartition, ...], cluster: Cluster
+    ) -> None:
+        self.pending = pending
+        self._partitions = partitions
+        self._cluster = cluster
+
+    @property
+    def done(self) -> bool:
+        """`wait` returns, or raises, at once."""
+        return self.pending.done
+
+    def wait(self, deadline: Deadline) -> Mapping[TopicPartition, ProduceAnswer]:
+        """Raises `NoAnswerError`; waiting again gives the same."""
+        try:
+            return requests.produced(self.pending.wait(deadline), self._partitions)
+        except NoAnswerError as lost:
+            self._cluster.lost(lost)
+            raise
+
+
+class Wire:
+    """Implements `TransactionPort` on a real cluster. Safe to use from several threads.
+
+    Guarantees: every call ends at its deadline; a request is never sent twice by itself unless it
+    only looks or certainly never left; `NoAnswerError.fields` holds `sent`, `api` and `node`.
+    Not guaranteed: that a request which was sent and not answered was not executed, or won't be.
+    """
+
+    def __init__(self, settings: KafkaSettings, profile: Profile | None = None) -> None:
+        self.settings = settings
+        self._profile = profile
+        self._connections = Connections(settings)
+        self._cluster = Cluster(self._connections, settings)
+
+    @classmethod
+    def shared(cls, settings: KafkaSettings, profile: Profile | None = None) -> Wire:
+        """The one Wire of this process for these settings. A forked child gets its own."""
+        return cast("Wire", shared_wire((settings, profile), lambda: cls(settings, profile)))
+
+    @property
+    def profile(self) -> Profile:
+        if self._profile is None:
+            raise UsageError("this Wire was made without a profile: it only looks")
+        return self._profile
+
+    @property
+    def closed(self) -> bool:
+        return self._connections.closed
+
+    @property
+    def answered_at(self) -> float:
+        """When a broker last answered a request, or this Wire was made, on the monotonic clock."""
+        return self._connections.answered_at
+
+    def close(self) -> None:
+        self._connections.close()
+
+    # -- the transaction ---------------------------------------------------------------------
+
+    def init_producer_id(
+        self, transactional_id: str, timeout_ms: int, identity: Identity, deadline: Deadline
+    ) -> IdentityAnswer:
+        request = requests.init_producer_id(
+            self._versions.init_producer_id, transactional_id, timeout_ms, identity
+        )
+        try:
+            response = self._tell(Kind.TRANSACTION, transactional_id, request, deadline)
+        except NoCoordinatorError as error:
+            return IdentityAnswer(error.error, message=error.message)
+        return self._seen(requests.initialised(response))
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        identity: Identity,
+        partitions: frozenset[TopicPartition],
+        deadline: Deadline,
+    ) -> Mapping[TopicPartition, Answer]:
+        request = requests.add_partitions(
+            self._versions.add_partitions, transactional_id, identity, partitions
+        )
+        try:
+            response = self._tell(Kind.TRANSACTION, transactional_id, request, deadline)
+        except NoCoordinatorError as error:
+            return dict.fromkeys(partitions, Answer(error.error, error.message))
+        answers = requests.partitions_added(response)
+        for answer in answers.values():
+            self._seen(answer)
+        return answers
+
+    def add_offsets(
+        self, transactional_id: str, identity: Identity, group: str, deadline: Deadline
+    ) -> Answer:
+        request = requests.add_offsets(
+            self._versions.add_offsets, transactional_id, identity, group
+        )
+        try:
+            response = self._tell(Kind.TRANSACTION, transactional_id, request, deadline)
+        except NoCoordinatorError as error:
+            return Answer(error.error, error.message)
+        return self._seen(Answer(response.error_code))
+
+    def produce(
+        self,
+        transactional_id: str,
+        record_batches: Mapping[TopicPartition, Blob],
+        deadline: Deadline,
+    ) -> Mapping[TopicPartition, ProduceAnswer]:
+        try:
+            leaders = self.leaders(frozenset(record_batches), deadline)
+        except UnavailableError as nobody:
+            raise not_sent("Produce", nobody.message) from nobody
+        timeout_ms = deadline.at_most_ms(self.settings.request_timeout_ms)
+        sent = [
+            self.send_produce(
+                leader,
+                transactional_id,
+                {tp: blob for tp, blob in record_batches.items() if leaders[tp] == leader},
+                timeout_ms,
+            )
+            for leader in sorted(set(leaders.values()))
+        ]
+        answers = {tp: answer for one in sent for tp, answer in one.wait(deadline).items()}
+        if any(answer.error for answer in answers.values()):
+            self._cluster.forget_leaders()  # whoever asks again shall ask who leads by then
+        return answers
+
+    def send_produce(
+        self,
+        leader: int,
+        transactional_id: str,
+        record_batches: Mapping[TopicPartition, Blob],
+        timeout_ms: int,
+        after: PendingProduce | None = None,
+    ) -> PendingProduce:
+        """Sends one record batch a partition, acks=all, and doesn't wait.
+
+        Requests to one leader arrive in the order of these calls. With `after`, this one is sent
+        only if that one was not lost: then it fails, unsent.
+        """
+        # The broker gives up first, so that its answer (7) comes before our own time-out, which
+        # would close the connection.
+        request = requests.produce(
+            self._versions.produce, transactional_id, record_batches, timeout_ms * 9 // 10
+        )
+        pending = self._connections.submit(
+            leader, request, Deadline.after_ms(timeout_ms), after.pending if after else None
+        )
+        return PendingProduce(pending, tuple(record_batches), self._cluster)
+
+    def commit_offsets(
+        self,
+        transactional_id: str,
+        identity: Identity,
+        group: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        deadline: Deadline,
+    ) -> Mapping[TopicPartition, Answer]:
+        request = requests.commit_offsets(
+            self._versions.txn_offset_commit, transactional_id, identity, group, offsets
+        )
+        try:
+            response = self._tell(Kind.GROUP, group, request, deadline)
+        except NoCoordinatorError as error:
+            return dict.fromkeys(offsets, Answer(error.error, error.message))
+        answers = requests.offsets_committed(response, offsets)
+        for answer in answers.values():
+            self._seen(answer)
+        return answers
+
+    def end_txn(
+        self,
+        transactional_id: str,
+        identity: Identity,
+        commit: bool,
+        deadline: Deadline,
+        *,
+        on_sent: Callable[[], None] | None = None,
+    ) -> IdentityAnswer:
+        request = requests.end_txn(self._versions.end_txn, transactional_id, identity, commit)
+        try:
+            response = self._tell(Kind.TRANSACTION, transactional_id, request, deadline, on_sent)
+        except NoCoordinatorError as error:
+            return IdentityAnswer(error.error, message=error.message)
+        return self._seen(requests.ended(response, identity))
+
+    def transaction_state(self, transactional_id: str, deadline: Deadline) -> TransactionState:
+        return transactions.transaction_state(self._cluster, transactional_id, deadline)
+
+    def list_transactions(self, deadline: Deadline) -> Sequence[ListedTransaction]:
+        """Of all coordinators."""
+        return transactions.list_transactions(self._cluster, deadline)
+
+    def forget_coordinators(self) -> None:
+        self._cluster.forget_coordinators()
+
+    @property
+    def _versions(self) -> Versions:
+        return VERSIONS[self.profile]
+
+    def _tell(
+        self,
+        kind: Kind,
+        key: str,
+        request: Any,
+        deadline: Deadline,
+        on_sent: Callable[[], None] | None = None,
+    ) -> Any:
+        return self._cluster.tell(
+            lambda: self._cluster.coordinator(kind, key, deadline),
+            lambda: request,
+            deadline,
+            on_sent,
+        )
+
+    def _seen(self, answer: _A) -> _A:
+        """Whoever asks again after 15 or 16 shall ask the new coordinator."""
+        if answer.error in _COORDINATOR_MOVED:
+            self._cluster.forget_coordinators()
+        return answer
+
+    # -- the cluster -------------------------------------------------------------------------
+
+    def leaders(
+        self, partitions: Iterable[TopicPartition], deadline: Deadline
+    ) -> Mapping[TopicPartition, int]:
+        """As last heard. After 3, 5 or 6 call `refresh_metadata` first."""
+        return self._cluster.leaders(partitions, deadline)
+
+    def refresh_metadata(self, topics: Iterable[str], deadline: Deadline) -> None:
+        self._cluster.metadata(topics, deadline)
+
+    def topics(
+        self, names: Iterable[str] | re.Pattern[str], deadline: Deadline
+    ) -> Mapping[str, TopicInfo]:
+        """Of these names, each with its error; or all that the pattern matches in full."""
+        return self._cluster.topics(names, deadline)
+
+    def shape(self, names: Iterable[str], deadline: Deadline) -> Shape:
+        return cluster_shape.shape(self._cluster, names, deadline)
+
+    def operations(self, topics: Iterable[str], deadline: Deadline) -> Mapping[str, frozenset[str]]:
+        """What this user may do with each of these topics, as far as he may see them."""
+        return cluster_shape.operations(self._cluster, topics, deadline)
+
+    def list_offsets(
+        self, partitions: Iterable[TopicPartition], at: At, *, committed: bool, deadline: Deadline
+    ) -> Mapping[TopicPartition, int]:
+        """`at`: "earliest", "latest" or a time in ms (-1: nothing that late). With `committed`,
+        the latest is the last stable offset.
+        """
+        return admin.list_offsets(self._cluster, partitions, at, committed, deadline)
+
+    def committed_offsets(
+        self,
+        group: str,
+        deadline: Deadline,
+        partitions: Iterable[TopicPartition] | None = None,
+    ) -> Mapping[TopicPartition, CommittedOffset]:
+        """Of these partitions, or all of the group's; waits for open transactions.
+
+        Asked for all, the broker leaves out a partition whose first offset is still pending. So
+        name the partitions, or end the transaction first.
+        """
+        return admin.committed_offsets(self._cluster, group, partitions, deadline)
+
+    def group_state(self, group: str, deadline: Deadline) -> str:
+        """As Kafka's tools print it (`Stable`, `Empty`); empty if there is no such group."""
+        return admin.group_state(self._cluster, group, deadline)
+
+    def describe_producers(
+        self, partitions: Iterable[TopicPartition], deadline: Deadline
+    ) -> Mapping[TopicPartition, tuple[ProducerState, ...]]:
+        return admin.describe_producers(self._cluster, partitions, deadline)
+
+    def delete_records(
+        self, before: Mapping[TopicPartition, int], deadline: Deadline
+    ) -> Mapping[TopicPartition, int]:
+        """Forgets the records below these offsets. Returns where each partition now begins."""
+        return admin.delete_records(self._cluster, before, deadline)
+
+    def topic_config(self, topic: str, name: str, deadline: Deadline) -> str:
+        return admin.topic_config(self._cluster, topic, name, deadline)
+
+    def broker_config(self, name: str, deadline: Deadline) -> str:
+        """Of one broker; fine for settings that are equal on all."""
+        return admin.broker_config(self._cluster, name, deadline)
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        replication: int,
+        config: Mapping[str, str],
+        deadline: Deadline,
+    ) -> bool:
+        """True if it was created, False if it was there. Either way every partition has a leader.
+
+        `partitions` and `replication` -1: as the broker is set up.
+        """
+        return admin.create_topic(self._cluster, name, partitions, replication, config, deadline)
+
+    def transaction_version(self, deadline: Deadline) -> int:
+        """The cluster's finalized `transaction.version`; 0 if it knows no such feature."""
+        return features.transaction_version(self._cluster, deadline)
+
+    def agree_on_profile(self, deadline: Deadline) -> Profile:
+        """Takes the profile that the cluster can keep, or raises `UnsupportedBrokerError`.
+
+        To be called before the fence, so that nobody is fenced by who can't run then, and once
+        more after it: only what is read after an init holds for the requests that follow it
+        (KAFKA-18227). Then it is kept until the end of this process. A cluster that is upgraded
+        meanwhile goes on serving TV1; the next start finds TV2.
+        """
+        found = features.profile_of(self._cluster, deadline)
+        if self._profile is Profile.TV2 and found is Profile.TV1:
+            raise UnavailableError(
+                "the cluster's transaction.version was lowered while this pipeline started",
+                hint="start it again: it then uses what the cluster has",
+            )
+        self._profile = self._profile or found
+        return self._profile
+
+    def read_records(
+        self,
+        partition: TopicPartition,
+        offset_start: int,
+        offset_end: int,
+        *,
+        committed: bool,
+        deadline: Deadline,
+        records_max: int = 100_000,
+        bytes_max: int = sys.maxsize,
+    ) -> Sequence[StoredRecord]:
+        """The records with offset_start <= offset < offset_end, `records_max` of them at most, and
+        none behind the one with which they hold `bytes_max`: no bound for who needs the newest, as
+        the ledger does.
+
+        With `committed`, without those of aborted transactions, and it waits for open ones.
+        """
+        bounds = records_max, bytes_max
+        return record_reader.read_records(
+            self._cluster, partition, offset_start, offset_end, committed, deadline, *bounds
+        )
+
+    def fetch(
+        self, partition: TopicPartition, position: int, deadline: Deadline, bytes_max: int
+    ) -> Fetched:
+        """Committed bytes as they lie in the log, for who reads record batches by himself."""
+        return fetch(self._cluster, partition, position, deadline, bytes_max)

@@ -1,0 +1,99 @@
+"""From the settings' security names to kafka-python's options. Secrets are read here."""
+
+from __future__ import annotations
+
+import importlib
+import socket
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kafka.net.manager import KafkaConnectionManager
+
+from eos.errors import UsageError
+from eos.kafka.settings import KafkaSettings
+from eos.secret import reveal
+
+_SECRETS = ("sasl_plain_password", "ssl_password")
+_FILES = ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_crlfile")
+_FLAGS = {"true": True, "false": False}
+
+
+def security_options(settings: KafkaSettings) -> dict[str, Any]:
+    """kafka-python ignores names that it doesn't know, so they are refused here."""
+    known = sorted(
+        name
+        for name in KafkaConnectionManager.DEFAULT_CONFIG
+        if name.startswith(("ssl_", "sasl_")) or name == "security_protocol"
+    )
+    options: dict[str, Any] = {}
+    for name, value in settings.security:
+        if name not in known or name == "ssl_context":
+            raise UsageError(
+                f"{name} is no security option of the Kafka client",
+                hint=f"known are {', '.join(n for n in known if n != 'ssl_context')}",
+            )
+        if name == "ssl_check_hostname":
+            if value.lower() not in _FLAGS:
+                raise UsageError(
+                    f"ssl_check_hostname is {value!r}: say true or false",
+                    hint="it is a setting of `kafka.security` in the profile (docs/security.md)",
+                )
+            options[name] = _FLAGS[value.lower()]
+        elif name in _SECRETS:
+            options[name] = reveal(value)
+        elif name in _FILES:
+            _require_file(name, Path(value))
+            options[name] = value
+        elif name == "sasl_oauth_token_provider":
+            options[name] = _load(value)
+        else:
+            options[name] = value
+    _require_pem(options)
+    return options
+
+
+def _require_pem(options: Mapping[str, Any]) -> None:
+    """Loaded once for a look, before anything connects: OpenSSL asks the terminal for the password
+    of an encrypted key, and a run has nobody there who would answer."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    ca, certificate = options.get("ssl_cafile"), options.get("ssl_certfile")
+    key = options.get("ssl_keyfile") or certificate
+    what, hint = f"the authority {ca}", "it must be one certificate or more in PEM"
+    try:
+        if ca:
+            context.load_verify_locations(ca)
+        what = f"the certificate {certificate} with the key {key}"
+        hint = "are both PEM, is the key without a password, and is it the one of the certificate? "
+        hint += f"`openssl x509 -noout -pubkey -in {certificate}` and `openssl pkey -pubout -in "
+        hint += f"{key}` print the same"
+        if certificate:
+            context.load_cert_chain(certificate, key, options.get("ssl_password") or str)
+    except ssl.SSLError as error:
+        why = error.reason or "it is not PEM, or needs a password"
+        raise UsageError(f"{what} can't be used: {why}", hint=hint) from error
+
+
+def _require_file(name: str, path: Path) -> None:
+    """The library's own error says neither which file nor on which machine."""
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise UsageError(
+            f"the file {path} ({name}) can't be read on {socket.gethostname()}: {error.strerror}",
+            hint="kafka.security names it; it must be on each machine that runs a part of the "
+            "pipeline, driver and executors, under this path",
+            path=str(path),
+        ) from error
+
+
+def _load(path: str) -> Any:
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)()
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(
+            f"sasl_oauth_token_provider {path!r} can't be loaded: {error}",
+            hint="package.module:Class, whose token() returns the token",
+        ) from error

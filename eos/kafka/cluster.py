@@ -1,0 +1,366 @@
+"""The cluster as its brokers describe it: who leads a partition, who coordinates an id.
+
+What only looks is asked again after a lost connection, by another broker where any will do, until
+the deadline. What changes something is asked again only if it certainly never left.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+
+from eos.deadline import Backoff, Deadline
+from eos.errors import KafkaRefusedError, NoAnswerError, UnavailableError
+from eos.kafka.api import TopicPartition
+from eos.kafka.connection import Connections, Node
+from eos.kafka.outcomes import name_of
+from eos.kafka.refusals import refused
+from eos.kafka.settings import KafkaSettings
+
+# A topic that was just created, or whose leader moves, is unknown to some brokers for a moment.
+# One that stays unknown for this long does not exist.
+_UNKNOWN_TOPIC_MS = 5_000
+_UNKNOWN_TOPIC = 3
+LAST_MOMENTS_MS = 50
+_TURN_MS = 5_000  # what one of several brokers may take for what any of them could answer
+_LEADER_RETRIED = frozenset({3, 5, 6, 9, 13, 72})
+_COORDINATOR_RETRIED = frozenset({7, 13, 14, 15, 16})
+
+
+class TopicInfo(NamedTuple):
+    """`topic_id` as Kafka's tools print it. `error` 0, or why the rest says nothing."""
+
+    topic_id: str
+    partitions: int
+    error: int
+
+
+class Kind(IntEnum):
+    GROUP = 0
+    TRANSACTION = 1
+
+
+class NoCoordinatorError(Exception):
+    """FindCoordinator answered with this error, for good or until the deadline."""
+
+    def __init__(self, error: int, message: str) -> None:
+        super().__init__(error, message)
+        self.error = error
+        self.message = message
+
+
+def tries(deadline: Deadline) -> Iterator[None]:
+    """Once at least, then again after growing pauses until the deadline.
+
+    Not in its last moments: a try that has no time to be answered would close its connection, and
+    put "no time" in the place of the real cause.
+    """
+    backoff = Backoff()
+    yield
+    while deadline.left_ms > LAST_MOMENTS_MS:
+        backoff.sleep(deadline)
+        if deadline.left_ms > LAST_MOMENTS_MS:
+            yield
+
+
+def not_sent(api: str, cause: str) -> NoAnswerError:
+    return NoAnswerError(f"{api} could not be sent: {cause}", api=api, node=None, sent=False)
+
+
+class Cluster:
+    def __init__(self, connections: Connections, settings: KafkaSettings) -> None:
+        self._connections = connections
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._turn = 0
+        self._leaders: dict[TopicPartition, int] = {}
+        self._coordinators: dict[tuple[Kind, str], Node] = {}
+
+    # -- asking ------------------------------------------------------------------------------
+
+    def limited(self, deadline: Deadline) -> Deadline:
+        """One try's deadline."""
+        return Deadline.after_ms(deadline.at_most_ms(self._settings.request_timeout_ms))
+
+    def ask_any(self, make: Callable[[], Any], deadline: Deadline) -> Any:
+        """Asks one broker after the other until one answers."""
+        cause = ""
+        for _ in tries(deadline):
+            node = self._any()
+            try:
+                return self._connections.call(node, make(), self._turn_deadline(deadline))
+            except NoAnswerError as lost:
+                # One that the deadline cut off only says so: what failed before says more.
+                if not cause or not deadline.has_passed:
+                    cause = lost.message
+                with self._lock:
+                    self._turn += 1
+        raise UnavailableError(
+            f"no broker of {','.join(self._settings.bootstrap)} answers: {cause}",
+            hint=_unreachable_hint(cause),
+            bootstrap=self._settings.bootstrap,
+        )
+
+    def ask(self, node_of: Callable[[], Node], make: Callable[[], Any], deadline: Deadline) -> Any:
+        """Asks one certain broker something that only looks."""
+        return self._ask(node_of, make, deadline, repeatable=True)
+
+    def tell(
+        self,
+        node_of: Callable[[], Node],
+        make: Callable[[], Any],
+        deadline: Deadline,
+        on_sent: Callable[[], None] | None = None,
+    ) -> Any:
+        """Tells one certain broker something that changes the cluster: at most once."""
+        return self._ask(node_of, make, deadline, repeatable=False, on_sent=on_sent)
+
+    def _ask(
+        self,
+        node_of: Callable[[], Node],
+        make: Callable[[], Any],
+        deadline: Deadline,
+        *,
+        repeatable: bool,
+        on_sent: Callable[[], None] | None = None,
+    ) -> Any:
+        error: NoAnswerError | None = None
+        for _ in tries(deadline):
+            try:
+                return self._connections.call(
+                    node_of(), make(), self.limited(deadline), on_sent=on_sent
+                )
+            except NoAnswerError as lost:
+                error = lost
+                self.lost(lost)
+                self.forget_coordinators()
+                if lost.fields["sent"] and not repeatable:
+                    break
+            except UnavailableError as nobody:  # not even to say which broker to ask
+                if repeatable:
+                    raise
+                error = error or not_sent(str(make().name).removesuffix("Request"), nobody.message)
+                break
+        assert error is not None  # tries() gives one at least
+        raise error
+
+    def ask_each(self, make: Callable[[int], Any], deadline: Deadline) -> dict[int, Any]:
+        """The answer of every broker that the cluster lists; one that dies leaves the list."""
+        answers: dict[int, Any] = {}
+        silent: set[int] = set()
+        for _ in tries(deadline):
+            listed = {int(broker.node_id) for broker in self.metadata((), deadline).brokers}
+            for node in sorted(listed - answers.keys()):
+                answer = self.try_once(node, make(node), deadline)
+                if answer is not None:
+                    answers[node] = answer
+            silent = listed - answers.keys()
+            if not silent:
+                return {node: answers[node] for node in listed}
+        raise UnavailableError(
+            f"broker {min(silent)} is listed by the cluster and does not answer",
+            hint="is it alive, and can its advertised listener be reached from here?",
+            brokers=sorted(silent),
+        )
+
+    def try_once(self, node: Node, request: Any, deadline: Deadline) -> Any:
+        """None if no answer came; then the leaders are looked up again before the next try."""
+        try:
+            return self._connections.call(node, request, self.limited(deadline))
+        except NoAnswerError as lost:
+            self.lost(lost)
+            return None
+
+    def pause(self, deadline: Deadline) -> None:
+        """After an error that passes: look the leaders up again, but not at once."""
+        self.forget_leaders()
+        Backoff(first_ms=50).sleep(deadline)
+
+    def lost(self, error: NoAnswerError) -> None:
+        """Leaders are looked up again, and not by the broker that has just not answered."""
+        self.forget_leaders()
+        with self._lock:
+            if self._any() == error.fields["node"]:
+                self._turn += 1
+
+    def _any(self) -> Node:
+        """Known brokers first, then the bootstrap addresses, in turn after each failure."""
+        nodes = [*self._connections.brokers, *self._connections.bootstrap_nodes]
+        return nodes[self._turn % len(nodes)]
+
+    def _turn_deadline(self, deadline: Deadline) -> Deadline:
+        """With several brokers, one that swallows everything leaves time for the others."""
+        nodes = len(self._connections.brokers or self._connections.bootstrap_nodes)
+        share_ms = max(1000, deadline.left_ms // max(1, nodes))
+        turn_ms = self._settings.request_timeout_ms if nodes < 2 else _TURN_MS
+        timeout_ms = min(share_ms, turn_ms, self._settings.request_timeout_ms)
+        return Deadline.after_ms(deadline.at_most_ms(timeout_ms))
+
+    # -- topics and leaders ------------------------------------------------------------------
+
+    def metadata(self, topics: Iterable[str] | None, deadline: Deadline) -> Any:
+        """A Metadata response; None asks for all topics. Never creates a topic."""
+        names = None if topics is None else sorted(set(topics))
+
+        def make() -> Any:
+            topic = MetadataRequest.MetadataRequestTopic
+            return MetadataRequest(
+                version=12,
+                topics=None if names is None else [topic(name=name) for name in names],
+                allow_auto_topic_creation=False,
+                include_topic_authorized_operations=False,
+            )
+
+        response = self.ask_any(make, deadline)
+        if response.brokers:
+            known = self._connections.brokers
+            self._connections.learn(response)
+            if not known:  # bootstrap is over: brokers are called by their ids from here on
+                for node in self._connections.bootstrap_nodes:
+                    self._connections.drop(node)
+        found = {
+            TopicPartition(topic.name, partition.partition_index): partition.leader_id
+            for topic in response.topics
+            for partition in topic.partitions
+            if partition.error_code == 0 and self._connections.knows(partition.leader_id)
+        }
+        with self._lock:
+            asked = {topic.name for topic in response.topics}
+            kept = {tp: node for tp, node in self._leaders.items() if tp.topic not in asked}
+            self._leaders = {**kept, **found}
+        return response
+
+    def leaders(
+        self, partitions: Iterable[TopicPartition], deadline: Deadline
+    ) -> Mapping[TopicPartition, int]:
+        wanted = set(partitions)
+        unknown_until = Deadline.after_ms(_UNKNOWN_TOPIC_MS)
+        errors: dict[TopicPartition, int] = {}
+        for _ in tries(deadline):
+            known = self._leaders
+            if wanted <= known.keys():
+                return {tp: known[tp] for tp in wanted}
+            try:
+                errors = self._look_for_leaders(wanted, deadline)
+            except UnavailableError:
+                if not errors:
+                    raise
+                break  # in the time that is left: what was heard before says more
+            _check_unknown(errors, unknown_until)
+            if not errors:
+                known = self._leaders
+                return {tp: known[tp] for tp in wanted}
+        raise UnavailableError(
+            f"no leader in time for {_listed(errors)}",
+            hint="are the brokers with its replicas alive? `kafka-topics.sh --describe "
+            "--unavailable-partitions` tells",
+            errors=errors,
+        )
+
+    def _look_for_leaders(
+        self, wanted: set[TopicPartition], deadline: Deadline
+    ) -> dict[TopicPartition, int]:
+        """Refreshes. The error of each wanted partition that still has no leader."""
+        response = self.metadata({tp.topic for tp in wanted}, deadline)
+        codes = {topic.name: topic.error_code for topic in response.topics}
+        found = {
+            TopicPartition(topic.name, partition.partition_index): partition.error_code
+            for topic in response.topics
+            for partition in topic.partitions
+        }
+        known = self._leaders
+        return {
+            tp: codes.get(tp.topic) or found.get(tp, _UNKNOWN_TOPIC) or 5
+            for tp in wanted
+            if tp not in known
+        }
+
+    def forget_leaders(self) -> None:
+        with self._lock:
+            self._leaders = {}
+
+    def topics(
+        self, names: Iterable[str] | re.Pattern[str], deadline: Deadline
+    ) -> Mapping[str, TopicInfo]:
+        pattern = names if isinstance(names, re.Pattern) else None
+        response = self.metadata(None if isinstance(names, re.Pattern) else names, deadline)
+        return {
+            topic.name: TopicInfo(_topic_id(topic), len(topic.partitions), topic.error_code)
+            for topic in response.topics
+            if pattern is None or (pattern.fullmatch(topic.name) and not topic.is_internal)
+        }
+
+    # -- coordinators ------------------------------------------------------------------------
+
+    def coordinator(self, kind: Kind, key: str, deadline: Deadline) -> Node:
+        """Raises `NoCoordinatorError` with Kafka's code where there is none."""
+        node = self._coordinators.get((kind, key))
+        if node is not None:
+            return node
+        error, message = 15, ""
+        for _ in tries(deadline):
+            found = self._find_coordinator(kind, key, deadline)
+            if found.error_code == 0:
+                if not self._connections.knows(found.node_id):
+                    self.metadata((), deadline)
+                with self._lock:
+                    self._coordinators[kind, key] = found.node_id
+                return int(found.node_id)
+            error, message = found.error_code, found.error_message or ""
+            if error not in _COORDINATOR_RETRIED:
+                break
+        raise NoCoordinatorError(error, message)
+
+    def _find_coordinator(self, kind: Kind, key: str, deadline: Deadline) -> Any:
+        response = self.ask_any(
+            lambda: FindCoordinatorRequest(version=4, key_type=int(kind), coordinator_keys=[key]),
+            deadline,
+        )
+        return response.coordinators[0]
+
+    def forget_coordinators(self) -> None:
+        with self._lock:
+            self._coordinators = {}
+
+
+def _check_unknown(errors: Mapping[TopicPartition, int], unknown_until: Deadline) -> None:
+    """Stops at what waiting will not mend."""
+    for tp, code in errors.items():
+        if code == _UNKNOWN_TOPIC and unknown_until.has_passed:
+            raise KafkaRefusedError(
+                f"{tp.topic}-{tp.partition} does not exist on this cluster, or may not be seen",
+                topic=tp.topic,
+                partition=tp.partition,
+                error=code,
+                hint="was the topic deleted, or made anew with fewer partitions? Else "
+                "this user may lack DESCRIBE on it",
+            )
+        if code not in _LEADER_RETRIED:
+            raise refused("Metadata", code, f"topic {tp.topic}")
+
+
+def _listed(errors: Mapping[TopicPartition, int]) -> str:
+    shown = [f"{tp.topic}-{tp.partition} ({name_of(code)})" for tp, code in sorted(errors.items())]
+    return ", ".join(shown[:5]) + (f" and {len(shown) - 5} more" if len(shown) > 5 else "")
+
+
+def _topic_id(topic: Any) -> str:
+    if topic.topic_id is None:
+        return ""
+    return base64.urlsafe_b64encode(topic.topic_id.bytes).decode().rstrip("=")
+
+
+def _unreachable_hint(message: str) -> str:
+    if "ECONNREFUSED" in message:
+        return "nothing listens there: is the broker up, and is the port right?"
+    if "DNS" in message:
+        return "the host name is not known here"
+    if any(sign in message for sign in ("frame length", "disconnected", "EOF occurred")):
+        return "the broker hangs up at once: does this port want TLS or a login?"
+    return "is the address right, and can it be reached from here?"

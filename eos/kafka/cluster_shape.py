@@ -1,0 +1,59 @@
+"""How the cluster is made, and what this user may do there: for those who look, not for a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from kafka.protocol.metadata import MetadataRequest
+
+from eos.deadline import Deadline
+from eos.kafka.cluster import Cluster
+
+# By Kafka's codes.
+_OPERATIONS = {3: "READ", 4: "WRITE", 5: "CREATE", 6: "DELETE", 8: "DESCRIBE"}
+_OPERATIONS |= {7: "ALTER", 10: "DESCRIBE_CONFIGS", 11: "ALTER_CONFIGS"}
+
+
+class Shape(NamedTuple):
+    """The brokers that are there; of each topic that is, the replicas and the replicas in sync of
+    the partition that has the fewest."""
+
+    brokers: tuple[int, ...]
+    replicas: Mapping[str, int]
+    in_sync: Mapping[str, int]
+
+
+def shape(cluster: Cluster, names: Iterable[str], deadline: Deadline) -> Shape:
+    response = cluster.metadata(names, deadline)
+    there = [topic for topic in response.topics if topic.partitions]
+    return Shape(
+        tuple(sorted(broker.node_id for broker in response.brokers)),
+        {each.name: min(len(p.replica_nodes) for p in each.partitions) for each in there},
+        {each.name: min(len(p.isr_nodes) for p in each.partitions) for each in there},
+    )
+
+
+def operations(
+    cluster: Cluster, topics: Iterable[str], deadline: Deadline
+) -> Mapping[str, frozenset[str]]:
+    names = sorted(set(topics))
+
+    def make() -> Any:
+        topic = MetadataRequest.MetadataRequestTopic
+        return MetadataRequest(
+            version=12,
+            topics=[topic(name=name) for name in names],
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=True,
+        )
+
+    return {
+        topic.name: frozenset(
+            name
+            for code, name in _OPERATIONS.items()
+            if code in (topic.authorized_operations or ())
+        )
+        for topic in cluster.ask_any(make, deadline).topics
+        if topic.error_code == 0
+    }

@@ -1,0 +1,100 @@
+"""Fetches one stretch of one partition, as the bytes that lie in the log."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kafka.protocol.consumer.fetch import FetchRequest
+
+from eos.deadline import Deadline
+from eos.errors import UnavailableError
+from eos.kafka.api import TopicPartition
+from eos.kafka.cluster import LAST_MOMENTS_MS, Cluster
+from eos.kafka.outcomes import name_of
+from eos.kafka.refusals import refused
+
+FETCH_BYTES_MAX = 4 * 1024 * 1024
+_WAIT_MS = 500
+RETRIED = frozenset({3, 5, 6, 7, 9, 13, 56, 74, 75, 78})
+_OUT_OF_RANGE = 1
+
+
+class Fetched(NamedTuple):
+    """`blob`: whole record batches, and perhaps a part of one more. `aborted`: (producer id, first
+    offset) of the transactions in it that a reader of committed records must leave out. A position
+    outside of the log brings no bytes."""
+
+    blob: bytes
+    aborted: tuple[tuple[int, int], ...]
+
+
+def fetch(
+    cluster: Cluster, partition: TopicPartition, position: int, deadline: Deadline, bytes_max: int
+) -> Fetched:
+    """Up to the last stable offset: what a reader of committed records is sent, before it leaves
+    out what was aborted. Asks again until the deadline while the leader moves."""
+    where = f"{partition.topic}-{partition.partition} from offset {position}"
+    error: int | None = None  # no answer
+    while not deadline.has_passed:
+        found = fetch_once(cluster, partition, position, True, deadline, bytes_max)
+        if found is None:
+            error = None if deadline.left_ms > LAST_MOMENTS_MS else error
+        elif found.error_code in RETRIED:
+            error = found.error_code
+        elif found.error_code not in {0, _OUT_OF_RANGE}:
+            raise refused("Fetch", found.error_code, where)
+        else:
+            listed = found.aborted_transactions or ()
+            return Fetched(
+                bytes(found.records or b"") if not found.error_code else b"",
+                tuple((each.producer_id, each.first_offset) for each in listed),
+            )
+        cluster.pause(deadline)
+    why = "its leader did not answer" if error is None else name_of(error)
+    raise UnavailableError(
+        f"{where} could not be read in time: {why}",
+        hint="is the partition's leader alive, and can it be reached from here?",
+    )
+
+
+def fetch_once(
+    cluster: Cluster,
+    partition: TopicPartition,
+    position: int,
+    committed: bool,
+    deadline: Deadline,
+    bytes_max: int = FETCH_BYTES_MAX,
+) -> Any:
+    """The partition's part of one answer, with its error code; None if there was none."""
+    topic = FetchRequest.FetchTopic
+    request = FetchRequest(
+        version=12,
+        replica_id=-1,
+        max_wait_ms=deadline.at_most_ms(_WAIT_MS),
+        min_bytes=1,
+        max_bytes=bytes_max,
+        isolation_level=int(committed),
+        topics=[
+            topic(
+                topic=partition.topic,
+                partitions=[
+                    topic.FetchPartition(
+                        partition=partition.partition,
+                        fetch_offset=position,
+                        partition_max_bytes=bytes_max,
+                    )
+                ],
+            )
+        ],
+        forgotten_topics_data=[],
+    )
+    try:
+        leader = cluster.leaders([partition], deadline)[partition]
+    except UnavailableError:
+        return None
+    response = cluster.try_once(leader, request, deadline)
+    if response is None:
+        return None
+    if response.error_code:
+        raise refused("Fetch", response.error_code, f"{partition.topic}-{partition.partition}")
+    return response.responses[0].partitions[0]

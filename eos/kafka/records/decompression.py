@@ -1,0 +1,134 @@
+"""Decompress record batches within bounds.
+
+A record batch of 64 kB can claim gigabytes, in its header (lz4, snappy) or by its content (zstd,
+gzip). All codecs stop at `BYTES_MAX`; memory never exceeds that by more than one step's output.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from functools import cache
+from typing import Any
+
+import lz4.frame
+import pyarrow as pa
+import zstandard
+
+from eos.kafka.compression_type import Codec
+
+BYTES_MAX = 256 * 1024 * 1024
+_LZ4_STEP_BYTES = 1 << 20  # of output
+# Of input: four bytes of zstd become 128 KiB at most, so a step's output is 32 MiB at most.
+_ZSTD_STEP_BYTES = 1 << 10
+_XERIAL = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_BYTES = 16
+_BLOCK = struct.Struct(">i")
+
+
+class BrokenPayloadError(ValueError):
+    """A payload that its codec did not write, or that exceeds the limit."""
+
+
+def unpack(codec: int, payload: Any) -> bytes:
+    """Return the records' bytes, or raise `BrokenPayloadError`."""
+    try:
+        return _unpack(Codec(codec), payload)
+    except (
+        ValueError,
+        RuntimeError,
+        LookupError,
+        EOFError,
+        OSError,
+        MemoryError,  # a size that the header claims
+        zlib.error,
+        struct.error,
+    ) as error:
+        raise BrokenPayloadError(f"{type(error).__name__}: {error}") from error
+    except zstandard.ZstdError as error:
+        raise BrokenPayloadError(f"zstd: {error}") from error
+
+
+def _unpack(codec: Codec, payload: Any) -> bytes:
+    if codec is Codec.NONE:
+        return bytes(payload)
+    if codec is Codec.LZ4:
+        return _lz4(payload)
+    if codec is Codec.GZIP:
+        gzip = zlib.decompressobj(31)  # 31: gzip's header and trailer
+        return _whole(gzip.decompress(payload, BYTES_MAX), gzip)
+    if codec is Codec.ZSTD:
+        return _zstd(bytes(payload))
+    return _snappy(bytes(payload))
+
+
+def _whole(data: bytes | bytearray, stream: Any) -> bytes:
+    if not stream.eof or len(data) > BYTES_MAX:
+        raise BrokenPayloadError(f"no end within {BYTES_MAX} bytes")
+    return bytes(data)
+
+
+def _lz4(payload: Any) -> bytes:
+    """Decompress step by step. A single call would allocate the size that the header claims."""
+    stream = lz4.frame.LZ4FrameDecompressor()
+    data = piece = bytearray(stream.decompress(payload, max_length=_LZ4_STEP_BYTES))
+    while piece and not stream.eof and not stream.needs_input and len(data) <= BYTES_MAX:
+        piece = stream.decompress(b"", max_length=_LZ4_STEP_BYTES)
+        data += piece
+    return _whole(data, stream)
+
+
+def _zstd(payload: bytes) -> bytes:
+    """Decompress step by step. A stream of Java's does not state its size."""
+    stream = _zstd_codec().decompressobj()
+    data = bytearray()
+    view = memoryview(payload)
+    for start in range(0, len(view), _ZSTD_STEP_BYTES):
+        data += stream.decompress(view[start : start + _ZSTD_STEP_BYTES])
+        if stream.eof or len(data) > BYTES_MAX:
+            break
+    return _whole(data, stream)
+
+
+@cache
+def _zstd_codec() -> Any:
+    return zstandard.ZstdDecompressor()
+
+
+def _snappy(payload: bytes) -> bytes:
+    """Decompress snappy-java's stream of blocks, or the one plain block of other clients."""
+    codec = _arrow_snappy()
+    if not payload.startswith(_XERIAL):
+        return bytes(codec.decompress(payload, _snappy_size(payload, 0), asbytes=True))
+    pieces, at, total = [], _XERIAL_HEADER_BYTES, 0
+    while at < len(payload):
+        size = _BLOCK.unpack_from(payload, at)[0]
+        at += _BLOCK.size
+        if size <= 0 or at + size > len(payload):
+            raise BrokenPayloadError(f"a block of {size} bytes at {at} of {len(payload)}")
+        plain = _snappy_size(payload, at)
+        total += plain
+        if total > BYTES_MAX:
+            raise BrokenPayloadError(f"more than {BYTES_MAX} bytes")
+        pieces.append(codec.decompress(payload[at : at + size], plain, asbytes=True))
+        at += size
+    return b"".join(pieces)
+
+
+def _snappy_size(payload: bytes, at: int) -> int:
+    """Return the uncompressed size, the varint at a block's start."""
+    size = 0
+    for shift in range(0, 35, 7):
+        byte = payload[at]
+        size |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if size > BYTES_MAX:
+                break
+            return size
+        at += 1
+    raise BrokenPayloadError(f"a block of {size} bytes")
+
+
+@cache
+def _arrow_snappy() -> Any:
+    return pa.Codec("snappy")

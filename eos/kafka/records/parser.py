@@ -1,0 +1,122 @@
+"""Records of one record batch, parsed from its bytes.
+
+Every length and count is checked against the bytes that are left, so a damaged batch costs no more
+than its size. `eos.verify.records` parses millions of records by numpy; this parses the few of a
+ledger, with their times.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from eos.kafka.records.batch_headers import Batch
+from eos.kafka.records.decompression import BrokenPayloadError, unpack
+
+_VARINT_BITS_MAX = 70
+
+
+class StoredRecord(NamedTuple):
+    """A record as the log holds it. `producer_id` and `epoch` are -1 without idempotence.
+
+    `sequence`: of the first record of its record batch. `is_alone`: that holds no other record.
+    """
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    producer_id: int
+    epoch: int
+    is_transactional: bool = False
+    sequence: int = -1
+    is_alone: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """The size of key, value and headers, names included."""
+        headers = sum(len(name) + len(value or b"") for name, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + headers
+
+
+def stored_records(batch: Batch) -> list[StoredRecord]:
+    """Return a batch's records. Raises `BrokenPayloadError` where its bytes are no records."""
+    if not batch.is_sound:
+        raise BrokenPayloadError("its checksum or its header does not hold")
+    if not batch.records:  # compaction may leave an empty batch
+        return []
+    cursor = _Cursor(unpack(batch.codec, batch.payload))
+    try:
+        found = [_record(cursor, batch) for _ in range(batch.records)]
+    except IndexError as error:
+        raise BrokenPayloadError("a record ends before its last field does") from error
+    cursor.require_at(len(cursor.data))
+    return found
+
+
+class _Cursor:
+    """A position in the uncompressed bytes."""
+
+    __slots__ = ("at", "data")
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
+
+    def varint(self) -> int:
+        """Read a zigzag varint."""
+        value = 0
+        for shift in range(0, _VARINT_BITS_MAX, 7):
+            byte = self.data[self.at]
+            self.at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (value >> 1) ^ -(value & 1)
+        raise BrokenPayloadError("a number of more than ten bytes")
+
+    def blob(self) -> bytes | None:
+        size = self.varint()
+        if size < 0:
+            return None
+        end = self.at + size
+        if end > len(self.data):
+            raise BrokenPayloadError(f"{size} bytes claimed, {len(self.data) - self.at} left")
+        blob, self.at = self.data[self.at : end], end
+        return blob
+
+    def require_at(self, end: int) -> None:
+        if self.at != end:
+            raise BrokenPayloadError(f"a record ends at byte {self.at}, expected {end}")
+
+
+def _record(cursor: _Cursor, batch: Batch) -> StoredRecord:
+    size = cursor.varint()
+    end = cursor.at + size
+    cursor.at += 1  # attributes, unused
+    time_delta, offset_delta = cursor.varint(), cursor.varint()
+    key, value, count = cursor.blob(), cursor.blob(), cursor.varint()
+    if not 0 <= count <= len(cursor.data) - cursor.at:
+        raise BrokenPayloadError(f"{count} headers claimed")
+    headers = tuple(_header(cursor) for _ in range(count))
+    cursor.require_at(end)
+    offset = batch.offset + offset_delta
+    if not batch.offset <= offset <= batch.last_offset:
+        raise BrokenPayloadError(f"a record of offset {offset}")
+    return StoredRecord(
+        offset,
+        batch.first_ms + time_delta if batch.append_ms is None else batch.append_ms,
+        key,
+        value,
+        headers,
+        batch.identity.producer_id,
+        batch.identity.epoch,
+        batch.is_transactional,
+        batch.sequence,
+        batch.last_offset == batch.offset,
+    )
+
+
+def _header(cursor: _Cursor) -> tuple[str, bytes | None]:
+    name = cursor.blob()
+    if name is None:
+        raise BrokenPayloadError("a header without a name")
+    return name.decode(errors="replace"), cursor.blob()  # as Kafka's Java client

@@ -1,0 +1,158 @@
+"""Kafka's record batch (format v2) out of Arrow columns, and its header stamped at write time.
+
+No Python code runs per record: lengths and varints are numpy operations over all rows, the bytes
+are joined by Arrow, compression and CRC-32C are C libraries. `layout` and `encode_spans` treat
+many record batches at once, so that two hundred small ones cost little more than a large one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eos.arrow import scalar_of
+from eos.kafka.api import Identity
+from eos.kafka.compression_type import Codec
+from eos.kafka.records import varint
+from eos.kafka.records.columns import Columns, bytes_of
+from eos.kafka.records.compression import compress
+from eos.kafka.records.digest import digest
+from eos.kafka.records.sizes import Layout, layout
+from eos.kafka.records.varint import Ints
+
+__all__ = ["HEADER_BYTES", "Columns", "EncodedBatch", "Span", "encode", "encode_spans"]
+__all__ += ["record_count", "stamp"]
+
+# base offset, length, leader epoch, magic | crc | attributes, last offset delta, base timestamp,
+# max timestamp | producer id, epoch, base sequence | records. The CRC covers what follows it.
+_HEAD = struct.Struct(">qiib")
+_CRC = struct.Struct(">I")
+_TAIL = struct.Struct(">hiqqqhii")
+_IDENTITY = struct.Struct(">qhi")
+_ATTRIBUTES = struct.Struct(">h")
+_COUNT = struct.Struct(">i")
+
+HEADER_BYTES = 61
+_CRC_AT, _TAIL_AT, _IDENTITY_AT, _COUNT_AT = 17, 21, 43, 57
+_LENGTH_COUNTS_FROM = 12  # the length field counts what follows it
+_TRANSACTIONAL = 0x10
+_NO_LIMIT = 2**31 - 1
+
+
+class EncodedBatch(NamedTuple):
+    """A complete record batch but for producer id, epoch, base sequence and CRC: see `stamp`."""
+
+    blob: bytes
+    records: int
+    digest: int
+
+
+class Span(NamedTuple):
+    """The rows of one record batch, and how large it may become."""
+
+    start: int
+    end: int
+    bytes_max: int = _NO_LIMIT
+
+
+def encode(columns: Columns, codec: Codec, base_timestamp_ms: int = 0) -> EncodedBatch:
+    """All rows in one record batch.
+
+    Without a timestamp column every record has `base_timestamp_ms`.
+    """
+    rows = layout(columns, base_timestamp_ms)
+    return encode_spans(rows, [Span(0, len(columns))], codec)[0]
+
+
+def encode_spans(rows: Layout, spans: Sequence[Span], codec: Codec) -> list[EncodedBatch]:
+    """A record batch for each span. The spans cover all rows, in order, and none is empty.
+
+    A record batch that compression made larger than its limit is left uncompressed if that fits:
+    `split` counts uncompressed bytes, and incompressible data grows by a codec's framing. One
+    that fits neither way (a single record can) comes back too large: the caller refuses it.
+    """
+    starts = np.array([span.start for span in spans], np.int64)
+    counts = np.array([span.end - span.start for span in spans], np.int64)
+    offsets, data = _records(rows, starts, counts)
+    return [_record_batch(rows, span, data, offsets, codec) for span in spans]
+
+
+def stamp(blob: Any, identity: Identity, sequence: int) -> bytes:
+    """The same record batch as this producer's, transactional, its CRC valid.
+
+    `blob` is anything with the buffer protocol. Its records are read once for the CRC and copied
+    once into the result, whatever their number.
+    """
+    view = np.frombuffer(blob, np.uint8)  # the CRC library takes no memoryview, but this
+    tail = bytearray(view[_TAIL_AT:HEADER_BYTES])
+    attributes = _ATTRIBUTES.unpack_from(tail)[0] | _TRANSACTIONAL
+    _ATTRIBUTES.pack_into(tail, 0, attributes)
+    _IDENTITY.pack_into(tail, _IDENTITY_AT - _TAIL_AT, *identity, sequence)
+    crc = google_crc32c.extend(google_crc32c.value(bytes(tail)), view[HEADER_BYTES:])
+    return b"".join((view[:_CRC_AT].data, _CRC.pack(crc), tail, view[HEADER_BYTES:].data))
+
+
+def record_count(blob: Any) -> int:
+    return int(_COUNT.unpack_from(blob, _COUNT_AT)[0])
+
+
+def _records(rows: Layout, starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """Every record's bytes, one after the other: offsets and data."""
+    first = np.repeat(starts, counts)
+    deltas = varint.zigzag(np.arange(len(first), dtype=np.int64) - first)
+    delta_sizes = varint.sizes(deltas)
+    lengths = rows.sizes + delta_sizes
+    times = None
+    if rows.timestamps is None:
+        lengths += 1  # the timestamp delta is 0
+    else:
+        times = varint.zigzag(rows.timestamps - rows.timestamps[first])
+        time_sizes = varint.sizes(times)
+        lengths += time_sizes
+    zigzag_lengths = varint.zigzag(lengths)
+
+    head = varint.Rows(len(first))
+    head.varint(zigzag_lengths, varint.sizes(zigzag_lengths))
+    head.fixed(0)  # attributes, unused
+    if times is None:
+        head.fixed(0)
+    else:
+        head.varint(times, time_sizes)
+    head.varint(deltas, delta_sizes)
+    head.varint(rows.key_length, rows.key_length_sizes)
+    middle = varint.Rows(len(first))
+    middle.varint(rows.value_length, rows.value_length_sizes)
+    parts = [head.column(), rows.keys.array, middle.column(), rows.values.array]
+    if rows.headers is None:
+        parts.append(scalar_of(b"\0", pa.binary()))
+    else:
+        header_count = varint.Rows(len(first))
+        header_count.varint(rows.header_count, rows.header_count_sizes)
+        parts += [header_count.column(), rows.headers.encoded]
+    return bytes_of(pc.binary_join_element_wise(*parts, scalar_of(b"", pa.binary())))
+
+
+def _record_batch(
+    rows: Layout, span: Span, data: Ints, offsets: Ints, codec: Codec
+) -> EncodedBatch:
+    start, end, bytes_max = span
+    plain = data[offsets[start] : offsets[end]]
+    payload = compress(codec, plain)
+    if HEADER_BYTES + len(payload) > bytes_max >= HEADER_BYTES + len(plain):
+        codec, payload = Codec.NONE, plain
+    records = end - start
+    base_ms = latest_ms = rows.base_timestamp_ms
+    if rows.timestamps is not None:
+        base_ms = int(rows.timestamps[start])
+        latest_ms = int(rows.timestamps[start:end].max())
+    length = HEADER_BYTES - _LENGTH_COUNTS_FROM + len(payload)
+    head = _HEAD.pack(0, length, -1, 2)
+    tail = _TAIL.pack(codec.value, records - 1, base_ms, latest_ms, -1, -1, -1, records)
+    blob = b"".join((head, b"\0\0\0\0", tail, payload))
+    return EncodedBatch(blob, records, digest(rows.keys, rows.values, rows.headers, start, end))

@@ -1,0 +1,83 @@
+"""What a transaction coordinator knows of a transactional id."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kafka.protocol.admin import DescribeTransactionsRequest, ListTransactionsRequest
+
+from eos.deadline import Deadline
+from eos.errors import UnavailableError
+from eos.kafka.api import Identity, TransactionState
+from eos.kafka.cluster import Cluster, Kind, NoCoordinatorError, tries
+from eos.kafka.outcomes import name_of
+from eos.kafka.refusals import refused
+
+_RETRIED = frozenset({14, 15, 16})
+
+
+class ListedTransaction(NamedTuple):
+    """A transactional id that some coordinator knows, and its latest transaction."""
+
+    transactional_id: str
+    producer_id: int
+    phase: str
+
+
+def transaction_state(
+    cluster: Cluster, transactional_id: str, deadline: Deadline
+) -> TransactionState:
+    def make() -> Any:
+        return DescribeTransactionsRequest(version=0, transactional_ids=[transactional_id])
+
+    error = 0
+    for _ in tries(deadline):
+        try:
+            response = cluster.ask(
+                lambda: cluster.coordinator(Kind.TRANSACTION, transactional_id, deadline),
+                make,
+                deadline,
+            )
+        except NoCoordinatorError as none:
+            raise refused("FindCoordinator", none.error, transactional_id) from none
+        found = response.transaction_states[0]
+        error = found.error_code
+        if error == 0:
+            identity = Identity(found.producer_id, found.producer_epoch)
+            phase = str(found.transaction_state)
+            return TransactionState(phase, identity, found.transaction_timeout_ms)
+        if error not in _RETRIED:
+            raise refused("DescribeTransactions", error, transactional_id)
+        cluster.forget_coordinators()
+    raise UnavailableError(
+        f"DescribeTransactions of {transactional_id} answered {name_of(error)} until the deadline",
+        error=error,
+        hint="the transaction coordinator is moving or starting: start again",
+    )
+
+
+def list_transactions(cluster: Cluster, deadline: Deadline) -> list[ListedTransaction]:
+    """Those of all coordinators that this user may see."""
+
+    def make(_node: int) -> Any:
+        return ListTransactionsRequest(version=0, state_filters=[], producer_id_filters=[])
+
+    error = 0
+    for _ in tries(deadline):
+        answers = cluster.ask_each(make, deadline).values()
+        error = max((answer.error_code for answer in answers), default=0)
+        if error == 0:
+            return [
+                ListedTransaction(
+                    each.transactional_id, each.producer_id, str(each.transaction_state)
+                )
+                for answer in answers
+                for each in answer.transaction_states
+            ]
+        if error not in _RETRIED:
+            raise refused("ListTransactions", error, "the cluster")
+    raise UnavailableError(
+        f"ListTransactions answered {name_of(error)} until the deadline",
+        error=error,
+        hint="a transaction coordinator is moving or starting: ask again",
+    )

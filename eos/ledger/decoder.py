@@ -1,0 +1,219 @@
+"""Decode ledger records: who wrote one, and whether each of its fields can be true.
+
+The next run resumes where the newest record says, so a record of another producer, or a field out
+of its range, stops with its offset before anything is done.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from eos.errors import PromiseBrokenError
+from eos.json_fields import (
+    INT32_MAX,
+    INT64_MAX,
+    TEXT_MAX,
+    TIME_MS_MAX,
+    Fields,
+    parsed,
+    require_topic,
+)
+from eos.kafka.api import Identity
+from eos.kafka.record_reader import StoredRecord
+from eos.ledger.record import FORMAT, Ends, Followed, Kind, Position, Record
+
+# As `startup.checkpoint_dir` names them: the folder is joined to the state root.
+_CHECKPOINT = re.compile(r"[0-9]{1,18}(-[0-9]{1,19}-[0-9]{1,5})?", re.ASCII)
+_VALIDATE_FIRST_MAX = 1_000
+_GAP_TYPES = (str, int, str, int, int, int, int)
+_PRODUCER_TYPES = (str, int, str, str, int, int, int)
+
+
+def decoded(pipeline: str, topic: str, stored: StoredRecord, *, is_trusted: bool = False) -> Record:
+    """Return a ledger record that this pipeline wrote. Raises PromiseBrokenError for any other one.
+
+    The pipeline writes each record alone, in a transaction of its own. `is_trusted` accepts a
+    record without that identity: an operator says that replication copied it.
+    """
+    why = "" if is_trusted else _strange(stored)
+    try:
+        if why:
+            raise _ForeignError(why)
+        fields = parsed(stored.value)
+        if fields.text("pipeline") != pipeline:
+            raise ValueError(f"pipeline is {fields.text('pipeline')!r}")
+        if fields.number("format", 1, INT32_MAX) != FORMAT:
+            raise _NewerError(f"its format is {fields.value['format']}, not {FORMAT}")
+        record = _record(fields, stored)
+        if not is_trusted:
+            _require_own(fields, record)
+    except ValueError as error:
+        raise _refused(pipeline, topic, stored.offset, error) from error
+    return record
+
+
+class _ForeignError(ValueError):
+    """Another producer than the pipeline's wrote the record."""
+
+
+class _NewerError(ValueError):
+    """A newer release of this framework wrote the record."""
+
+
+def _strange(stored: StoredRecord) -> str:
+    """Why the pipeline can't have sent the record batch; nothing if it can."""
+    if not stored.is_transactional or stored.producer_id < 0 or stored.epoch < 0:
+        return f"it is not part of a transaction (producer id {stored.producer_id})"
+    if stored.sequence != 0 or not stored.is_alone:
+        return f"it is not alone in its transaction (sequence {stored.sequence})"
+    return ""
+
+
+def _require_own(fields: Fields, record: Record) -> None:
+    """The identity that a record names is the one that wrote it. Older releases name it in attempts
+    only."""
+    named = fields if "producer_id" in fields.value else None
+    for each in (named, fields.object("attempt") if record.attempt is not None else None):
+        if each is not None and each.identity() != record.identity:
+            claimed, (producer_id, epoch) = each.identity(), record.identity
+            raise _ForeignError(
+                f"it names producer {claimed.producer_id}/{claimed.epoch}, but "
+                f"{producer_id}/{epoch} wrote it"
+            )
+
+
+def _refused(pipeline: str, topic: str, offset: int, error: ValueError) -> PromiseBrokenError:
+    where = f"the record at offset {offset} of the ledger {topic!r}"
+    if isinstance(error, _ForeignError):
+        return PromiseBrokenError(
+            f"{pipeline}: {where} was written by another producer: {error}",
+            hint="let nobody but this pipeline write to that topic (docs/security.md). "
+            f"`eos recover {pipeline}` shows the records before it, from which the pipeline can "
+            "resume",
+            case="ledger_foreign",
+            topic=topic,
+            offset=offset,
+        )
+    if isinstance(error, _NewerError):
+        return PromiseBrokenError(
+            f"{pipeline}: {where} was written by a newer release: {error}",
+            hint="start the pipeline with that release: this one would repeat its records",
+            case="ledger_newer",
+            topic=topic,
+            offset=offset,
+        )
+    return PromiseBrokenError(
+        f"{pipeline}: {where} is not one that this release wrote for {pipeline!r} ({error})",
+        hint="does something else write to this topic? Let nobody but this pipeline do so "
+        f"(docs/security.md). `eos recover {pipeline}` shows the records before it, from which the "
+        "pipeline can resume",
+        case="ledger_unknown",
+        topic=topic,
+        offset=offset,
+    )
+
+
+def _record(fields: Fields, stored: StoredRecord) -> Record:
+    kinds: dict[str, Kind] = {each: each for each in get_args(Kind)}
+    kind = kinds.get(fields.text("kind"))
+    if kind is None:
+        raise ValueError(f"kind is {fields.text('kind')[:60]!r}")
+    note = dict(fields.object("note").value) if "note" in fields.value else None
+    position = _position(fields)
+    attempt = None
+    if kind == "attempt":
+        attempt = _attempt(fields.object("attempt"), position.ends)
+    return Record(
+        kind=kind,
+        position=position,
+        owner=_owner(fields.object("owner")),
+        at_ms=fields.number("at_ms", 0, TIME_MS_MAX),
+        offset=stored.offset,
+        identity=Identity(stored.producer_id, stored.epoch),
+        attempt=attempt,
+        note=note,
+        failed=tuple(_failed(each) for each in fields.objects("failed")),
+        foreign_until=_foreign_until(fields, stored.offset) if kind == "recovery" else 0,
+    )
+
+
+def _position(fields: Fields) -> Position:
+    topic_ids = fields.object("topic_ids")
+    for name in topic_ids.value:
+        require_topic(name)
+    tables = fields.object("tables", {})
+    return Position(
+        ends=fields.offsets("ends"),
+        topic_ids={name: topic_ids.text(name) for name in topic_ids.value},
+        query_id=fields.text("query_id"),
+        batch_id=fields.number("batch_id", -1, INT64_MAX),
+        is_reset=fields.flag("is_reset"),
+        producers=fields.text("producers", ""),
+        accepts_gap=fields.flag("accepts_gap"),
+        keeps_state=fields.flag("keeps_state"),
+        validate_first=fields.number("validate_first", 0, _VALIDATE_FIRST_MAX, 0),
+        checkpoint=fields.text("checkpoint", "", pattern=_CHECKPOINT),
+        tables={name: _followed(tables.object(name)) for name in tables.value},
+    )
+
+
+def _followed(fields: Fields) -> Followed:
+    version = fields.number("version", 0, INT64_MAX) if "version" in fields.value else None
+    return Followed(fields.text("id"), fields.number("at", -1, INT64_MAX), version)
+
+
+def _owner(fields: Fields) -> Mapping[str, Any]:
+    fields.text("deployment", most=TEXT_MAX)
+    fields.text("host")
+    fields.number("process", 0, INT64_MAX)
+    return dict(fields.value)
+
+
+def _attempt(fields: Fields, ends: Ends) -> Mapping[str, Any]:
+    fields.number("number", 1, INT32_MAX)
+    fields.identity()
+    for tp, start in fields.offsets("starts").items():
+        if start > ends.get(tp, -1):
+            raise ValueError(f"attempt.starts has {tp.topic}-{tp.partition} at {start}: its end?")
+    fields.number("begun_ms", 0, TIME_MS_MAX, 0)
+    fields.number("records_read", 0, INT64_MAX, 0)
+    for receipt in fields.objects("receipts"):
+        require_topic(receipt.text("topic"))
+        receipt.number("partition", 0, INT32_MAX)
+        for name in ("records", "offset_first", "offset_last", "bytes"):
+            receipt.number(name, 0, INT64_MAX)
+        for name in ("sequence_first", "sequence_last", "digest"):
+            receipt.number(name, -INT64_MAX, INT64_MAX)
+    refused = fields.object("refused", {})
+    for rule in refused.value:
+        refused.numbers(rule)
+    fields.numbers("reads", {})
+    dedup = fields.object("dedup", {})
+    for name in ("verdicts", "dead_letters"):
+        dedup.numbers(name, {})
+    for name in ("expired", "producers_more", "states"):
+        dedup.number(name, -1, INT64_MAX, 0)
+    dedup.rows("gaps", _GAP_TYPES)
+    dedup.rows("producers", _PRODUCER_TYPES)
+    return fields.value
+
+
+def _failed(fields: Fields) -> Mapping[str, Any]:
+    """An aborted attempt. What was not known of it is absent, or null."""
+    known = Fields({name: each for name, each in fields.value.items() if each is not None})
+    known.identity()
+    for name in ("starts", "ends"):
+        known.offsets(name, {})
+    for name in ("number", "batch_id", "begun_ms", "at_ms"):
+        known.number(name, -1, INT32_MAX if name == "number" else TIME_MS_MAX, 0)
+    for name in ("kind", "query_id", "error", "reason"):
+        known.text(name, "", most=TEXT_MAX)
+    return fields.value
+
+
+def _foreign_until(fields: Fields, offset: int) -> int:
+    """An operator decided about records of other producers up to there, and no further than the
+    record that says so."""
+    return fields.object("note", {}).number("foreign_until", 0, offset, 0)

@@ -1,0 +1,81 @@
+"""The group's offsets beside the ledger's ends: a mirror that others may move.
+
+Every attempt commits the offsets of all partitions inside its transaction, so they are equal unless
+somebody else wrote: a plain OffsetCommit (a reset by an operator, a stray consumer) wins over ours
+if it comes between ours and the end of the transaction; offsets expire; a group can be deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from eos.deadline import Deadline
+from eos.errors import EosError
+from eos.kafka.api import TopicPartition
+from eos.ledger.record import Ends
+from eos.observe import events
+from eos.observe.bus import Bus
+
+_TOLD_MAX = 3
+_COMPARE_TIMEOUT_MS = 5_000  # a comparison only warns, so nothing waits long for it
+
+# The group's offset (None: it has none) and the ledger's end.
+Differing = Mapping[TopicPartition, tuple[int | None, int]]
+
+
+def differing(ends: Ends, found: Ends) -> Differing:
+    return {tp: (found.get(tp), end) for tp, end in ends.items() if found.get(tp) != end}
+
+
+def ahead(of: Differing) -> Differing:
+    """Where the group is further than the ledger: somebody moved it there on purpose."""
+    return {tp: (offset, end) for tp, (offset, end) in of.items() if (offset or 0) > end}
+
+
+def told(of: Differing) -> str:
+    """One sentence with the first few values; empty if nothing differs."""
+    if not of:
+        return ""
+    shown = [
+        f"{topic}-{partition} is at {'nothing' if at is None else at}, the ledger at {end}"
+        for (topic, partition), (at, end) in sorted(of.items())[:_TOLD_MAX]
+    ]
+    more = f", and {len(of) - _TOLD_MAX} more" if len(of) > _TOLD_MAX else ""
+    return f"the group's offsets differ from the ledger: {'; '.join(shown)}{more}"
+
+
+class Source(Protocol):
+    def group_offsets(
+        self, partitions: Iterable[TopicPartition], deadline: Deadline | None = None
+    ) -> Ends: ...
+
+
+class GroupCheck:
+    """Compares the group's offsets with the ledger, once after each commit.
+
+    Only warns. The ledger decides where the pipeline resumes, and the next commit corrects the
+    group; but tools that show the lag are wrong until then.
+    """
+
+    def __init__(self, source: Source, bus: Bus) -> None:
+        self._source = source
+        self._bus = bus
+        self._is_due = False
+
+    def committed(self) -> None:
+        self._is_due = True
+
+    def compare(self, ends: Ends) -> None:
+        """Warn if another client moved the group's offsets since the last commit."""
+        if not self._is_due:
+            return
+        self._is_due = False
+        try:
+            found = self._source.group_offsets(ends, Deadline.after_ms(_COMPARE_TIMEOUT_MS))
+        except EosError as error:
+            self._bus.emit(events.Warned(f"the group's offsets can't be compared: {error.message}"))
+            return
+        text = told(differing(ends, found))
+        if text:
+            self._bus.emit(events.Warned(f"{text}; the next commit puts them right"))

@@ -1,0 +1,194 @@
+"""Is a micro-batch done, to be run, or a contradiction: Spark's ranges against the ledger's ends.
+
+Spark plans a range [S, E) for each partition and writes it into its checkpoint. The ledger knows
+the end L of what is committed. Where the two disagree, the ledger is right, and what is not proven
+to lose and to repeat nothing stops. For each partition:
+
+    L unknown    a new partition: it must start at its earliest record, or stop
+    L < S        a hole: stop
+    L = S        run
+    S < L < E    inside: run from L on
+    L = E        done
+    L > E        beyond: stop (a startup replaces such a checkpoint of a stateless pipeline before)
+
+Partitions of one micro-batch may mix. The checks that stop come first.
+
+A stateful micro-batch has counted all of its rows or none, so it can't be run from L on. It is done
+if the ledger ends with it, by query and number, and not by its ends alone: one without any new
+record may still emit, when a watermark says that a group is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from eos.errors import PromiseBrokenError
+from eos.kafka.api import TopicPartition
+from eos.ledger.record import Ends, Position
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What Spark hands over: its name for the micro-batch, and what it reads.
+
+    A partition that it sees for the first time has no start here.
+    """
+
+    query_id: str
+    batch_id: int
+    starts: Ends
+    ends: Ends
+    is_stateful: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`starts`: where each partition is really read from. `floors`: those above Spark's starts,
+    whose rows below are committed already and must be left out."""
+
+    is_done: bool
+    starts: Ends
+    floors: Ends
+
+
+def unknown(position: Position, step: Step) -> list[TopicPartition]:
+    """The partitions whose earliest offset has to be asked for before `decide`."""
+    return sorted(tp for tp in step.starts if tp not in position.ends)
+
+
+def decide(pipeline: str, position: Position, step: Step, earliest: Ends) -> Decision:
+    """Raises PromiseBrokenError, or says what is left to do."""
+    if _is_that(position, step):
+        return Decision(is_done=True, starts=step.ends, floors={})
+    for tp in sorted(step.ends):
+        _require_adjacent(pipeline, position, step, tp, earliest)
+    known = position.ends
+    # Where Spark names no start it reads a new partition from 0, or refuses it (failOnDataLoss).
+    planned = {tp: step.starts.get(tp, 0) for tp in step.ends}
+    starts = {tp: max(start, known.get(tp, start)) for tp, start in planned.items()}
+    if step.is_stateful:
+        _require_whole(pipeline, position, step, starts)
+        return Decision(is_done=False, starts=starts, floors={})
+    is_done = all(known.get(tp, -1) == end for tp, end in step.ends.items())
+    floors = {tp: start for tp, start in starts.items() if start > planned[tp]}
+    return Decision(is_done, starts, floors)
+
+
+def _is_that(position: Position, step: Step) -> bool:
+    """Spark repeats a micro-batch if it died between our EndTxn and its own commit log.
+
+    Its number alone does not say so: a checkpoint that fell back (an older copy, a file lost with
+    the machine's power) plans the same number again with another range.
+    """
+    return (position.query_id, position.batch_id) == (step.query_id, step.batch_id) and all(
+        position.ends.get(tp) == end for tp, end in step.ends.items()
+    )
+
+
+def _require_adjacent(
+    pipeline: str, position: Position, step: Step, tp: TopicPartition, earliest: Ends
+) -> None:
+    end, start, known = step.ends[tp], step.starts.get(tp), position.ends.get(tp)
+    where = f"{pipeline}: micro-batch {step.batch_id} reads {tp.topic}-{tp.partition}"
+    aside = _aside(pipeline, step)
+    if known is None:
+        if start is not None and start != earliest[tp]:
+            raise PromiseBrokenError(
+                f"{where} from offset {start} on, which the ledger does not know yet and whose "
+                f"first record is at {earliest[tp]}: {_between(start, earliest[tp])}",
+                hint="was the checkpoint made by another pipeline, or did retention delete the "
+                f"beginning of a new partition? `eos recover {pipeline} --accept-start` accepts "
+                "where it starts",
+                case="unknown",
+                **_values(pipeline, tp, None, start),
+            )
+    elif start is None:
+        raise PromiseBrokenError(
+            f"{where} from its beginning, as a new partition, but the ledger says that {known} is "
+            "next",
+            hint=f"was the checkpoint restored from a copy, or the topic made anew? {aside}",
+            case="beyond",
+            **_values(pipeline, tp, known, 0),
+        )
+    elif known < start:
+        raise PromiseBrokenError(
+            f"{where} from offset {start} on, but the ledger says that {known} is next: running "
+            f"it would lose {start - known} offsets",
+            hint="did plain Spark use this checkpoint, or was the ledger restored from a copy? "
+            + aside,
+            case="hole",
+            **_values(pipeline, tp, known, start),
+        )
+    elif known > end:
+        raise PromiseBrokenError(
+            f"{where} up to offset {end}, but the ledger says that {known} is next: running it "
+            f"would repeat {known - start} offsets",
+            hint="was the checkpoint restored from a copy, or did another deployment read on? "
+            + aside,
+            case="beyond",
+            **_values(pipeline, tp, known, end),
+        )
+
+
+def _aside(pipeline: str, step: Step) -> str:
+    does = "goes on where the ledger ends, in a fresh checkpoint"
+    if step.is_stateful:
+        does += (
+            ". The state is lost with the old one: start with --accept-state-loss then, and every "
+            "total restarts from nothing"
+        )
+    return f"`eos recover {pipeline} --set-checkpoint-aside` {does}"
+
+
+def _require_whole(pipeline: str, position: Position, step: Step, starts: Ends) -> None:
+    behind = {tp: start for tp, start in starts.items() if start > step.starts.get(tp, 0)}
+    if not behind:
+        return
+    tp, known = min(behind.items())
+    start = step.starts.get(tp, 0)
+    raise PromiseBrokenError(
+        f"{pipeline}: micro-batch {step.batch_id} reads {tp.topic}-{tp.partition} from offset "
+        f"{start} to {step.ends[tp]}, of which the ledger has all up to {known}, committed by "
+        f"micro-batch {position.batch_id} of query {position.query_id}: the state in the "
+        "checkpoint is not the one that belongs to it",
+        hint="was the checkpoint restored from a copy? Put the newest one back; or start with "
+        "--accept-state-loss after `eos recover "
+        f"{pipeline} --set-checkpoint-aside`: every total restarts from nothing",
+        case="inside_state",
+        **_values(pipeline, tp, known, start),
+    )
+
+
+def _between(start: int, earliest: int) -> str:
+    if start > earliest:
+        return f"{start - earliest} offsets before it would never be read"
+    return f"{earliest - start} offsets of it are gone"
+
+
+def _values(
+    pipeline: str, tp: TopicPartition, known: int | None, planned: int
+) -> Mapping[str, str | int | None]:
+    return {
+        "pipeline": pipeline,
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "ledger": known,
+        "planned": planned,
+    }
+
+
+def require_same_topics(pipeline: str, position: Position, topic_ids: Mapping[str, str]) -> None:
+    """Stops if a source topic was deleted and created again: its offsets mean other records now."""
+    for name, now in sorted(topic_ids.items()):
+        known = position.topic_ids.get(name, now)
+        if known != now:
+            raise PromiseBrokenError(
+                f"{pipeline}: the source topic {name!r} was deleted and created again: its id is "
+                f"{now}, the ledger knows {known}",
+                hint=f"`eos recover {pipeline} --forget-topic {name}` reads the new topic from its "
+                "beginning; what the old one held beyond the ledger's end is gone",
+                case="recreated",
+                pipeline=pipeline,
+                topic=name,
+            )

@@ -1,0 +1,99 @@
+"""What a writer hands back, and the accounting that lets the driver commit (rule R2).
+
+A writer's receipts and the encode tasks' manifests travel to the driver in one Arrow schema. The
+driver commits only if they agree: the broker checks sequences, but not that everything planned
+was sent, and acknowledges a repeated range without comparing bytes (D1, D7 of the reference).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from eos.arrow import array_of
+from eos.errors import AttemptFailedError
+from eos.kafka.target_partitions import Targets
+
+SCHEMA = (
+    "planned boolean, target int, records long, offset_first long, offset_last long, "
+    "bytes long, digest long"
+)
+_ARROW = pa.schema(
+    [
+        ("planned", pa.bool_()),
+        ("target", pa.int32()),
+        ("records", pa.int64()),
+        ("offset_first", pa.int64()),
+        ("offset_last", pa.int64()),
+        ("bytes", pa.int64()),
+        ("digest", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """One target partition of one attempt. Sequences run from 0, so their count says it all.
+
+    `digest` chains the digests of the partition's record batches in order.
+    """
+
+    topic: str
+    partition: int
+    records: int
+    offset_first: int
+    offset_last: int
+    bytes: int
+    digest: int
+
+    @property
+    def sequence_last(self) -> int:
+        return (self.records - 1) & 0x7FFFFFFF
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "sequence_first": 0, "sequence_last": self.sequence_last}
+
+
+def rows(receipts: Mapping[int, Receipt], planned: Mapping[int, int]) -> pa.RecordBatch:
+    """What one writer task returns: its receipts, and the manifest if it was the one to sum it."""
+    lines: list[tuple[Any, ...]] = [
+        (False, target, r.records, r.offset_first, r.offset_last, r.bytes, r.digest)
+        for target, r in receipts.items()
+    ]
+    lines += [(True, target, count, -1, -1, 0, 0) for target, count in planned.items()]
+    columns = list(zip(*lines, strict=True)) if lines else [()] * len(_ARROW)
+    arrays = [array_of(c, f.type) for c, f in zip(columns, _ARROW, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
+
+
+def check(collected: Iterable[Sequence[Any]], targets: Targets) -> tuple[Receipt, ...]:
+    """The attempt's receipts, if every planned record was acknowledged exactly once.
+
+    A target with two receipts means two writers; a count that differs means a lost or repeated
+    record batch. Neither attempt may commit, and both are worth another one.
+    """
+    receipts: dict[int, Receipt] = {}
+    planned: dict[int, int] = {}
+    for is_plan, target, records, offset_first, offset_last, size, digest in collected:
+        topic, partition = targets.partitions[target]
+        if is_plan:
+            planned[target] = planned.get(target, 0) + records
+        elif target in receipts:
+            raise AttemptFailedError(f"{topic}-{partition} was written by two tasks of one attempt")
+        else:
+            receipts[target] = Receipt(
+                topic, partition, records, offset_first, offset_last, size, digest
+            )
+    acknowledged = {target: receipt.records for target, receipt in receipts.items()}
+    planned = {target: count for target, count in planned.items() if count}
+    if acknowledged != planned:
+        target = min(acknowledged.items() ^ planned.items())[0]
+        topic, partition = targets.partitions[target]
+        raise AttemptFailedError(
+            f"{topic}-{partition}: {planned.get(target, 0)} records were encoded, "
+            f"{acknowledged.get(target, 0)} acknowledged"
+        )
+    return tuple(receipts[target] for target in sorted(receipts))

@@ -1,0 +1,251 @@
+"""One broker of the embedded cluster: its settings, its folder, its processes.
+
+    ROOT/cluster.json   the cluster's id, its version, and every node's ports
+    ROOT/start.lock     held while somebody starts the cluster
+    ROOT/stop.lock      held while somebody looks whether anybody still uses it, and stops it
+    ROOT/users          shared lock of everybody who uses it
+    ROOT/keep           it was started to stay
+    ROOT/node-1/        lock, state.json, server.properties, data/, broker.log, console.log
+
+`node-1/classes` is there while a class-data archive is missing: its JVM lists what it loads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from eos import private_files
+from eos.errors import UnavailableError
+from eos.local import supervisor
+from eos.local.class_archive import Archive, archive_of
+from eos.local.file_locks import is_held
+from eos.local.jars import BROKER_VERSION, ensure, of_broker
+from eos.local.java import find_java
+
+HOST = "127.0.0.1"
+_LOG_SETTINGS = Path(__file__).with_name("broker-log4j2.properties")
+# Optimising a broker's code costs two CPU seconds at its start, and had not paid after 2 million
+# records, whose time goes into copying and checksums.
+_CHEAP = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_BROKER_OPTIONS = (*_CHEAP, "-Xms128m", "-Xmx512m", "-Djava.awt.headless=true")
+_TOOL_OPTIONS = (*_CHEAP, "-Xmx256m")
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    client: int
+    controller: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Node numbers begin at 1."""
+
+    number: int
+    root: Path
+    ports: Ports
+    version: str = BROKER_VERSION
+
+    @property
+    def folder(self) -> Path:
+        return self.root / f"node-{self.number}"
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @property
+    def is_running(self) -> bool:
+        """The lock is held until minder and JVM are both gone, so a reused pid can't fool it."""
+        return is_held(self.folder / "lock")
+
+    def pids(self) -> dict[str, int]:
+        """`minder_pid` and `broker_pid`, true only while the node runs."""
+        try:
+            found: dict[str, int] = json.loads((self.folder / "state.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return found
+
+    def signal(self, which: str, number: signal.Signals) -> None:
+        pid = self.pids().get(which)
+        if pid and self.is_running:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        """Start the minder, which starts the JVM. The caller already holds a lock on `users`."""
+        command = [
+            *(sys.executable, "-I", "-S", supervisor.__file__, str(self.folder), "--"),
+            *_java(self.version, *_BROKER_OPTIONS, *_archive(self.version).options(self._classes)),
+            *(self._logs, "kafka.Kafka", str(self.folder / "server.properties")),
+        ]
+        # A session of its own: a terminal's Ctrl-C is for the pipeline, not for its broker.
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            umask=private_files.umask_in(self.folder),
+        )
+
+    def prepare(
+        self,
+        cluster_id: str,
+        everyone: Sequence[Node],
+        extra: Mapping[str, str],
+        features: Mapping[str, int],
+    ) -> None:
+        """Write the settings; format the data folder, with these features, if it is new."""
+        private_files.own(self.folder)
+        settings = self.folder / "server.properties"
+        lines = (f"{key}={value}\n" for key, value in _settings(self, everyone, extra).items())
+        with open(settings, "w", encoding="utf-8", opener=private_files.opener) as file:
+            file.writelines(lines)
+        if (self.data / "meta.properties").exists():
+            return
+        named = (f"{name}={level}" for name, level in features.items())
+        done = subprocess.run(
+            [
+                *java_command(self._logs, "kafka.tools.StorageTool", version=self.version),
+                *("format", "--cluster-id", cluster_id, "--config", str(settings)),
+                "--ignore-formatted",
+                *(word for feature in named for word in ("--feature", feature)),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+            umask=private_files.umask_in(self.folder),
+        )
+        if done.returncode:
+            raise UnavailableError(
+                f"the data folder `{self.data}` could not be formatted: {done.stderr.strip()}",
+                hint="is the disk full, or the folder not writable?",
+            )
+
+    def make_archive(self) -> None:
+        """After its first good end: the next start shall be quicker. Returns at once.
+
+        The maker outlives us. It names nothing of this folder, which may be removed meanwhile.
+        """
+        archive = _archive(self.version)
+        command = _java(self.version, *archive.dump_options, "kafka.Kafka")
+        archive.make_later(self._classes, command, os.environ)
+
+    @property
+    def _logs(self) -> str:
+        return f"-Deos.broker.logs={self.folder}"
+
+    @property
+    def _classes(self) -> Path:
+        return self.folder / "classes"
+
+    def complaint(self) -> str:
+        """Why the JVM ended, in its own last words."""
+        lines: list[str] = []
+        for name in ("broker.log", "console.log"):
+            with contextlib.suppress(OSError):
+                text = (self.folder / name).read_text(encoding="utf-8", errors="replace")
+                lines += [line for line in text.splitlines()[-200:] if _is_telling(line)]
+        return "\n".join(lines[-6:])
+
+
+def java_command(*arguments: str, version: str = BROKER_VERSION) -> list[str]:
+    """A command line that runs one of Kafka's own tools on the pinned jars."""
+    return _java(version, *_TOOL_OPTIONS, *_archive(version).options(), *arguments)
+
+
+def _java(version: str, *arguments: str) -> list[str]:
+    """An archive is made and used with the same class path, so that all come here."""
+    class_path = os.pathsep.join(map(str, _jars(version)))
+    settings = f"-Dlog4j2.configurationFile={_LOG_SETTINGS}"
+    return [str(find_java().binary), "-cp", class_path, settings, *arguments]
+
+
+def _archive(version: str) -> Archive:
+    return archive_of(f"broker{version}", find_java(), _jars(version))
+
+
+def _jars(version: str) -> list[Path]:
+    return [path for paths in ensure(*of_broker(version)).values() for path in paths]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody has this moment. Held together while chosen, so all differ."""
+    sockets = []
+    try:
+        for _ in range(count):
+            one = socket.socket()
+            sockets.append(one)
+            one.bind((HOST, 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the JVM does
+        try:
+            one.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def _is_telling(line: str) -> bool:
+    return any(word in line for word in ("ERROR", "FATAL", "Exception", "Error:"))
+
+
+def _settings(node: Node, everyone: Sequence[Node], extra: Mapping[str, str]) -> dict[str, str]:
+    replicas = min(len(everyone), 3)
+    in_sync = max(1, replicas - 1)
+    client = f"PLAINTEXT://{HOST}:{node.ports.client}"
+    # More listeners, such as one with TLS, stand beside the one that everything here uses.
+    more = ",".join(filter(None, (client, extra.get("listeners"))))
+    voters = ",".join(f"{one.number}@{HOST}:{one.ports.controller}" for one in everyone)
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node.number),
+        # Voters by configuration: ports may then change between two starts of the cluster.
+        "controller.quorum.voters": voters,
+        "controller.listener.names": "CONTROLLER",
+        "advertised.listeners": more,
+        "log.dirs": str(node.data),
+        # A topic that nobody declared is a mistake, not a topic.
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": str(replicas),
+        "min.insync.replicas": str(in_sync),
+        # Few partitions of the internal topics: each costs files and start time.
+        "offsets.topic.num.partitions": "5",
+        "offsets.topic.replication.factor": str(replicas),
+        "transaction.state.log.num.partitions": "5",
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": str(in_sync),
+        "share.coordinator.state.topic.num.partitions": "1",
+        "share.coordinator.state.topic.replication.factor": str(replicas),
+        "share.coordinator.state.topic.min.isr": str(in_sync),
+        "group.initial.rebalance.delay.ms": "0",
+        # A node that was killed may come back after a session timeout; the default is 9 s.
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "500",
+        # Few threads, small buffers: this broker shares the machine with Spark.
+        "num.network.threads": "2",
+        "num.io.threads": "4",
+        "background.threads": "2",
+        "log.cleaner.dedupe.buffer.size": str(4 << 20),
+        **extra,
+        "listeners": f"{more},CONTROLLER://{HOST}:{node.ports.controller}",
+    }

@@ -1,0 +1,124 @@
+"""Class-data archives: a JVM that maps its classes starts in half the time of one that loads them.
+
+The first run of a program lists the classes that it loads. When it has ended well, the archive is
+made of the list in the background (`class_archive_maker.py`). Later runs use it.
+
+    CACHE/archives/PROGRAM-KEY-CRC.jsa   ready
+    CACHE/archives/PROGRAM-KEY.making/   somebody makes it, or could not and nobody tries for a day
+
+Guarantees: no start depends on an archive. One that is damaged is removed before a JVM sees it,
+because a JVM can crash on it. One that does not fit (another heap layout, another class path) is
+ignored by the JVM. The key names the Java and every jar with its time, as the JVM itself compares
+them, so what was updated gets an archive of its own.
+Not guaranteed: that there is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from eos.local import class_archive_maker
+from eos.local.cache import cache_root
+from eos.local.java import Java
+
+_HAND_OVER_S_MAX = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """One program on one Java. The jars are those of its class path."""
+
+    program: str
+    key: str
+
+    def options(self, classes: Path | None = None) -> list[str]:
+        """Java options that use the archive; without one, and with `classes`, that list them."""
+        with contextlib.suppress(OSError):
+            ready = self._ready()
+            if ready:
+                return [f"-XX:SharedArchiveFile={ready}", "-Xshare:auto", "-Xlog:cds*=off"]
+            if classes and not self._is_tried():
+                return [f"-XX:DumpLoadedClassList={classes}"]
+        return []
+
+    @property
+    def dump_options(self) -> list[str]:
+        """What the same program needs to make the archive, instead of running."""
+        return [
+            "-Xshare:dump",
+            f"-XX:SharedClassListFile={self._work / 'classes'}",
+            f"-XX:SharedArchiveFile={self._work / 'archive'}",
+        ]
+
+    def make_later(
+        self, classes: Path, command: Sequence[str], environment: Mapping[str, str]
+    ) -> None:
+        """Make the archive of the list that a run left, if it did. Returns at once.
+
+        Of several that come here together, the one that can make the folder goes on.
+        """
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            if not classes.exists() or self._ready() or self._is_tried():
+                return
+            self._work.mkdir()
+            shutil.copyfile(classes, self._work / "classes")
+            prefix = self._work.with_suffix("")
+            maker = [sys.executable, "-I", "-S", class_archive_maker.__file__]
+            subprocess.run(
+                [*maker, str(self._work), str(prefix), "--", *command],
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                check=False,
+                timeout=_HAND_OVER_S_MAX,
+            )
+
+    @property
+    def _work(self) -> Path:
+        return _folder() / f"{self.program}-{self.key}.making"
+
+    def _ready(self) -> Path | None:
+        for path in _folder().glob(f"{self.program}-{self.key}-*.jsa"):
+            if path.stem.rpartition("-")[2] == class_archive_maker.crc_of(path):
+                os.utime(path)  # the least recently used one goes first
+                return path
+            path.unlink()
+        return None
+
+    def _is_tried(self) -> bool:
+        try:
+            if not class_archive_maker.is_old(self._work):
+                return True
+        except FileNotFoundError:
+            return False
+        shutil.rmtree(self._work)
+        return False
+
+
+def archive_of(program: str, java: Java, jars: Sequence[Path]) -> Archive:
+    seen = [java.home, *map(_seen, (java.binary, java.modules, *jars))]
+    return Archive(program, hashlib.sha256(repr(seen).encode()).hexdigest()[:16])
+
+
+def _seen(path: Path) -> tuple[str, int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return str(path), -1, -1
+    return str(path), found.st_size, found.st_mtime_ns
+
+
+def _folder() -> Path:
+    path = cache_root() / "archives"
+    path.mkdir(exist_ok=True)
+    return path

@@ -1,0 +1,381 @@
+"""A Kafka cluster of a pinned version, on this machine, for as long as somebody uses it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from eos import private_files
+from eos.deadline import Deadline
+from eos.errors import UnavailableError, UsageError
+from eos.local import cluster_file
+from eos.local.broker_node import HOST, Node, Ports, free_ports, is_free, java_command
+from eos.local.broker_probe import live_brokers
+from eos.local.file_locks import FileLock, acquire_shared, exclusive
+from eos.local.jars import BROKER_VERSION, BROKER_VERSIONS
+
+START_MS_MAX = 120_000
+STOP_MS_MAX = 60_000
+_POLL_S = 0.05
+_TRIES = 3  # ports that were free may be taken before the broker binds them
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What can be seen of a cluster from outside, without using it."""
+
+    root: Path
+    nodes: int
+    down: tuple[int, ...]  # of them, by number
+    bootstrap: str  # of the nodes that run
+    is_kept: bool
+    version: str
+
+    @property
+    def is_running(self) -> bool:
+        """All of it."""
+        return bool(self.nodes) and not self.down
+
+
+def status_of(root: Path) -> Status:
+    root = root.resolve()
+    known = cluster_file.read(root)
+    nodes = _nodes(root, known)
+    up = [node for node in nodes if node.is_running]
+    return Status(
+        root,
+        len(nodes),
+        tuple(node.number for node in nodes if node not in up),
+        _addresses(up),
+        (root / "keep").exists(),
+        known.get("version", BROKER_VERSION),
+    )
+
+
+class EmbeddedKafka:
+    """KRaft nodes that are broker and controller at once; one or three is only a number.
+
+    Guarantees: data under `root` persists from start to start. A second user of the same root, in
+    this or another process, shares the running cluster. It stops when its last user has stopped or
+    died, in whatever way, unless `keep` was set.
+    Data keeps the `version` that it was made by, without one it goes on with the newest; and its
+    number of `nodes`, which is 1 for new data if nobody says.
+    Not guaranteed: that `config` or `port` are in force where the cluster was already running, or
+    that `features` are where its data was there before.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        nodes: int | None = None,
+        port: int | None = None,
+        config: Mapping[str, str] | Callable[[Node], Mapping[str, str]] | None = None,
+        *,
+        version: str | None = None,
+        features: Mapping[str, int] | None = None,
+    ) -> None:
+        self.root = root.resolve()
+        self._count = nodes
+        self._port = port
+        self._config = config or {}
+        self._version = version
+        self._features = dict(features or {})
+        self._nodes: tuple[Node, ...] = ()
+        self._minders: dict[int, subprocess.Popen[bytes]] = {}
+        self._use: FileLock | None = None
+
+    def __enter__(self) -> EmbeddedKafka:  # noqa: PYI034 - typing.Self begins with 3.11
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def bootstrap(self) -> str:
+        return _addresses(self._nodes)
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Where each node's ports, data and logs are."""
+        return self._nodes
+
+    def start(self, deadline: Deadline | None = None) -> None:
+        """Start what does not run yet, and return when every node serves."""
+        deadline = deadline or Deadline.after_ms(START_MS_MAX)
+        private_files.own(self.root)
+        with exclusive(self.root / "start.lock", deadline):
+            # Our shared lock first: from here on no minder takes the cluster for forgotten.
+            use = acquire_shared(self.root / "users", deadline)
+            try:
+                self._start(deadline)
+            except BaseException:
+                self._stop_nodes(Deadline.after_ms(STOP_MS_MAX))
+                use.close()
+                raise
+            self._use = use
+
+    def stop(self, deadline: Deadline | None = None) -> None:
+        """Let go. The last user stops the cluster and waits until it is gone."""
+        use, self._use = self._use, None
+        if use is None:
+            return
+        deadline = deadline or Deadline.after_ms(STOP_MS_MAX)
+        with self._let_go(use, deadline) as is_unused:
+            if is_unused and not (self.root / "keep").exists():
+                self._stop_nodes(deadline)
+                self._nodes[0].make_archive()
+        for minder in self._minders.values():
+            if minder.poll() is None:
+                minder.returncode = 0  # it works on for others: not our child to wait for any more
+        self._minders.clear()
+
+    def keep(self) -> None:
+        """Let the cluster outlive its users, until `forget`."""
+        private_files.touch(self.root / "keep")
+
+    def forget(self) -> None:
+        (self.root / "keep").unlink(missing_ok=True)
+
+    def end(self, deadline: Deadline | None = None) -> None:
+        """`forget`, and stop what runs of it now, unless somebody uses it: then it ends with him.
+
+        Nothing is started for that: a node may be down, and may not be able to start.
+        """
+        if not self.root.exists():
+            return
+        deadline = deadline or Deadline.after_ms(STOP_MS_MAX)
+        with exclusive(self.root / "start.lock", deadline):
+            self._nodes = _nodes(self.root, cluster_file.read(self.root))
+            with self._let_go(None, deadline) as is_unused:
+                self.forget()  # behind the look, or a minder is quicker
+                if is_unused and any(node.is_running for node in self._nodes):
+                    self._stop_nodes(deadline)
+                    self._nodes[0].make_archive()
+
+    def kill(self, number: int, deadline: Deadline | None = None) -> None:
+        """SIGKILL one node's JVM, and wait until it is gone."""
+        node = self._node(number)
+        node.signal("broker_pid", signal.SIGKILL)
+        self._wait_gone(node, deadline or Deadline.after_ms(STOP_MS_MAX))
+
+    def restart(self, *numbers: int, deadline: Deadline | None = None) -> None:
+        """Start nodes again (stopping them first if they run), on the ports that they had."""
+        deadline = deadline or Deadline.after_ms(START_MS_MAX)
+        nodes = [self._node(number) for number in numbers]
+        for node in nodes:
+            node.signal("minder_pid", signal.SIGTERM)
+        for node in nodes:
+            self._wait_gone(node, deadline)
+            self._spawn(node)
+        if not self._wait_ready(deadline):
+            raise self._failure("it could not bind its old ports")
+
+    def tool(
+        self, main_class: str, *arguments: str, timeout_s: float = 300
+    ) -> subprocess.CompletedProcess[str]:
+        """Run one of Kafka's own command line classes; its exit code is the caller's to read.
+
+        The newest version's, whatever the cluster's is: they know older brokers and their logs.
+        """
+        return subprocess.run(
+            java_command(f"-Deos.broker.logs={self.root / 'tools'}", main_class, *arguments),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout_s,
+            umask=private_files.umask_in(self.root),
+        )
+
+    # --- starting ------------------------------------------------------------------------------
+
+    def _start(self, deadline: Deadline) -> None:
+        for _ in range(_TRIES):
+            cluster_id, self._nodes = self._layout()
+            down = [node for node in self._nodes if not node.is_running]
+            with ThreadPoolExecutor(len(self._nodes)) as pool:
+                prepared = [
+                    pool.submit(
+                        node.prepare, cluster_id, self._nodes, self._extra(node), self._features
+                    )
+                    for node in down
+                ]
+                for one in prepared:
+                    one.result()
+            for node in down:
+                self._spawn(node)
+            if self._wait_ready(deadline):
+                return
+            # A port was taken between our look and the broker's bind: stop all, choose again.
+            self._stop_nodes(deadline)
+        raise self._failure(f"its ports were taken {_TRIES} times")
+
+    def _layout(self) -> tuple[str, tuple[Node, ...]]:
+        """The cluster as it is written down, with new ports if nothing runs and one is taken."""
+        known = cluster_file.read(self.root)
+        if "id" not in known:
+            known["id"] = cluster_file.new_id()
+            known |= {"version": self._version} if self._version else {}
+        self._require_version(known)
+        nodes = _nodes(self.root, known)
+        if nodes and self._count not in {None, len(nodes)}:
+            raise UsageError(
+                f"`{self.root}` holds a cluster of {len(nodes)} nodes, {self._count} were asked",
+                hint="use another folder, or remove this one with its data",
+            )
+        if not any(node.is_running for node in nodes):
+            ports = self._choose([node.ports for node in nodes])
+            known["ports"] = [[pair.client, pair.controller] for pair in ports]
+            nodes = _nodes(self.root, known)
+            cluster_file.write(self.root, known)
+        elif self._port not in {None, nodes[0].ports.client}:
+            raise UsageError(
+                f"the cluster in `{self.root}` already runs on port {nodes[0].ports.client}",
+                hint="stop it first: `eos broker stop`",
+            )
+        return known["id"], nodes
+
+    def _require_version(self, known: Mapping[str, Any]) -> None:
+        """Data of a version that was asked for keeps it: another would change it, or not read it.
+        All other data goes on with the newest."""
+        version = str(known.get("version", BROKER_VERSION))
+        wanted = self._version or version
+        if wanted not in BROKER_VERSIONS:
+            raise UsageError(
+                f"no embedded broker {wanted} is pinned",
+                hint=f"there are {', '.join(BROKER_VERSIONS)}",
+            )
+        if wanted != version:
+            raise UsageError(
+                f"`{self.root}` holds the data of a broker {version}, {wanted} was asked",
+                hint="use another folder, or remove this one with its data",
+            )
+
+    def _extra(self, node: Node) -> Mapping[str, str]:
+        return self._config(node) if callable(self._config) else self._config
+
+    def _choose(self, before: list[Ports]) -> list[Ports]:
+        """The ports of the last start where they are free, so that an address stays good."""
+        every = [port for pair in before for port in (pair.client, pair.controller)]
+        # A port that was the controller's before, and is now asked for clients, serves one only.
+        if not every or self._port in every[1:] or not all(map(is_free, every)):
+            every = free_ports(2 * (self._count or len(before) or 1))
+        if self._port is not None:
+            if not is_free(self._port):
+                raise UsageError(f"port {self._port} is taken", hint="choose another with --port")
+            every[0] = self._port
+        return [Ports(*every[at : at + 2]) for at in range(0, len(every), 2)]
+
+    def _spawn(self, node: Node) -> None:
+        before = self._minders.pop(node.number, None)
+        if before is not None:
+            before.wait()  # its node is down, so it has ended or is about to
+        self._minders[node.number] = node.spawn()
+
+    def _wait_ready(self, deadline: Deadline) -> bool:
+        """True when all nodes see all nodes; False if a port was taken; else it raises."""
+        wanted = frozenset(node.number for node in self._nodes)
+        waiting = set(self._nodes)
+        while waiting:
+            for node in tuple(waiting):
+                if live_brokers(node.ports.client) == wanted:
+                    waiting.discard(node)
+                elif self._has_ended(node):
+                    if "already in use" in node.complaint():
+                        return False
+                    raise self._failure(f"node {node.number} ended")
+            if deadline.has_passed:
+                raise self._failure("it does not serve in time")
+            time.sleep(_POLL_S if waiting else 0)  # a broker tells nobody that it serves
+        return True
+
+    def _has_ended(self, node: Node) -> bool:
+        own = self._minders.get(node.number)
+        return own.poll() is not None if own is not None else not node.is_running
+
+    def _failure(self, what: str) -> UnavailableError:
+        said = "\n".join(filter(None, (node.complaint() for node in self._nodes)))
+        return UnavailableError(
+            f"the embedded broker did not start: {what}" + (f"\n{said}" if said else ""),
+            hint=f"its logs are in `{self.root}`/node-*/broker.log and console.log",
+            root=str(self.root),
+        )
+
+    # --- stopping ------------------------------------------------------------------------------
+
+    @contextmanager
+    def _let_go(self, use: FileLock | None, deadline: Deadline) -> Iterator[bool]:
+        """Does nobody use it (any more)? If so, nobody can begin to within the context.
+
+        One at a time: of two last users, each would take the other's look for a user, and both
+        leave the cluster to its minders. `start.lock` comes before `stop.lock`, never behind it.
+        """
+        users = self.root / "users"
+        with closing(use or FileLock(users)) as mine, exclusive(self.root / "stop.lock", deadline):
+            mine.close()
+            with closing(FileLock(users)) as last:
+                yield self._is_last(last, deadline)
+
+    def _is_last(self, users: FileLock, deadline: Deadline) -> bool:
+        """True with the exclusive lock in hand.
+
+        A minder may have been quicker: it takes the exclusive lock in the moment after we let go,
+        and stops its node. Then the cluster is not gone yet, and nobody uses it: a shared lock
+        tells that from another user, and we wait until the minder has ended.
+        """
+        while not users.try_exclusive():
+            if users.try_shared() or deadline.has_passed:
+                return False
+            time.sleep(_POLL_S)  # flock has no wait with a deadline
+        return True
+
+    def _stop_nodes(self, deadline: Deadline) -> None:
+        for node in self._nodes:
+            node.signal("minder_pid", signal.SIGTERM)
+        for node in self._nodes:
+            self._wait_gone(node, deadline)
+        for one in self._minders.values():
+            one.wait()
+        self._minders.clear()
+
+    def _wait_gone(self, node: Node, deadline: Deadline) -> None:
+        """SIGKILL can't be refused, only be slow: the kernel writes to a disk that hangs."""
+        is_killed = False
+        while node.is_running:
+            if deadline.has_passed and is_killed:
+                raise UnavailableError(
+                    f"node {node.number} of the embedded broker (process {node.pids()}) does not "
+                    "end, although it was killed",
+                    hint=f"is the disk of `{self.root}` hanging? It ends when that answers",
+                )
+            if deadline.has_passed:
+                node.signal("broker_pid", signal.SIGKILL)
+                node.signal("minder_pid", signal.SIGKILL)
+                is_killed, deadline = True, Deadline.after_ms(STOP_MS_MAX)
+            time.sleep(_POLL_S)  # it may be another process's child
+
+    def _node(self, number: int) -> Node:
+        return self._nodes[number - 1]
+
+
+def _nodes(root: Path, known: Mapping[str, Any]) -> tuple[Node, ...]:
+    version = known.get("version", BROKER_VERSION)
+    pairs = enumerate(known["ports"], 1)
+    return tuple(Node(number, root, Ports(*pair), version) for number, pair in pairs)
+
+
+def _addresses(nodes: Iterable[Node]) -> str:
+    return ",".join(f"{HOST}:{node.ports.client}" for node in nodes)

@@ -1,0 +1,230 @@
+"""Fetches missing jars with the Ivy that pyspark ships: several Ivy processes side by side.
+
+Ivy is Spark's own client for Maven repositories, so this project names no address: Ivy's default
+serves, or a mirror of central in the user's Maven settings, or `EOS_MAVEN_REPOSITORY`.
+
+Each finished file is checked and moved into the cache at once. A run that is interrupted, in any
+way, leaves every jar that it had, and the next one asks for the rest only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from xml.etree import ElementTree as ET
+from xml.sax.saxutils import quoteattr
+
+from eos.deadline import Deadline
+from eos.errors import UnavailableError
+from eos.local.jars import Jar
+from eos.local.java import find_java, trust_options
+from eos.local.processes import end_with_parent
+
+REPOSITORY = "EOS_MAVEN_REPOSITORY"
+SIDE_BY_SIDE = 4
+DOWNLOAD_MS_MAX = 15 * 60_000
+_POLL_S = 0.1
+_WORK_AGE_S_MAX = 24 * 3600
+
+_SETTINGS = """\
+<ivysettings>
+  <settings defaultResolver="maven" defaultConflictManager="all"/>
+  <timeout-constraints>
+    <timeout-constraint name="short" connectionTimeout="15000" readTimeout="60000"/>
+  </timeout-constraints>
+  <caches defaultCacheDir={cache}
+          artifactPattern="[organisation]__[artifact]-[revision].[ext]"/>
+  <resolvers>
+    <ibiblio name="maven" m2compatible="true" usepoms="false" useMavenMetadata="false"
+             checksums="" timeoutConstraint="short"{root}/>
+  </resolvers>
+</ivysettings>
+"""
+_MODULE = """\
+<ivy-module version="2.0">
+  <info organisation="eos" module="jars"/>
+  <dependencies>{dependencies}</dependencies>
+</ivy-module>
+"""
+
+
+def download(jars: Sequence[Jar], folder: Path) -> None:
+    """Bring all of `jars` into `folder`, or raise with the first reasons."""
+    megabytes = sum(jar.size_bytes for jar in jars) / 1e6
+    _say(f"downloading {len(jars)} jars ({megabytes:.0f} MB) into {folder}")
+    started = time.monotonic()
+    _forget_old_work(folder)
+    with tempfile.TemporaryDirectory(prefix="work-", dir=folder) as name:
+        work = Path(name)
+        wrong = _run(jars, work, folder)
+        missing = [jar for jar in jars if not (folder / jar.name).exists()]
+        if missing:
+            raise _failure(missing, wrong, work)
+    _say(f"downloaded and verified in {time.monotonic() - started:.1f} s")
+
+
+def resolve(coordinates: Sequence[str], work: Path) -> dict[str, Path]:
+    """For maintenance: the files of these coordinates, unverified, in `work`."""
+    jars = [Jar("", coordinate, 0, "") for coordinate in coordinates]
+    with _processes(jars, work) as running:
+        for process in running:
+            process.wait()
+    return {jar.coordinate: path for jar in jars for path in work.glob(f"ivy-*/{jar.name}")}
+
+
+def repository() -> str | None:
+    """The address that the user chose, or None for Ivy's own default."""
+    chosen = os.environ.get(REPOSITORY)
+    if chosen:
+        return chosen
+    try:
+        tree = ET.parse(Path.home() / ".m2" / "settings.xml")  # noqa: S314 - the user's own
+    except (OSError, ET.ParseError):
+        return None
+    for mirror in tree.iter():
+        if mirror.tag.rpartition("}")[2] == "mirror":
+            fields = {part.tag.rpartition("}")[2]: (part.text or "").strip() for part in mirror}
+            if fields.get("url") and fields.get("mirrorOf") in {"central", "*", "external:*"}:
+                return fields["url"]
+    return None
+
+
+def _run(jars: Sequence[Jar], work: Path, folder: Path) -> dict[str, str]:
+    """Take in what arrives until all Ivy processes are done. Returns what was wrong, by jar."""
+    wrong: dict[str, str] = {}
+    deadline = Deadline.after_ms(DOWNLOAD_MS_MAX)
+    with _processes(jars, work) as running:
+        is_running = True
+        while is_running and not deadline.has_passed:
+            # Asked before the look: what arrives between the two is then seen below.
+            is_running = any(process.poll() is None for process in running)
+            _take_in(jars, work, folder, wrong)
+            time.sleep(_POLL_S if is_running else 0)  # other processes: nothing to wait on
+    return wrong
+
+
+def _take_in(jars: Sequence[Jar], work: Path, folder: Path, wrong: dict[str, str]) -> None:
+    for jar in jars:
+        # Ivy writes NAME.part and renames it when it is whole.
+        arrived = next(work.glob(f"ivy-*/{jar.name}"), None)
+        if jar.name in wrong or arrived is None:
+            continue
+        sha256 = hashlib.sha256(arrived.read_bytes()).hexdigest()
+        if sha256 == jar.sha256:
+            arrived.replace(folder / jar.name)  # atomic: others see nothing or all of it
+        else:
+            wrong[jar.name] = f"its sha256 is {sha256}, not {jar.sha256}"
+            arrived.unlink()
+
+
+@contextlib.contextmanager
+def _processes(jars: Sequence[Jar], work: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """One Ivy for each share of the jars, the large ones dealt out first."""
+    by_size = sorted(jars, key=lambda jar: -jar.size_bytes)
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        for number in range(min(SIDE_BY_SIDE, len(jars))):
+            share = by_size[number::SIDE_BY_SIDE]
+            running.append(_ivy(share, work, number))
+        yield running
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def _ivy(jars: Sequence[Jar], work: Path, number: int) -> subprocess.Popen[bytes]:
+    root = repository()
+    home = work / f"ivy-{number}"
+    home.mkdir()
+    settings, module = home / "settings.xml", home / "ivy.xml"
+    settings.write_text(
+        _SETTINGS.format(
+            cache=quoteattr(str(home)), root=f" root={quoteattr(root)}" if root else ""
+        ),
+        encoding="utf-8",
+    )
+    module.write_text(
+        _MODULE.format(dependencies="".join(_dependency(jar) for jar in jars)), encoding="utf-8"
+    )
+    java = find_java()
+    command = [
+        *(str(java.binary), "-XX:TieredStopAtLevel=1", *trust_options(java)),
+        *("-cp", _class_path()),
+        *("org.apache.ivy.Main", "-settings", str(settings), "-ivy", str(module)),
+    ]
+    with (home / "log").open("wb") as log:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            preexec_fn=end_with_parent,  # noqa: PLW1509 - the launcher has one thread here
+        )
+
+
+def _dependency(jar: Jar) -> str:
+    group, artifact, version = jar.coordinate.split(":")
+    return f'<dependency org="{group}" name="{artifact}" rev="{version}" transitive="false"/>'
+
+
+def _class_path() -> str:
+    spec = importlib.util.find_spec("pyspark")  # finds, does not import
+    if spec is None or spec.origin is None:
+        raise UnavailableError("pyspark is not installed", hint="run ./spark-submit.sh once")
+    jars = Path(spec.origin).parent / "jars"
+    return os.pathsep.join(
+        str(path) for pattern in ("ivy-*.jar", "commons-cli-*.jar") for path in jars.glob(pattern)
+    )
+
+
+def _failure(missing: Sequence[Jar], wrong: dict[str, str], work: Path) -> UnavailableError:
+    logs = "\n".join(
+        path.read_text(encoding="utf-8", errors="replace") for path in work.glob("ivy-*/log")
+    )
+    lines = []
+    for jar in missing[:5]:
+        artifact = jar.coordinate.split(":")[1]
+        addresses = re.findall(rf"\S+://\S*/{re.escape(artifact)}-\S+\.jar", logs)
+        where = addresses[-1] if addresses else "an address that was never reached"
+        lines.append(f"  {jar.coordinate} from {where}")
+        if jar.name in wrong:
+            lines.append(f"    {wrong[jar.name]}")
+    if len(missing) > 5:
+        lines.append(f"  and {len(missing) - 5} more")
+    if len(missing) > len(wrong):
+        lines.append(f"  the client's first complaint: {_complaint(logs)}")
+    return UnavailableError(
+        f"{len(missing)} jars could not be fetched\n" + "\n".join(lines),
+        hint="what arrived is kept: check the network and start again, or name a Maven repository "
+        f"that you can reach in {REPOSITORY} (or as a mirror of central in ~/.m2/settings.xml)",
+        jars=[jar.coordinate for jar in missing],
+    )
+
+
+def _complaint(logs: str) -> str:
+    telling = r"^.*?((?:\w+Exception|Server access error|Connection \w+).*)$"
+    said = re.search(telling, logs, re.MULTILINE)
+    return said.group(1).strip() if said else "it is not there"
+
+
+def _forget_old_work(folder: Path) -> None:
+    """A killed download leaves its work folder. A day later nobody can be in it."""
+    for path in folder.glob("work-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > _WORK_AGE_S_MAX:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _say(text: str) -> None:
+    print(f"eos: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,49 @@
+"""Maintenance: `python -m eos.local.relock` writes `jars.lock` anew from pyproject.toml."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from eos.local.jar_download import resolve
+from eos.local.jars import LOCK_FILE, Jar, write_lock
+
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+
+
+def coordinates(pyproject: Path = PYPROJECT) -> dict[str, list[str]]:
+    """`[tool.eos.jars]`: the sets and their coordinates, as people wrote them."""
+    if sys.version_info >= (3, 11):
+        import tomllib as toml
+    else:
+        import tomli as toml  # comes with pytest there
+    document: dict[str, Any] = toml.loads(pyproject.read_text(encoding="utf-8"))
+    jars: dict[str, list[str]] = document["tool"]["eos"]["jars"]
+    return jars
+
+
+def main() -> int:
+    wanted = coordinates()
+    every = sorted({name for names in wanted.values() for name in names})
+    with tempfile.TemporaryDirectory() as work:
+        files = resolve(every, Path(work))
+        missing = [name for name in every if name not in files]
+        if missing:
+            print("not found: " + ", ".join(missing), file=sys.stderr)
+            return 1
+        jars = []
+        for purpose, names in wanted.items():
+            for name in names:
+                content = files[name].read_bytes()
+                sha256 = hashlib.sha256(content).hexdigest()
+                jars.append(Jar(purpose, name, len(content), sha256))
+    write_lock(jars)
+    print(f"{LOCK_FILE}: {len(jars)} jars", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

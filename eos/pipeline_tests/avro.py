@@ -1,0 +1,62 @@
+"""Avro in the tests of a pipeline file: people write mappings, and read JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from eos.formats.schema_ids import framed, record_in
+from eos.spark.sink_columns import quoted_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from eos.config.pipeline_tests import Case
+    from eos.plan.outputs import Output
+    from eos.plan.plan import Plan
+
+_OPTIONS = "'timeZone', 'UTC'"
+
+
+def encoded(
+    frame: DataFrame, plan: Plan, case: Case, rows: Sequence[Sequence[object]]
+) -> DataFrame:
+    """The records of `rows`, as Avro where the test gives a mapping for one."""
+    for name, read in (("key", plan.decode.key), ("value", plan.decode.value)):
+        meant = [
+            f"({quoted_text(str(topic))}, {partition}, {offset}L)"
+            for record, (_, _, topic, partition, offset, *_) in zip(case.input, rows, strict=True)
+            if isinstance(getattr(record, name), dict)
+        ]
+        if read.kind == "avro" and meant:
+            made = _from_json(frame, name, read.schema)
+            if read.subject:
+                made = f"concat({framed(list(read.written_by)[-1])}, {made})"
+            is_meant = f"(topic, partition, offset) IN ({', '.join(meant)})"
+            chosen = f"IF({is_meant}, {made}, {name}) AS {name}"
+            frame = frame.selectExpr(*(chosen if n == name else n for n in frame.columns))
+    return frame
+
+
+def readable(job: DataFrame, plan: Plan) -> DataFrame:
+    """What the sinks make, with JSON in the place of Avro."""
+    options = f"map('ignoreNullFields', 'false', {_OPTIONS})"
+    as_json = {
+        name: f"to_json(from_avro({_bare(name, output)}, {quoted_text(output.texts[0])}), "
+        f"{options}) AS {name}"
+        for name, output in plan.outputs.columns.items()
+        if output.kind == "avro"
+    }
+    return job.selectExpr(*(as_json.get(name, f"`{name}`") for name in job.columns))
+
+
+def _bare(name: str, output: Output) -> str:
+    return record_in(name) if output.subject else name
+
+
+def _from_json(frame: DataFrame, name: str, schema: str) -> str:
+    literal = quoted_text(schema)  # `check` has shown that it is one
+    read = frame.selectExpr(f"from_avro(CAST(NULL AS BINARY), {literal}) AS record")
+    kind = quoted_text(read.schema.fields[0].dataType.simpleString())
+    parsed = f"from_json(CAST({name} AS STRING), {kind}, map('mode', 'FAILFAST', {_OPTIONS}))"
+    return f"to_avro({parsed}, {literal})"

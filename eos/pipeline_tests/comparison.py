@@ -1,0 +1,141 @@
+"""Which records of a test's output are the expected ones.
+
+An expected entry describes a part of a record: the fields that it names, of a JSON mapping the keys
+that it names, and of the headers those that it names. With `exact: true` key, value and headers
+have nothing else. Several entries may describe one record, so entries and records are paired: as
+many pairs as possible, each entry and each record in one pair at most.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from eos.config.pipeline_tests import OutputRecord
+
+Headers = Sequence[tuple[str, str | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A record that a sink would write, as text."""
+
+    topic: str
+    key: str | None
+    value: str | None
+    headers: Headers = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    matched: int
+    missing: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
+
+
+def compare(expected: Sequence[OutputRecord], found: Sequence[Written]) -> Compared:
+    """Pair entries with records, and return the rest of both as JSON texts."""
+    candidates = [[at for at, each in enumerate(found) if matches(e, each)] for e in expected]
+    entry_of = _paired(candidates)
+    paired = set(entry_of.values())
+    fields = {field for record in expected for field in record.model_fields_set}
+    if any(record.exact for record in expected):
+        fields |= {"headers"}
+    # Without any entry, topic and value show best which record it is.
+    fields = fields - {"exact"} or {"topic", "value"}
+    return Compared(
+        matched=len(entry_of),
+        missing=tuple(_line(_entry(e)) for at, e in enumerate(expected) if at not in paired),
+        unexpected=tuple(
+            _line({name: _shown(each, name) for name in fields})
+            for at, each in enumerate(found)
+            if at not in entry_of
+        ),
+    )
+
+
+def matches(entry: OutputRecord, record: Written) -> bool:
+    """Whether the entry describes this record."""
+    named = entry.model_fields_set
+    if "topic" in named and entry.topic != record.topic:
+        return False
+    texts = (("key", entry.key, record.key), ("value", entry.value, record.value))
+    if any(name in named and not _is_text(a, b, entry.exact) for name, a, b in texts):
+        return False
+    if entry.exact:
+        return sorted(entry.headers.items(), key=repr) == sorted(record.headers, key=repr)
+    return set(entry.headers.items()) <= set(record.headers)
+
+
+def _is_text(expected: Any, text: str | None, exact: bool) -> bool:
+    if not isinstance(expected, dict | list):
+        # Numbers and flags are texts in Kafka.
+        is_plain = expected is None or isinstance(expected, str)
+        return bool(text == (expected if is_plain else json.dumps(expected)))
+    return text is not None and _is_within(expected, _parsed(text), exact)
+
+
+def _is_within(expected: Any, found: Any, exact: bool) -> bool:
+    """Whether `found` has all that `expected` says. A list has as many elements, in this order."""
+    if isinstance(expected, dict):
+        if not isinstance(found, dict) or (exact and expected.keys() != found.keys()):
+            return False
+        return all(k in found and _is_within(v, found[k], exact) for k, v in expected.items())
+    if isinstance(expected, list):
+        is_as_long = isinstance(found, list) and len(found) == len(expected)
+        return is_as_long and all(map(_is_within, expected, found, [exact] * len(expected)))
+    # `1` and `1.0` are the same number; `true` is none.
+    return isinstance(expected, bool) == isinstance(found, bool) and bool(expected == found)
+
+
+def _paired(candidates: Sequence[Sequence[int]]) -> dict[int, int]:
+    """Return the entry of each paired record: a maximum matching, by augmenting paths."""
+    entry_of: dict[int, int] = {}
+    for start in range(len(candidates)):
+        came_from: dict[int, int] = {}  # record: the entry that looked at it first
+        record_of = {entry: record for record, entry in entry_of.items()}
+        waiting, free = [start], -1
+        while waiting and free < 0:
+            entry = waiting.pop()
+            for record in candidates[entry]:
+                if record in came_from:
+                    continue
+                came_from[record] = entry
+                if record not in entry_of:
+                    free = record
+                    break
+                waiting.append(entry_of[record])
+        while free >= 0:  # each entry on the path moves to the record that it looked at
+            entry = came_from[free]
+            entry_of[free], free = entry, record_of.get(entry, -1)
+    return entry_of
+
+
+def _entry(entry: OutputRecord) -> dict[str, Any]:
+    named = entry.model_fields_set
+    return {name: getattr(entry, name) for name in sorted(named) or ["topic"]}
+
+
+def _shown(record: Written, name: str) -> Any:
+    """JSON as a value, and everything else as text."""
+    if name == "headers":
+        as_dict = dict(record.headers)
+        return as_dict if len(as_dict) == len(record.headers) else list(record.headers)
+    text = getattr(record, name)
+    read = None if text is None or name == "topic" else _parsed(text)
+    return read if isinstance(read, dict | list) else text
+
+
+def _parsed(text: str) -> Any:
+    """None: it is no JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _line(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, sort_keys=True)

@@ -1,0 +1,52 @@
+"""Protobuf in the tests of a pipeline file: people write mappings, as Protobuf's own JSON has them,
+and read JSON, as Spark writes it of the same columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eos.errors import RecordRefusedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from eos.config.pipeline_tests import InputRecord
+    from eos.plan.plan import Plan
+
+_OPTIONS = {
+    "ignoreNullFields": "false",
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+}
+
+
+def encoded(record: InputRecord, plan: Plan) -> InputRecord:
+    """With the message's bytes in the place of each mapping that is one."""
+    from google.protobuf.json_format import ParseDict, ParseError
+    from google.protobuf.message import EncodeError
+
+    made: dict[str, bytes] = {}
+    for name, read in (("key", plan.decode.key), ("value", plan.decode.value)):
+        given = getattr(record, name)
+        if read.message is None or not isinstance(given, dict):
+            continue
+        try:
+            made[name] = ParseDict(given, read.message.type()).SerializeToString(deterministic=True)
+        except (ParseError, EncodeError) as error:
+            raise RecordRefusedError(
+                f"the test's input has a {name} that is no message `{read.message.name}`: {error}",
+                hint="a text instead of a mapping stands for what is no message",
+            ) from error
+    return record.model_copy(update=made)
+
+
+def readable(job: DataFrame, plan: Plan) -> DataFrame:
+    """What the sinks make, with JSON in the place of Protobuf."""
+    from pyspark.sql import functions as f
+
+    from eos.protobuf.spark_functions import record
+
+    for name, output in plan.outputs.columns.items():
+        if output.message is not None:
+            job = job.withColumn(name, f.to_json(record(output.message, name), _OPTIONS))
+    return job

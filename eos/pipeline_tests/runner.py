@@ -1,0 +1,187 @@
+"""Runs the tests of a pipeline file: the real source formats, steps and sinks, without Kafka."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from eos.errors import EosError
+from eos.pipeline_tests import avro, protobuf
+from eos.pipeline_tests.comparison import Written, compare
+from eos.plan.lookup import with_rows
+from eos.spark import dead_letters
+from eos.spark.dedup_attempt import judged_anew
+from eos.spark.dedup_columns import as_stream
+from eos.spark.lookup_tables import opened
+from eos.spark.rule_check import require_lasting
+from eos.spark.sink_columns import sink_columns
+from eos.startup.stateful_pipeline import require_allowed
+from eos.transform.functions import apply
+from eos.transform.nondeterminism import unstable
+from eos.transform.plan_check import check_stream
+from eos.transform.row_order import first_shuffle
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from eos.config.pipeline_tests import Case, InputRecord
+    from eos.encode.stage import SinkSpec
+    from eos.plan.plan import Plan
+
+_SCHEMA = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
+    "timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+_STREAM = (
+    "CAST(NULL AS BINARY) AS key",
+    "CAST(NULL AS BINARY) AS value",
+    "'' AS topic",
+    "0 AS partition",
+    "value AS offset",
+    "timestamp",
+    "0 AS timestampType",
+    "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers",
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+# A record as compared and shown: the fields that the test speaks of, as JSON texts.
+Line = str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`missing` should have been there, `unexpected` should not."""
+
+    name: str
+    matched: int
+    missing: tuple[Line, ...] = ()
+    unexpected: tuple[Line, ...] = ()
+    error: str = ""
+
+    @property
+    def is_passed(self) -> bool:
+        return not (self.missing or self.unexpected or self.error)
+
+
+def check(spark: SparkSession, plan: Plan) -> tuple[str, ...]:
+    """What a start would refuse of the steps, but for Kafka; returns what a redo would change."""
+    plan = with_rows(plan, {})
+    stream = _stream(spark, plan)
+    rows = rows_of(spark, plan, stream)
+    require_allowed(plan, check_stream(rows, plan.output_mode))
+    out = sink_columns(rows, plan)
+    check_stream(out, plan.output_mode)
+    require_lasting(plan, stream)
+    return unstable(out)
+
+
+def _stream(spark: SparkSession, plan: Plan) -> DataFrame:
+    """In the place of the source's."""
+    stream = spark.readStream.format("rate").load().selectExpr(*_STREAM)
+    return as_stream(stream, plan.dedup)
+
+
+def rows_of(spark: SparkSession, plan: Plan, stream: DataFrame | None = None) -> DataFrame:
+    """The last step's rows of a stream, of which only the plan is meant. The tables are empty."""
+    stream = _stream(spark, plan) if stream is None else stream
+    tables = opened(with_rows(plan, {}), spark)
+    return apply(plan.decode.apply(stream), plan.transforms, tables)
+
+
+def order(spark: SparkSession, plan: Plan) -> str:
+    """The first shuffle of the steps: up to it they keep the source's order."""
+    several = spark.range(0, 10, 1, 4)  # partitions: in one, nothing would have to move
+    frame = several.selectExpr("id AS value", "now() AS timestamp").selectExpr(*_STREAM)
+    frame = as_stream(frame, plan.dedup)
+    tables = opened(with_rows(plan, {}), spark)
+    return first_shuffle(apply(plan.decode.apply(frame), plan.transforms, tables))
+
+
+def run_case(spark: SparkSession, plan: Plan, case: Case) -> Outcome:
+    plan = with_rows(plan, case.tables)
+    try:
+        with TemporaryDirectory(prefix="eos-test-") as folder:
+            frame, again, dead = judged_anew(_frame(spark, plan, case), plan, Path(folder))
+            found = list(_written(plan, frame, again, dead))
+    except EosError as error:
+        return Outcome(case.name, 0, error=str(error))
+    compared = compare(case.output, found)
+    return Outcome(case.name, compared.matched, compared.missing, compared.unexpected)
+
+
+def _frame(spark: SparkSession, plan: Plan, case: Case) -> DataFrame:
+    topic = next(iter(plan.source_topics), "source")
+    records = [protobuf.encoded(record, plan) for record in case.input]
+    rows = [_row(number, record, topic) for number, record in enumerate(records)]
+    if plan.dedup is None:
+        return avro.encoded(spark.createDataFrame(rows, _SCHEMA), plan, case, rows)
+    # It wants a partition's records in one task, in their order.
+    ordered = sorted(rows, key=lambda row: row[2:5])
+    frame = spark.createDataFrame(ordered, _SCHEMA).coalesce(1)
+    return avro.encoded(frame, plan, case, rows)
+
+
+def _row(number: int, record: InputRecord, topic: str) -> tuple[Any, ...]:
+    headers = [(key, _bytes(text)) for key, text in record.headers.items()]
+    return (
+        _bytes(record.key),
+        _bytes(record.value),
+        record.topic or topic,
+        record.partition,
+        number if record.offset is None else record.offset,
+        _EPOCH + timedelta(milliseconds=record.timestamp_ms),
+        0,
+        headers or None,
+    )
+
+
+def _written(plan: Plan, frame: DataFrame, again: DataFrame, dead: int) -> Iterator[Written]:
+    """What each sink would write, but for the partition. `again` has the rows that dedup refused,
+    too: so many."""
+    tables = opened(plan, frame.sparkSession)
+    out = sink_columns(apply(plan.decode.apply(frame), plan.transforms, tables), plan)
+    job = protobuf.readable(avro.readable(out, plan), plan)
+    rows = [row.asDict() for row in job.collect()]
+    refused = plan.decode.found(job, len(rows), frame)
+    plan.decode.require_none(refused, plan.names.pipeline)
+    for sink in plan.sinks:
+        for row in rows:
+            if sink.where_column is None or row[sink.where_column]:
+                yield _record(sink, row)
+    if plan.dead_letters is not None and (dead or dead_letters.are_among(refused)):
+        sink = dead_letters.sink(plan.dead_letters.topic, plan.dead_letters.codec)
+        for each in dead_letters.columns(again if dead else frame, plan, 1).collect():
+            yield _record(sink, each.asDict())
+
+
+def _record(sink: SinkSpec, row: Mapping[str, Any]) -> Written:
+    headers = (row.get(sink.headers_column) if sink.headers_column else None) or []
+    topic = sink.topic or row[sink.topic_column or ""]
+    if sink.topics and topic not in sink.topics:
+        raise EosError(
+            f"a row has the topic {topic!r}, which is none of the sink's topics",
+            hint="add it to the sink's `topics`, or let a step or `where` leave such rows out",
+        )
+    return Written(
+        topic,
+        _text(row[sink.key_column]),
+        _text(row[sink.value_column]),
+        tuple((header[0], _text(header[1])) for header in headers),
+    )
+
+
+def _bytes(value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    return (value if isinstance(value, str) else json.dumps(value)).encode()
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return bytes(value).decode(errors="backslashreplace")

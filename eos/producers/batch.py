@@ -1,0 +1,275 @@
+"""`producer_state.decide` for an Arrow table of events: the same verdicts, no Python per record.
+
+Within one producer and partition the order of the rows is the order of arrival. First the epochs:
+the current one is a running maximum over what opens one. Then, inside an epoch, `producer_chain`.
+Only where a producer's sequences jump further than a quarter of the circle (or by 2^38, where they
+don't wrap), which none does that counts, are its rows decided one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eos.producers import table as tables
+from eos.producers.sequences import Chain, Flags, Ints, applied
+from eos.producers.state import KAFKA, VERDICTS, Event, Rules, Verdict, after, decide
+from eos.producers.table import Events, States
+
+_APPENDED, _DUPLICATE, _LATE, _GAP, _FENCED, _UNKNOWN = range(6)
+# Rows at a time: what bounds the memory that is used for them.
+_ROWS_MAX = 1 << 19
+# Distances that are computed with: a row's number times eight of these fits into 64 bits.
+_FAR = 1 << 38
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """`codes` are places in VERDICTS, a row each. `states` are those of all producers."""
+
+    codes: npt.NDArray[np.int8]
+    states: pa.Table
+
+
+def decide_all(events: pa.Table, states: pa.Table | None = None, rules: Rules = KAFKA) -> Decided:
+    """`events` has the columns producer, partition, epoch, first, last and at_ms, `states` what
+    `producer_table` says; without them no producer is known."""
+    known = tables.empty(events.schema) if states is None else states
+    codes = [np.zeros(0, np.int8)]
+    for start in range(0, events.num_rows, _ROWS_MAX):
+        part, known = _decided(events.slice(start, _ROWS_MAX), known, rules)
+        codes.append(part)
+    return Decided(np.concatenate(codes), known)
+
+
+def _decided(
+    events: pa.Table, states: pa.Table, rules: Rules
+) -> tuple[npt.NDArray[np.int8], pa.Table]:
+    rows, old, keys, others = tables.opened(events, states)
+    _require_valid(rows, rules)
+    epochs = _Epochs.of(rows, old, rules)
+    codes = np.where(epochs.is_fenced, _FENCED, _GAP).astype(np.int8)
+    codes[epochs.is_newer & (rows.first == 0)] = _APPENDED
+    codes[epochs.is_newer & (rows.first != 0) & epochs.is_unknown] = _UNKNOWN
+    links = _Links.of(rows, old, epochs, rules)
+    inside = links.row >= 0
+    inside[inside] = ~epochs.is_opener[links.row[inside]]
+    codes[links.row[inside]] = links.codes(rules)[inside]
+    new = links.states(old, epochs.segment[rows.group_ends - 1], rules)
+    for group in np.unique(links.group[links.is_far]):
+        new = _one_by_one(int(group), rows, old, new, codes, rules)
+    return codes[rows.place], tables.closed(new, keys, others)
+
+
+def _require_valid(rows: Events, rules: Rules) -> None:
+    for name, limit in rules.limits.items():
+        column: Ints = getattr(rows, name)
+        wrong = (column < 0) | (column >= limit)
+        if wrong.any():
+            raise ValueError(f"{name} is {column[wrong][0]}: expected 0 to {limit - 1}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Epochs:
+    """Of each row: how its epoch stands to the current one. A segment is an epoch of a group."""
+
+    is_fenced: Flags
+    is_newer: Flags
+    is_unknown: Flags  # nothing is known of the producer yet
+    is_opener: Flags
+    segment: Ints
+    initial: Ints  # of each group: the segment of the state before
+
+    @classmethod
+    def of(cls, rows: Events, old: States, rules: Rules) -> _Epochs:
+        group, starts = rows.group, rows.group_ends - rows.group_sizes
+        zero = rows.first == 0
+        ranks, rank_max = _ranked(np.concatenate((old.epoch, rows.epoch)))
+        old_rank, rank = ranks[: len(old.epoch)], ranks[len(old.epoch) :]
+        # Doubled: a state without ranges lies below the events of its own epoch.
+        before = np.where(old.is_known, 2 * old_rank + (old.counts > 0), -1)
+        is_first = np.zeros(len(group), np.bool_)
+        is_first[starts] = True
+        unknown_opens = rules.writes(Verdict.UNKNOWN_PRODUCER)
+        if unknown_opens:
+            is_unknown = is_first & ~old.is_known[group]
+        else:
+            zeros = np.cumsum(zero) - zero
+            is_unknown = ~old.is_known[group] & (zeros == zeros[starts][group])
+        opens = zero | np.where(is_unknown, unknown_opens, rules.writes(Verdict.GAP))
+        own = 2 * rank + 1
+        # A running maximum in each group: groups lie further apart than epochs reach.
+        lift = group * (2 * rank_max + 4)
+        best = np.maximum(np.where(opens, own, -1), np.where(is_first, before[group], -1))
+        best = np.maximum.accumulate(best + lift) - lift
+        current = np.where(is_first, before[group], np.concatenate(([0], best[:-1])))
+        is_newer = own > current
+        is_opener = is_newer & opens
+        openers = np.cumsum(is_opener)
+        return cls(
+            is_fenced=own < current,
+            is_newer=is_newer,
+            is_unknown=is_unknown,
+            is_opener=is_opener,
+            segment=openers + group,
+            initial=(openers - is_opener)[starts] + np.arange(len(starts)),
+        )
+
+
+def _ranked(epochs: Ints) -> tuple[Ints, int]:
+    """Numbers in the same order, and their largest: nothing but the order matters, and epochs of 62
+    bits leave no room for a group's number."""
+    largest = int(epochs.max()) if len(epochs) else 0
+    if largest < 2**31:
+        return epochs, largest
+    ranks = np.unique(epochs, return_inverse=True)[1].astype(np.int64)
+    return ranks, int(ranks.max())
+
+
+@dataclass(frozen=True, slots=True)
+class _Links:
+    """What belongs to an epoch: the ranges that a state had, and rows; as `Chain` orders them."""
+
+    chain: Chain
+    row: Ints  # -1: a range of the state before
+    group: Ints
+    first: Ints
+    last: Ints
+    epoch: Ints
+    at_ms: Ints
+    run: Ints  # of sequences before this one, where the state before ends
+    is_far: Flags
+    is_applied: Flags
+
+    @classmethod
+    def of(cls, rows: Events, old: States, epochs: _Epochs, rules: Rules) -> _Links:
+        of_state = np.repeat(np.arange(len(old.counts)), old.counts)
+        inside = np.flatnonzero(epochs.is_opener | ~(epochs.is_newer | epochs.is_fenced))
+        segment = np.concatenate((epochs.initial[of_state], epochs.segment[inside]))
+        order = np.argsort(segment, kind="stable")
+
+        def joined(kept: Ints, came: Ints) -> Ints:
+            return np.concatenate((kept, came))[order]
+
+        segment = segment[order]
+        row = joined(np.full(len(of_state), -1), inside)
+        first, last = (joined(old.first, rows.first[inside]), joined(old.last, rows.last[inside]))
+        is_kept = row < 0
+        ends = np.cumsum(old.counts)[old.counts > 0] - 1  # the newest range of each state
+        is_newest = np.zeros(len(of_state), np.bool_)
+        is_newest[ends] = True
+        is_newest = np.concatenate((is_newest, np.zeros(len(inside), np.bool_)))[order]
+        is_start = is_newest.copy()
+        is_start[~is_kept] = epochs.is_opener[row[~is_kept]]
+        anchors = np.zeros(int(segment[-1]) + 1 if len(segment) else 0, np.int64)
+        anchors[segment[is_start]] = np.where(is_newest, last + 1, first)[is_start]
+        circle, far, size = rules.sequences, first - anchors[segment], last - first
+        if circle <= 2**32:  # else none wraps
+            far = (far + circle // 2) % circle - circle // 2
+            size = size % circle
+        limit = min(circle // 4, _FAR)
+        is_far = (far <= -limit) | (size < 0) | (size >= limit) | (far >= limit - size)
+        far, until = (np.clip(each, -_FAR, _FAR) for each in (far, far + size))
+        chain = Chain(segment, far, until, is_kept, is_start)
+        return cls(
+            chain=chain,
+            row=row,
+            group=joined(of_state, rows.group[inside]),
+            first=first,
+            last=last,
+            epoch=joined(old.epoch[of_state], rows.epoch[inside]),
+            at_ms=joined(old.at_ms[of_state], rows.at_ms[inside]),
+            run=joined(np.where(old.run[of_state] > 0, old.run[of_state], 0), 0 * inside),
+            is_far=is_far,
+            is_applied=applied(chain, accepts_gaps=rules.writes(Verdict.GAP)),
+        )
+
+    def codes(self, rules: Rules) -> npt.NDArray[np.int8]:
+        """Of the rows among the links but the heads of their segments, which others decide."""
+        taken = np.flatnonzero(self.is_applied)
+        before = np.maximum(np.cumsum(self.is_applied) - self.is_applied - 1, 0)
+        expected = self._ends(taken)[before]
+        back = expected - self.chain.first
+        codes: npt.NDArray[np.int8] = np.where(back < 0, _GAP, _LATE).astype(np.int8)
+        codes[back == 0] = _APPENDED
+        below = np.flatnonzero((back > 0) & (self.row >= 0))  # most rows simply follow
+        if len(below):
+            size = self.chain.last[below] - self.chain.first[below] + 1
+            is_seen = self._inside(below, taken, before[below], rules)
+            if rules.is_ordered:
+                is_seen |= back[below] <= self._runs(taken, rules)[before[below]]
+            codes[below[(size <= back[below]) & is_seen]] = _DUPLICATE
+        return codes
+
+    def _inside(self, links: Ints, taken: Ints, before: Ints, rules: Rules) -> Flags:
+        """Which of these links lie in a range that is still known where they come, of those that
+        were taken; `before` is the last one there."""
+        chain, span = self.chain, 4 * min(rules.sequences, _FAR)
+        kept = chain.segment[taken] * span + chain.first[taken]
+        own = chain.segment[links] * span + chain.first[links]
+        near = np.maximum(np.searchsorted(kept, own, side="right") - 1, 0)
+        place = taken[near]
+        is_inside: Flags = (
+            (near > before - rules.ranges_max)
+            & (near <= before)
+            & (chain.segment[place] == chain.segment[links])
+            & (chain.first[place] <= chain.first[links])
+            & (chain.last[place] >= chain.last[links])
+        )
+        return is_inside
+
+    def _ends(self, taken: Ints) -> Ints:
+        return self.chain.last[taken] + 1
+
+    def _runs(self, taken: Ints, rules: Rules) -> Ints:
+        """Behind each of these: how many sequences without a hole end there."""
+        first, ends = self.chain.first[taken], self._ends(taken)
+        is_break = self.chain.is_start[taken]
+        is_break = is_break | self.chain.is_kept[taken]
+        is_break[1:] |= first[1:] != ends[:-1]
+        begins = np.where(self.chain.is_kept[taken], ends - self.run[taken], first)
+        latest = np.maximum.accumulate(np.where(is_break, np.arange(len(taken)), 0))
+        return np.minimum(ends - begins[latest], rules.sequences // 2)
+
+    def states(self, old: States, final: Ints, rules: Rules) -> States:
+        """Of each group, where `final` is the segment of its last row."""
+        taken = np.flatnonzero(self.is_applied)
+        segment = self.chain.segment[taken]
+        ends = np.searchsorted(segment, final, side="right")
+        counts = ends - np.searchsorted(segment, final, side="left")
+        is_new = counts > 0
+        counts = np.minimum(counts, rules.ranges_max)
+        offsets = np.cumsum(counts) - counts
+        flat = np.repeat(ends - counts - offsets, counts) + np.arange(counts.sum())
+        newest = taken[np.maximum(ends - 1, 0)] if len(taken) else np.zeros(0, np.int64)
+        runs = self._runs(taken, rules)
+
+        def chosen(fresh: Ints, stale: Ints) -> Ints:
+            return np.where(is_new, fresh, stale) if len(taken) else stale
+
+        return States(
+            is_known=old.is_known | is_new,
+            epoch=chosen(self.epoch[newest], old.epoch),
+            counts=counts,
+            first=self.first[taken][flat],
+            last=self.last[taken][flat],
+            run=chosen(runs[np.maximum(ends - 1, 0)] if len(taken) else runs, old.run),
+            at_ms=chosen(self.at_ms[newest], old.at_ms),
+        )
+
+
+def _one_by_one(
+    group: int, rows: Events, old: States, new: States, codes: npt.NDArray[np.int8], rules: Rules
+) -> States:
+    """For a group in which plain comparisons may be wrong."""
+    state = old.of(group)
+    end = int(rows.group_ends[group])
+    for at in range(end - int(rows.group_sizes[group]), end):
+        event = Event(*(int(column[at]) for column in rows.fields))
+        verdict = decide(state, event, rules)
+        codes[at] = VERDICTS.index(verdict)
+        state = after(state, event, verdict, rules)
+    return new.replaced(group, state)

@@ -1,0 +1,203 @@
+"""Producers' states as an Arrow table, and as the arrays that `producer_batch` computes with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eos.arrow import array_of, longs, values_of
+from eos.producers.sequences import Flags, Ints
+from eos.producers.state import Range, State
+
+_KEYS = ("producer", "partition")
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Rows by group, each group's in the order of arrival. `place`: where a row of the table is
+    among them."""
+
+    group: Ints
+    epoch: Ints
+    first: Ints
+    last: Ints
+    at_ms: Ints
+    place: Ints
+    group_sizes: Ints
+    group_ends: Ints
+
+    @property
+    def fields(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """As an Event has them."""
+        return self.epoch, self.first, self.last, self.at_ms
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """One for each group. `first` and `last` hold the ranges of all, `counts` of each."""
+
+    is_known: Flags
+    epoch: Ints
+    counts: Ints
+    first: Ints
+    last: Ints
+    run: Ints
+    at_ms: Ints
+
+    def of(self, group: int) -> State | None:
+        if not self.is_known[group]:
+            return None
+        end = int(self.counts[: group + 1].sum())
+        spans = range(end - int(self.counts[group]), end)
+        ranges = tuple(Range(int(self.first[at]), int(self.last[at])) for at in spans)
+        return State(int(self.epoch[group]), ranges, int(self.run[group]), int(self.at_ms[group]))
+
+    def replaced(self, group: int, state: State | None) -> States:
+        """With another state of one group."""
+        if state is None:
+            return self
+        start = int(self.counts[:group].sum())
+        end = start + int(self.counts[group])
+        first, last = zip(*state.ranges, strict=True) if state.ranges else ((), ())
+        return replace(
+            self,
+            is_known=_with(self.is_known, group, 1),
+            epoch=_with(self.epoch, group, state.epoch),
+            counts=_with(self.counts, group, len(state.ranges)),
+            first=np.concatenate(
+                (self.first[:start], np.asarray(first, np.int64), self.first[end:])
+            ),
+            last=np.concatenate((self.last[:start], np.asarray(last, np.int64), self.last[end:])),
+            run=_with(self.run, group, state.run),
+            at_ms=_with(self.at_ms, group, state.at_ms),
+        )
+
+
+def schema(producer: pa.DataType, partition: pa.DataType) -> pa.Schema:
+    return pa.schema(
+        [
+            ("producer", producer),
+            ("partition", partition),
+            ("epoch", pa.int64()),
+            ("first", pa.list_(pa.int64())),
+            ("last", pa.list_(pa.int64())),
+            ("run", pa.int64()),
+            ("at_ms", pa.int64()),
+        ]
+    )
+
+
+def empty(events: pa.Schema) -> pa.Table:
+    """No producer is known."""
+    kinds = [_plain(events.field(name).type) for name in _KEYS]
+    return schema(*kinds).empty_table()
+
+
+def opened(events: pa.Table, states: pa.Table) -> tuple[Events, States, pa.Table, pa.Table]:
+    """The rows by group, the states of just these groups, the groups' keys; and all others'."""
+    codes = _codes(events, states)
+    of_state, of_row = codes[: states.num_rows], codes[states.num_rows :]
+    order = np.argsort(of_row, kind="stable")
+    is_first = np.diff(of_row[order], prepend=-1) != 0
+    starts = np.flatnonzero(is_first)
+    found, sizes = of_row[order[starts]], np.diff(starts, append=len(order))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    epoch, first, last, at_ms = (
+        _numbers(events, name)[order] for name in ("epoch", "first", "last", "at_ms")
+    )
+    group, ends = np.cumsum(is_first) - 1, np.cumsum(sizes)
+    rows = Events(group, epoch, first, last, at_ms, place, sizes, ends)
+    keys = events.select(_KEYS).take(longs(order[starts]))
+    spot = np.minimum(np.searchsorted(found, of_state), len(found) - 1)
+    is_asked = found[spot] == of_state
+    others = states.filter(array_of(~is_asked, pa.bool_()))
+    return (
+        rows,
+        _arrays(states.filter(array_of(is_asked, pa.bool_())), spot[is_asked], len(found)),
+        keys,
+        others,
+    )
+
+
+def closed(states: States, keys: pa.Table, others: pa.Table) -> pa.Table:
+    """The table of all states: what `opened` took apart."""
+    offsets = array_of(np.concatenate(([0], np.cumsum(states.counts))), pa.int32())
+    columns = [
+        *(keys.column(name).cast(others.schema.field(name).type) for name in _KEYS),
+        longs(states.epoch),
+        pa.ListArray.from_arrays(offsets, longs(states.first)),
+        pa.ListArray.from_arrays(offsets, longs(states.last)),
+        longs(states.run),
+        longs(states.at_ms),
+    ]
+    made = pa.table(columns, schema=others.schema).filter(array_of(states.is_known, pa.bool_()))
+    return pa.concat_tables([others, made]).combine_chunks()
+
+
+def _arrays(states: pa.Table, group: Ints, groups: int) -> States:
+    order = np.argsort(group)
+    states, group = states.take(longs(order)), group[order]
+    lists = states.column("first").combine_chunks()
+    counts = np.zeros(groups, np.int64)
+    counts[group] = values_of(lists.value_lengths())
+    known = np.zeros(groups, np.bool_)
+    known[group] = True
+
+    def spread(name: str) -> Ints:
+        found = np.zeros(groups, np.int64)
+        found[group] = _numbers(states, name)
+        return found
+
+    return States(
+        is_known=known,
+        epoch=spread("epoch"),
+        counts=counts,
+        first=_ints(lists.flatten()),
+        last=_ints(states.column("last").combine_chunks().flatten()),
+        run=spread("run"),
+        at_ms=spread("at_ms"),
+    )
+
+
+def _codes(events: pa.Table, states: pa.Table) -> Ints:
+    """The same number for the same producer and partition, of the states and then of the rows."""
+    found = np.zeros(states.num_rows + events.num_rows, np.int64)
+    for name in _KEYS:
+        kind = _plain(events.schema.field(name).type)
+        both = [table.column(name).cast(kind).combine_chunks() for table in (states, events)]
+        if sum(each.null_count for each in both):
+            raise ValueError(f"{name} is null in some rows: it must be known whose they are")
+        encoded = pa.concat_arrays([_whole(each) for each in both]).dictionary_encode()
+        found = found * max(1, len(encoded.dictionary)) + _ints(encoded.indices)
+    return found
+
+
+def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _numbers(table: pa.Table, name: str) -> Ints:
+    column = table.column(name)
+    if column.null_count:
+        raise ValueError(f"{name} is null in {column.null_count} rows")
+    return _ints(column)
+
+
+def _ints(values: Any) -> Ints:
+    numbers: Ints = values_of(values).astype(np.int64)
+    return numbers
+
+
+def _with(array: npt.NDArray[Any], at: int, value: int) -> Any:
+    changed = array.copy()
+    changed[at] = value
+    return changed

@@ -1,0 +1,162 @@
+"""Messages as columns of Spark's, and columns as messages: Arrow functions for the executors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from eos.errors import RecordRefusedError, TransformError
+from eos.protobuf.arrays import TooLargeError
+from eos.protobuf.decoder import read
+from eos.protobuf.encoder import UnfitError, write
+from eos.protobuf.fields import Field, Fields, Label, ddl
+from eos.protobuf.message import Message
+from eos.seal import of_this_process
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
+# What a column may be, by the type that a field is read as. What does not fit into the field's
+# range is refused row by row.
+_TAKES = {
+    "INT": _INTEGERS,
+    "BIGINT": _INTEGERS,
+    "DECIMAL(20,0)": _INTEGERS,
+    "FLOAT": ("float",),
+    "DOUBLE": ("float", "double", "tinyint", "smallint", "int"),
+    "BOOLEAN": ("boolean",),
+    "STRING": ("string",),
+    "BINARY": ("binary",),
+    "TIMESTAMP": ("timestamp",),
+}
+
+
+def record(message: Message, column: str) -> Column:
+    """The bytes in a column as a struct of the message's fields; null where they are no such
+    message, and where there are none."""
+
+    seal = of_this_process()  # the driver's: the function brings it to the tasks
+
+    def from_protobuf(values: pa.Array) -> pa.Array:
+        try:
+            return read(message, values)
+        except TooLargeError as error:
+            raise seal.crossing(_too_large(message, f"the {column}", len(values), error)) from None
+
+    return _called(from_protobuf, ddl(message.fields), column)
+
+
+def written(message: Message, place: str, column: Column | str, at: Column, topic: str) -> Column:
+    """A struct of the message's fields as bytes. `at` is where its row comes from (`AT` of
+    `encode/record_errors.py`), or null; `topic`, if there is but one."""
+    seal = of_this_process()
+
+    def to_protobuf(values: pa.Array, ats: pa.Array) -> pa.Array:
+        try:
+            return write(message, values)
+        except UnfitError as error:
+            refused = _refused(message, place, error, ats[error.row].as_py(), topic)
+            raise seal.crossing(refused) from None
+        except TooLargeError as error:
+            raise seal.crossing(_too_large(message, place, len(values), error)) from None
+
+    return _called(to_protobuf, "BINARY", column, at)
+
+
+def _called(function: Callable[..., Any], returns: str, *columns: Column | str) -> Column:
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    make: Any = arrow_udf  # PySpark's own types lack it
+    made: Column = make(function, returns)(*columns)
+    return made
+
+
+def _refused(
+    message: Message, place: str, error: UnfitError, at: int | None, topic: str
+) -> RecordRefusedError:
+    who, fields = "a row", {}
+    if at is not None:
+        offset, partition = at >> 16, at & 0xFFFF
+        who = f"the row made from {topic or 'the source'}-{partition} at offset {offset}"
+        fields = {"source_topic": topic, "source_partition": partition, "source_offset": offset}
+    where = f" in field `{error.path}`" if error.path else ""
+    return RecordRefusedError(
+        f"{place}: {who} is no message `{message.name}`{where}: {error.told}",
+        hint="correct the value in a step, or leave such rows out by `where`, a rule of `expect` "
+        "or a step",
+        **fields,
+    )
+
+
+def _too_large(message: Message, place: str, count: int, error: TooLargeError) -> TransformError:
+    return TransformError(
+        f"{place}: {count} messages `{message.name}` are too large for one Arrow batch: {error}",
+        hint="lower `spark.sql.execution.arrow.maxRecordsPerBatch` in the profile's `spark.conf`",
+    )
+
+
+def require_fits(message: Message, place: str, columns: dict[str, Any]) -> None:
+    """Raises TransformError where the columns (their types, by name) are none for the message.
+    Each field has a column, so that a word that is misspelt is told."""
+    _require_struct(message.name, place, message.fields, columns, "")
+
+
+def _require_struct(
+    name: str, place: str, fields: Fields, columns: dict[str, Any], path: str
+) -> None:
+    lower = {each.lower(): kind for each, kind in columns.items()}
+    for field in fields:
+        if field.name.lower() not in lower:
+            told = "the last transform does not return" if not path else "the column lacks"
+            raise TransformError(
+                f"{place} wants column `{path}{field.name}`, a field of `{name}`, which {told} "
+                f"(it has {', '.join(columns)})",
+                hint="a null leaves a field unset",
+            )
+        _require(name, place, field, lower[field.name.lower()], f"{path}{field.name}")
+
+
+def _require(name: str, place: str, field: Field, kind: Any, path: str) -> None:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if kind.simpleString() == "void":  # it is never set
+        return
+    inner, is_fine = kind, True
+    if field.label is Label.LIST:
+        is_fine = isinstance(kind, ArrayType)
+        inner = kind.elementType if is_fine else None
+    elif field.key is not None:
+        is_fine = isinstance(kind, MapType) and _takes(field.key, kind.keyType)
+        inner = kind.valueType if is_fine else None
+    if is_fine and field.fields and isinstance(inner, StructType):
+        columns = {each.name: each.dataType for each in inner.fields}
+        known = {each.name.lower() for each in field.fields}
+        strange = next((each for each in columns if each.lower() not in known), None)
+        if strange is not None:
+            raise TransformError(
+                f"{place}: column `{path}.{strange}` is no field of `{name}` (there is "
+                f"{', '.join(f'`{each.name}`' for each in field.fields)})",
+                hint="leave it out of the struct in the last step",
+            )
+        _require_struct(name, place, field.fields, columns, f"{path}.")
+        return
+    if not is_fine or not _takes(field, inner):
+        raise TransformError(
+            f"{place}: column `{path}` is of type {kind.simpleString()}; that field of `{name}` "
+            f"takes {field.sql_type}",
+            hint="cast it in the last step",
+        )
+
+
+def _takes(field: Field, kind: Any) -> bool:
+    from pyspark.sql.types import DayTimeIntervalType, DecimalType
+
+    if isinstance(kind, DecimalType):
+        return field.bounds is not None and kind.scale == 0
+    if isinstance(kind, DayTimeIntervalType):
+        return field.sql == "INTERVAL DAY TO SECOND"
+    word = kind.simpleString().partition(" ")[0]  # a text may have a collation
+    return word == "void" or word in _TAKES.get(field.sql, ())

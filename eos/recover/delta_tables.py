@@ -1,0 +1,57 @@
+"""Delta tables: whether the next start accepts them, and accepting one that lacks something."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eos.errors import UsageError
+from eos.inspect.snapshot import View, soon
+from eos.ledger.record import Followed, Record, nested
+from eos.recover.change import Change, Verb
+
+
+def accept_table(name: str) -> Verb:
+    """The ledger forgets how the table stood: the next start takes it as it is, or makes it."""
+
+    def verb(view: View) -> Change:
+        before, words = view.position, f"--accept-table {name}"
+        known = before.tables.get(name)
+        if known is None:
+            _require_declared(view, name)
+            return Change(words, before, says=[f"the ledger knows nothing of the table {name}"])
+        left = {each: at for each, at in before.tables.items() if each != name}
+        says = [
+            f"table {name}  record {known.at} of table id {known.id} -> as it is at the next start",
+            *_missing(view, name, known),
+        ]
+        after = replace(before, tables=left)
+        return Change(words, before, after, view.group(before.ends), says)
+
+    return verb
+
+
+def _missing(view: View, name: str, known: Followed) -> list[str]:
+    """Whether the table has the last attempt, only the table itself knows."""
+    attempts = (each for each in view.ledger.newest_first(soon()) if each.attempt is not None)
+    newest: Record | None = next(attempts, None)
+    if newest is None or newest.attempt is None or newest.offset <= known.at:
+        return [f"nothing is missing: the table {name} had every micro-batch"]
+    starts, ends = newest.attempt["starts"], nested(newest.position.ends)
+    read = [
+        f"{topic}-{partition} {start} to {int(ends[topic][partition]) - 1}"
+        for topic, partitions in starts.items()
+        for partition, start in partitions.items()
+        if int(ends[topic][partition]) > int(start)
+    ]
+    told = f"unless the table {name} has it, what came of {', '.join(read)} is missing there for "
+    return [f"{told}good: the ledger's record {newest.offset}, which the topics have"]
+
+
+def _require_declared(view: View, name: str) -> None:
+    declared = [table.name for table in view.planned.tables]
+    if name not in declared:
+        has = ", ".join(declared) or "none"
+        raise UsageError(
+            f"{view.name}: --accept-table {name}: the pipeline has no such table (it has {has})",
+            hint="name one of these, by the `name` of the sink in the pipeline file",
+        )

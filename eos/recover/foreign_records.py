@@ -1,0 +1,106 @@
+"""Records of the ledger that the pipeline did not write: skip them, or accept a copied ledger."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eos.errors import PromiseBrokenError, UsageError
+from eos.inspect.record_time import at
+from eos.inspect.snapshot import View, bounds, named, soon
+from eos.ledger.decoder import decoded
+from eos.ledger.record import Position, Record
+from eos.recover.change import Change, Verb, consequences, moves
+
+_SHOWN_MAX = 5
+
+
+def change_of(verb: Verb, view: View) -> Change:
+    """Return what the verb would change. Raises PromiseBrokenError while the newest record is
+    another producer's: no other verb decides about it by the way."""
+    if view.foreign and verb not in {skip_foreign, accept_ledger}:
+        raise view.foreign[0].error
+    return verb(view)
+
+
+def skip_foreign(view: View) -> Change:
+    """Resume from the newest record that the pipeline wrote."""
+    verb, before = "--skip-foreign", view.position
+    for _ in view.ledger.newest_first(soon()):
+        pass  # collects the records of others, however old
+    offsets = sorted(view.ledger.foreign, reverse=True)
+    if not offsets:
+        return Change(verb, before, says=["the pipeline wrote every record of the ledger"])
+    if view.last is None:
+        raise UsageError(
+            f"{view.name}: the pipeline wrote none of the ledger's records: other producers wrote "
+            f"{_listed(offsets)}",
+            hint="if replication copied the ledger: --accept-ledger. Else delete the topic "
+            f"{view.ledger.partition.topic!r}; `eos recover {view.name}` then shows what is left",
+        )
+    says = [
+        f"skips {_listed(offsets)} of the ledger: {view.ledger.foreign[offsets[0]].error.message}",
+        f"the ends are those of the pipeline's own record at offset {view.last.offset}",
+    ]
+    group = view.group(before.ends)
+    return Change(verb, before, before, group, says, foreign_until=offsets[0] + 1)
+
+
+def accept_ledger(view: View) -> Change:
+    """Resume from the newest record, which replication copied without its transaction."""
+    verb, before = "--accept-ledger", view.position
+    if not view.foreign:
+        return Change(verb, before, says=["the pipeline wrote the newest record itself"])
+    stored = view.foreign[0].stored
+    topic = view.ledger.partition.topic
+    try:
+        copied = decoded(view.name, topic, stored, is_trusted=True)
+    except PromiseBrokenError as error:
+        raise UsageError(
+            f"{error.message}. No ledger of this pipeline has such a record, so none was copied",
+            hint="--skip-foreign resumes from the newest record that the pipeline wrote",
+        ) from error
+    after = _accepted(view, copied)
+    who = f"of {at(copied)}, by deployment {copied.owner['deployment']!r}"
+    says = [
+        f"accepts the record at offset {copied.offset}, {who}: no transaction proves who wrote it",
+        *_topics(copied.position, after),
+        *consequences(view, moves(before.ends, after.ends)),
+    ]
+    if copied.position.tables:
+        tables = ", ".join(copied.position.tables)
+        says.append(f"forgets how far the tables {tables} are: the next run accepts each as it is")
+    group = view.group(after.ends)
+    return Change(verb, before, after, group, says, foreign_until=copied.offset + 1)
+
+
+def _accepted(view: View, copied: Record) -> Position:
+    """Topics keep their offsets only if replication kept them, and have other ids on another
+    cluster. Tables count by offsets of the ledger that was copied, which mean nothing here."""
+    ends = copied.position.ends
+    ids = view.source.topic_ids(copied.position.topic_ids)
+    limits = bounds(view.source, ends)
+    for tp, end in limits.outside(ends).items():
+        raise UsageError(
+            f"{view.name}: the copied record at offset {copied.offset} ends at offset {end} of "
+            f"{tp.topic}-{tp.partition}, which has {limits.earliest[tp]} to {limits.latest[tp]}",
+            hint="replication did not keep the source's offsets, so this ledger means nothing "
+            "here. Translate the group's offsets with its own tool, delete the ledger topic, and "
+            f"use `eos recover {view.name} --from-group`",
+            outside=named([tp]),
+        )
+    return replace(copied.position, topic_ids=ids, is_reset=True, tables={})
+
+
+def _topics(before: Position, after: Position) -> list[str]:
+    return [
+        f"{name}: topic id {now} here, {before.topic_ids[name]} in that record. Its offsets are "
+        "kept as they are, which is right only if replication kept them (MirrorMaker does not)"
+        for name, now in sorted(after.topic_ids.items())
+        if now != before.topic_ids[name]
+    ]
+
+
+def _listed(offsets: list[int]) -> str:
+    more = f" and {len(offsets) - _SHOWN_MAX} or more" if len(offsets) > _SHOWN_MAX else ""
+    many = "s" if len(offsets) > 1 else ""
+    return f"the record{many} at offset{many} {', '.join(map(str, offsets[:_SHOWN_MAX]))}{more}"

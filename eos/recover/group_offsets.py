@@ -1,0 +1,90 @@
+"""The group's offsets and the ledger's ends: which of them is meant.
+
+Every attempt commits both in one transaction, so they differ only where somebody else wrote the
+group's, or where the ledger was lost.
+"""
+
+from __future__ import annotations
+
+from eos.errors import UnavailableError, UsageError
+from eos.inspect.snapshot import View, bounds, named, soon
+from eos.ledger import group_offsets
+from eos.ledger.record import Ends
+from eos.recover.change import Change, consequences, moves
+
+
+def from_group(view: View) -> Change:
+    """The ledger's ends become the group's offsets, where the group has some."""
+    verb, before = "--from-group", view.position
+    view.require_same_topics()
+    here = view.partitions()
+    every = _every_offset(view)
+    found = {tp: offset for tp, offset in every.items() if tp in here or tp in before.ends}
+    if not found:
+        raise UsageError(
+            f"{view.name}: the group {view.planned.names.group!r} has no offsets of its source",
+            hint="is this the right cluster? Offsets expire, and a group can be deleted; "
+            f"`eos recover {view.name}` shows what else is left",
+        )
+    ends = {**before.ends, **found}
+    moved = moves(before.ends, ends)
+    _require_readable(view, {tp: found[tp] for tp in moved})
+    if not moved:
+        return Change(verb, before, says=["the group is where the ledger is"])
+    says = consequences(view, moved)
+    kept, new = before.ends.keys() - found.keys(), here - ends.keys()
+    if kept:
+        says.append(f"{named(kept)}: the group has no offset, the ledger's end stays")
+    if new:
+        says.append(f"{named(new)}: neither knows it, so it is read from its beginning")
+    foreign = every.keys() - found.keys()
+    if foreign:
+        says.append(f"{named(foreign)}: in the group, but not in the source; left alone")
+    return Change(verb, before, view.moved(ends), found, says)
+
+
+def restore_group(view: View) -> Change:
+    """The group's offsets become the ledger's ends. The position stays, so the checkpoint too."""
+    verb, before = "--restore-group", view.position
+    if view.last is None:
+        raise UsageError(
+            f"{view.name}: the ledger is empty, so there is nothing to restore from",
+            hint=f"`eos recover {view.name}` shows what is left to go on from",
+        )
+    view.require_same_topics()
+    found = _seen(view, view.group(before.ends))
+    if not group_offsets.differing(before.ends, found):
+        return Change(verb, before, says=["the group's offsets are the ledger's ends"])
+    return Change(verb, before, before, found)
+
+
+def _every_offset(view: View) -> Ends:
+    """Of the source by name: asked for all, a group leaves out what is pending."""
+    known = view.partitions() | view.position.ends.keys()
+    found = dict(_seen(view, view.group(known)))
+    rest = view.wire.committed_offsets(view.planned.names.group, soon())
+    return {**{tp: each.offset for tp, each in rest.items()}, **found}
+
+
+def _seen(view: View, found: Ends | None) -> Ends:
+    if found is None:
+        raise UnavailableError(
+            f"{view.name}: the group's offsets can't be seen while a transaction is open",
+            hint="it died or still runs. Its timeout ends the transaction; so does a start, and "
+            "this verb with --yes, which fences first",
+        )
+    return found
+
+
+def _require_readable(view: View, found: Ends) -> None:
+    limits = bounds(view.source, found)
+    outside = limits.outside(found)
+    if outside:
+        tp, offset = next(iter(outside.items()))
+        raise UsageError(
+            f"{view.name}: the group is at offset {offset} of {tp.topic}-{tp.partition}, which has "
+            f"{limits.earliest[tp]} to {limits.latest[tp]}: nothing can be read there",
+            hint="move the group to where the topic has records (`kafka-consumer-groups.sh "
+            "--reset-offsets`), then try again",
+            outside=named(outside),
+        )

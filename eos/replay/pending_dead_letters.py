@@ -1,0 +1,190 @@
+"""The dead letters of a pipeline that wait to be put back, by the rule that refused them.
+
+Each rule has a progress of its own: a transactional id, a group and a ledger, named after pipeline
+and rule. With one for all, whoever put back the dead letters of one rule would pass over the others
+for good. A dead letter has one rule, so no two of them put back the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from eos.config.model import REPLAYS
+from eos.config.rejected_records import RULE_PATTERN
+from eos.config.source import KafkaSource
+from eos.deadline import Deadline
+from eos.errors import KafkaRefusedError, PromiseBrokenError, UsageError
+from eos.kafka.api import TopicPartition
+from eos.kafka.client import Wire
+from eos.kafka.record_reader import StoredRecord
+from eos.plan.names import Names
+from eos.plan.outputs import Outputs
+from eos.plan.plan import Plan
+from eos.spark.dead_letters import Origin, origin
+from eos.startup.acquire import ledger_of
+from eos.startup.source_state import LiveSource
+from eos.startup.topic_lookup import existing_topics
+
+READ_TIMEOUT_MS = 60_000
+# What is held at a time, but for the record that reaches it.
+_RECORDS_MAX, _BYTES_MAX = 1_000, 8 << 20
+_OFFSET_OUT_OF_RANGE = 1  # Kafka's number for it
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter as it lies in its topic."""
+
+    at: TopicPartition
+    stored: StoredRecord
+    origin: Origin
+
+    @property
+    def bytes(self) -> int:
+        return self.stored.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterTopic:
+    """A pipeline's dead letters. `prefix` and `state_root` are those of the profile."""
+
+    planned: Plan
+    wire: Wire
+    prefix: str
+    state_root: str
+
+    @property
+    def name(self) -> str:
+        if self.planned.dead_letters is None:
+            raise UsageError(
+                f"{self.planned.names.pipeline} has no dead letters: its file names no topic",
+                hint="`dead_letter: TOPIC` in the sink does",
+            )
+        return self.planned.dead_letters.topic
+
+    def of_rule(self, rule: str) -> Plan:
+        """Putting back the dead letters of one rule, as a pipeline that reads their topic."""
+        return replace(
+            self.planned,
+            names=Names.of(
+                self.prefix, f"{self.planned.names.pipeline}{REPLAYS}{rule}", self.state_root
+            ),
+            source=KafkaSource(topic=self.name),
+            transforms=(),
+            sinks=(),
+            outputs=Outputs({}, (), is_filtered=False),
+            created_topics={},
+            dead_letters=None,
+        )
+
+    def ends(self, deadline: Deadline) -> tuple[str, Mapping[TopicPartition, tuple[int, int]]]:
+        """The topic's id, and each partition's first offset and end, open transactions aside."""
+        info = existing_topics(
+            self.wire,
+            [self.name],
+            deadline,
+            what="dead-letter",
+            missing=UsageError,
+            hint="a run creates it if the sink says how, with `create`",
+        )[self.name]
+        partitions = [TopicPartition(self.name, number) for number in range(info.partitions)]
+        first = self.wire.list_offsets(partitions, "earliest", committed=False, deadline=deadline)
+        end = self.wire.list_offsets(partitions, "latest", committed=True, deadline=deadline)
+        return info.topic_id, {tp: (first[tp], end[tp]) for tp in partitions}
+
+    def letters(self, tp: TopicPartition, start: int, end: int) -> Iterator[Letter]:
+        """Those of this pipeline, whatever their rule. Headers are anybody's who may write to the
+        topic, and a rule becomes part of names in Kafka and on disk: so it has to be a rule's name.
+        """
+        while start < end:  # each turn reads further, up to an end that was fixed before
+            deadline = Deadline.after_ms(READ_TIMEOUT_MS)
+            try:
+                records = self.wire.read_records(
+                    tp,
+                    start,
+                    end,
+                    committed=True,
+                    deadline=deadline,
+                    records_max=_RECORDS_MAX,
+                    bytes_max=_BYTES_MAX,
+                )
+            except KafkaRefusedError as refused:
+                start = self._kept_from(tp, start, refused, deadline)
+                continue
+            if not records:
+                return
+            for stored in records:
+                found = origin(stored.headers)
+                is_ours = found is not None and found.pipeline == self.planned.names.pipeline
+                if found is not None and is_ours and re.fullmatch(RULE_PATTERN, found.rule):
+                    yield Letter(tp, stored, found)
+            start = records[-1].offset + 1
+
+    def _kept_from(
+        self, tp: TopicPartition, start: int, refused: KafkaRefusedError, deadline: Deadline
+    ) -> int:
+        """Where to read on if the topic's retention took what lay at `start` since we asked for the
+        first offset. Always further on: a log that ends before `start` has lost records."""
+        if refused.fields.get("error") != _OFFSET_OUT_OF_RANGE:
+            raise refused
+        first = self.wire.list_offsets([tp], "earliest", committed=False, deadline=deadline)[tp]
+        if first <= start:
+            raise refused
+        return first
+
+    def waiting(self, since_ms: int) -> Mapping[str, int]:
+        """How many of each rule were not put back yet. Asks nobody to stop, and changes nothing."""
+        topic_id, ends = self.ends(Deadline.after_ms(READ_TIMEOUT_MS))
+        counts: dict[str, int] = {}
+        reached: dict[str, Mapping[TopicPartition, int]] = {}
+        for tp, (first, end) in ends.items():
+            for letter in self.letters(tp, first, end):
+                rule = letter.origin.rule
+                if rule not in reached:
+                    reached[rule] = self._reached(rule, topic_id)
+                    counts[rule] = 0
+                is_new = letter.stored.offset >= reached[rule].get(tp, 0)
+                counts[rule] += is_new and letter.stored.timestamp_ms >= since_ms
+        return counts
+
+    def _reached(self, rule: str, topic_id: str) -> Mapping[TopicPartition, int]:
+        """How far the dead letters of a rule were put back."""
+        planned, deadline = self.of_rule(rule), Deadline.after_ms(READ_TIMEOUT_MS)
+        if self.wire.topics([planned.names.ledger], deadline)[planned.names.ledger].error:
+            return {}
+        last = ledger_of(planned, self.wire).look(deadline)
+        is_same = last is not None and last.position.topic_ids.get(self.name) == topic_id
+        return last.position.ends if last is not None and is_same else {}
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedTopic(LiveSource):
+    """The dead-letter topic, beside the ledger of a replay: no pipeline that could be recovered."""
+
+    topic_id: str = ""
+
+    def topic_ids(self, topics: Iterable[str]) -> Mapping[str, str]:
+        name, what = self.planned.names.pipeline, "dead-letter"
+        known = "what was put back before is committed; replay again to put back what lies there"
+        found = existing_topics(
+            self.wire,
+            topics,
+            Deadline.after_ms(self.timeout_ms),
+            what=what,
+            missing=PromiseBrokenError,
+            hint=f"it was there when the replay began: create it again; {known}",
+            pipeline=name,
+            case="gone",
+        )
+        for topic, info in found.items():
+            if info.topic_id != self.topic_id:
+                raise PromiseBrokenError(
+                    f"{name}: the {what} topic {topic!r} was deleted and created again while it "
+                    f"was read (its id was {self.topic_id}, and is {info.topic_id})",
+                    hint=known,
+                    case="recreated",
+                    topic=topic,
+                )
+        return {topic: info.topic_id for topic, info in found.items()}

@@ -1,0 +1,338 @@
+"""Puts dead letters back to where they came from, each once, whatever dies.
+
+It is a pipeline of its own without Spark: look, fence, read, then transactions in which records,
+ledger record and the group's offsets on the dead-letter topic commit together. So a replay that was
+killed goes on behind what it committed, and a second one beside it fences the first.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from eos.deadline import Deadline
+from eos.encode.stage import EncodeStage, SinkSpec
+from eos.errors import PromiseBrokenError, UsageError
+from eos.faults import Dies
+from eos.kafka.api import Identity
+from eos.kafka.cluster import TopicInfo
+from eos.kafka.compression_type import Codec
+from eos.kafka.target_partitions import Targets
+from eos.ledger import receipt
+from eos.ledger.ranges import Step
+from eos.ledger.receipt import Receipt
+from eos.ledger.record import Ends, Position, Record
+from eos.observe.bus import Bus
+from eos.plan.plan import Plan
+from eos.replay.pending_dead_letters import READ_TIMEOUT_MS, DeadLetterTopic, Letter, ReplayedTopic
+from eos.spark.tasks import WriteStage
+from eos.startup.acquire import still_ours, take
+from eos.startup.ownership import RunLock
+from eos.startup.resume_position import require_no_members
+from eos.startup.topic_lookup import existing_topics
+from eos.transaction.attempt_work import AttemptFacts, AttemptWork
+from eos.transaction.clean_end import note_clean_end
+from eos.transaction.ledger_trim import trim
+from eos.transaction.micro_batch import STEP_TIMEOUT_MS, MicroBatches
+
+LETTERS_MAX, BYTES_MAX = 1_000, 32 << 20  # of one transaction, which is held in memory
+LEDGER_KEPT = 1_000  # records, of which a replay needs the last: the others are for people
+_WRITER_SHARE = 0.8
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", _HEADERS),
+        ("to_topic", pa.string()),
+        ("to_partition", pa.int32()),
+        ("at_ms", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """`since_ms`: dead letters that were written before are passed over. `is_now`: records get the
+    present time, not their own."""
+
+    rule: str
+    since_ms: int = 0
+    records_max: int | None = None
+    is_now: bool = False
+
+
+@dataclass(slots=True)
+class Done:
+    records: int = 0
+    passed_over: int = 0  # for good: they were written before `since_ms`
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one transaction puts back, and how far it gets."""
+
+    letters: Sequence[Letter]
+    ends: Ends
+    passed_over: int
+
+
+def put_back(
+    topic: DeadLetterTopic, wanted: Wanted, bus: Bus, crash: Dies, *, take_over: bool = False
+) -> Done:
+    """All that lie in the topic now. What is refused again meanwhile is left to the next replay."""
+    planned, wire = topic.of_rule(wanted.rule), topic.wire
+    deadline = Deadline.after_ms(READ_TIMEOUT_MS)
+    with closing(RunLock(planned)) as lock:
+        lock.take(is_forced=take_over)
+        wire.agree_on_profile(deadline)
+        taken = take(planned, wire, crash, deadline, is_forced=take_over)
+        # Not before: whoever we fenced may have come further than an end that was asked for then.
+        topic_id, ends = topic.ends(deadline)
+        source = ReplayedTopic(planned, wire, topic_id=topic_id)
+        with still_ours(taken.coordinator, taken.ledger):
+            require_no_members(planned, source, deadline)
+            position = _position(planned, taken.last, topic_id, ends)
+        batches = taken.batches(position, source, bus)
+        batches.note("start")
+        until = {tp: end for tp, (_, end) in ends.items()}
+        replay = _Replay(topic, planned, wanted, until, batches, crash)
+        with _terminable():
+            try:
+                done = replay.through()
+            except (KeyboardInterrupt, UsageError):
+                # An open transaction would hold up all who read the source, until its timeout.
+                note_clean_end(batches, bus, is_at_rest=False)
+                raise
+        note_clean_end(batches, bus, is_at_rest=False)
+        trim(taken.ledger, LEDGER_KEPT, bus)
+    return done
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM means what SIGINT does."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+def _position(
+    planned: Plan, last: Record | None, topic_id: str, ends: Mapping[Any, Any]
+) -> Position:
+    """Behind what was put back. What the topic's own retention took is gone, and no reason to stop;
+    a topic that was made anew has only dead letters that nobody has put back."""
+    topic = planned.source_topics[0]
+    known = last.position if last is not None else None
+    before = known.ends if known and known.topic_ids.get(topic) == topic_id else {}
+    for tp, (_, end) in sorted(ends.items()):
+        if before.get(tp, 0) > end:
+            raise PromiseBrokenError(
+                f"{planned.names.pipeline}: {tp.topic}-{tp.partition} ends at offset {end}, but "
+                f"dead letters up to {before[tp]} were put back: some that were read before are "
+                "missing now",
+                hint="did an unclean leader election lose records? New ones would get the offsets "
+                f"of others: delete the topic {planned.names.ledger!r} to put back all that is "
+                "left, also what was put back before",
+                case="source_lost",
+                topic=tp.topic,
+                partition=tp.partition,
+            )
+    starts = {tp: max(first, before.get(tp, first)) for tp, (first, _) in ends.items()}
+    return Position(ends=starts, topic_ids={topic: topic_id})
+
+
+@dataclass(slots=True)
+class _Replay:
+    topic: DeadLetterTopic
+    planned: Plan
+    wanted: Wanted
+    until: Ends
+    batches: MicroBatches
+    crash: Dies
+    _targets: dict[str, TopicInfo] = field(default_factory=dict)
+
+    def through(self) -> Done:
+        done, query_id, number = Done(), uuid.uuid4().hex, 0
+        while True:  # each turn gets further, up to `until`
+            part = self._next(done)
+            starts = {tp: self.batches.position.ends[tp] for tp in part.ends}
+            if part.ends == starts:
+                return done
+            step = Step(query_id, number, starts, part.ends)
+            targets = self._places(part.letters)
+            self.batches.run(step, _PuttingBack(self, part.letters, targets))
+            done.records += len(part.letters)
+            done.passed_over += part.passed_over
+            number += 1
+
+    def _next(self, done: Done) -> _Part:
+        left = LETTERS_MAX
+        if self.wanted.records_max is not None:
+            left = min(left, self.wanted.records_max - done.records)
+        letters: list[Letter] = []
+        ends: dict[Any, int] = {}
+        passed_over = size = 0
+        for tp, start in sorted(self.batches.position.ends.items()):
+            if len(letters) >= left or size >= BYTES_MAX:
+                break
+            ends[tp] = self.until[tp]
+            for letter in self.topic.letters(tp, start, self.until[tp]):
+                if letter.origin.rule != self.wanted.rule:
+                    continue
+                if letter.stored.timestamp_ms < self.wanted.since_ms:
+                    passed_over += 1
+                    continue
+                letters.append(letter)
+                size += letter.bytes
+                if len(letters) >= left or size >= BYTES_MAX:
+                    ends[tp] = letter.stored.offset + 1
+                    break
+        return _Part(letters, ends, passed_over)
+
+    def _places(self, letters: Sequence[Letter]) -> Targets:
+        """Where they go, if all of them can: what stands in their headers is anybody's who may
+        write to the topic."""
+        for number, letter in enumerate(letters):
+            if not self.topic.planned.source.reads(letter.origin.source.topic):
+                raise self._nowhere(letter, number, "which the pipeline does not read (any more)")
+        topics = sorted({letter.origin.source.topic for letter in letters})
+        found = self._existing(topics)
+        for number, letter in enumerate(letters):
+            topic, partition = letter.origin.source
+            if partition >= found[topic].partitions:
+                has = f"and that topic has {found[topic].partitions} partitions now"
+                raise self._nowhere(letter, number, has)
+        deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
+        if not self.wanted.is_now:
+            for name in topics:
+                self._require_kept(name, letters, deadline)
+        self._targets |= {name: found[name] for name in topics if name not in self._targets}
+        config = self.topic.wire.topic_config
+        limits = {name: int(config(name, "max.message.bytes", deadline)) for name in topics}
+        return Targets.of({name: (found[name].partitions, limits[name]) for name in topics})
+
+    def write(
+        self, letters: Sequence[Letter], targets: Targets, identity: Identity
+    ) -> Sequence[Receipt]:
+        if not letters:
+            return ()
+        encode = EncodeStage(
+            sinks=(
+                SinkSpec(
+                    topic_column="to_topic",
+                    topics=targets.topics,
+                    codec=Codec.LZ4,
+                    partition_column="to_partition",
+                    timestamp_column="at_ms",
+                ),
+            ),
+            targets=targets,
+            n_writers=1,
+            base_timestamp_ms=int(time.time() * 1000),
+            record_batch_bytes_max=self.topic.wire.settings.max_request_bytes,
+        )
+        write = WriteStage(
+            settings=self.topic.wire.settings,
+            profile=self.topic.wire.profile,
+            transactional_id=self.planned.names.transactional_id,
+            identity=identity,
+            targets=targets,
+            timeout_ms=int(self.planned.transaction_timeout_ms * _WRITER_SHARE),
+            crash=self.crash,
+        )
+        rows = write.write(encode.encode(iter([self._rows(letters)]), 0), 0)
+        return receipt.check((tuple(row.values()) for row in rows.to_pylist()), targets)
+
+    def _rows(self, letters: Sequence[Letter]) -> pa.RecordBatch:
+        origins = [letter.origin for letter in letters]
+        columns = [
+            [letter.stored.key for letter in letters],
+            [letter.stored.value for letter in letters],
+            [[{"key": key, "value": value} for key, value in each.headers] for each in origins],
+            [each.source.topic for each in origins],
+            [each.source.partition for each in origins],
+            [None if self.wanted.is_now else each.timestamp_ms for each in origins],
+        ]
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, _SCHEMA, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+
+    def _existing(self, names: Sequence[str]) -> Mapping[str, TopicInfo]:
+        return existing_topics(
+            self.topic.wire,
+            names,
+            Deadline.after_ms(STEP_TIMEOUT_MS),
+            what="source",
+            missing=PromiseBrokenError,
+            hint="the dead letters came from it: was it deleted? --since passes over older ones",
+            pipeline=self.planned.names.pipeline,
+        )
+
+    def require_same_targets(self) -> None:
+        """Raise PromiseBrokenError for a topic that was recreated since it was first read: the
+        acknowledged records of the old one are gone."""
+        for name, info in self._existing(sorted(self._targets)).items():
+            if info.topic_id != self._targets[name].topic_id:
+                raise PromiseBrokenError(
+                    f"{self.planned.names.pipeline}: the topic {name!r} was deleted and created "
+                    "again while dead letters were put back to it: some of them are gone",
+                    hint="replay again to put back the others",
+                    case="target_recreated",
+                    topic=name,
+                )
+
+    def _nowhere(self, letter: Letter, before: int, why: str) -> UsageError:
+        """`before`: so many of this transaction come before it."""
+        source, at = letter.origin.source, letter.at
+        first = f"`--limit {before}` puts back those before it; " if before else ""
+        return UsageError(
+            f"{self.topic.planned.names.pipeline}: the dead letter in {at.topic}-{at.partition} at "
+            f"offset {letter.stored.offset} came from {source.topic}-{source.partition}, {why}",
+            hint=f"was the source changed, or made anew? {first}--since passes over older dead "
+            "letters for good",
+            topic=source.topic,
+            partition=source.partition,
+        )
+
+    def _require_kept(self, name: str, letters: Sequence[Letter], deadline: Deadline) -> None:
+        """A record that is older than its topic's retention would be deleted before it is read."""
+        config = self.topic.wire.topic_config
+        keeps_ms = int(config(name, "retention.ms", deadline))
+        if keeps_ms < 0 or "delete" not in config(name, "cleanup.policy", deadline):
+            return
+        of_topic = [each for each in letters if each.origin.source.topic == name]
+        oldest = min(of_topic, key=lambda each: each.origin.timestamp_ms).origin
+        age_ms = int(time.time() * 1000) - oldest.timestamp_ms
+        if age_ms >= keeps_ms:
+            raise UsageError(
+                f"{self.topic.planned.names.pipeline}: the record that was at {name}-"
+                f"{oldest.source.partition}, offset {oldest.offset}, is {age_ms // 3_600_000} "
+                f"hours old, and the topic keeps records for {keeps_ms // 3_600_000} "
+                "(retention.ms): put back with its own time it could be deleted before it is read",
+                hint="--now gives the records the present time",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _PuttingBack(AttemptWork):
+    """The dead letters of one transaction."""
+
+    replay: _Replay
+    letters: Sequence[Letter]
+    targets: Targets
+
+    def execute(self, identity: Identity, _position: Position, _floors: Ends) -> Sequence[Receipt]:
+        return self.replay.write(self.letters, self.targets, identity)
+
+    def prepare_commit(self) -> AttemptFacts:
+        self.replay.require_same_targets()
+        return AttemptFacts()

@@ -1,0 +1,210 @@
+"""The charts of a page, and what its script tells of an interval that is pointed at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from eos.kafka.api import TopicPartition
+from eos.report import charts
+from eos.report.charts import Series, bars, figure, lane, nice, placed, stacked, ticks
+from eos.report.content import Gathered
+from eos.report.markup import Content, Markup, tag
+from eos.report.tables import cut, row, table
+from eos.report.timeline import ABORTED, FENCED, KINDS, REDONE, Interval, Spans
+from eos.report.units import counted, duration, moment, number, time
+
+# Of each side: the busiest, for each interval.
+_PARTITIONS_SHOWN = 24
+
+
+def peak(gathered: Gathered) -> float:
+    """Records written a second, in the interval that has most."""
+    found = (each.records_written for each in gathered.timeline.intervals.values())
+    return max(found, default=0) * 1000 / gathered.timeline.width_ms
+
+
+def timeline(gathered: Gathered) -> Content:
+    line = gathered.timeline
+    return [
+        tag(
+            "p",
+            f"From {time(line.start_of(line.first))}; each step is {duration(line.width_ms)}. "
+            "Times are by the driver's clock.",
+            class_="soft",
+        ),
+        tag(
+            "div",
+            _attempts(gathered),
+            _lanes(gathered),
+            _throughput(gathered),
+            _times(gathered),
+            charts.times_axis(line),
+            tag("div", _chooser(gathered), class_="x chooser"),
+            class_="charts",
+            id="charts",
+        ),
+        tag("div", class_="card detail", id="detail", role="status", hidden=True),
+        tag("details", tag("summary", "The same as a table"), _as_table(gathered)),
+    ]
+
+
+def _attempts(gathered: Gathered) -> Markup:
+    line = gathered.timeline
+    series = [_series(kind, gathered) for kind in KINDS]
+    top = nice(max((sum(each.counts[k] for k in KINDS) for _, each in placed(line)), default=0))
+    totals = ", ".join(f"{number(gathered.kinds[kind])} {kind}" for kind in KINDS)
+    about = f"Attempts in each step of {duration(line.width_ms)}, at most {number(top)}: {totals}."
+    axis = (number(top), number(top / 2), "0")
+    return figure("Attempts", about, line, stacked(series, top), axis, series)
+
+
+def _lanes(gathered: Gathered) -> Markup:
+    line = gathered.timeline
+    rare = [(kind.capitalize(), kind, kind) for kind in (REDONE, ABORTED, FENCED)]
+    rare += [("Started", "start", "other"), ("Moved", "recovery", "other")]
+    lanes = []
+    for name, kind, class_ in rare:
+        values = [(slot, float(each.counts[kind])) for slot, each in placed(line)]
+        total = int(sum(value for _, value in values))
+        if total or kind in KINDS:
+            lanes.append(lane(name, Series(name, class_, values), line, number(total)))
+    return tag("div", lanes, class_="lanes")
+
+
+def _throughput(gathered: Gathered) -> Markup:
+    line = gathered.timeline
+    seconds = line.width_ms / 1000
+    found = placed(line)
+    written = Series(
+        "records written",
+        "written",
+        [(slot, each.records_written / seconds) for slot, each in found],
+    )
+    read = Series(
+        "offsets read", "read", [(slot, each.offsets_read / seconds) for slot, each in found]
+    )
+    top = nice(max(value for each in (written, read) for _, value in each.values))
+    about = (
+        f"Records written and offsets read a second. At most {number(peak(gathered))} records "
+        "were written a second."
+    )
+    axis = (f"{number(top)}/s", f"{number(top / 2)}/s", "0")
+    return figure(
+        "Throughput", about, line, [bars(written, top), ticks(read, top)], axis, [written, read]
+    )
+
+
+def _times(gathered: Gathered) -> Markup:
+    line = gathered.timeline
+    found = [(slot, each) for slot, each in placed(line) if each.times]
+    half = Series("median", "half", [(slot, each.times.at(0.5)) for slot, each in found])
+    most = Series("95%", "most", [(slot, each.times.at(0.95)) for slot, each in found])
+    top = nice(max((value for _, value in most.values), default=0))
+    times = gathered.times
+    about = (
+        f"How long attempts that committed took: half of all no more than "
+        f"{duration(times.at(0.5))}, 95% no more than {duration(times.at(0.95))}, the longest "
+        f"{duration(times.longest_ms)}."
+    )
+    axis = (duration(top), duration(top / 2), "0")
+    return figure(
+        "Time of an attempt", about, line, [bars(most, top), bars(half, top)], axis, [half, most]
+    )
+
+
+def _chooser(gathered: Gathered) -> Markup:
+    return tag(
+        "label",
+        tag("span", "Look at one step"),
+        tag(
+            "input",
+            type="range",
+            id="chooser",
+            min=0,
+            max=charts.slots(gathered.timeline) - 1,
+            value=0,
+            step=1,
+        ),
+        class_="script",
+        hidden=True,
+    )
+
+
+def _as_table(gathered: Gathered) -> Markup:
+    line = gathered.timeline
+    seconds = line.width_ms / 1000
+    rows = [
+        row(
+            time(line.start_of(line.first + slot)),
+            *(number(each.counts[kind]) for kind in KINDS),
+            f"{number(each.offsets_read / seconds)}/s",
+            f"{number(each.records_written / seconds)}/s",
+            duration(each.times.at(0.5)) if each.times else "",
+            duration(each.times.at(0.95)) if each.times else "",
+        )
+        for slot, each in placed(line)
+    ]
+    heads = ("from", *KINDS, "read", "written", "median", "95%")
+    return table("Timeline", heads, rows)
+
+
+def _series(kind: str, gathered: Gathered) -> Series:
+    found = placed(gathered.timeline)
+    return Series(kind, kind, [(slot, float(each.counts[kind])) for slot, each in found])
+
+
+def intervals(gathered: Gathered) -> dict[str, Any]:
+    """What page.js shows of the one that is pointed at, ready to be shown."""
+    sources, targets = _busiest(gathered.sources), _busiest(gathered.targets)
+    line = gathered.timeline
+    return {
+        "sources": [f"{cut(tp.topic, 260)}-{tp.partition}" for tp in sources],
+        "targets": [f"{cut(tp.topic, 260)}-{tp.partition}" for tp in targets],
+        "left": [len(gathered.sources) - len(sources), len(gathered.targets) - len(targets)],
+        "slots": [
+            moment(line.start_of(line.first + slot), line.width_ms)
+            for slot in range(charts.slots(line) + 1)
+        ],
+        "found": {
+            str(slot): _told(each, line.width_ms, sources, targets) for slot, each in placed(line)
+        },
+    }
+
+
+def _told(
+    each: Interval, width_ms: int, sources: list[TopicPartition], targets: list[TopicPartition]
+) -> list[Any]:
+    counts = ", ".join(f"{number(each.counts[kind])} {kind}" for kind in KINDS if each.counts[kind])
+    others = ", ".join(
+        counted(count, kind)
+        for kind, count in sorted(each.counts.items())
+        if kind not in KINDS and count
+    )
+    took = (
+        f"took {duration(each.times.at(0.5))} (median), 95% no more than "
+        f"{duration(each.times.at(0.95))}, longest {duration(each.times.longest_ms)}"
+        if each.times
+        else ""
+    )
+    seconds = width_ms / 1000
+    moved = (
+        f"{number(each.offsets_read)} offsets read, {number(each.records_written)} records written "
+        f"({number(each.records_written / seconds)}/s)"
+        if each.times
+        else ""
+    )
+    notable = sum(each.counts[kind] for kind in (REDONE, ABORTED, FENCED))
+    words = [word for word in (counts, others, moved, took) if word]
+    return [words, _spans(each.sources, sources), _spans(each.targets, targets), notable]
+
+
+def _spans(spans: Spans, shown: Iterable[TopicPartition]) -> list[list[int]]:
+    return [
+        [place, spans[tp].first, spans[tp].last] for place, tp in enumerate(shown) if tp in spans
+    ]
+
+
+def _busiest(spans: Spans) -> list[TopicPartition]:
+    most = sorted(spans, key=lambda tp: -spans[tp].count)[:_PARTITIONS_SHOWN]
+    return sorted(most)

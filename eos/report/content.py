@@ -1,0 +1,91 @@
+"""All that a page says of a pipeline's transactions: each is looked at once, and few are kept."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+
+from eos.audit.history import Finding, Summary, Sums, Transaction, ends, findings
+from eos.kafka.api import TopicPartition
+from eos.report.timeline import COMMITTED, Spans, Timeline, Times, is_try, join, kind_of
+
+# What was out of the ordinary and is shown by itself: the newest so many.
+NOTABLE_MAX = 2000
+FINDINGS_MAX = 200
+RECENT_MAX = 1000  # the newest, which are compared with the cluster; some of them are shown
+
+
+@dataclass(slots=True)
+class Gathered:
+    timeline: Timeline = field(default_factory=Timeline)
+    sums: Summary = field(default_factory=lambda: Sums().so_far)
+    kinds: Counter[str] = field(default_factory=Counter)  # of all tries, by timeline.KINDS
+    transactions: int = 0
+    times: Times = field(default_factory=Times)
+    sources: Spans = field(default_factory=dict)
+    targets: Spans = field(default_factory=dict)
+    position: dict[TopicPartition, int] = field(default_factory=dict)
+    first_at: datetime | None = None
+    last_at: datetime | None = None
+    committed_at: datetime | None = None  # the last that did
+    # With when it was, as far as that is known.
+    notable: deque[tuple[Transaction, datetime]] = field(
+        default_factory=lambda: deque(maxlen=NOTABLE_MAX)
+    )
+    notable_count: int = 0
+    recent: deque[Transaction] = field(default_factory=lambda: deque(maxlen=RECENT_MAX))
+    findings: Sequence[Finding] = ()
+    findings_count: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.transactions
+
+
+def gather(found: Iterable[Transaction]) -> Gathered:
+    """`found`: oldest first."""
+    gathered, sums = Gathered(), Sums()
+    told = findings(_watched(found, gathered, sums))
+    gathered.findings = list(islice(told, FINDINGS_MAX))
+    gathered.findings_count = len(gathered.findings) + sum(1 for _ in told)
+    gathered.sums = sums.so_far
+    for interval in gathered.timeline.intervals.values():
+        gathered.times.join(interval.times)
+        join(gathered.sources, interval.sources)
+        join(gathered.targets, interval.targets)
+    return gathered
+
+
+def _watched(found: Iterable[Transaction], gathered: Gathered, sums: Sums) -> Iterator[Transaction]:
+    writer = None
+    for each in found:
+        sums.add(each)
+        gathered.transactions += 1
+        told_at = gathered.timeline.add(each)
+        gathered.recent.append(each)
+        gathered.position.update(ends([each]))
+        if is_try(each):
+            gathered.kinds[kind_of(each)] += 1
+        at = each.ended_at
+        if at is not None:
+            gathered.first_at = min(at, gathered.first_at or at)
+            gathered.last_at = max(at, gathered.last_at or at)
+            if each.is_attempt and each.is_committed:
+                gathered.committed_at = at
+        is_other = each.is_committed and writer not in {None, each.writer}
+        if each.is_committed:
+            writer = each.writer
+        if is_other or is_notable(each):
+            gathered.notable.append((each, told_at))
+            gathered.notable_count += 1
+        yield each
+
+
+def is_notable(each: Transaction) -> bool:
+    """By itself; a start by another process is, too."""
+    if is_try(each):
+        return kind_of(each) != COMMITTED
+    return each.is_reset or each.kind == "recovery"

@@ -1,0 +1,97 @@
+"""An attempt whose transaction has ended at the broker, while its Spark job still runs, is over.
+
+Spark waits for a task as long as it takes: for a Python worker that hangs, or is stopped and never
+woken, for ever. The broker does not: it ends a transaction that is open for longer than its
+timeout, and fences its epoch. From then on nothing that the job does can be committed, so the job
+is cancelled, which kills its workers, and the micro-batch is redone (rule R10).
+
+An attempt that has not produced yet has no transaction that could time out. A slow transform may
+take as long as it needs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from eos.deadline import Deadline
+from eos.errors import AttemptFailedError, EosError
+from eos.kafka.api import Identity, TransactionState
+from eos.kafka.client import Wire
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame
+
+_TICK_S_MAX = 30.0
+_LOOK_MS_MAX = 10_000
+
+
+def collected(
+    job: DataFrame, wire: Wire, transactional_id: str, identity: Identity, timeout_ms: int
+) -> Sequence[Any]:
+    """`job.collect()`, or AttemptFailedError once the attempt's transaction has timed out."""
+    context = job.sparkSession.sparkContext
+    watch = _Watch(context, wire, transactional_id, identity, timeout_ms)
+    context.addJobTag(watch.tag)
+    try:
+        with watch:
+            return job.collect()
+    except Exception as error:
+        if watch.seen is None:
+            raise
+        raise AttemptFailedError(
+            f"tasks still ran when the broker had ended their transaction ({watch.seen.phase}, "
+            f"epoch {watch.seen.identity.epoch}) after more than {timeout_ms / 1000:.0f} s: they "
+            "were cancelled",
+            hint="a worker hangs, or transaction.timeout is too short for a micro-batch",
+        ) from error
+    finally:
+        context.removeJobTag(watch.tag)
+
+
+class _Watch:
+    """A thread beside one job. It looks first when a transaction could have timed out."""
+
+    def __init__(
+        self,
+        context: SparkContext,
+        wire: Wire,
+        transactional_id: str,
+        identity: Identity,
+        timeout_ms: int,
+    ) -> None:
+        self.tag = f"eos-attempt-{identity.producer_id}-{identity.epoch}"
+        self.seen: TransactionState | None = None  # that it was not ours any more
+        self._context = context
+        self._wire = wire
+        self._transactional_id = transactional_id
+        self._identity = identity
+        self._timeout_s = timeout_ms / 1000
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="eos-watch", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        """Returns when nothing of it is under way: each of its requests has a deadline."""
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        pause_s = self._timeout_s
+        while not self._end.wait(pause_s):
+            pause_s = min(_TICK_S_MAX, self._timeout_s / 4)
+            try:
+                seen = self._wire.transaction_state(
+                    self._transactional_id, Deadline.after_ms(_LOOK_MS_MAX)
+                )
+            except EosError:
+                continue  # no answer, no judgement
+            # The broker bumps the epoch of what it ends, and so does a newer owner.
+            if seen.identity != self._identity:
+                self.seen = seen
+                self._context.cancelJobsWithTag(self.tag)
+                return

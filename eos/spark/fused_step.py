@@ -1,0 +1,223 @@
+"""A last step of some rows, in pandas or Arrow, and encoding behind it, as one pass of Python.
+
+In Spark's plan they are two, and between them each row goes into the JVM and out of it again, for
+what the sinks make of it in SQL. Where they take columns as the step returns them nothing has to
+be made, and the encode task calls the step by itself. Everywhere else, and where something is not
+as the sinks want it, `fused` says None, and rows go the long way, which has words for it.
+
+Every Python worker imports `Through`, so nothing here loads pyspark.sql or the configuration.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eos.arrow import scalar_of
+from eos.encode.record_errors import SOURCE_COLUMNS
+from eos.encode.sink_spec import HEADERS_COLUMN
+from eos.errors import TransformError
+from eos.transform.batch_functions import KAFKAS_HEADERS, InBatches, Part
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from eos.encode.sink_spec import SinkSpec
+    from eos.plan.outputs import Output
+    from eos.plan.plan import Plan
+
+_BYTES = ("binary", "string")
+_WHOLE = ("tinyint", "smallint", "int", "bigint")
+_TAKEN_AS: Mapping[str, tuple[Any, ...]] = {  # Arrow's types that Spark takes for these
+    "binary": (pa.binary(), pa.large_binary()),
+    "string": (pa.string(), pa.large_string()),
+    "tinyint": (pa.int8(),),
+    "smallint": (pa.int16(),),
+    "int": (pa.int32(),),
+    "bigint": (pa.int64(),),
+}
+_SAFE = "spark.sql.execution.pandas.convertToArrowArraySafely"
+# SQL that is nothing but a column's name.
+_NAME = re.compile(r"`([^`]+)`|(?!(?:null|true|false)$)([a-z_][a-z0-9_]*)", re.IGNORECASE)
+_COORDINATES = {"topic": "string", "partition": "int", "offset": "bigint"}
+
+Encode = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A column that the encode stage reads: `column` of those that the step returns, which is of
+    Spark's type `kind`; or nulls, if it is none. `is_text`: a number as its digits."""
+
+    name: str
+    column: str
+    kind: str
+    is_text: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """Rows before their last step, and what the sinks take of it."""
+
+    last: InBatches
+    taken: tuple[Taken, ...]
+    at: tuple[str, ...]  # what of `SOURCE_COLUMNS` it can tell
+
+    def coalesce(self, tasks: int) -> Fused:
+        return replace(self, last=replace(self.last, frame=self.last.frame.coalesce(tasks)))
+
+    def mapped(self, encode: Encode, schema: str) -> DataFrame:
+        read = {each.column for each in self.taken} | set(_COORDINATES if self.at else ())
+        kept: Any = type(self.last.schema)
+        of_read = kept([each for each in self.last.schema.fields if each.name in read])
+        through = Through(self.last.part, self.taken, of_read, self.at, encode)
+        if self.last.kind == "pandas":
+            is_safe = self.last.frame.sparkSession.conf.get(_SAFE, "true") == "true"
+            through = replace(through, is_safe=is_safe)
+            return self.last.frame.mapInPandas(through.pandas, parsed(schema))
+        return self.last.frame.mapInArrow(through.arrow, parsed(schema))
+
+
+@functools.cache
+def parsed(schema: str) -> StructType:
+    """Once a process: PySpark asks the JVM to parse a text each time."""
+    from pyspark.sql.types import StructType
+
+    return cast("StructType", StructType.fromDDL(schema))
+
+
+def fused(plan: Plan, last: InBatches) -> Fused | None:
+    """None: the sinks of this plan do not take what its last step returns as it is."""
+    if plan.tables:  # a table is written of all that the step returns
+        return None
+    fields = last.schema.fields
+    present = {each.name: each.dataType.simpleString() for each in fields}
+    # Those that came have no nulls; where `returns` says so of others, Spark looks for them.
+    strict = {each.name for each in fields if not each.nullable}
+    if strict:
+        strict -= {each.name for each in last.frame.schema.fields if not each.nullable}
+    if len({name.lower() for name in present}) < len(present):
+        return None
+    found: dict[str, Taken] = {}
+    for sink in plan.sinks:
+        for name, kinds in _asked(sink, present).items():
+            taken = _taken(name, plan.outputs.columns.get(name), present)
+            if taken is None or taken.kind not in kinds or taken.column in strict:
+                return None
+            # Lists of structs go through pandas by Spark's own conversion only.
+            if taken.column == HEADERS_COLUMN and last.kind == "pandas":
+                return None
+            found[name] = taken
+    at: tuple[str, ...] = ()
+    if all(present.get(name) == kind for name, kind in _COORDINATES.items()):
+        at = ("__at",) if len(plan.source_topics) == 1 else SOURCE_COLUMNS
+    return Fused(last, tuple(found.values()), at)
+
+
+def _asked(sink: SinkSpec, present: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """The columns that it reads, each with the types that it takes them in."""
+    text = (*_BYTES, *_WHOLE)
+    asked: dict[str, tuple[str, ...]] = {sink.key_column: text, sink.value_column: text}
+    if sink.headers_column and (sink.headers_column != HEADERS_COLUMN or HEADERS_COLUMN in present):
+        asked[sink.headers_column] = (KAFKAS_HEADERS,)
+    if sink.topic_column:
+        asked[sink.topic_column] = ("string",)
+    if sink.partition_column:
+        asked[sink.partition_column] = ("int", "bigint")
+    for name in (sink.where_column, sink.timestamp_column):
+        if name:
+            asked[name] = ()
+    return asked
+
+
+def _taken(name: str, output: Output | None, present: Mapping[str, str]) -> Taken | None:
+    if output is None:
+        if name == "key" and name not in present:
+            return Taken(name, "", "binary")
+        kind = present.get(name, "")
+        # A number is a text only where a sink says so; else the long way refuses it.
+        is_number = name in ("key", "value") and kind in _WHOLE
+        return Taken(name, name, kind) if kind and not is_number else None
+    if output.kind == "headers" and not output.texts:
+        return Taken(name, "", KAFKAS_HEADERS)
+    named = _NAME.fullmatch(output.texts[0].strip()) if output.kind == "bytes" else None
+    for column, kind in present.items():
+        # Spark finds a column whatever its capitals.
+        if named and column.lower() == (named[1] or named[2]).lower():
+            return Taken(name, column, kind, kind in _WHOLE)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Through:
+    """The last step and encoding, as one function of a task."""
+
+    part: Part
+    taken: tuple[Taken, ...]
+    schema: StructType  # of what is read
+    at: tuple[str, ...]
+    encode: Encode
+    is_safe: bool = True  # no number of pandas is cut off
+
+    def arrow(self, parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from self.encode(map(self._read, self.part.arrow(parts)))
+
+    def pandas(self, parts: Iterator[Any]) -> Iterator[Any]:
+        for batch in self.encode(map(self._read, map(self._converted, self.part.pandas(parts)))):
+            yield batch.to_pandas()
+
+    def _converted(self, frame: Any) -> pa.RecordBatch:
+        """As Spark does it behind `mapInPandas`, but for what nobody reads."""
+        from pyspark.sql.conversion import PandasToArrowConversion
+
+        return PandasToArrowConversion.convert(
+            frame[self.schema.names],
+            self.schema,
+            timezone="UTC",
+            safecheck=self.is_safe,
+            arrow_cast=True,
+        )
+
+    def _read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = {each.name: self._column(batch, each) for each in self.taken}
+        if self.at:
+            topic, partition, offset = (
+                self._column(batch, Taken(name, name, kind)) for name, kind in _COORDINATES.items()
+            )
+            shifted = pc.shift_left(offset, scalar_of(16, pa.int64()))
+            known = {"__at": pc.bit_wise_or(shifted, partition.cast(pa.int64())), "__topic": topic}
+            columns |= {name: known[name] for name in self.at}
+        return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+    def _column(self, batch: pa.RecordBatch, taken: Taken) -> Any:
+        if not taken.column:
+            return pa.nulls(batch.num_rows)
+        found = batch.column(taken.column)
+        if not _is_of(found.type, taken.kind):
+            raise self.part.seal.crossing(
+                TransformError(
+                    f"transform `{self.part.reference}` returned column `{taken.column}` as "
+                    f"{found.type}, which its `returns` names as {taken.kind}",
+                    hint="cast it in the function, or say in `returns` what it is",
+                )
+            )
+        return found.cast(pa.string()) if taken.is_text else found
+
+
+def _is_of(found: pa.DataType, kind: str) -> bool:
+    if kind != KAFKAS_HEADERS:
+        return found in _TAKEN_AS[kind]
+    if not (pa.types.is_list(found) and pa.types.is_struct(found.value_type)):
+        return False
+    # The encode stage takes the two by their places.
+    fields = list(found.value_type)
+    return [each.name for each in fields] == ["key", "value"] and (
+        fields[0].type in _TAKEN_AS["string"] and fields[1].type in _TAKEN_AS["binary"]
+    )

@@ -1,0 +1,143 @@
+"""A Spark of one's own, without Kafka: for the tests in pipeline files, and users' own tests."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eos import private_files
+from eos.errors import UnavailableError
+from eos.launch import spark as launch
+from eos.launch.java_and_jars import provide_java
+from eos.launch.scratch import Scratch, scratch
+from eos.local.jars import DELTA, SPARK, are_there, ensure, ensure_one
+from eos.spark.session import without_traces
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from eos.config.model import ProfileFile
+
+# Half of it would go into optimising code that runs once.
+SHORT_LIFE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_MASTER = "local[1]"
+_LOCAL_DIR = "spark.local.dir"
+_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+@contextmanager
+def local_session(
+    profile: ProfileFile,
+    project: Path,
+    name: str,
+    *,
+    has_avro: bool = False,
+    has_delta: bool = False,
+) -> Iterator[SparkSession]:
+    """With the profile's settings, so that a session's zone or flags are what they will be."""
+    without_traces()
+    logs = profile.local_root / "logs" / "test"
+    private_files.prepare_root(profile.local_root, profile.state.group)
+    private_files.own(logs)
+    given = {**profile.spark.conf, **_CONF}
+    run = _scratch(given.pop(_LOCAL_DIR, None))
+    if has_delta:
+        given |= launch.delta_conf(given)
+    spark = _started(given, run, project, name, logs / "jvm.log", has_avro, has_delta)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@cache
+def _scratch(local_dir: str | None) -> Scratch:
+    """The JVM's private folders. It lives as long as this process, and remembers them."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(scratch(local_dir))
+
+
+def _started(
+    given: dict[str, str],
+    run: Scratch,
+    project: Path,
+    name: str,
+    log: Path,
+    has_avro: bool,
+    has_delta: bool,
+) -> SparkSession:
+    home, java = launch.find_spark(), provide_java()
+    around = run.environment(launch.environment(home, java.home, _MASTER, log.parent, project))
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    if not _as_in_a_run(home, given, has_delta=has_delta):
+        jars = [ensure_one(SPARK, "spark-avro")] if has_avro else []
+        jars += ensure(DELTA)[DELTA] if has_delta else []
+        if jars:
+            named = [*filter(None, [given.get("spark.jars")]), *map(str, jars)]
+            given["spark.jars"] = ",".join(named)
+    archive = launch.archive(home, java, _MASTER, [f"{key}={given[key]}" for key in given])
+    options = (*SHORT_LIFE, *(archive.options() if archive else ()))
+    builder = SparkSession.builder.master(_MASTER).appName(name)
+    for key, value in given.items():
+        builder = builder.config(key, value)
+    try:
+        with _environment(launch.with_java_options(around, *options)), _apart(log):
+            return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        raise UnavailableError(
+            f"Spark's JVM did not start: {error}", hint=f"what it said itself is in {log}"
+        ) from error
+
+
+def _as_in_a_run(home: launch.Spark, given: dict[str, str], *, has_delta: bool) -> bool:
+    """Gives the JVM the class path of one, whose class-data archive spares it a third of its start.
+    Not where jars would have to be downloaded for it, which nothing here needs."""
+    sets = (SPARK, DELTA) if has_delta else (SPARK,)
+    if not are_there(*sets):
+        return False
+    jars = [str(jar) for paths in ensure(*sets).values() for jar in paths]
+    return launch.put_on_class_path(home, _MASTER, jars, given)
+
+
+@contextmanager
+def _apart(log: Path) -> Iterator[None]:
+    """A JVM that starts meanwhile inherits this file as its stderr, and keeps it. What it says at
+    its start is no answer to anybody; a run's JVM has such a file, too."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with open(log, "wb", opener=private_files.opener) as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+@contextmanager
+def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
+    """Of the JVM that starts meanwhile. A run that a test starts later must not find a SPARK_HOME
+    that no user has set."""
+    before = dict(os.environ)
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

@@ -1,0 +1,118 @@
+"""The tables that steps join: opened for each evaluation, a Delta table at one version for all.
+
+An attempt looks up the newest version of each Delta table once, and its ledger record says which:
+so a Delta sink that is caught up after a crash joins what the topics were joined with. Files have
+no versions: what a micro-batch is joined with is what they hold when it is evaluated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from eos.errors import UnavailableError, UsageError
+from eos.spark.sink_columns import quoted_text
+from eos.transform.sql import words_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from eos.plan.lookup import Lookup
+    from eos.plan.plan import Plan
+
+
+def opened(plan: Plan, spark: SparkSession) -> dict[str, DataFrame]:
+    """By name, with the columns that the pipeline file says. Nothing is read yet."""
+    return {each.name: _opened(each, spark) for each in plan.lookups}
+
+
+def _opened(each: Lookup, spark: SparkSession) -> DataFrame:
+    if each.kind == "delta":
+        reader = spark.read.format("delta")
+        if each.version is not None:
+            reader = reader.option("versionAsOf", str(each.version))
+        return reader.load(each.path).selectExpr(*map(_quoted, _columns(each, spark)))
+    if each.kind == "rows":
+        kind = quoted_text(f"ARRAY<STRUCT<{each.columns}>>")
+        return spark.sql(f"SELECT inline(from_json({quoted_text(each.rows)}, {kind}))")
+    reader = spark.read.schema(each.columns)
+    if each.kind == "parquet":
+        return reader.parquet(each.path)
+    # A line that is none of these columns, or a header with other names, ends the micro-batch.
+    reader = reader.option("mode", "FAILFAST").option("enforceSchema", "false")
+    return reader.option("header", str(each.header).lower()).csv(each.path)
+
+
+def pinned(plan: Plan, spark: SparkSession) -> Plan:
+    """The plan with the newest version of each Delta table in it."""
+    if not any(each.kind == "delta" for each in plan.lookups):
+        return plan
+    return at_versions(plan, {e.name: _newest(e, spark) for e in plan.lookups if e.kind == "delta"})
+
+
+def versions(plan: Plan) -> Mapping[str, int]:
+    """Of what is pinned, for the ledger's record."""
+    return {each.name: each.version for each in plan.lookups if each.version is not None}
+
+
+def at_versions(plan: Plan, wanted: Mapping[str, int]) -> Plan:
+    found = tuple(replace(each, version=wanted.get(each.name)) for each in plan.lookups)
+    return replace(plan, lookups=found)
+
+
+def _newest(each: Lookup, spark: SparkSession) -> int:
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - as in delta/table.py
+    session: Any = spark._jsparkSession  # noqa: SLF001
+    try:
+        log = jvm.org.apache.spark.sql.delta.DeltaLog
+        found = int(log.forTableWithSnapshot(session, each.path).productElement(1).version())
+    except Exception as error:
+        raise UnavailableError(
+            f"the table {each.name} ({each.path}) can't be read: {words_of(error)[:500]}",
+            hint="does its store answer, and may this user read there?",
+        ) from error
+    if found < 0:
+        raise UsageError(
+            f"the table {each.name} ({each.path}) is no Delta table",
+            hint="is the path right? It begins at the folder that contains "
+            "pipelines/; files go under `parquet` or `csv`",
+        )
+    return found
+
+
+def require(plan: Plan, spark: SparkSession) -> None:
+    """Raises, before anything is taken, for a table that is not as the pipeline file says. A column
+    that a Parquet file lacks would be null without a word."""
+    for each in plan.lookups:
+        where = f"the table {each.name} ({each.path})"
+        try:
+            plain = _opened(each, spark) if each.kind == "csv" else _plain(each, spark)
+            has = {field.name.lower(): field.dataType.simpleString() for field in plain.schema}
+            wanted = _columns(each, spark)
+        except Exception as error:
+            raise UsageError(
+                f"{where} can't be read as {each.kind}: {words_of(error)[:500]}",
+                hint="a plain path begins at the folder that contains pipelines/",
+            ) from error
+        for name, kind in wanted.items():
+            there = has.get(name.lower())
+            if there != kind:
+                told = "has no column" if there is None else f"has {there} as its column"
+                raise UsageError(
+                    f"{where} {told} `{name}`, which `columns` wants as {kind}",
+                    hint="correct `columns` of this table in the pipeline file, or the table",
+                )
+
+
+def _plain(each: Lookup, spark: SparkSession) -> DataFrame:
+    return spark.read.format(each.kind).load(each.path)
+
+
+def _columns(each: Lookup, spark: SparkSession) -> dict[str, str]:
+    schema = spark.createDataFrame([], each.columns).schema
+    return {field.name: field.dataType.simpleString() for field in schema.fields}
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

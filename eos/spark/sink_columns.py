@@ -1,0 +1,346 @@
+"""From the transforms' rows to the columns that the sinks read: one projection, before encoding.
+
+Sinks that pass on what came get it untouched. What others make of a row is computed once for all of
+them in the same evaluation; which rows go where is decided in the encode stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from eos.config import avro
+from eos.encode.record_errors import AT
+from eos.errors import TransformError
+from eos.formats.schema_ids import framed
+from eos.transform.batch_functions import KAFKAS_HEADERS
+from eos.transform.sql import words_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from eos.plan.outputs import Output, Outputs
+    from eos.plan.plan import Plan
+
+# Spark asks for the size of the Arrow batch at every row, and a list of structs takes longer to
+# answer than all other columns together. So what came from Kafka travels as one list of byte
+# strings, all keys and then all values (`kafka/records/record_headers.py`).
+_PACKED = "concat(CAST(`headers`.key AS ARRAY<BINARY>), `headers`.value)"
+# An empty list instead of a null one: both mean no headers. Where lists are null, Arrow goes again
+# over all of them since the last one that was not: a row costs as much as there are rows before it.
+_NEVER_NULL = "coalesce(`headers`, array())"
+_PACKED_NEVER_NULL = f"IF(size(`headers`) > 0, {_PACKED}, array())"
+# Every column is there, and every record of a sink has the same ones: nulls are written. Times are
+# UTC, to the microsecond: nothing that was read is lost.
+_JSON_OPTIONS = (
+    "map('ignoreNullFields', 'false', 'timeZone', 'UTC', "
+    "'timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\")"
+)
+_BYTES = ("binary", "string")
+_NOTHING: Mapping[str, str] = {}
+# A column of one of these names is Kafka's only with Kafka's type. `value BIGINT` is the user's.
+_KAFKAS_TYPES: Mapping[str, Collection[str]] = {
+    "key": _BYTES,
+    "value": _BYTES,
+    "headers": (KAFKAS_HEADERS,),
+    "topic": ("string",),
+    "partition": ("int",),
+    "offset": ("bigint",),
+    "timestamp": ("timestamp",),
+    "timestamptype": ("int",),
+}
+# Their text is the same on every machine. A time's depends on the session's zone.
+_WITH_A_TEXT = ("tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "date")
+
+
+def sink_columns(
+    out: DataFrame, plan: Plan, *, is_packed: bool = False, beside: Mapping[str, str] = _NOTHING
+) -> DataFrame:
+    """What the sinks need of the transforms' result, and the source coordinates it kept.
+
+    `is_packed`: for the encode stage, which takes headers in a form that costs less, and is told
+    by itself of which topic all rows are, if there is but one. `beside`: more columns, in SQL."""
+    present = {field.name: field.dataType.simpleString() for field in out.schema.fields}
+    wanted = _wanted(plan, present)
+    columns = {name: _passed_on(name, present, is_packed=is_packed) for name in wanted}
+    coordinates = {"topic": "string", "partition": "int", "offset": "bigint"}
+    if all(present.get(name) == kind for name, kind in coordinates.items()):
+        columns["__at"] = AT
+        if not is_packed or len(plan.source_topics) != 1:
+            columns["__topic"] = "topic"
+    outputs = plan.outputs
+    if outputs.columns:
+        columns |= _computed(out, outputs, present, is_packed=is_packed)
+    columns |= beside
+    # As texts, in one call: PySpark takes 2 ms to make a column object.
+    made = _selected(out, [f"{what} AS `{name}`" for name, what in columns.items()])
+    if outputs.is_filtered:
+        named = dict.fromkeys(sink.where_column for sink in plan.sinks)
+        made = made.where(" OR ".join(f"`{name}`" for name in named))
+    return _with_messages(made, plan)
+
+
+def _with_messages(made: DataFrame, plan: Plan) -> DataFrame:
+    """Protobuf's structs as bytes, of the rows that are for somebody."""
+    messages = {
+        name: (each.message, each.place)
+        for name, each in plan.outputs.columns.items()
+        if each.message is not None
+    }
+    if not messages:
+        return made
+    from pyspark.sql import functions as f
+
+    from eos.protobuf.spark_functions import written
+
+    at = f.expr("__at" if "__at" in made.columns else "CAST(NULL AS BIGINT)")
+    topic = plan.source_topics[0] if len(plan.source_topics) == 1 else ""
+    for name, (message, place) in messages.items():
+        # Null where no sink writes it: what does not fit a message is refused, and the row may be
+        # for another one.
+        wheres = [s.where_column for s in plan.sinks if name in (s.key_column, s.value_column)]
+        given = f"IF({' OR '.join(f'`{where}`' for where in wheres)}, `{name}`, NULL)"
+        fields = f.expr(given if all(wheres) else f"`{name}`")
+        made = made.withColumn(name, written(message, place, fields, at, topic))
+    return made
+
+
+def _selected(out: DataFrame, expressions: list[str]) -> DataFrame:
+    from pyspark.errors import AnalysisException
+
+    try:
+        return out.selectExpr(*expressions)
+    except AnalysisException as error:  # each by itself was fine, such as an aggregate
+        raise TransformError(
+            f"the sinks' columns: {words_of(error)}",
+            hint="a sink's expressions make something of one row at a time",
+        ) from error
+
+
+def _wanted(plan: Plan, present: Mapping[str, str]) -> list[str]:
+    """The transforms' own columns, as they are."""
+    has = ", ".join(present)
+    passed = {sink.value_column for sink in plan.sinks}
+    if "value" in passed and "value" not in present:
+        raise TransformError(
+            f"the last transform returns no column `value` (it has {has})",
+            hint="a Kafka sink writes the columns key, value and headers; `value: json` in the "
+            "sink writes the other ones",
+        )
+    passed |= {sink.key_column for sink in plan.sinks}
+    for name in ("key", "value"):
+        if name in passed and present.get(name, "binary") not in _BYTES:
+            raise TransformError(
+                f"column `{name}` has type {present[name]}; a Kafka sink writes bytes",
+                hint=f"say `{name}: ...` in the sink, or cast it in the last transform",
+            )
+    passed |= {sink.headers_column for sink in plan.sinks if sink.headers_column}
+    kind = present.get("headers", "void")
+    if "headers" in passed and kind != "void" and not kind.startswith("array<struct<"):
+        raise TransformError(
+            f"column `headers` has type {kind}; a Kafka sink writes headers of type "
+            "array<struct<key: string, value: binary>>",
+            hint="say `headers: ...` in the sink, or leave the column out in the last transform",
+        )
+    wanted: list[str] = [
+        name
+        for name in ("key", "value", "headers")
+        if name in passed and (name in present or name == "key")
+    ]
+    for name in plan.sink_columns:
+        if name not in present:
+            raise TransformError(
+                f"the sink wants column `{name}`, which the last transform does not return "
+                f"(it has {has})",
+                hint="return it from the last step, or name another column in the sink",
+            )
+        wanted.append(name)
+    return wanted
+
+
+def _passed_on(name: str, present: Mapping[str, str], *, is_packed: bool) -> str:
+    if name not in present:
+        return "CAST(NULL AS BINARY)"
+    if name != "headers" or not present[name].startswith("array"):
+        return f"`{name}`"
+    if is_packed and present[name] == KAFKAS_HEADERS:
+        return _PACKED_NEVER_NULL
+    return _NEVER_NULL
+
+
+def _computed(
+    out: DataFrame, outputs: Outputs, present: Mapping[str, str], *, is_packed: bool
+) -> dict[str, str]:
+    """An expression for each output. Spark is asked once for the types of all that were given."""
+    given = {
+        (name, at): f"(\n{text}\n)"  # in lines of its own: it may end in a comment
+        for name, output in outputs.columns.items()
+        for at, text in enumerate(output.texts)
+        if output.kind in ("bytes", "where") or (output.kind == "headers" and at % 2)
+    }
+    types = dict(zip(given, _types(out, outputs, given), strict=True))
+    made = {}
+    for name, output in outputs.columns.items():
+        if output.kind == "json":
+            made[name] = _json(output, present)
+        elif output.kind == "avro":
+            made[name] = _avro(out, output, present)
+        elif output.kind == "where":
+            if types[name, 0] != "boolean":
+                raise TransformError(
+                    f"{output.place} is of type {types[name, 0]}; expected a condition",
+                    hint="compare the column with something: `where: amount > 0`",
+                )
+            made[name] = f"coalesce({given[name, 0]}, false)"
+        elif output.kind == "bytes":
+            made[name] = _bytes(given[name, 0], types[name, 0], output.place)
+        elif output.kind == "headers":
+            made[name] = _headers(name, output, given, types, is_packed=is_packed)
+    for name in (name for name, each in outputs.columns.items() if each.kind == "protobuf"):
+        made[name] = _struct(out, outputs.columns[name])
+    return made
+
+
+def _types(out: DataFrame, outputs: Outputs, given: Mapping[tuple[str, int], str]) -> list[str]:
+    from pyspark.errors import AnalysisException
+
+    def of(expressions: list[str]) -> list[str]:
+        schema = out.selectExpr(*expressions).schema
+        return [field.dataType.simpleString() for field in schema.fields]
+
+    try:
+        return of(list(given.values())) if given else []
+    except AnalysisException:
+        for (name, _), text in given.items():  # one by one: the error names no place
+            try:
+                of([text])
+            except AnalysisException as error:
+                place = outputs.columns[name].place
+                raise TransformError(
+                    f"{place}: {words_of(error)}",
+                    hint="expressions of a sink see the columns of the last step: `eos plan` "
+                    "shows the steps",
+                ) from error
+        raise
+
+
+def _bytes(text: str, kind: str, place: str) -> str:
+    if kind in _BYTES:
+        return text
+    if kind in _WITH_A_TEXT or kind.startswith("decimal"):
+        return f"CAST({text} AS STRING)"
+    raise TransformError(
+        f"{place} is of type {kind}; a Kafka sink writes bytes or text",
+        hint="`{json: [columns]}` writes an object; to_json(...), date_format(...) or a cast "
+        "makes a text of your choice",
+    )
+
+
+def _headers(
+    name: str,
+    output: Output,
+    given: Mapping[tuple[str, int], str],
+    types: Mapping[tuple[str, int], str],
+    *,
+    is_packed: bool,
+) -> str:
+    keys, values = [], []
+    for at in range(0, len(output.texts), 2):
+        header, place = output.texts[at], f"{output.place} {output.texts[at]}"
+        value = _bytes(given[name, at + 1], types[name, at + 1], place)
+        keys.append(quoted_text(header))
+        values.append(f"CAST({value} AS BINARY)")
+    if is_packed and keys:
+        return f"array({', '.join([f'CAST({key} AS BINARY)' for key in keys] + values)})"
+    pairs = [f"struct({k} AS key, {v} AS value)" for k, v in zip(keys, values, strict=True)]
+    empty = "CAST(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>)"
+    return f"array({', '.join(pairs)})" if pairs else empty
+
+
+def _json(output: Output, present: Mapping[str, str]) -> str:
+    names = output.texts or tuple(name for name in present if not _is_kafkas(name, present[name]))
+    if not names:
+        raise TransformError(
+            f"{output.place} is json, but the last transform returns Kafka's columns only "
+            f"(it has {', '.join(present)})",
+            hint="read the source's value as json, or add columns in a transform",
+        )
+    by_name = {name.lower(): name for name in present}
+    for name in names:
+        if name.lower() not in by_name:
+            raise TransformError(
+                f"{output.place} wants column `{name}`, which the last transform does not return "
+                f"(it has {', '.join(present)})",
+                hint="return it from the last step, or name another column in the sink",
+            )
+    listed = ", ".join(f"{_quoted(name)} AS {_quoted(name)}" for name in names)
+    return _or_tombstone(f"to_json(struct({listed}), {_JSON_OPTIONS})", output, present)
+
+
+def _avro(out: DataFrame, output: Output, present: Mapping[str, str]) -> str:
+    """Each field out of the column of its name, as the type that the schema has for it: left to
+    themselves, an INT for a `long` would fail in the middle of a micro-batch."""
+    schema = output.texts[0]
+    by_name = {name.lower(): name for name in present}
+    try:
+        read = out.selectExpr(f"from_avro(CAST(NULL AS BINARY), {quoted_text(schema)}) AS record")
+        fields: Any = read.schema.fields[0].dataType
+        wanted = {each.name: each.dataType.simpleString() for each in fields}
+    except Exception as error:  # Avro's parser raises what is no error of Spark's
+        raise TransformError(
+            f"{output.place}: {avro.words_of(error)}",
+            hint="the schema of this sink is not what Spark's Avro writer takes: "
+            "correct it, or the columns' types",
+        ) from error
+    missing = [name for name in wanted if name.lower() not in by_name]
+    if missing:
+        raise TransformError(
+            f"{output.place} wants column `{missing[0]}`, a field of its Avro schema, which the "
+            f"last transform does not return (it has {', '.join(present)})",
+            hint="return it from the last step, or take the field out of the schema",
+        )
+    listed = ", ".join(
+        f"CAST({_quoted(by_name[name.lower()])} AS {kind}) AS {_quoted(name)}"
+        for name, kind in wanted.items()
+    )
+    made = f"to_avro(struct({listed}), {quoted_text(schema)})"
+    if output.subject:
+        made = f"concat({framed(output.schema_id)}, {made})"
+    return _or_tombstone(made, output, present)
+
+
+def _struct(out: DataFrame, output: Output) -> str:
+    """A Protobuf message's fields, each out of the column of its name."""
+    from eos.protobuf.spark_functions import require_fits
+
+    assert output.message is not None, "this output is of Protobuf"
+    types = {field.name: field.dataType for field in out.schema.fields}
+    require_fits(output.message, output.place, types)
+    by_name = {each.lower(): each for each in types}
+    listed = ", ".join(
+        f"{_quoted(by_name[field.name.lower()])} AS {_quoted(field.name)}"
+        for field in output.message.fields
+    )
+    present = {name: kind.simpleString() for name, kind in types.items()}
+    return _or_tombstone(f"struct({listed})", output, present)
+
+
+def _or_tombstone(made: str, output: Output, present: Mapping[str, str]) -> str:
+    """Keep a null Kafka value null: it deletes its key on a compacted topic."""
+    has_kafkas = any(
+        name.lower() == "value" and _is_kafkas(name, kind) for name, kind in present.items()
+    )
+    return f"IF(`value` IS NULL, NULL, {made})" if output.is_value and has_kafkas else made
+
+
+def _is_kafkas(name: str, kind: str) -> bool:
+    return kind in _KAFKAS_TYPES.get(name.lower(), ())
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def quoted_text(text: str) -> str:
+    """As SQL has it."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

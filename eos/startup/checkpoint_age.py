@@ -1,0 +1,123 @@
+"""Whether a checkpoint is older than the ledger, so that a fresh one may replace it.
+
+It is after a restore from a copy, after another machine has read on, or if a power cut took the
+newest files. A stateless pipeline loses and repeats nothing with a fresh checkpoint at the ledger's
+ends, as long as the ledger covers everything that the checkpoint notes as committed. Where it does
+not, the checkpoint is ahead of the ledger, and an operator has to decide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from eos.checkpoint.offset_log import Checkpoint
+from eos.errors import PromiseBrokenError
+from eos.ledger import ranges
+from eos.ledger.ranges import Step
+from eos.ledger.record import Ends, Position
+from eos.plan.plan import Plan
+
+_EMPTY_MAX = 1_000  # newest files that a power cut emptied: some seconds' work
+
+
+@dataclass(frozen=True, slots=True)
+class Upcoming:
+    """The first micro-batch of a run that resumes with a checkpoint. If it is not planned yet,
+    `step` only has where it begins."""
+
+    step: Step
+    is_planned: bool
+
+
+def upcoming(checkpoint: Checkpoint) -> Upcoming:
+    """Spark repeats a micro-batch that was planned and not committed, else it plans the next."""
+    planned, committed = checkpoint.planned(), checkpoint.committed()
+    assert planned is not None, "a checkpoint that a run resumes with has planned something"
+    query_id = checkpoint.query_id()
+    if committed is None or committed < planned:
+        ranges = checkpoint.ranges(planned)
+        return Upcoming(Step(query_id, planned, ranges.starts, ranges.ends), is_planned=True)
+    starts = checkpoint.ends(planned)
+    return Upcoming(Step(query_id, planned + 1, starts, starts), is_planned=False)
+
+
+def is_older(planned: Plan, checkpoint: Checkpoint, position: Position) -> bool:
+    """Whether the ledger is beyond the next micro-batch somewhere, and nowhere before it."""
+    step = upcoming(checkpoint).step
+    known = position.ends
+    rest = {
+        tp: end
+        for tp, end in step.ends.items()
+        if tp not in known or (tp in step.starts and known[tp] <= end)
+    }
+    try:
+        _decide(planned, position, step)
+    except PromiseBrokenError as error:
+        if error.fields.get("case") != "beyond":
+            return False
+    else:
+        return not known.keys() <= step.ends.keys()  # partitions that it has not seen yet
+    try:
+        _decide(planned, position, replace(step, ends=rest))
+    except PromiseBrokenError:
+        return False  # ahead of the ledger elsewhere
+    return True
+
+
+def require_level(planned: Plan, checkpoint: Checkpoint, position: Position) -> None:
+    """Raise PromiseBrokenError where the first micro-batch would stop, as far as this machine's
+    files show. `is_older` comes before it for a stateless pipeline."""
+    if checkpoint.planned() is None:
+        return
+    step = upcoming(checkpoint).step
+    _decide(planned, position, replace(step, is_stateful=planned.is_stateful))
+
+
+def is_cut_short(checkpoint: Checkpoint, position: Position) -> bool:
+    """Whether a file that the next run reads is empty, as after a power cut, and the ledger covers
+    everything that the checkpoint notes as committed."""
+    newest, committed = checkpoint.planned(), checkpoint.committed()
+    if newest is None:
+        return False
+    empty = [f"offsets/{newest}", f"offsets/{newest - 1}", f"commits/{committed}", "metadata"]
+    if not any(checkpoint.is_empty(name) for name in empty):
+        return False
+    if committed is not None and _is_of_query(checkpoint, position):
+        return position.batch_id >= committed
+    last = next(
+        (
+            number
+            for number in range(newest, max(-1, newest - _EMPTY_MAX), -1)
+            if not checkpoint.is_empty(f"offsets/{number}")
+        ),
+        None,
+    )
+    if last is None:
+        return committed is None  # as if nothing had been planned in it
+    if committed is not None and committed > last:
+        return False
+    return _covers(position, _ends(checkpoint, last))
+
+
+def _decide(planned: Plan, position: Position, step: Step) -> None:
+    # The source, which is not asked here, says whether a new partition begins there.
+    begins = {tp: step.starts[tp] for tp in ranges.unknown(position, step)}
+    ranges.decide(planned.names.pipeline, position, step, begins)
+
+
+def _is_of_query(checkpoint: Checkpoint, position: Position) -> bool:
+    try:
+        return checkpoint.query_id() == position.query_id
+    except PromiseBrokenError:
+        return False
+
+
+def _ends(checkpoint: Checkpoint, number: int) -> Ends | None:
+    try:
+        return checkpoint.ends(number)
+    except PromiseBrokenError:
+        return None
+
+
+def _covers(position: Position, ends: Ends | None) -> bool:
+    return ends is not None and all(position.ends.get(tp, -1) >= end for tp, end in ends.items())

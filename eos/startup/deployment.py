@@ -1,0 +1,155 @@
+"""The name of this deployment, by which the ledger's last record is recognized as its own.
+
+The profile may set one (`deployment:`). It is trusted, so it has to be unique for each running
+instance: a StatefulSet's pod name is. By default the deployment is a random id in a file in the
+state root, which the first startup creates. Only a state root that the kernel can lock may have
+such an id: elsewhere two instances could share it and fence each other.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+from eos import private_files
+from eos.deadline import Deadline
+from eos.errors import PromiseBrokenError, UnavailableError, UsageError
+from eos.local.file_locks import exclusive, has_no_locks
+from eos.location import local_path
+from eos.plan.plan import Plan
+from eos.startup.mounts import shared_type
+
+FILE = "deployment"
+_ID = re.compile(r"[0-9a-f]{32}\n?", re.ASCII)
+_BYTES_MAX = 200
+_LOCK_MS = 30_000
+_EXPLICIT = (
+    "set `deployment: NAME` in the profile, a name that no other running instance has: "
+    'a StatefulSet\'s pod name, for example, by `deployment: "${POD_NAME}"` (docs/clusters.md)'
+)
+
+
+def known(planned: Plan) -> Plan:
+    """Return the plan with its deployment, as far as there is one. Creates nothing: without a
+    startup before, or where only the profile can name it, the deployment stays empty."""
+    place = _file(planned)
+    if planned.deployment or place is None or shared_type(place.parent):
+        return planned
+    return replace(planned, deployment=_read(planned, place))
+
+
+def identified(planned: Plan) -> Plan:
+    """Return the plan with its deployment, and create the state root's id if it has none.
+
+    Raises UsageError where only the profile can name the deployment.
+    """
+    if planned.deployment:
+        return planned
+    require_name(planned)
+    place = _file(planned)
+    assert place is not None, "a state root that can be locked is a folder"
+    found = _read(planned, place)
+    try:
+        return replace(planned, deployment=found or _created(planned, place))
+    except OSError as error:
+        if has_no_locks(error):
+            raise _needs_name(planned, "has no file locks") from error
+        raise _unusable(planned, place, "written", error) from error
+
+
+def _file(planned: Plan) -> Path | None:
+    root = local_path(planned.names.state_root) if planned.names.state_root else None
+    return None if root is None else root / FILE
+
+
+def require_name(planned: Plan) -> None:
+    """Raise UsageError where only the profile can name the deployment, and does not."""
+    if planned.deployment:
+        return
+    place = _file(planned)
+    if place is None:
+        raise _needs_name(planned, "is no folder of this machine, so it can't be locked")
+    kind = shared_type(place.parent)
+    if kind:
+        raise _needs_name(
+            planned,
+            f"is on a shared file system ({kind}), whose locks may not hold between machines",
+        )
+
+
+def _needs_name(planned: Plan, why: str) -> UsageError:
+    name, root = planned.names.pipeline, planned.names.state_root
+    return UsageError(
+        f"{name}: the profile names no `deployment`, and the state root {root} {why}. A second "
+        "instance could not be told from the one that runs",
+        hint=_EXPLICIT,
+        pipeline=name,
+    )
+
+
+def _created(planned: Plan, place: Path) -> str:
+    """Whichever process is first writes the id, whole and synced, before anyone can read it."""
+    private_files.make(place.parent)
+    with exclusive(place.with_name(f".{FILE}.lock"), Deadline.after_ms(_LOCK_MS)):
+        found = _read(planned, place)
+        if found:
+            return found
+        made = uuid.uuid4().hex
+        unfinished = place.with_name(f".{FILE}.new")
+        unfinished.unlink(missing_ok=True)  # of a process that died
+        descriptor = private_files.opener(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(f"{made}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.rename(place)
+        _sync(place.parent)
+        return made
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(planned: Plan, place: Path) -> str:
+    """Return the id; empty if there is no file. A damaged file is no reason for another id: then
+    this deployment would not recognize its own records."""
+    try:
+        with place.open("rb") as file:
+            text = file.read(_BYTES_MAX + 1).decode("ascii", errors="replace")
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise _unusable(planned, place, "read", error) from error
+    if not _ID.fullmatch(text):
+        name = planned.names.pipeline
+        shown = text[:40] + "..." * (len(text) > 40)
+        raise PromiseBrokenError(
+            f"{name}: the deployment's id in {place} is damaged: {shown!r} are not 32 hexadecimal "
+            "digits",
+            hint="put the file back as it was. Otherwise delete it: the next startup creates a new "
+            "id, and needs --take-over once where the ledger's last record has the old id (`eos "
+            f"recover {name}` shows it) and is no clean end",
+            case="deployment_damaged",
+            pipeline=name,
+            path=str(place),
+        )
+    return text.strip()
+
+
+def _unusable(planned: Plan, place: Path, what: str, error: OSError) -> UnavailableError:
+    return UnavailableError(
+        f"{planned.names.pipeline}: the deployment's id in {place} can't be {what}: "
+        f"{error.strerror or error}",
+        hint=f"is there room, and may this user read and write there? If not, "
+        f"{private_files.SHARE}",
+        pipeline=planned.names.pipeline,
+        path=str(place),
+    )

@@ -1,0 +1,84 @@
+"""This machine's files against the ledger's last record: the checkpoint, its state, dedup's states.
+
+They are checked before the fence, against the record that the look shows: a copy that could not run
+must not stop one that does. After the fence they are checked again, against the record that is
+final.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from eos.checkpoint.files import Files
+from eos.checkpoint.offset_log import Checkpoint
+from eos.errors import PromiseBrokenError
+from eos.kafka.api import NO_IDENTITY, Identity
+from eos.ledger.record import Position, Record
+from eos.observe import events
+from eos.plan.plan import Plan
+from eos.startup.checkpoint_age import require_level
+from eos.startup.checkpoint_dir import choose_checkpoint
+from eos.startup.resume_position import Emits, inherited
+from eos.startup.stateful_pipeline import forgotten, require_state
+
+if TYPE_CHECKING:
+    from eos.spark.dedup_attempt import Deduplicating
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The checkpoint's folder, the position that goes with it, and a note for the ledger."""
+
+    location: str
+    position: Position
+    note: Mapping[str, Any] | None = None
+
+
+def require_local(
+    planned: Plan,
+    files: Files,
+    dedup: Deduplicating | None,
+    last: Record | None,
+    *,
+    accepts: bool,
+) -> None:
+    """Raise PromiseBrokenError where a run that resumes after `last` would stop by its own files.
+    Changes nothing. With an empty ledger there is no other copy to spare."""
+    if last is None:
+        return
+    position = inherited(planned, last)
+    choose(planned, files, position, last, accepts=accepts)
+    if dedup is not None:
+        dedup.require(position)
+
+
+def choose(
+    planned: Plan,
+    files: Files,
+    before: Position,
+    last: Record | None,
+    identity: Identity = NO_IDENTITY,
+    bus: Emits | None = None,
+    *,
+    accepts: bool,
+) -> Chosen:
+    """Return the checkpoint to resume with. `accepts`: the loss of the state that transforms keep;
+    then a fresh checkpoint replaces one without it."""
+    try:
+        location = choose_checkpoint(planned, files, before, last, identity, bus)
+        if not require_state(planned, files, location, before, accepts_loss=accepts):
+            if not before.is_reset:
+                require_level(planned, Checkpoint(files, location), before)
+            return Chosen(location, before)
+    except PromiseBrokenError as error:
+        if not accepts or error.fields.get("case") != "state_lost":
+            raise
+        location = str(error.fields["checkpoint"])
+    position = forgotten(before)
+    lost = {"query_id": before.query_id, "batch_id": before.batch_id, "checkpoint": location}
+    location = choose_checkpoint(planned, files, position, last, identity)
+    if bus is not None:
+        bus.emit(events.Warned("the state is lost, as was accepted: nothing is counted yet"))
+    return Chosen(location, position, {"accepted": "state loss", **lost})

@@ -1,0 +1,91 @@
+"""Other pipelines that would have the same transactional id, group, checkpoint and lock.
+
+These names join the prefix and the pipeline's name by a dot, and both may contain dots. So `eos`
+with `team.orders` and `eos.team` with `orders` have the same ones, but different ledgers. Names of
+existing pipelines stay as they are. A startup refuses to become the second pipeline of a name,
+before it fences the first.
+"""
+
+from __future__ import annotations
+
+from eos.deadline import Deadline
+from eos.errors import EosError, PromiseBrokenError
+from eos.kafka.client import Wire
+from eos.ledger.ledger import Ledger
+from eos.ledger.record import Record
+from eos.plan.names import Namesake
+from eos.plan.plan import Plan
+from eos.startup.ownership import is_left
+from eos.startup.start_offsets import is_at_own_group
+
+_ASK_MS = 10_000
+
+
+def require_own_names(
+    planned: Plan, wire: Wire, last: Record | None, deadline: Deadline, *, is_forced: bool
+) -> None:
+    """Raise PromiseBrokenError where another pipeline uses this one's names.
+
+    `last`: the last record of this pipeline's ledger. With a history it may run beside a namesake
+    that ended cleanly, or by force: it did so before.
+    """
+    others = planned.names.namesakes
+    there = wire.topics([each.ledger for each in others], deadline) if others else {}
+    for other in others:
+        if there[other.ledger].error:
+            continue  # there is none, or this user may not see it
+        if _is_in_use(wire, other, deadline, is_first=last is None, is_forced=is_forced):
+            raise _shared(planned, other)
+
+
+def require_unused_group(planned: Plan, wire: Wire, deadline: Deadline) -> None:
+    """Raise PromiseBrokenError if this pipeline has no history, and its group has: of a namesake
+    whose ledger this user may not see, or of this pipeline, whose ledger is lost."""
+    group, others = planned.names.group, planned.names.namesakes
+    if not others or is_at_own_group(planned.source.start, group):
+        return
+    try:
+        found = wire.committed_offsets(group, Deadline.after_ms(deadline.at_most_ms(_ASK_MS)))
+    except EosError:
+        return  # an open transaction hides them: the check after the fence decides
+    if not found:
+        return
+    tp, committed = min(found.items())
+    name = planned.names.pipeline
+    named = " or ".join(f"{each.pipeline!r} with the prefix {each.prefix!r}" for each in others)
+    raise PromiseBrokenError(
+        f"{name}: the ledger {planned.names.ledger!r} is empty, but the group {group!r} has "
+        f"offsets ({tp.topic}-{tp.partition} is at {committed.offset})",
+        hint=f"does another pipeline run, {named}? It has the same group and transactional id: "
+        "give this one another name or prefix. Was the ledger topic deleted? `eos recover "
+        f"{name} --from-group` resumes where the group is",
+        case="ledger_lost",
+        pipeline=name,
+    )
+
+
+def _is_in_use(
+    wire: Wire, other: Namesake, deadline: Deadline, *, is_first: bool, is_forced: bool
+) -> bool:
+    try:
+        theirs = Ledger(wire, other.ledger, other.pipeline, {}).look(deadline)
+    except PromiseBrokenError:
+        return is_first  # it has records, whatever they are
+    if theirs is None:
+        return False
+    return is_first or not (is_forced or is_left(theirs))
+
+
+def _shared(planned: Plan, other: Namesake) -> PromiseBrokenError:
+    names = planned.names
+    return PromiseBrokenError(
+        f"{names.pipeline}: the pipeline {other.pipeline!r} with the prefix {other.prefix!r} "
+        f"(ledger {other.ledger!r}) has the same transactional id and group, "
+        f"{names.transactional_id!r}: each would fence the other. It was left alone",
+        hint="give this pipeline another `name`, or its profile another `names.prefix`, best one "
+        "without dots. If the other pipeline is no more, delete its ledger topic. Where both have "
+        "run before, --take-over starts this one all the same",
+        case="names_shared",
+        pipeline=names.pipeline,
+        topic=other.ledger,
+    )

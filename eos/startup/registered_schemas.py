@@ -1,0 +1,132 @@
+"""Asking the schema registry, once the pipeline is ours: what the ids in the source mean, and which
+ids the sinks write."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from eos.config import avro
+from eos.config.source import columns_once
+from eos.deadline import Deadline
+from eos.errors import UsageError
+from eos.formats.expressions import Format
+from eos.formats.registry_client import Client
+from eos.formats.schema_ids import Writers
+from eos.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from eos.config.registry import Registry
+    from eos.plan.outputs import Output
+
+
+START_MS_MAX = 60_000  # for all that a start asks
+
+
+def with_registry(planned: Plan, registry: Registry | None, *, looks: bool = False) -> Plan:
+    """The plan with what the registry says; as it is if it names no subject. With `looks` nothing
+    is registered that is not there yet."""
+    named = subjects(planned)
+    if not named:
+        return planned
+    client, deadline = _client(registry, named), Deadline.after_ms(START_MS_MAX)
+    planned = _writing(_reading(planned, client, deadline), client, deadline)
+    columns = {
+        name: _numbered(each, client, looks, deadline)
+        for name, each in planned.outputs.columns.items()
+    }
+    return replace(planned, outputs=replace(planned.outputs, columns=columns))
+
+
+def with_latest(planned: Plan, registry: Registry | None) -> Plan:
+    """For who wants to know the columns, without a run: the plan with the schemas that only the
+    registry has. As it is, and nobody is asked, where files say them all."""
+    is_read = any(each.is_elsewhere for each in (planned.decode.key, planned.decode.value))
+    if not is_read and not any(each.is_elsewhere for each in planned.outputs.columns.values()):
+        return planned
+    client, deadline = _client(registry, subjects(planned)), Deadline.after_ms(START_MS_MAX)
+    if is_read:
+        planned = _reading(planned, client, deadline)
+    return _writing(planned, client, deadline)
+
+
+def _client(registry: Registry | None, named: list[str]) -> Client:
+    if registry is None:
+        told = ", ".join(map(repr, named))
+        raise UsageError(
+            f"the pipeline names subjects of a schema registry ({told}), and the profile has none",
+            hint="say `registry: {url: ...}` in the profile",
+        )
+    return Client(registry)
+
+
+def _reading(planned: Plan, client: Client, deadline: Deadline) -> Plan:
+    decode = planned.decode
+    key, value = (_known(each, client, deadline) for each in (decode.key, decode.value))
+    try:
+        columns_once({"key": key.names, "value": value.names})
+    except ValueError as error:
+        raise UsageError(
+            f"the source: {error}",
+            hint="`as` in the source's `key` or `value` gives a column another name",
+        ) from error
+    return replace(planned, decode=replace(decode, key=key, value=value))
+
+
+def subjects(planned: Plan) -> list[str]:
+    """All that the plan names, each once."""
+    read = [planned.decode.key.subject, planned.decode.value.subject]
+    written = [each.subject for each in planned.outputs.columns.values()]
+    return [name for name in dict.fromkeys([*read, *written]) if name]
+
+
+def _known(read: Format, client: Client, deadline: Deadline) -> Format:
+    """Where the file has no schema, all records are read by the subject's latest one, also those
+    that an older one wrote. It stays that one while the pipeline runs."""
+    if not read.subject:
+        return read
+    found = client.versions(read.subject, deadline)
+    known = replace(read, writers=Writers(found, client.schema))
+    if not read.is_elsewhere:
+        return known
+    newest = list(found)[-1]
+    try:
+        return replace(known, schema=found[newest], columns=avro.field_names(found[newest]))
+    except ValueError as error:
+        raise _unusable(read.subject, newest, error) from error
+
+
+def _writing(planned: Plan, client: Client, deadline: Deadline) -> Plan:
+    """Sinks without a file write by the latest schema and its id. Each subject is asked for once: a
+    key and a value of one are of one version. Nothing that comes later is taken until the end."""
+    found: dict[str, tuple[int, str]] = {}
+    columns = dict(planned.outputs.columns)
+    for name, each in columns.items():
+        if not each.is_elsewhere:
+            continue
+        if each.subject not in found:
+            found[each.subject] = client.latest(each.subject, deadline)
+        schema_id, schema = found[each.subject]
+        try:
+            avro.field_names(schema)
+        except ValueError as error:
+            raise _unusable(each.subject, schema_id, error) from error
+        columns[name] = each.written_by(schema_id, schema)
+    return replace(planned, outputs=replace(planned.outputs, columns=columns))
+
+
+def _unusable(subject: str, schema_id: int, error: ValueError) -> UsageError:
+    return UsageError(
+        f"the latest schema of {subject!r} in the schema registry, id {schema_id}: {error}",
+        hint="`file` beside `subject` names a schema of your own",
+    )
+
+
+def _numbered(each: Output, client: Client, looks: bool, deadline: Deadline) -> Output:
+    if not each.subject or each.schema_id:
+        return each
+    if looks and each.registers:
+        client.require_there(deadline)
+        return each
+    number = client.id_of(each.subject, each.texts[0], deadline, registers=each.registers)
+    return each.written_by(number)

@@ -1,0 +1,127 @@
+"""The source as the cluster has it this moment, beside what the ledger says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eos.deadline import Deadline
+from eos.errors import PromiseBrokenError
+from eos.kafka.api import TopicPartition
+from eos.kafka.client import Wire
+from eos.ledger.ranges import require_same_topics
+from eos.ledger.record import Ends, Position
+from eos.plan.plan import Plan
+from eos.plan.security import source_options
+from eos.read.kafka_source import KafkaSource
+from eos.startup.topic_lookup import existing_topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_TIMEOUT_MS = 60_000
+
+
+def source_of(planned: Plan, starts: Ends) -> KafkaSource:
+    """Spark's, beginning at these numbers where a checkpoint does not say."""
+    return KafkaSource(
+        bootstrap=",".join(planned.bootstrap),
+        topics=planned.source_topics,
+        records_max=planned.source.max_records,
+        partitions_min=planned.source.min_partitions,
+        starts=starts,
+        pattern=planned.source.pattern,
+        security=source_options(planned.security),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSource:
+    """What a running pipeline asks of its source, each time anew."""
+
+    planned: Plan
+    wire: Wire
+    timeout_ms: int = _TIMEOUT_MS  # of each question
+
+    def topic_ids(self, topics: Iterable[str]) -> Mapping[str, str]:
+        name = self.planned.names.pipeline
+        found = existing_topics(
+            self.wire,
+            topics,
+            Deadline.after_ms(self.timeout_ms),
+            what="source",
+            missing=PromiseBrokenError,
+            hint=lambda topic: (
+                f"it was there before: was it deleted? `eos recover {name} "
+                f"--forget-topic {topic}` goes on without it"
+            ),
+            pipeline=name,
+            case="gone",
+        )
+        return {topic: info.topic_id for topic, info in found.items()}
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> Ends:
+        deadline = Deadline.after_ms(self.timeout_ms)
+        return self.wire.list_offsets(partitions, "earliest", committed=False, deadline=deadline)
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> Ends:
+        deadline = Deadline.after_ms(self.timeout_ms)
+        return self.wire.list_offsets(partitions, "latest", committed=False, deadline=deadline)
+
+    def group_offsets(
+        self, partitions: Iterable[TopicPartition], deadline: Deadline | None = None
+    ) -> Ends:
+        deadline = deadline or Deadline.after_ms(self.timeout_ms)
+        found = self.wire.committed_offsets(self.planned.names.group, deadline, partitions)
+        return {tp: committed.offset for tp, committed in found.items()}
+
+    def require_unchanged(self, position: Position, next_offsets: Ends | None = None) -> None:
+        """Stop if a topic was recreated, or if what is to be read next was deleted or was never
+        written. Topic ids first: in a recreated topic the same offsets are other records.
+        `next_offsets` stand for the position's ends where a micro-batch is planned already."""
+        name = self.planned.names.pipeline
+        require_same_topics(name, position, self.topic_ids(position.topic_ids))
+        self.require_there(position.ends if next_offsets is None else next_offsets)
+
+    def require_there(self, position: Ends) -> None:
+        """Stops if what is to be read next was deleted, or was never written."""
+        name = self.planned.names.pipeline
+        earliest, latest = self.earliest(position), self.latest(position)
+        for tp, offset in sorted(position.items()):
+            where = f"{name}: {tp.topic}-{tp.partition}"
+            values = {"pipeline": name, "topic": tp.topic, "partition": tp.partition}
+            if offset < earliest[tp]:
+                raise PromiseBrokenError(
+                    f"{where} begins at offset {earliest[tp]}, but {offset} is next: "
+                    f"{earliest[tp] - offset} offsets were deleted before they were read",
+                    hint="retention deleted them while the pipeline was down or behind, or "
+                    "somebody did; nothing brings them back, and nothing was skipped: `eos "
+                    f"recover {name} --accept-start` goes on without them",
+                    case="truncated",
+                    ledger=offset,
+                    earliest=earliest[tp],
+                    **values,
+                )
+            if offset > latest[tp]:
+                raise PromiseBrokenError(
+                    f"{where} ends at offset {latest[tp]}, but {offset} is next: "
+                    f"{offset - latest[tp]} offsets that were read before are missing now",
+                    hint="did an unclean leader election lose records, or was the cluster "
+                    "restored from a copy? New records would get the offsets of others: `eos "
+                    f"recover {name} --rewind-to` an attempt before the loss",
+                    case="source_lost",
+                    ledger=offset,
+                    latest=latest[tp],
+                    **values,
+                )
+
+
+def above(frame: DataFrame, floors: Ends) -> DataFrame:
+    """Without the rows that the ledger says are committed."""
+    for (topic, partition), floor in sorted(floors.items()):
+        named = topic.replace("\\", "\\\\").replace("'", "\\'")
+        frame = frame.filter(
+            f"NOT (topic = '{named}' AND partition = {partition} AND offset < {floor})"
+        )
+    return frame

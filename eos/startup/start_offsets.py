@@ -1,0 +1,231 @@
+"""Where a pipeline without history begins: `start:`, resolved to a number for every partition.
+
+Once, for the first record of its ledger; from then on the ledger knows. What is not certain stops:
+a partition that a group never committed, or whose records are gone, is never quietly begun at its
+earliest or latest record instead.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from eos.config.source import StartAt, StartWord
+from eos.deadline import Deadline
+from eos.errors import EosError, PromiseBrokenError, UnavailableError, UsageError
+from eos.kafka.api import TopicPartition
+from eos.kafka.client import Wire
+from eos.ledger.record import Ends
+
+_NAMED_MAX = 5
+# Of a group that nobody consumes with; the last one means that there is no such group.
+AT_REST = {"Empty", "Dead", ""}
+_WAY_OUT = (
+    "Begin at a time or at numbers of your own (`start: {timestamp: ...}`, `start: {offsets: "
+    "...}`), or at all that is left (`start: earliest`)"
+)
+
+
+def resolve(
+    start: StartWord | StartAt,
+    partitions: Iterable[TopicPartition],
+    *,
+    pipeline: str,
+    group: str,
+    wire: Wire,
+    deadline: Deadline,
+) -> Ends:
+    """For exactly these partitions, each from its first record up to its end.
+
+    `group` is the pipeline's own: what `start: group` means.
+    """
+    ask = _Questions(pipeline, frozenset(partitions), wire, deadline)
+    if not isinstance(start, StartAt):
+        return ask.of_group(group, is_own=True) if start == "group" else ask.ends(start)
+    if start.group is not None:
+        return ask.of_group(start.group, is_own=is_at_own_group(start, group))
+    if start.offsets is not None:
+        return ask.as_named(start.offsets)
+    assert start.timestamp_ms is not None, "one of three, says the model"
+    return ask.at_time(start.timestamp_ms)
+
+
+def is_at_own_group(start: StartWord | StartAt, group: str) -> bool:
+    """Then its offsets are no sign that the pipeline ran before: they were put there for it."""
+    return start.group == group if isinstance(start, StartAt) else start == "group"
+
+
+class Bounds(NamedTuple):
+    """Of one partition. `stable` is its end for who reads committed records only."""
+
+    earliest: int
+    stable: int
+    latest: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Questions:
+    pipeline: str
+    partitions: frozenset[TopicPartition]
+    wire: Wire
+    deadline: Deadline
+
+    def ends(self, at: Literal["earliest", "latest"] | int, *, committed: bool = True) -> Ends:
+        return self.wire.list_offsets(
+            self.partitions, at, committed=committed, deadline=self.deadline
+        )
+
+    def at_time(self, timestamp_ms: int) -> Ends:
+        """The first record that late, or the end where there is none yet.
+
+        The ends come first. Asked for last, they would lie behind a record that came between the
+        two questions: one that is late enough, and would never be read.
+        """
+        latest = self.ends("latest")
+        found = self.ends(timestamp_ms)
+        return {tp: offset if offset >= 0 else latest[tp] for tp, offset in found.items()}
+
+    def of_group(self, group: str, *, is_own: bool) -> Ends:
+        self._require_at_rest(group)
+        committed = self.wire.committed_offsets(group, self.deadline, self.partitions)
+        missing = self.partitions - committed.keys()
+        if missing:
+            why = "is its name right, and this its cluster? Offsets expire a week after a group's "
+            why += "last member left (offsets.retention.minutes)"
+            if is_own and not committed:
+                why = "it is the pipeline's own: `start: {group: NAME}` is for another consumer's"
+            raise UsageError(
+                f"{self.pipeline}: `start` is at the offsets of group {group!r}, which has none "
+                f"for {_named(missing)}",
+                hint=f"{why}. Give it offsets (`kafka-consumer-groups.sh --reset-offsets`). "
+                f"{_WAY_OUT}",
+                group=group,
+                missing=_named(missing),
+            )
+        offsets = {tp: committed[tp].offset for tp in self.partitions}
+        require_there(self.pipeline, offsets, self._bounds(), group=group)
+        return offsets
+
+    def as_named(self, named: Mapping[str, Mapping[int, int]]) -> Ends:
+        offsets = {
+            TopicPartition(topic, partition): offset
+            for topic, of_topic in named.items()
+            for partition, offset in of_topic.items()
+        }
+        unknown, missing = offsets.keys() - self.partitions, self.partitions - offsets.keys()
+        if unknown:
+            counts = Counter(tp.topic for tp in self.partitions)
+            has = [f"{topic} has {counts[topic]}" for topic in sorted({tp.topic for tp in unknown})]
+            raise UsageError(
+                f"{self.pipeline}: `start` names {_named(unknown)}, which the source does not have",
+                hint=f"partitions count from 0; {', '.join(has[:_NAMED_MAX])}",
+                unknown=_named(unknown),
+            )
+        bounds = self._bounds()
+        if missing:
+            shown = [
+                f"{_name(tp)} has {bounds[tp].earliest} to {bounds[tp].stable}"
+                for tp in sorted(missing)[:_NAMED_MAX]
+            ]
+            raise UsageError(
+                f"{self.pipeline}: `start` has no offset for {_named(missing)}",
+                hint=f"name every partition of the source: {', '.join(shown)}",
+                missing=_named(missing),
+            )
+        require_there(self.pipeline, offsets, bounds)
+        return offsets
+
+    def _require_at_rest(self, group: str) -> None:
+        """The offsets of a group that still consumes move on: both would process what follows.
+
+        Who consumes without being a member (by assignment, as Spark and Flink do) can't be seen.
+        """
+        state = self.wire.group_state(group, self.deadline)
+        if state not in AT_REST:
+            raise PromiseBrokenError(
+                f"{self.pipeline}: `start` is at the offsets of group {group!r}, whose members "
+                f"still consume (it is {state}): what they read from now on would be processed "
+                "twice",
+                hint="end them, then start again; `kafka-consumer-groups.sh --describe --members "
+                f"--group {group}` names them",
+                case="group_in_use",
+                pipeline=self.pipeline,
+                group=group,
+                state=state,
+            )
+
+    def _bounds(self) -> Mapping[TopicPartition, Bounds]:
+        """To be asked after a group's offsets: an end only grows, so what is beyond it was so."""
+        earliest, stable = self.ends("earliest"), self.ends("latest")
+        latest = self.ends("latest", committed=False)
+        return {tp: Bounds(earliest[tp], stable[tp], latest[tp]) for tp in self.partitions}
+
+
+def require_there(
+    pipeline: str,
+    offsets: Ends,
+    bounds: Mapping[TopicPartition, Bounds],
+    *,
+    group: str | None = None,
+) -> None:
+    """Stops at the first offset that can't be begun at. They are a group's, or the file's."""
+    for tp, offset in sorted(offsets.items()):
+        of_tp = bounds[tp]
+        if of_tp.earliest <= offset <= of_tp.stable:
+            continue
+        whose = f"group {group!r}" if group else "`start`"
+        said = f"{pipeline}: {whose} is at offset {offset} of {_name(tp)}"
+        values: dict[str, str | int] = {
+            "pipeline": pipeline,
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "offset": offset,
+            "earliest": of_tp.earliest,
+            "latest": of_tp.latest,
+        }
+        raise _outside(said, offset, of_tp, values, is_of_group=group is not None)
+
+
+def _outside(
+    said: str, offset: int, bounds: Bounds, values: Mapping[str, str | int], *, is_of_group: bool
+) -> EosError:
+    if offset < bounds.earliest:
+        return PromiseBrokenError(
+            f"{said}, which begins at {bounds.earliest}: {bounds.earliest - offset} offsets that "
+            "were to be read are gone",
+            hint=f"retention deleted them, or somebody did; nothing brings them back. {_WAY_OUT}",
+            case="start_gone",
+            **values,
+        )
+    if offset <= bounds.latest:
+        return UnavailableError(
+            f"{said}, which can be read up to {bounds.stable}: a transaction is open from there on",
+            hint="start again when it has ended; at the latest its timeout ends it",
+            **values,
+        )
+    if is_of_group:
+        return PromiseBrokenError(
+            f"{said}, which ends at {bounds.latest}: {offset - bounds.latest} offsets that the "
+            "group has read are not there",
+            hint=f"was the topic deleted and created again, or is this another cluster? {_WAY_OUT}",
+            case="start_beyond",
+            **values,
+        )
+    return UsageError(
+        f"{said}, which ends at {bounds.latest}",
+        hint=f"it must be from {bounds.earliest} to {bounds.stable}; was another topic or another "
+        "cluster meant?",
+        **values,
+    )
+
+
+def _named(partitions: Iterable[TopicPartition]) -> str:
+    names = [_name(tp) for tp in sorted(partitions)]
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return ", ".join(names[:_NAMED_MAX]) + more
+
+
+def _name(tp: TopicPartition) -> str:
+    return f"{tp.topic}-{tp.partition}"

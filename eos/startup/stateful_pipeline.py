@@ -1,0 +1,187 @@
+"""What is different where a pipeline keeps state between its micro-batches.
+
+A stateless pipeline runs its steps inside `foreachBatch`, on rows that still carry their offsets. A
+stateful one runs them before it, in the very plan that Spark made of the stream, since Spark keeps
+the state: for micro-batch N it reads version N and writes version N+1, each time that the frame is
+evaluated. So
+
+- a micro-batch that is redone is evaluated again from version N, which is what Spark does, too,
+  when it repeats one after a crash;
+- a micro-batch that is committed already (the crash came between EndTxn and Spark's commit log) is
+  evaluated all the same, into nothing: the next one needs version N+1 (`advance`);
+- rows can't be left out below an offset, so a micro-batch is whole or done, never half;
+- a checkpoint that is lost takes the state with it. The ledger knows where to go on, but not what
+  was counted so far: the start stops unless that is accepted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from eos.checkpoint.files import Files
+from eos.checkpoint.offset_log import Checkpoint
+from eos.errors import PromiseBrokenError, TransformError
+from eos.ledger.record import Position
+from eos.location import local_path
+from eos.observe import events
+from eos.observe.bus import Bus
+from eos.plan.plan import Plan
+from eos.spark.failure import Failure
+from eos.transform.plan_check import State
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# Spark's error conditions for a checkpoint whose state another plan has written.
+_CHANGED = (
+    "STATE_STORE_KEY_SCHEMA",
+    "STATE_STORE_VALUE_SCHEMA",
+    "STREAMING_STATEFUL_OPERATOR_NOT_MATCH",
+)
+_GONE = ("CANNOT_LOAD_STATE_STORE",)
+_RESTARTS = (
+    "it takes a fresh checkpoint at the ledger's ends, every total restarts from nothing there, "
+    "and the ledger keeps that decision"
+)
+_IN_USE = "CANNOT_LOAD_STATE_STORE.UNRELEASED_THREAD_ERROR"  # by a task before, for the moment
+
+
+def with_state(plan: Plan, state: State, bus: Bus) -> Plan:
+    """The plan, once it is known that it keeps state, and may."""
+    require_allowed(plan, state)
+    if not state.operators:
+        return plan
+    if not state.is_bounded:
+        bus.emit(
+            events.Warned(
+                f"the transforms keep state ({state}) without a watermark: it grows with every "
+                "new key, for ever; withWatermark() lets Spark forget what is over"
+            )
+        )
+    return replace(plan, is_stateful=True, decode=replace(plan.decode, is_strict=True))
+
+
+def require_allowed(plan: Plan, state: State) -> None:
+    """Raises for what does not go with the state that the plan keeps, or keeps none for."""
+    if not state.operators:
+        if plan.output_mode != "append":
+            raise TransformError(
+                f"`output_mode: {plan.output_mode}` is for pipelines that keep state, and the "
+                "transforms treat each record by itself",
+                hint="leave it out",
+            )
+        return
+    answers = {each.on_error for each in plan.decode.causes} - {"fail"}
+    if answers:
+        raise TransformError(
+            f"the pipeline says `on_error: {min(answers)}`, and the transforms keep state "
+            f"({state}): what is left out could not be counted before the commit",
+            hint="say `on_error: fail`, or let a pipeline without state sort them out before",
+        )
+    if plan.dedup is not None:
+        raise TransformError(
+            f"the pipeline says `dedup`, and the transforms keep state ({state}): Spark evaluates "
+            "them before the micro-batch is told of",
+            hint="let a pipeline of its own leave the duplicates out, and group what it wrote",
+        )
+    if plan.decode.distinct is not None and state.branches > 1:
+        raise TransformError(
+            f"the pipeline says `dedup: {{by: ...}}`, and the transforms use the rows in "
+            f"{state.branches} branches ({state}): each would remember keys of its own, and could "
+            "take another record as the first",
+            hint="let a pipeline of its own leave the duplicates out, and join what it wrote",
+        )
+    if local_path(plan.names.checkpoints) is None:
+        raise TransformError(
+            f"the transforms keep state ({state}), and the state root is not a folder of a local "
+            f"or mounted disk: {plan.names.checkpoints}",
+            hint="elsewhere each unclean end takes a fresh checkpoint (docs/checkpoints.md), and "
+            "the state would be lost with it",
+        )
+
+
+def advance(frame: DataFrame) -> None:
+    """Evaluates a micro-batch that is committed into nothing, for the state that it leaves."""
+    frame.write.format("noop").mode("append").save()
+
+
+def require_state(
+    plan: Plan, files: Files, location: str, position: Position, *, accepts_loss: bool
+) -> bool:
+    """Stops if what was counted so far would be lost with the checkpoint that the start is to go on
+    with. Returns whether that was accepted: then a fresh one is to be taken.
+
+    The ledger says whether there was anything to count. A checkpoint without any planned
+    micro-batch is a fresh one.
+    """
+    checkpoint = Checkpoint(files, location)
+    has_state = checkpoint.planned() is not None and checkpoint.has_state()
+    if position.batch_id < 0 or has_state == plan.is_stateful:
+        return False
+    if accepts_loss:
+        return True
+    name = plan.names.pipeline
+    done = _counted(position)
+    if plan.is_stateful:
+        told = f"the transforms keep state, and what they counted {done} is not in {location}"
+        cause = (
+            "was the checkpoint lost or set aside, is this another deployment, or did the "
+            "transforms keep no state before? Put it back"
+        )
+    else:
+        told = f"the transforms keep no state, but {location} holds what others counted {done}"
+        cause = "what they counted and did not tell yet would be lost. Put them back"
+    raise PromiseBrokenError(
+        f"{name}: {told}",
+        hint=f"{cause}; or start with --accept-state-loss: {_RESTARTS}",
+        case="state_lost",
+        pipeline=name,
+    )
+
+
+def unreadable_state(
+    plan: Plan, location: str, position: Position, error: PromiseBrokenError
+) -> PromiseBrokenError:
+    """The one stop for a checkpoint whose state is lost with it."""
+    name = plan.names.pipeline
+    return PromiseBrokenError(
+        f"{name}: {error.message}. The state that the transforms keep, of what they counted "
+        f"{_counted(position)}, is lost with that checkpoint",
+        hint="put the checkpoint's files back as they were, and nothing is lost. Otherwise start "
+        f"with --accept-state-loss: {_RESTARTS}. `eos recover {name} --set-checkpoint-aside` only "
+        "keeps the damaged folder under another name: it brings no state back, and the next run "
+        "needs --accept-state-loss all the same",
+        case="state_lost",
+        pipeline=name,
+        checkpoint=location,
+    )
+
+
+def _counted(position: Position) -> str:
+    return f"up to micro-batch {position.batch_id} of query {position.query_id}"
+
+
+def forgotten(position: Position) -> Position:
+    """Goes on at the same ends, in a fresh checkpoint, as if nothing had been counted yet."""
+    return replace(position, query_id="", batch_id=-1, is_reset=True)
+
+
+def state_refusal(pipeline: str, failure: Failure) -> PromiseBrokenError | None:
+    """Spark's refusal of a checkpoint's state, in our words; None: it is about something else."""
+    changed = failure.condition(*_CHANGED)
+    gone = None if failure.condition(_IN_USE) else failure.condition(*_GONE)
+    found = changed or gone
+    if found is None:
+        return None
+    is_changed = changed is not None
+    line = found.line[:500]
+    told = "was written by another plan" if is_changed else "can't be loaded"
+    return PromiseBrokenError(
+        f"{pipeline}: the state in the checkpoint {told}: {line}",
+        hint="put the transforms, or the checkpoint's files, back as they were; or `eos recover "
+        f"{pipeline} --set-checkpoint-aside`, which takes that checkpoint away, and start with "
+        f"--accept-state-loss: {_RESTARTS}",
+        case="state_changed" if is_changed else "state_lost",
+        pipeline=pipeline,
+    )

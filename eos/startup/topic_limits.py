@@ -1,0 +1,76 @@
+"""The target topics' max.message.bytes: read at startup, and again when a record batch is rejected.
+
+Somebody may lower or raise the setting while the pipeline runs. Then the record batches of the
+attempt have the wrong size, and the next attempt encodes them for the new limit. Only a record that
+is too large in a record batch of its own can't be written by any attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from eos.deadline import Backoff, Deadline
+from eos.errors import AttemptFailedError, EosError
+from eos.kafka.api import Api
+from eos.kafka.client import Wire
+
+SETTING = "max.message.bytes"
+_MESSAGE_TOO_LARGE = 10
+_TIMEOUT_MS = 30_000
+# How long a broker's answer to a question about its settings may lag behind what it enforces.
+_SEEN_WITHIN_MS = 5_000
+
+
+def message_limits(wire: Wire, topics: Iterable[str], deadline: Deadline) -> Mapping[str, int]:
+    """Return the largest record batch that each topic accepts, in bytes."""
+    return {name: int(wire.topic_config(name, SETTING, deadline)) for name in topics}
+
+
+class TargetLimits:
+    """The limits that the next attempt encodes for."""
+
+    def __init__(self, wire: Wire, known: Mapping[str, int]) -> None:
+        self._wire = wire
+        self._known = known
+
+    def of(self, topic: str) -> int:
+        return self._known[topic]
+
+    def explained(self, error: EosError) -> EosError:
+        """Return the error to raise for a failed attempt. If a record or a record batch was too
+        large, the limits are read again. If they changed, the micro-batch is redone."""
+        is_refused = _is_refused(error)
+        if not is_refused and "limit_bytes" not in error.fields:
+            return error
+        within_ms = _SEEN_WITHIN_MS if is_refused else 0
+        try:
+            before, self._known = self._known, self._changed(Deadline.after_ms(within_ms))
+        except EosError:
+            return error  # the limits can't be read now: the error says more
+        for topic, limit in sorted(self._known.items()):
+            if limit != before[topic]:
+                return AttemptFailedError(
+                    f"{SETTING} of the topic {topic!r} was {before[topic]} when the pipeline read "
+                    f"it, and is {limit} now",
+                    hint="the micro-batch is encoded again for the new limit",
+                    topic=topic,
+                )
+        return error
+
+    def _changed(self, patience: Deadline) -> Mapping[str, int]:
+        """The limits as soon as they differ from the known ones, else as they are in the end."""
+        backoff, deadline = Backoff(first_ms=50), Deadline.after_ms(_TIMEOUT_MS)
+        while True:
+            found = message_limits(self._wire, self._known, deadline)
+            if found != self._known or patience.has_passed:
+                return found
+            backoff.sleep(patience)
+
+
+def _is_refused(error: EosError) -> bool:
+    """Whether a broker refused a record batch for its size."""
+    fields = error.fields
+    return (fields.get("api"), fields.get("kafka_error")) == (
+        Api.PRODUCE.value,
+        _MESSAGE_TOO_LARGE,
+    )

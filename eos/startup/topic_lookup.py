@@ -1,0 +1,116 @@
+"""Topics that must exist: looked up again while a broker may just not know them yet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from eos.deadline import Backoff, Deadline
+from eos.errors import EosError, UnavailableError, UsageError
+from eos.kafka.acls import missing as lacking
+from eos.kafka.client import Wire
+from eos.kafka.cluster import TopicInfo
+from eos.kafka.outcomes import name_of
+
+if TYPE_CHECKING:
+    from eos.config.source import KafkaSource
+
+# UNKNOWN_TOPIC_OR_PARTITION and LEADER_NOT_AVAILABLE: a broker that starts, or that has not heard
+# of a new topic yet, says so of topics that are there.
+_MAY_PASS = {3, 5}
+_PASSES_WITHIN_MS = 5_000
+_USED_BY = {"source": "Fetch", "target": "Produce"}
+
+
+def existing_topics(
+    wire: Wire,
+    names: Iterable[str],
+    deadline: Deadline,
+    *,
+    what: str,
+    missing: type[EosError],
+    hint: str | Callable[[str], str],
+    **fields: str,
+) -> Mapping[str, TopicInfo]:
+    """All of them, or an error of the class `missing` that names the first which is not there."""
+    wanted = frozenset(names)
+    found = _settled(lambda: wire.topics(wanted, deadline), deadline) if wanted else {}
+    for name in sorted(wanted):
+        code = found[name].error
+        if code in _MAY_PASS:
+            words = hint if isinstance(hint, str) else hint(name)
+            whose = f"{fields['pipeline']}: " if "pipeline" in fields else ""
+            message = f"{whose}the {what} topic {name!r} does not exist"
+            raise missing(message, hint=words, topic=name, **fields)
+        if code:
+            raise _unseen(missing, what, name, code)
+    return found
+
+
+def source_topics(
+    source: KafkaSource, wire: Wire, deadline: Deadline, *, own: Iterable[str] = ()
+) -> Mapping[str, TopicInfo]:
+    """The topics that the source has now, by name or by pattern, whatever comes or goes later.
+
+    `own` are topics that this pipeline writes: a pattern that matches one of them would read back
+    what was written, for ever. Kafka's internal topics match no pattern.
+    """
+    if source.pattern is None:
+        return existing_topics(
+            wire,
+            source.topic_names,
+            deadline,
+            what="source",
+            missing=UsageError,
+            hint="is its name right, and the profile the one of its cluster? An embedded broker "
+            "has the topics that somebody made: docs/quickstart.md fills one",
+        )
+    pattern = re.compile(source.pattern)
+    for name in sorted(filter(source.reads, own)):
+        raise UsageError(
+            f"the pattern `{source.pattern}` of the source matches {name!r}, which this pipeline "
+            "writes: it would feed itself",
+            hint="make it narrower; a name is left out by (?!NAME$) at the pattern's beginning",
+            topic=name,
+        )
+    found = _settled(lambda: wire.topics(pattern, deadline), deadline)
+    if not found:
+        raise UsageError(
+            f"the pattern `{source.pattern}` of the source matches no topic",
+            hint="it must match a topic's whole name; internal topics never match. Is the profile "
+            "the one of its cluster, and may this user describe the topics?",
+        )
+    for name, info in sorted(found.items()):
+        if info.error:
+            kind = UnavailableError if info.error in _MAY_PASS else UsageError
+            raise _unseen(kind, "source", name, info.error)
+    return found
+
+
+def _settled(
+    look: Callable[[], Mapping[str, TopicInfo]], deadline: Deadline
+) -> Mapping[str, TopicInfo]:
+    """What is there, asked again for a moment while something is missing, or everything."""
+    patience = Deadline.after_ms(deadline.at_most_ms(_PASSES_WITHIN_MS))
+    backoff = Backoff(first_ms=50)
+    found = look()
+    while not _is_settled(found) and not patience.has_passed:
+        backoff.sleep(patience)
+        found = look()
+    return found
+
+
+def _is_settled(found: Mapping[str, TopicInfo]) -> bool:
+    return bool(found) and all(info.error not in _MAY_PASS for info in found.values())
+
+
+def _unseen(kind: type[EosError], what: str, name: str, code: int) -> EosError:
+    # The right that brings DESCRIBE with it: who may use the topic may see it.
+    right = lacking(_USED_BY[what], code, name)
+    return kind(
+        f"the {what} topic {name!r} can't be looked up: {name_of(code)}"
+        + (f". {right.told}" if right is not None else ""),
+        hint=right.grant if right is not None else "may this user describe the topic?",
+        topic=name,
+    )

@@ -1,0 +1,195 @@
+"""Sends the request that an effect stands for and says what its answer means.
+
+Several partitions answer in one response: the worst of them decides, and those that succeeded are
+not asked again. A partition that the broker left out of its answer did not succeed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from eos.deadline import Deadline
+from eos.errors import EosError, NoAnswerError, UnavailableError
+from eos.kafka.api import (
+    NO_IDENTITY,
+    Answer,
+    Api,
+    CommittedOffset,
+    Identity,
+    IdentityAnswer,
+    ProduceAnswer,
+    TopicPartition,
+    TransactionPort,
+    TransactionState,
+)
+from eos.kafka.outcomes import Outcome, describe, outcome_of, worst
+from eos.transaction.states import API_OF, Answered, Effect
+
+_Answers = Iterable[tuple[str, Answer | IdentityAnswer | ProduceAnswer]]  # with what each is about
+
+
+@dataclass(slots=True)
+class Work:
+    """What the requests of one call still have to send, and what came back."""
+
+    record_batches: dict[TopicPartition, bytes] = field(default_factory=dict)
+    offsets: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
+    written: dict[TopicPartition, int] = field(default_factory=dict)
+
+
+class Requests:
+    """The requests of one transactional id."""
+
+    def __init__(
+        self,
+        port: TransactionPort,
+        transactional_id: str,
+        group: str,
+        timeout_ms: int,
+        reached: Callable[[str], None],
+    ) -> None:
+        self._port = port
+        self._transactional_id = transactional_id
+        self._group = group
+        self.timeout_ms = timeout_ms
+        self._reached = reached
+
+    def send(
+        self, effect: Effect, identity: Identity, deadline: Deadline, work: Work
+    ) -> tuple[Answered, EosError]:
+        """The answer, and the error to stop with should it be the last word."""
+        try:
+            return self._send(effect, identity, deadline, work)
+        except NoAnswerError as error:
+            return unanswered(API_OF[effect], error)
+
+    def look(self, deadline: Deadline) -> TransactionState:
+        return self._port.transaction_state(self._transactional_id, deadline)
+
+    def _send(
+        self, effect: Effect, identity: Identity, deadline: Deadline, work: Work
+    ) -> tuple[Answered, EosError]:
+        if effect is Effect.INIT_BLANK:
+            return self._init(NO_IDENTITY, deadline)
+        if effect is Effect.INIT:
+            return self._init(identity, deadline)
+        if effect is Effect.ADD_PARTITIONS:
+            return self._add_partitions(identity, deadline, work)
+        if effect is Effect.PRODUCE:
+            return self._produce(deadline, work)
+        if effect is Effect.ADD_OFFSETS:
+            return self._add_offsets(identity, deadline)
+        if effect is Effect.COMMIT_OFFSETS:
+            return self._commit_offsets(identity, deadline, work)
+        return self._end(identity, effect is Effect.END_COMMIT, deadline)
+
+    def _init(self, identity: Identity, deadline: Deadline) -> tuple[Answered, EosError]:
+        answer = self._port.init_producer_id(
+            self._transactional_id, self.timeout_ms, identity, deadline
+        )
+        return self._judge(Api.INIT_PRODUCER_ID, [("", answer)], answer.identity)
+
+    def _add_partitions(
+        self, identity: Identity, deadline: Deadline, work: Work
+    ) -> tuple[Answered, EosError]:
+        partitions = frozenset(work.record_batches)
+        return add_partitions(self._port, self._transactional_id, identity, partitions, deadline)
+
+    def _produce(self, deadline: Deadline, work: Work) -> tuple[Answered, EosError]:
+        answers = self._port.produce(self._transactional_id, work.record_batches, deadline)
+        asked = _by_partition(work.record_batches, answers)
+        for partition in _succeeded(work.record_batches, answers):
+            del work.record_batches[partition]
+            work.written[partition] = answers[partition].offset
+        return self._judge(Api.PRODUCE, asked)
+
+    def _add_offsets(self, identity: Identity, deadline: Deadline) -> tuple[Answered, EosError]:
+        answer = self._port.add_offsets(self._transactional_id, identity, self._group, deadline)
+        return self._judge(Api.ADD_OFFSETS, [(self._group, answer)])
+
+    def _commit_offsets(
+        self, identity: Identity, deadline: Deadline, work: Work
+    ) -> tuple[Answered, EosError]:
+        answers = self._port.commit_offsets(
+            self._transactional_id, identity, self._group, work.offsets, deadline
+        )
+        asked = _by_partition(work.offsets, answers)
+        for partition in _succeeded(work.offsets, answers):
+            del work.offsets[partition]
+        return self._judge(Api.TXN_OFFSET_COMMIT, asked)
+
+    def _end(
+        self, identity: Identity, commit: bool, deadline: Deadline
+    ) -> tuple[Answered, EosError]:
+        def reached(point: str) -> None:
+            if commit:
+                self._reached(point)
+
+        reached("end_txn_sent:before")
+        answer = self._port.end_txn(
+            self._transactional_id,
+            identity,
+            commit,
+            deadline,
+            on_sent=lambda: reached("end_txn_sent:after"),
+        )
+        reached("end_txn_answered:before")
+        return self._judge(Api.END_TXN, [("", answer)], answer.identity)
+
+    def _judge(
+        self, api: Api, answers: _Answers, identity: Identity = NO_IDENTITY
+    ) -> tuple[Answered, EosError]:
+        return _judged(api, answers, self._transactional_id, identity, self._group)
+
+
+def add_partitions(
+    port: TransactionPort,
+    transactional_id: str,
+    identity: Identity,
+    partitions: frozenset[TopicPartition],
+    deadline: Deadline,
+) -> tuple[Answered, EosError]:
+    """Under TV1, asked by the coordinator for the ledger and by writers for their targets."""
+    answers = port.add_partitions(transactional_id, identity, partitions, deadline)
+    asked = _by_partition(partitions, answers)
+    return _judged(Api.ADD_PARTITIONS, asked, transactional_id, NO_IDENTITY)
+
+
+def unanswered(api: Api, error: NoAnswerError) -> tuple[Answered, EosError]:
+    hint = error.hint or "check that the brokers run and are reachable"
+    text = f"{api.value} had no answer by its deadline: {error.message}"
+    return Answered(api, None), UnavailableError(text, hint=hint, **error.fields)
+
+
+def _judged(
+    api: Api, answers: _Answers, transactional_id: str, identity: Identity, group: str = ""
+) -> tuple[Answered, EosError]:
+    deciding = {outcome_of(api, answer.error): (where, answer) for where, answer in answers}
+    outcome = worst(deciding)
+    if outcome is Outcome.OK:
+        odd = UnavailableError(
+            f"Kafka granted {api.value}, but {identity} does not follow the identity before:"
+            f" {transactional_id!r} expired while nothing used it",
+            hint="start again; transactional.id.expiration.ms must exceed the longest pause",
+        )
+        return Answered(api, outcome, identity), odd
+    where, answer = deciding[outcome]
+    where = where or transactional_id
+    resource = {30: group, 53: transactional_id}.get(answer.error, "")
+    return Answered(api, outcome), describe(api, answer.error, answer.message, where, resource)
+
+
+_MISSING = Answer(-1, "the partition is missing from the answer")
+
+
+def _by_partition(
+    asked: Iterable[TopicPartition], answers: Mapping[TopicPartition, Answer | ProduceAnswer]
+) -> list[tuple[str, Answer | ProduceAnswer]]:
+    return [(f"{at.topic}-{at.partition}", answers.get(at, _MISSING)) for at in sorted(asked)]
+
+
+def _succeeded(
+    asked: Iterable[TopicPartition], answers: Mapping[TopicPartition, Answer | ProduceAnswer]
+) -> list[TopicPartition]:
+    return [at for at in asked if at in answers and answers[at].error == 0]

@@ -1,0 +1,18 @@
+"""Trim the ledger and warn if the broker refuses."""
+
+from __future__ import annotations
+
+from eos.deadline import Deadline
+from eos.errors import EosError
+from eos.ledger.ledger import Ledger
+from eos.observe import events
+from eos.observe.bus import Bus
+from eos.transaction.micro_batch import STEP_TIMEOUT_MS
+
+
+def trim(ledger: Ledger, keep: int, bus: Bus, needed_from: int | None = None) -> None:
+    """Who may not delete records goes on without."""
+    try:
+        ledger.trim(keep, Deadline.after_ms(STEP_TIMEOUT_MS), needed_from)
+    except EosError as error:
+        bus.emit(events.Warned(f"the ledger could not be trimmed: {error.message}"))

@@ -1,0 +1,119 @@
+"""The audit table against the ledger, row by row; and instead of it, where it was trimmed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from eos.audit import rows as made
+from eos.audit.history import COMMITTED, transactions
+from eos.audit.table import TransactionsTable
+from eos.kafka.api import Identity, TopicPartition
+from eos.ledger.record import Record
+from eos.verify.findings import Attempt, Finding
+from eos.verify.history import Committed, of_rows
+from eos.verify.ledger import RECORDS_MAX
+
+_KEY = ("ledger_offset", "outcome", "producer_id", "epoch", "target_topic", "target_partition")
+_VERSION = "schema_version"
+Row = Mapping[str, Any]
+
+
+class LedgerRows:
+    """One pipeline's rows of one ledger topic."""
+
+    def __init__(
+        self, table: TransactionsTable, pipeline: str, ledger: str, ledger_id: str
+    ) -> None:
+        self._table = table
+        self._names = (pipeline, ledger, ledger_id)
+
+    def until(self) -> int:
+        """The last ledger offset that the table says it has."""
+        pipeline, _, ledger_id = self._names
+        return self._table.known(f"{pipeline}/{ledger_id}")
+
+    def first(self) -> int | None:
+        """The oldest ledger offset that it tells of."""
+        found = self._query("min(ledger_offset) AS first", "")
+        return found[0]["first"] if found else None
+
+    def older(self, start: int, end: int) -> Iterator[list[Committed]]:
+        """What it tells of these ledger offsets, in their order."""
+        for low in range(start, end, 2 * RECORDS_MAX):  # each has a marker behind it
+            rows = self._rows(low, min(end, low + 2 * RECORDS_MAX))
+            committed = [row for row in rows if row["outcome"] == COMMITTED]
+            committed.sort(key=lambda row: [row["ledger_offset"], str(row["target_topic"])])
+            yield [of_rows(each) for each in transactions(committed)]
+
+    def compare(
+        self, records: Sequence[Record], start: int, end: int, forged: Collection[int]
+    ) -> Iterator[Finding]:
+        """The table against the ledger's records at these offsets, which are all there are but for
+        those that are `forged`: the table believes the ledger."""
+        expected = made.table(made.rows(*self._names, records)).to_pylist()
+        found = [row for row in self._rows(start, end) if row["ledger_offset"] not in forged]
+        yield from compared(self._names[1], expected, found)
+
+    def _rows(self, start: int, end: int) -> Sequence[Row]:
+        return self._query("*", f" AND ledger_offset >= {start} AND ledger_offset < {end}")
+
+    def _query(self, what: str, more: str) -> Sequence[Row]:
+        quoted = [name.replace("'", "''") for name in self._names]
+        return self._table.query(
+            f"SELECT {what} FROM transactions "  # noqa: S608 - no parameters there; quoted
+            f"WHERE pipeline = '{quoted[0]}' AND ledger = '{quoted[1]}' "
+            f"AND ledger_id = '{quoted[2]}'{more}"
+        )
+
+
+def compared(ledger: str, expected: Iterable[Row], found: Iterable[Row]) -> Iterator[Finding]:
+    """Pure. Rows of aborted attempts that the ledger does not tell of are a run's last words."""
+    there: dict[tuple[Any, ...], Row] = {}
+    counts: Counter[tuple[Any, ...]] = Counter()
+    for row in found:
+        there[_key(row)] = row
+        counts[_key(row)] += 1
+    for row in expected:
+        known = there.pop(_key(row), None)
+        if known is None:
+            yield _finding(ledger, row, "the table lacks it")
+            continue
+        if counts[_key(row)] > 1:
+            yield _finding(ledger, row, f"the table has it {counts[_key(row)]} times")
+        for name in _differing(row, known):
+            words = f"{name} is {known.get(name)!r} in the table, {row[name]!r} in the ledger"
+            yield _finding(ledger, row, words)
+    for row in there.values():
+        if row["outcome"] == COMMITTED:
+            yield _finding(ledger, row, "the table has it, and the ledger has no such transaction")
+
+
+def _key(row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in _KEY)
+
+
+def _differing(row: Row, known: Row) -> Iterator[str]:
+    """A column that an older release did not write is null there."""
+    is_older = (known.get(_VERSION) or 0) < row[_VERSION]
+    for name, value in row.items():
+        if name == _VERSION or (is_older and known.get(name) is None):
+            continue
+        if known.get(name) != value:
+            yield name
+
+
+def _finding(ledger: str, row: Row, words: str) -> Finding:
+    offset = row["ledger_offset"]
+    batch_id = row["batch_id"]
+    told = Attempt(
+        offset,
+        row["kind"],
+        -1 if batch_id is None else batch_id,
+        row["attempt"],
+        Identity(row["producer_id"], row["epoch"]),
+    )
+    of = f", {row['target_topic']}-{row['target_partition']}" if row["target_topic"] else ""
+    message = f"the audit table's row of {told}{of}: {words}"
+    return Finding("audit_row", message, TopicPartition(ledger, 0), offset, told)

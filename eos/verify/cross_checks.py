@@ -1,0 +1,164 @@
+"""What else knows how far the pipeline is: its group, Spark's checkpoint, and the coordinator.
+
+A pipeline may run meanwhile. What is read here lies between two looks at the ledger, `low` before
+and `high` after it: whatever equals neither is wrong, and where the two are one, so must this be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from eos.checkpoint.files import Files
+from eos.checkpoint.offset_log import Checkpoint, newest_with_offsets
+from eos.inspect.audit_live import Open
+from eos.kafka.api import CommittedOffset, TopicPartition
+from eos.kafka.api import TransactionState as Coordinated
+from eos.kafka.transaction_states import TransactionState
+from eos.ledger.record import Ends, Followed
+from eos.verify.findings import Attempt, Finding, Kind, named
+
+_LAST_EPOCH = 2**15 - 2  # behind it comes another producer id
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The ledger as of one moment."""
+
+    told: Attempt
+    query_id: str
+    ends: Ends
+    is_reset: bool
+    topic_ids: Mapping[str, str]
+    tables: Mapping[str, Followed] = field(default_factory=dict)
+
+
+def of_group(
+    found: Mapping[TopicPartition, CommittedOffset] | None, group: str, low: Level, high: Level
+) -> Iterator[Finding]:
+    """`found`: None while an open transaction hides it."""
+    if found is None:
+        words = f"the offsets of the group {group!r} are hidden by an open transaction"
+        yield Finding("group_hidden", words, kind=Kind.GONE)
+        return
+    if high.told.kind == "recovery" and low != high:
+        return  # a person moved it this moment
+    for tp, end in sorted(low.ends.items()):
+        newest = high.ends.get(tp, end)
+        offset = found[tp].offset if tp in found else -1
+        if offset < 0 and end >= 0:
+            words = "has none: it expired, or somebody deleted it"
+        elif not min(end, newest) <= offset <= max(end, newest):
+            words = f"is {offset}, the ledger says {end}"
+        else:
+            continue
+        message = f"the offset of the group {group!r} on {tp.topic}-{tp.partition} {words}"
+        yield Finding("group", message, tp, max(offset, 0), high.told)
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What the newest checkpoint says. `ends`: of its last micro-batches, by number."""
+
+    location: str
+    query_id: str
+    planned: int
+    committed: int | None
+    ends: Mapping[int, Ends]
+
+
+def noted(files: Files | None, root: str) -> Noted | str:
+    """Or why there is nothing to compare."""
+    if files is None:
+        return f"the checkpoints are in {root}, which only a running Spark can read"
+    newest, _ = newest_with_offsets(files, root)
+    if newest is None:
+        return f"there is no checkpoint in {root}"
+    checkpoint = Checkpoint(files, newest)
+    planned, committed = checkpoint.planned(), checkpoint.committed()
+    assert planned is not None, "newest_with_offsets found what it planned"
+    numbers = {planned} | ({committed} if committed is not None else set())
+    ends = {number: checkpoint.ends(number) for number in numbers}
+    return Noted(newest, checkpoint.query_id(), planned, committed, ends)
+
+
+def of_checkpoint(found: Noted | str, low: Level, high: Level) -> Iterator[Finding]:
+    if isinstance(found, str):
+        yield Finding("checkpoint_unread", found, kind=Kind.GONE)
+        return
+    if low.is_reset or high.is_reset:
+        return  # the next start takes a fresh one: this one is no longer meant
+    where = f"the checkpoint {found.location}"
+    committed = -1 if found.committed is None else found.committed
+    if found.query_id != high.query_id:
+        if committed >= 0:
+            words = (
+                f"{where} is of the query {found.query_id}, the ledger of {high.query_id or '-'}"
+            )
+            yield Finding("checkpoint", words, attempt=high.told)
+        return
+    if committed > high.told.batch_id:
+        words = f"{where} has micro-batch {committed} as committed, the ledger ends with "
+        yield Finding("checkpoint", words + str(high.told.batch_id), attempt=high.told)
+        return
+    if committed < low.told.batch_id - 1 or found.planned < low.told.batch_id:
+        words = f"{where} ends with micro-batch {found.planned}, and has {committed} as committed: "
+        words += f"the ledger has {low.told.batch_id}"
+        yield Finding("checkpoint", words, attempt=low.told)
+        return
+    for level in (low, high):
+        for tp, end in sorted(found.ends.get(level.told.batch_id, {}).items()):
+            known = level.ends.get(tp)
+            if known is not None and known != end:
+                words = f"{where} ends micro-batch {level.told.batch_id} at {end} of "
+                words += f"{tp.topic}-{tp.partition}, the ledger at {known}"
+                yield Finding("checkpoint", words, tp, min(end, known), level.told)
+                return
+
+
+def of_coordinator(
+    state: Coordinated | None, ledger: TopicPartition, last: Attempt, newer: Attempt
+) -> Iterator[Finding]:
+    """Whose the last record is. `state`: None if no coordinator knows the transactional id;
+    `newer`: the last one after it was asked, which may have got another id."""
+    if state is None:
+        words = (
+            "no coordinator knows the transactional id (any more), so that nobody can tell "
+            "whether the ledger's newest record is its own"
+        )
+        yield Finding("coordinator_unread", words, kind=Kind.GONE)
+        return
+    mine, newest = state.identity, last.identity
+    is_rotated = newest.epoch >= _LAST_EPOCH or mine.epoch < 0
+    if mine.producer_id == newest.producer_id and mine.epoch >= newest.epoch:
+        return
+    if mine.producer_id != newest.producer_id and (is_rotated or last != newer):
+        return
+    message = (
+        f"{ledger.topic}-0 offset {last.ledger_offset}: this record was written by {named(newest)},"
+        f" but the pipeline's transactional id has {named(mine)}: it is somebody else's"
+    )
+    yield Finding("forged", message, ledger, last.ledger_offset, last)
+
+
+def is_late(each: Open, transactional_id: str) -> bool:
+    """Open here, and over for its coordinator: it goes on to something else."""
+    state = TransactionState.of(each.phase)
+    return each.owner == transactional_id and state is not None and state.is_over
+
+
+def of_open(found: Sequence[Open], transactional_id: str) -> Iterator[Finding]:
+    for each in found:
+        is_stuck = is_late(each, transactional_id)
+        if each.owner == transactional_id and not is_stuck:
+            continue
+        tp, offset = each.partition, each.producer.transaction_start_offset
+        whose = f"producer {named(each.producer.identity)}"
+        where = f"{tp.topic}-{tp.partition} offset {offset}"
+        if each.owner and not is_stuck:
+            words = f"{where}: a transaction of {each.owner!r} ({whose}) is open here"
+            yield Finding("foreign", words, tp, offset, kind=Kind.FOREIGN)
+        else:
+            words = f"{where}: a transaction of {whose} hangs here, which no coordinator will end:"
+            words += " readers of committed records stop at it"
+            yield Finding("hanging", words, tp, offset)

@@ -1,0 +1,92 @@
+"""Which records of the source dedup itself refused: transactions read them, and they went to the
+dead letters without being accepted, so they prove nothing.
+
+Only dedup's own rules: a record that another rule refused, or a filter left out, had been accepted
+by dedup before, and what comes again of it is rightly dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eos.kafka.api import TopicPartition
+from eos.kafka.records.varint import Ints
+from eos.verify.history import Committed
+from eos.verify.proofs import TooManyError
+from eos.verify.records import Records
+from eos.verify.stamps import header
+from eos.verify.target import Bounds
+
+LETTERS_MAX = 2_000_000  # of one pipeline's dedup; 8 bytes each
+_OFFSET = r"^[0-9]{1,18}$"
+Refused = Mapping[TopicPartition, Ints]  # ascending offsets, one for each time
+
+
+class Reads(Protocol):
+    """`Reader`."""
+
+    def bounds(
+        self, partitions: Collection[TopicPartition], /
+    ) -> Mapping[TopicPartition, Bounds]: ...
+
+    def records(self, at: TopicPartition, end: int) -> Iterator[tuple[Records, Ints]]: ...
+
+
+@dataclass(slots=True)
+class Letters:
+    """Of one pipeline, in its dead-letter topic; empty: it names none. `ends`: how far that is
+    written by the transactions that were seen: what comes behind is of later ones."""
+
+    reader: Reads
+    pipeline: str
+    topic: str
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def see(self, each: Committed) -> None:
+        for receipt in each.receipts:
+            if receipt.topic == self.topic:
+                at = TopicPartition(receipt.topic, receipt.partition)
+                self.ends[at] = max(self.ends.get(at, 0), receipt.offset_last + 1)
+
+    def read(self) -> Refused:
+        """Those that the topic still has. Raises TooManyError."""
+        found: dict[TopicPartition, list[Ints]] = {}
+        count = 0
+        bounds = self.reader.bounds(list(self.ends))
+        for at, written in sorted(self.ends.items()):
+            end = min(written, bounds[at].stable)  # it may be gone, or have lost its end
+            for records, offsets in self.reader.records(at, end):
+                # The last record batch may reach beyond.
+                for tp, refused in _refused(records, offsets < end, self.pipeline):
+                    found.setdefault(tp, []).append(refused)
+                    count += len(refused)
+                if count > LETTERS_MAX:
+                    raise TooManyError(f"more than {LETTERS_MAX:,} dead letters of dedup's rules")
+        return {tp: np.sort(np.concatenate(parts)) for tp, parts in found.items()}
+
+
+def _refused(
+    records: Records, is_wanted: Ints, pipeline: str
+) -> Iterator[tuple[TopicPartition, Ints]]:
+    """The last header of each name: before ours stand the record's own."""
+    names = ("pipeline", "rule", "topic", "partition", "offset")
+    columns = {name: header(records, b"eos." + name.encode()) for name in names}
+    is_ours = pc.and_(
+        pc.equal(columns["pipeline"], pa.scalar(pipeline.encode(), pa.binary())),
+        pc.starts_with(columns["rule"], b"dedup_"),
+    )
+    for name in ("partition", "offset"):
+        is_number = pc.match_substring_regex(columns[name], _OFFSET)
+        is_ours = pc.and_(is_ours, pc.fill_null(is_number, False))
+    is_ours = pc.and_(pc.fill_null(is_ours, False), pa.array(is_wanted))
+    own = pa.table(columns).filter(pc.and_(is_ours, pc.is_valid(columns["topic"])))
+    places = own.group_by(["topic", "partition"]).aggregate([("offset", "list")])
+    for row in places.to_pylist():
+        at = TopicPartition(row["topic"].decode(errors="replace"), int(row["partition"]))
+        yield at, np.array([int(each) for each in row["offset_list"]], np.int64)

@@ -1,0 +1,127 @@
+"""The Delta tables beside the targets: is each one's last write the one that the ledger expects?
+
+Its rows are not compared: nothing in the ledger says how many there were. What is asked is whether
+it is the same table, and up to which record of the ledger it has everything, by its own log, and
+whether a RESTORE removed some of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from eos.checkpoint.files import LocalFiles
+from eos.delta.log import DeltaLog
+from eos.delta.table_check import require_whole
+from eos.errors import PromiseBrokenError
+from eos.ledger.record import Followed
+from eos.location import local_path
+from eos.plan.delta_sink import Table
+from eos.verify.findings import Attempt, Finding, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Sinks:
+    """`app` is the name under which the pipeline writes to each."""
+
+    tables: Sequence[Table]
+    app: Mapping[str, str]
+    pipeline: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The ledger as of one moment: its record, and how the tables were when it was begun."""
+
+    told: Attempt
+    tables: Mapping[str, Followed]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A table's own id, and the last write of the pipeline's; -1 if there is none. `version` is
+    Delta's: up to it the history is compared."""
+
+    id: str
+    at: int
+    version: int | None = None
+
+
+def here(sinks: Sinks) -> list[Table]:
+    """Those that can be read without Spark."""
+    return [table for table in sinks.tables if local_path(table.path) is not None]
+
+
+def look(sinks: Sinks) -> Mapping[str, Found | str]:
+    """A text says why a table can't be read. To be called between two looks at the ledger."""
+    return {table.name: _look(table, sinks.app[table.name]) for table in here(sinks)}
+
+
+def _look(table: Table, app: str) -> Found | str:
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+
+    path = local_path(table.path)
+    assert path is not None, "only what is here is looked at"
+    if not (Path(path) / "_delta_log").is_dir():
+        return "is gone"
+    try:
+        found = DeltaTable(str(path))
+        version = found.transaction_version(app)
+        return Found(
+            str(found.metadata().id), -1 if version is None else int(version), found.version()
+        )
+    except (TableNotFoundError, DeltaError, OSError) as error:
+        return f"can't be read ({str(error).splitlines()[0][:200]})"
+
+
+def of_tables(
+    sinks: Sinks, found: Mapping[str, Found | str], low: Known, high: Known
+) -> Iterator[Finding]:
+    for table in here(sinks):
+        known, now = low.tables.get(table.name), found[table.name]
+        if known is None:
+            continue  # it is declared, and no run has met it yet
+        where = f"the table {table.name} ({table.path})"
+        if isinstance(now, str):
+            yield Finding("delta_unreadable", f"{where} {now}", attempt=low.told, kind=Kind.GONE)
+        elif now.id != known.id:
+            message = f"{where} is another one: its id is {now.id}, the ledger knows {known.id}"
+            yield Finding("delta_replaced", message, attempt=low.told)
+        elif lost := _lost(sinks, table, known, now):
+            yield Finding(f"delta_{lost.case}", lost.words, attempt=low.told)
+        elif low.told != high.told:  # the pipeline runs, and writes meanwhile
+            if not known.at <= now.at <= high.told.ledger_offset:
+                yield _disagrees(where, now.at, known.at, high.told)
+        elif low.told.kind == "attempt" and now.at == known.at:
+            message = f"{where} lacks the ledger's record {low.told.ledger_offset}: the next start "
+            message += f"writes it, if no run is about to (it has {now.at})"
+            yield Finding("delta_pending", message, attempt=low.told, kind=Kind.GONE)
+        elif now.at != (low.told.ledger_offset if low.told.kind == "attempt" else known.at):
+            yield _disagrees(where, now.at, known.at, low.told)
+
+
+class _Lost(NamedTuple):
+    case: str
+    words: str
+
+
+def _lost(sinks: Sinks, table: Table, known: Followed, now: Found) -> _Lost | None:
+    """What the next start would stop at in the table's history. A lower `at` is compared apart."""
+    if now.version is None or now.at < known.at:
+        return None
+    log = DeltaLog(LocalFiles(), table.path, sinks.app[table.name])
+    try:
+        require_whole(sinks.pipeline, table, log, known, now.version)
+    except PromiseBrokenError as error:
+        is_unknown = error.fields.get("case") == "table_history"
+        return _Lost("history" if is_unknown else "restored", error.message)
+    return None
+
+
+def _disagrees(where: str, at: int, known: int, told: Attempt) -> Finding:
+    expected = told.ledger_offset if told.kind == "attempt" else known
+    message = f"{where} has the ledger's record {at}, the ledger expects {expected}"
+    return Finding("delta_version", message, attempt=told)

@@ -1,0 +1,335 @@
+"""Was each record that dedup dropped accepted before, or replaced by a newer epoch of its producer?
+
+The ledger says of each attempt how many records were dropped for which reason, and of the producers
+with the most where the first and the last of them lie. The source says the rest: it is read again,
+with stamps, from its beginning, and compared with nothing that dedup kept. Attempts wait for that
+until they are many, or until all of the ledger was seen. A record that dedup refused, and that lies
+among the dead letters, was read and not accepted: it proves nothing (`letters`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from eos.kafka.api import TopicPartition
+from eos.verify.dead_letters import Refused
+from eos.verify.findings import Attempt, Finding, Findings, Kind
+from eos.verify.history import Committed
+from eos.verify.proofs import Proofs, TooManyError, proofs
+from eos.verify.record_order import Order, Place
+from eos.verify.stamps import Stamps, hash_of
+
+REASONS = ("duplicate", "fenced")
+ATTEMPTS_MAX, PRODUCERS_MAX = 20_000, 200_000  # that wait
+SHOWN_MAX = 100  # dropped records that are named with their proof
+
+
+class Span(NamedTuple):
+    """What the ledger says of one producer in one partition, and what was proven of it."""
+
+    producer: str
+    reason: str
+    records: int
+    first: int
+    last: int
+
+
+@dataclass(slots=True)
+class Claim:
+    """Of one attempt. `proven`: by reason; `all`: for either."""
+
+    told: Attempt
+    ranges: Mapping[TopicPartition, tuple[int, int]]
+    dropped: Mapping[str, int]
+    spans: Mapping[TopicPartition, Sequence[Span]]
+    proven: Counter[str] = field(default_factory=Counter)
+    has_witness: bool = False
+
+
+class Shown(NamedTuple):
+    """A dropped record, and where the one lies that proves it."""
+
+    at: TopicPartition
+    offset: int
+    reason: str
+    proof: Place
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "topic": self.at.topic,
+            "partition": self.at.partition,
+            "offset": self.offset,
+            "reason": self.reason,
+            "proof": {
+                "topic": self.proof.at.topic,
+                "partition": self.proof.at.partition,
+                "offset": self.proof.offset,
+            },
+        }
+
+
+class Log(NamedTuple):
+    """A source partition: what lies there below an end, and whether something of it is not there
+    any more."""
+
+    stamps: Callable[[], Iterator[Stamps]]
+    is_cut: bool
+
+
+def _place(tp: TopicPartition, proof: int, order: Order | None) -> Place:
+    return Place(tp, proof) if order is None else order.where(proof)
+
+
+def _shown(
+    tp: TopicPartition, claim: Claim, part: Proofs, reasons: Sequence[str], order: Order | None
+) -> Iterator[Shown]:
+    """Each record of one attempt and partition that has a proof: a newer epoch counts first, as it
+    does for dedup."""
+    for offset, before, newer in zip(part.offset, part.before, part.newer, strict=True):
+        proven = {"duplicate": int(before), "fenced": int(newer)}
+        for reason in reversed(reasons):
+            if proven[reason] >= 0 and claim.dropped.get(reason):
+                yield Shown(tp, int(offset), reason, _place(tp, proven[reason], order))
+                break
+
+
+Proven = dict[tuple[int, TopicPartition, Span], Counter[str]]
+
+
+@dataclass(slots=True)
+class Dropped:
+    """Fed with each transaction in the ledger's order. `log` is asked for a partition up to an
+    offset; None: the pipeline does not say (any more) how records are stamped."""
+
+    findings: Findings
+    log: Callable[[TopicPartition, int], Log] | None
+    is_spread: bool = False  # a producer's numbers over partitions: one may prove another's
+    # What dedup refused in the transactions that were seen so far.
+    letters: Callable[[], Refused] = dict
+    # Told each record that a proof was found of, and not only some of them.
+    each: Callable[[Shown, Attempt], None] | None = None
+    covered: dict[TopicPartition, list[tuple[int, int]]] = field(default_factory=dict)
+    records: Counter[str] = field(default_factory=Counter)
+    proven: int = 0
+    shown: list[Shown] = field(default_factory=list)
+    _claims: list[Claim] = field(default_factory=list)
+    _spans: int = 0
+    _refused: Refused = field(default_factory=dict)
+
+    def see(self, each: Committed) -> None:
+        if each.told.kind == "recovery":
+            self.prove()  # the position may go back: behind it another order begins
+        if not each.is_attempt:
+            return
+        for tp, (start, end) in each.ranges.items():
+            stretches = self.covered.setdefault(tp, [])
+            goes_on = bool(stretches) and stretches[-1][1] == start
+            first = stretches.pop()[0] if goes_on else start
+            if first < end:
+                stretches.append((first, end))
+        verdicts = each.dedup.get("verdicts", {})
+        dropped = {name: int(verdicts[name]) for name in REASONS if verdicts.get(name)}
+        if not dropped:
+            return
+        spans: dict[TopicPartition, list[Span]] = {}
+        for topic, partition, producer, reason, *numbers in each.dedup.get("producers", ()):
+            if reason in REASONS:
+                one = Span(str(producer), reason, *map(int, numbers))
+                spans.setdefault(TopicPartition(topic, partition), []).append(one)
+                self._spans += 1
+        self.records.update(dropped)
+        self._claims.append(Claim(each.told, each.ranges, dropped, spans))
+        if len(self._claims) >= ATTEMPTS_MAX or self._spans >= PRODUCERS_MAX:
+            self.prove()
+
+    def prove(self) -> None:
+        """All that wait."""
+        claims, self._claims, self._spans = self._claims, [], 0
+        if not claims:
+            return
+        if self.log is None:
+            self._unread(claims, "the pipeline file does not say any more how records are stamped")
+            return
+        ends: dict[TopicPartition, int] = {}
+        for claim in claims:
+            for tp, (_, end) in claim.ranges.items():
+                ends[tp] = max(end, ends.get(tp, 0))
+        logs = {tp: self.log(tp, end) for tp, end in sorted(ends.items())}
+        is_cut = any(log.is_cut for log in logs.values())
+        try:
+            self._refused = self.letters()
+            if self.is_spread:
+                self._prove_together(logs, claims, is_cut)
+            for tp, log in logs.items():
+                self._prove(tp, log, claims)
+        except TooManyError as error:
+            self._unread(claims, f"there are {error}")
+            return
+        for claim in claims:
+            self._settle(claim, is_cut)
+
+    def _prove(self, tp: TopicPartition, log: Log, claims: Sequence[Claim]) -> None:
+        """What its own partition proves."""
+        reasons = REASONS[1:] if self.is_spread else REASONS
+        proven: Proven = {}
+        looked_at = self._looked_at(tp, claims)
+        for found in proofs(lambda: map(looked_at, log.stamps())):
+            for number, claim in enumerate(claims):
+                if tp in claim.ranges:
+                    part = found.between(*claim.ranges[tp])
+                    self._add(tp, (number, claim), part, proven, reasons)
+        self._compare(claims, proven, log.is_cut)
+
+    def _prove_together(
+        self, logs: Mapping[TopicPartition, Log], claims: Sequence[Claim], is_cut: bool
+    ) -> None:
+        """Duplicates of producers whose numbers are spread over partitions."""
+        order = Order([claim.ranges for claim in claims], list(logs))
+        proven: Proven = {}
+
+        def chunks() -> Iterator[Stamps]:
+            for tp, log in logs.items():
+                looked_at = self._looked_at(tp, claims)
+                yield from (order.placed(tp, looked_at(each)) for each in log.stamps())
+
+        for found in proofs(chunks):
+            for number, claim in enumerate(claims):
+                for tp, span in claim.ranges.items():
+                    part = order.within(found, number, tp, span)
+                    self._add(tp, (number, claim), part, proven, REASONS[:1], order)
+        self._compare(claims, proven, is_cut)
+
+    def _add(
+        self,
+        tp: TopicPartition,
+        of: tuple[int, Claim],
+        part: Proofs,
+        proven: Proven,
+        reasons: Sequence[str],
+        order: Order | None = None,
+    ) -> None:
+        """What was proven of one attempt's records in one partition."""
+        number, claim = of
+        counts = part.counts()
+        claim.proven.update({name: counts[name] for name in reasons})
+        claim.proven["all"] += counts["all"] if reasons == REASONS else counts[reasons[0]]
+        if self.each is not None:
+            for one in _shown(tp, claim, part, reasons, order):
+                self.each(one, claim.told)
+        for span in claim.spans.get(tp, ()):
+            if span.reason in reasons:
+                known = proven.setdefault((number, tp, span), Counter())
+                self._account(tp, span, part, known, order)
+
+    def _looked_at(self, tp: TopicPartition, claims: Iterable[Claim]) -> Callable[[Stamps], Stamps]:
+        """What no transaction read was not accepted, nor what dedup refused as often as it was
+        read: it proves nothing. And nothing is asked of producers of whom nothing was dropped,
+        where the ledger names all others."""
+        stretches = sorted(self.covered.get(tp, ()))
+        refused = self._refused.get(tp, np.zeros(0, np.int64))
+        producers: set[int] | None = set()
+        for claim in claims:
+            named = sum(span.records for spans in claim.spans.values() for span in spans)
+            if producers is None or named < sum(claim.dropped.values()):
+                producers = None
+                break
+            here = claim.spans.values() if self.is_spread else [claim.spans.get(tp, ())]
+            producers.update(hash_of(span.producer) for spans in here for span in spans)
+        wanted = None if producers is None else np.array(sorted(producers), np.int64)
+
+        def looked_at(seen: Stamps) -> Stamps:
+            times = np.zeros(len(seen), np.int64)
+            for start, end in stretches:  # several where the position was moved back
+                low, high = np.searchsorted(seen.offset, [start, end])
+                times[low:high] += 1
+            times -= np.searchsorted(refused, seen.offset, side="right")
+            times += np.searchsorted(refused, seen.offset)
+            is_accepted = times > 0
+            if wanted is not None:
+                is_accepted &= np.isin(seen.producer, wanted)
+            return seen.where(is_accepted)
+
+        return looked_at
+
+    def _account(
+        self,
+        tp: TopicPartition,
+        span: Span,
+        part: Proofs,
+        known: Counter[str],
+        order: Order | None,
+    ) -> None:
+        his = part.of(hash_of(span.producer)).between(span.first, span.last + 1)
+        by = his.before if span.reason == "duplicate" else his.newer
+        known["records"] += int((by >= 0).sum())
+        for name, offset in (("first", span.first), ("last", span.last)):
+            at = np.flatnonzero((his.offset == offset) & (by >= 0))
+            known[name] += len(at)
+            if len(at) and name == "first" and len(self.shown) < SHOWN_MAX:
+                place = _place(tp, int(by[at[0]]), order)
+                self.shown.append(Shown(tp, offset, span.reason, place))
+
+    def _compare(self, claims: Sequence[Claim], proven: Proven, is_cut: bool) -> None:
+        for (number, tp, span), known in proven.items():
+            self._tell(tp, claims[number], span, known, is_cut=is_cut)
+
+    def _tell(
+        self, tp: TopicPartition, claim: Claim, span: Span, known: Counter[str], *, is_cut: bool
+    ) -> None:
+        missing = max(span.records - known["records"], 1 - known["first"], 1 - known["last"])
+        if missing <= 0:
+            return
+        claim.has_witness = True
+        offset = span.last if known["first"] and not known["last"] else span.first
+        where = f"{tp.topic}-{tp.partition} offset {offset}"
+        if known["first"] and known["last"]:
+            where = f"{tp.topic}-{tp.partition} offsets {span.first} to {span.last}"
+        what = "was there before" if span.reason == "duplicate" else "comes behind a newer epoch"
+        self.findings.add(
+            Finding(
+                "unproven",
+                f"{where}: dedup dropped {span.records} records of producer {span.producer!r} as "
+                f"{span.reason}, and of {missing} of them nothing shows that it {what}, at "
+                f"{claim.told}",
+                tp,
+                offset,
+                claim.told,
+                Kind.GONE if is_cut else Kind.WRONG,
+            )
+        )
+
+    def _settle(self, claim: Claim, is_cut: bool) -> None:
+        """The attempt as a whole: the ledger names only the producers with the most."""
+        wanted = {**claim.dropped, "all": sum(claim.dropped.values())}
+        missing = max(count - claim.proven[name] for name, count in wanted.items())
+        self.proven += wanted["all"] - max(0, missing)
+        if missing <= 0 or claim.has_witness:
+            return
+        told = ", ".join(f"{count} {name}" for name, count in claim.dropped.items())
+        self.findings.add(
+            Finding(
+                "unproven",
+                f"dedup dropped {told}, and of {missing} of them nothing shows it, at {claim.told}",
+                None,
+                -1,
+                claim.told,
+                Kind.GONE if is_cut else Kind.WRONG,
+            )
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "records": dict(self.records),
+            "proven": self.proven,
+            "shown": [each.as_json() for each in self.shown],
+        }
+
+    def _unread(self, claims: Sequence[Claim], why: str) -> None:
+        count = sum(sum(claim.dropped.values()) for claim in claims)
+        message = f"{count:,} records that dedup dropped were not looked at: {why}"
+        self.findings.add(Finding("dropped_unread", message, None, -1, claims[0].told, Kind.GONE))

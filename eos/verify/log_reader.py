@@ -1,0 +1,230 @@
+"""Reads logs as they lie there, one partition at a time, the next fetch while this one is decoded.
+
+In memory are two fetches and what the records of one become, whatever a topic's size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+
+from eos.deadline import Deadline
+from eos.errors import UnavailableError
+from eos.kafka.admin import At
+from eos.kafka.api import TopicPartition
+from eos.kafka.client import Wire
+from eos.kafka.cluster import TopicInfo
+from eos.kafka.fetch import Fetched
+from eos.kafka.records.batch_headers import Batch, Old, Seen, Visibility, batches, next_offset
+from eos.kafka.records.decompression import BrokenPayloadError, unpack
+from eos.kafka.records.varint import Ints
+from eos.kafka.refusals import refused
+from eos.verify.records import Records, digests, parsed
+from eos.verify.source import Source
+from eos.verify.stamps import Places, Stamps, stamps
+from eos.verify.target import Bounds, Keeping, Target
+
+_FETCH_BYTES_MAX = 8 * 1024 * 1024
+_FETCH_BYTES_MORE = 256 * 1024  # for what lies between the records that are looked for
+_PLAIN_BYTES_MAX = 8 * 1024 * 1024  # of uncompressed records that are decoded at once
+_TIMEOUT_MS = 60_000
+_TRIES_MAX = 100  # fetches without a byte, each of which waits for half a second
+UNKNOWN_TOPIC = 3
+_REFUSED = 29
+
+
+class Reader:
+    """`moved` is told how many offsets were passed."""
+
+    def __init__(self, wire: Wire, moved: Callable[[int], None] = lambda _offsets: None) -> None:
+        self.wire = wire
+        self._moved = moved
+        self._pool = ThreadPoolExecutor(1, "eos-verify")
+        self._keeping: dict[str, Keeping] = {}
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
+        """Of a topic or a partition that is gone: nothing at all."""
+        counts = self.partitions({tp.topic for tp in partitions})
+        there = [tp for tp in partitions if tp.partition < counts[tp.topic]]
+        first = self._offsets(there, "earliest", committed=False)
+        stable = self._offsets(there, "latest", committed=True)
+        end = self._offsets(there, "latest", committed=False)
+        nothing = Bounds(0, 0, 0)
+        found = {tp: Bounds(first[tp], stable[tp], end[tp]) for tp in there}
+        return {tp: found.get(tp, nothing) for tp in partitions}
+
+    def _offsets(
+        self, partitions: Collection[TopicPartition], at: At, *, committed: bool
+    ) -> Mapping[TopicPartition, int]:
+        if not partitions:
+            return {}
+        return self.wire.list_offsets(partitions, at, committed=committed, deadline=soon())
+
+    def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
+        """How many each topic has: 0 if it is gone."""
+        found = self.wire.topics(topics, soon()) if topics else {}
+        require_seen(found)
+        return {
+            name: 0 if info.error == UNKNOWN_TOPIC else info.partitions
+            for name, info in found.items()
+        }
+
+    def keeping(self, topic: str) -> Keeping:
+        if topic not in self._keeping:
+            if not self.partitions([topic])[topic]:
+                return Keeping()
+            policy, *limits = (
+                self.wire.topic_config(topic, name, soon())
+                for name in ("cleanup.policy", "retention.ms", "retention.bytes")
+            )
+            can_expire = "delete" in policy and any(limit != "-1" for limit in limits)
+            self._keeping[topic] = Keeping("compact" in policy, can_expire)
+        return self._keeping[topic]
+
+    def target(self, target: Target, end: int, bytes_hint: int = _FETCH_BYTES_MAX) -> None:
+        """Shows it what lies between its position and `end` (exclusive)."""
+        group: list[Seen | Old] = []
+        payloads: dict[int, bytes | None] = {}
+        size = 0
+        for found in self.scan(target.at, target.position, end, bytes_hint):
+            for seen in found:
+                if not isinstance(seen, Old) and target.wants(seen):
+                    plain = _unpacked(seen)
+                    payloads[len(group)] = plain
+                    size += len(plain or b"")
+                group.append(seen)
+                if size >= _PLAIN_BYTES_MAX:
+                    _show(target, group, payloads)
+                    group, payloads, size = [], {}, 0
+            _show(target, group, payloads)
+            group, payloads, size = [], {}, 0
+
+    def source(self, source: Source, bounds: Bounds) -> None:
+        """Headers alone: what they say is all that is asked of a source."""
+        start = source.begin(bounds)
+        until = min(source.end, bounds.stable)
+        for found in self.scan(source.at, start, until):
+            if found and _first(found[0]) > source.position:
+                source.begins_at(self.bounds([source.at])[source.at].start)
+            for seen in found:
+                source.see(seen)
+        source.finish(until)
+
+    def stamps(self, at: TopicPartition, end: int, places: Places) -> Iterator[Stamps]:
+        """Whose they are, and which numbers they have."""
+        for records, offsets in self.records(at, end):
+            yield stamps(records, offsets, places)
+
+    def records(self, at: TopicPartition, end: int) -> Iterator[tuple[Records, Ints]]:
+        """Those that readers are given, from where the log begins, with their offsets."""
+        for found in self.scan(at, self.bounds([at])[at].start, end):
+            group: list[Batch] = []
+            payloads: list[bytes] = []
+            for seen in found:
+                if isinstance(seen, Old) or not seen.is_visible or not seen.batch.records:
+                    continue
+                plain = _unpacked(seen)
+                if plain is None:
+                    continue  # what is damaged proves nothing
+                group.append(seen.batch)
+                payloads.append(plain)
+                if sum(map(len, payloads)) >= _PLAIN_BYTES_MAX:
+                    yield from _taken_apart(group, payloads)
+                    group, payloads = [], []
+            yield from _taken_apart(group, payloads)
+
+    def scan(
+        self, at: TopicPartition, start: int, end: int, bytes_hint: int = _FETCH_BYTES_MAX
+    ) -> Iterator[list[Seen | Old]]:
+        """All that begins before `end`, which lies at the last stable offset or below it."""
+        bytes_max = min(_FETCH_BYTES_MAX, bytes_hint + _FETCH_BYTES_MORE)
+        position, tries = start, 0
+        ahead: Future[Fetched] | None = None
+        while position < end:
+            fetched = (ahead or self._fetch(at, position, bytes_max)).result()
+            ahead = None
+            read = list(batches(fetched.blob))
+            following = next_offset(read)
+            if following is None:
+                tries += 1
+                position = max(position, self._begins_later(at, position, tries))
+                continue
+            if following < end:
+                ahead = self._fetch(at, following, bytes_max)
+            visibility = Visibility(fetched.aborted)
+            shown: list[Seen | Old] = []
+            for batch in read:
+                if isinstance(batch, Old):
+                    shown.append(batch)
+                    continue
+                seen = Seen(batch, visibility.of(batch))
+                if start <= batch.last_offset and batch.offset < end:
+                    shown.append(seen)
+            self._moved(min(following, end) - position)
+            yield shown
+            position, tries = following, 0
+
+    def _fetch(self, at: TopicPartition, position: int, bytes_max: int) -> Future[Fetched]:
+        return self._pool.submit(self.wire.fetch, at, position, soon(), bytes_max)
+
+    def _begins_later(self, at: TopicPartition, position: int, tries: int) -> int:
+        """Retention may remove what was just asked for."""
+        bounds = self.bounds([at])[at]
+        if bounds.start > position:
+            return bounds.start
+        if tries > _TRIES_MAX:
+            raise UnavailableError(
+                f"{at.topic}-{at.partition}: the broker gives nothing from offset {position} on, "
+                f"though readers may go up to {bounds.stable}",
+                hint="is its log damaged? The broker's own log tells",
+            )
+        return position
+
+
+def _first(seen: Seen | Old) -> int:
+    return seen.last_offset if isinstance(seen, Old) else seen.batch.offset
+
+
+def require_seen(topics: Mapping[str, TopicInfo]) -> None:
+    """A topic that this user may not see must not pass for one that is gone."""
+    for name, info in topics.items():
+        if info.error == _REFUSED:
+            raise refused("Metadata", info.error, f"topic {name}")
+
+
+def soon() -> Deadline:
+    return Deadline.after_ms(_TIMEOUT_MS)
+
+
+def _unpacked(seen: Seen) -> bytes | None:
+    try:
+        return unpack(seen.batch.codec, seen.batch.payload)
+    except BrokenPayloadError:
+        return None
+
+
+def _taken_apart(group: list[Batch], payloads: list[bytes]) -> Iterator[tuple[Records, Ints]]:
+    """Of record batches one after the other; of those that hold no records nothing."""
+    found = parsed(payloads, [batch.records for batch in group]) if group else None
+    if found is not None:
+        records, deltas = found
+        bases = np.repeat([batch.offset for batch in group], [batch.records for batch in group])
+        yield records, bases + deltas
+    elif len(group) > 1:
+        for batch, payload in zip(group, payloads, strict=True):
+            yield from _taken_apart([batch], [payload])
+
+
+def _show(target: Target, group: list[Seen | Old], payloads: Mapping[int, bytes | None]) -> None:
+    """In the order of the log, each with its digest."""
+    readable = [(place, plain) for place, plain in payloads.items() if plain is not None]
+    counts = [seen.batch.records for place, _ in readable if isinstance(seen := group[place], Seen)]
+    made = digests([plain for _, plain in readable], counts)
+    of_place = dict(zip((place for place, _ in readable), made, strict=True))
+    for place, seen in enumerate(group):
+        target.see(seen, of_place.get(place))

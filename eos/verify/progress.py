@@ -1,0 +1,90 @@
+"""Where the last verification ended: a file in the state root, from which the next one goes on.
+
+It is written only after nothing was found. What lies before it is not looked at again, so each
+verification that begins at one says so, and what had been allowed before it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from eos import private_files
+from eos.kafka.api import Identity, TopicPartition
+from eos.ledger.record import flat, nested
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """`ledger_offset`: of the last record that was verified; `targets`: where each target partition
+    goes on; `allowed`: what was allowed then and before, in words. `covered`: what transactions
+    read, several stretches where the position was moved; one of an older release does not say."""
+
+    pipeline: str
+    ledger_id: str
+    ledger_offset: int
+    at: str
+    position: Mapping[TopicPartition, int]
+    targets: Mapping[TopicPartition, int]
+    identity: Identity
+    producer_ids: list[int]
+    allowed: list[str] = field(default_factory=list)
+    covered: Mapping[TopicPartition, Sequence[tuple[int, int]]] = field(default_factory=dict)
+
+    def save(self, path: Path) -> None:
+        """Whole or not at all."""
+        body = {
+            "format": _FORMAT,
+            "pipeline": self.pipeline,
+            "ledger_id": self.ledger_id,
+            "ledger_offset": self.ledger_offset,
+            "at": self.at,
+            "position": nested(self.position),
+            "targets": nested(self.targets),
+            "identity": list(self.identity),
+            "producer_ids": self.producer_ids,
+            "allowed": self.allowed,
+            "covered": [[*tp, each] for tp, each in sorted(self.covered.items())],
+        }
+        private_files.make(path.parent)
+        unfinished = path.with_name(f".{path.name}")
+        unfinished.write_text(json.dumps(body, indent=1) + "\n", encoding="ascii")
+        unfinished.replace(path)
+
+
+def load(path: Path, pipeline: str, ledger_id: str) -> tuple[Point | None, str]:
+    """The point, or why there is none to go on from; no reason if there never was one."""
+    try:
+        body: dict[str, Any] = json.loads(path.read_text(encoding="ascii"))
+    except FileNotFoundError:
+        return None, ""
+    except (OSError, ValueError) as error:
+        return None, f"{path} can't be read ({error})"
+    try:
+        if (body["format"], body["pipeline"]) != (_FORMAT, pipeline):
+            return None, f"{path} has format {body['format']} and is of {body['pipeline']!r}"
+        point = Point(
+            pipeline,
+            str(body["ledger_id"]),
+            int(body["ledger_offset"]),
+            str(body["at"]),
+            flat(body["position"]),
+            flat(body["targets"]),
+            Identity(*map(int, body["identity"])),
+            [int(each) for each in body["producer_ids"]],
+            [str(each) for each in body["allowed"]],
+            {
+                TopicPartition(str(topic), int(partition)): [(int(a), int(b)) for a, b in each]
+                for topic, partition, each in body.get("covered", ())
+            },
+        )
+    except (LookupError, ValueError, TypeError, AttributeError) as error:
+        return None, f"{path} is not what a verification writes ({type(error).__name__}: {error})"
+    if point.ledger_id != ledger_id:
+        return None, f"{path} is of a ledger that was deleted: the topic is another one now"
+    return point, ""

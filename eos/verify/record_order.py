@@ -1,0 +1,64 @@
+"""Where records of several partitions stand in the order in which dedup took them, as one number.
+
+Micro-batch by micro-batch, and within one by topic, partition and offset: so dedup decides which of
+two records with one number is the first, where a producer's numbers are spread over partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from eos.kafka.api import TopicPartition
+from eos.kafka.records.varint import Ints
+from eos.verify.proofs import Proofs, TooManyError
+from eos.verify.stamps import Stamps
+
+_OFFSET_BITS, _PLACE_BITS, _TURN_BITS = 36, 11, 16
+_OFFSETS = (1 << _OFFSET_BITS) - 1
+Ranges = Mapping[TopicPartition, tuple[int, int]]
+
+
+class Place(NamedTuple):
+    at: TopicPartition
+    offset: int
+
+
+class Order:
+    """Of the attempts that dropped something, each with its ranges, and what lies between them."""
+
+    def __init__(self, attempts: Sequence[Ranges], partitions: Sequence[TopicPartition]) -> None:
+        if len(partitions) >> _PLACE_BITS or (2 * len(attempts) + 2) >> _TURN_BITS:
+            raise TooManyError(f"{len(partitions):,} partitions, {len(attempts):,} attempts")
+        self._partitions = partitions
+        self._place = {tp: place for place, tp in enumerate(partitions)}
+        self._turns: dict[TopicPartition, tuple[Ints, Ints, Ints]] = {}
+        for tp in partitions:
+            read = [(*each[tp], turn) for turn, each in enumerate(attempts) if tp in each]
+            rows = np.array([each for each in read if each[0] < each[1]], np.int64).reshape(-1, 3)
+            self._turns[tp] = rows[:, 0], rows[:, 1], rows[:, 2]
+
+    def placed(self, at: TopicPartition, seen: Stamps) -> Stamps:
+        """With numbers for offsets. What lies between two attempts is behind the first of them."""
+        starts, ends, turns = self._turns[at]
+        if len(seen) and (int(seen.offset[-1]) > _OFFSETS):
+            raise TooManyError(f"offsets above {_OFFSETS:,}")
+        after = np.searchsorted(ends, seen.offset, side="right")
+        before = np.append(-1, turns)[after]  # the last attempt that ended there or below
+        inside = np.append(starts, _OFFSETS + 1)[after] <= seen.offset
+        turn = np.where(inside, 2 * np.append(turns, 0)[after] + 1, 2 * before + 2)
+        numbers = (turn << (_OFFSET_BITS + _PLACE_BITS)) | (self._place[at] << _OFFSET_BITS)
+        return replace(seen, offset=numbers | seen.offset)
+
+    def within(self, found: Proofs, turn: int, at: TopicPartition, span: tuple[int, int]) -> Proofs:
+        """What one attempt read of a partition, by its offsets again; proofs stay numbers."""
+        first = ((2 * turn + 1) << (_OFFSET_BITS + _PLACE_BITS)) | (self._place[at] << _OFFSET_BITS)
+        cut = found.between(first | span[0], first | span[1])
+        return replace(cut, offset=cut.offset & _OFFSETS)
+
+    def where(self, number: int) -> Place:
+        place = (number >> _OFFSET_BITS) & ((1 << _PLACE_BITS) - 1)
+        return Place(self._partitions[place], number & _OFFSETS)

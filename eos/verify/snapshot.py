@@ -1,0 +1,109 @@
+"""Asks what else knows how far the pipeline is: group, checkpoint, coordinator, target leaders."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from eos.checkpoint.files import Files
+from eos.deadline import Backoff, Deadline
+from eos.errors import EosError, PromiseBrokenError, UnavailableError
+from eos.inspect.audit_live import Open, opened
+from eos.inspect.snapshot import is_hidden
+from eos.kafka.api import CommittedOffset, TopicPartition, TransactionState
+from eos.kafka.client import Wire
+from eos.plan.names import Names
+from eos.verify import cross_checks, delta_tables
+from eos.verify.cross_checks import Level, Noted
+from eos.verify.delta_tables import Found, Known, Sinks
+from eos.verify.findings import Finding
+from eos.verify.log_reader import soon
+from eos.verify.verification import Subject
+
+_MARKER_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """As of one moment."""
+
+    names: Names
+    group: Mapping[TopicPartition, CommittedOffset] | None
+    checkpoint: Noted | str
+    state: TransactionState | None
+    open: list[Open]
+    sinks: Sinks
+    tables: Mapping[str, Found | str]
+
+    def compare(self, low: Level, high: Level) -> Iterator[tuple[str, list[Finding]]]:
+        """Each comparison by its name, with what it found."""
+        names = self.names
+        ledger = TopicPartition(names.ledger, 0)
+        yield "group offsets", list(cross_checks.of_group(self.group, names.group, low, high))
+        yield "checkpoint", list(cross_checks.of_checkpoint(self.checkpoint, low, high))
+        last = list(cross_checks.of_coordinator(self.state, ledger, low.told, high.told))
+        yield "transactional id", last
+        yield "no open transaction", list(cross_checks.of_open(self.open, names.transactional_id))
+        if self.tables:
+            known = Known(low.told, low.tables), Known(high.told, high.tables)
+            yield "Delta tables", list(delta_tables.of_tables(self.sinks, self.tables, *known))
+
+
+def look(
+    wire: Wire,
+    subject: Subject,
+    sources: Collection[TopicPartition],
+    targets: Collection[TopicPartition],
+) -> Around:
+    names, state = subject.names, None
+    with suppress(EosError):  # expired, never there, or not for this user's eyes
+        state = wire.transaction_state(names.transactional_id, soon())
+    ledger = TopicPartition(names.ledger, 0)
+    return Around(
+        names,
+        _group(wire, names.group, sources),
+        _checkpoint(subject.files, names.checkpoints),
+        state,
+        _open(wire, [ledger, *sorted(targets)], names.transactional_id),
+        subject.lake,
+        delta_tables.look(subject.lake),
+    )
+
+
+def _open(wire: Wire, partitions: list[TopicPartition], transactional_id: str) -> list[Open]:
+    """Of the pipeline's own, what its coordinator holds for over may be open for a moment: the
+    marker is on its way. What stays open is not."""
+    deadline, backoff = Deadline.after_ms(_MARKER_MS), Backoff()
+    found = opened(wire, partitions, transactional_id)
+    late = {_place(each): each for each in found if cross_checks.is_late(each, transactional_id)}
+    while late and not deadline.has_passed:
+        backoff.sleep(deadline)
+        now = {_place(each) for each in opened(wire, list({p for p, _ in late}), transactional_id)}
+        late = {place: each for place, each in late.items() if place in now}
+    mine = [each for each in found if not cross_checks.is_late(each, transactional_id)]
+    return [*mine, *late.values()]
+
+
+def _place(each: Open) -> tuple[TopicPartition, int]:
+    return each.partition, each.producer.transaction_start_offset
+
+
+def _group(
+    wire: Wire, group: str, sources: Collection[TopicPartition]
+) -> Mapping[TopicPartition, CommittedOffset] | None:
+    if not sources:
+        return {}
+    try:
+        return wire.committed_offsets(group, soon(), list(sources))
+    except UnavailableError as error:
+        if not is_hidden(error):
+            raise
+        return None
+
+
+def _checkpoint(files: Files | None, root: str) -> Noted | str:
+    try:
+        return cross_checks.noted(files, root)
+    except PromiseBrokenError as error:
+        return error.message
