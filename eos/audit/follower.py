@@ -12,10 +12,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eos.audit.projection import Projection, Reached
+from eos.audit.projection import Projection, ProjectionResult
 from eos.deadline import Backoff, Deadline
 from eos.errors import EosError, PromiseBrokenError, UnavailableError
-from eos.ledger.record import Record
+from eos.ledger.record import LedgerRecord
 from eos.observe import events
 from eos.observe.bus import Bus
 
@@ -81,7 +81,9 @@ class Follower:
         with self._lock:
             return self._until + 1
 
-    def close(self, failed: Sequence[Mapping[str, Any]] = (), last: Record | None = None) -> None:
+    def close(
+        self, failed: Sequence[Mapping[str, Any]] = (), last: LedgerRecord | None = None
+    ) -> None:
         """Writes what is left, for so long and no longer; the next start goes on with the rest.
         `failed`: attempts that no record of the ledger tells of, `last` the last record."""
         self._end.set()
@@ -108,7 +110,7 @@ class Follower:
                 )
             )
 
-    def _end_with(self, failed: Sequence[Mapping[str, Any]], last: Record | None) -> None:
+    def _end_with(self, failed: Sequence[Mapping[str, Any]], last: LedgerRecord | None) -> None:
         if last is None:
             raise UnavailableError(
                 "the ledger could not be read",
@@ -140,7 +142,7 @@ class Follower:
                 )
             self._end.wait(self._every_s)
 
-    def _caught_up(self, deadline: Deadline) -> Reached:
+    def _caught_up(self, deadline: Deadline) -> ProjectionResult:
         with self._lock:
             behind = self._behind
         found = self._projection.catch_up(deadline)

@@ -12,9 +12,9 @@ from typing import Any
 from eos.audit.dedup_summary import Producers
 from eos.errors import FencedError
 from eos.kafka.api import Identity, TopicPartition
-from eos.kafka.transaction_states import TransactionState
+from eos.kafka.transaction_states import TransactionPhase
 
-COMMITTED = TransactionState.COMPLETE_COMMIT.value
+COMMITTED = TransactionPhase.COMPLETE_COMMIT.value
 _KEY = ("ledger_id", "ledger_offset", "producer_id", "epoch", "outcome")
 Row = Mapping[str, Any]
 
@@ -62,7 +62,7 @@ class Transaction:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AuditFinding:
     """`offset`: of the ledger record that it was met at."""
 
     case: str
@@ -223,7 +223,7 @@ def ends(found: Iterable[Transaction]) -> dict[TopicPartition, int]:
     return position
 
 
-def findings(found: Iterable[Transaction]) -> Iterator[Finding]:
+def findings(found: Iterable[Transaction]) -> Iterator[AuditFinding]:
     """What can't be if each record came through once: each with the first place where it shows."""
     position: dict[TopicPartition, int] = {}
     written: dict[TopicPartition, int] = {}
@@ -258,7 +258,7 @@ def findings(found: Iterable[Transaction]) -> Iterator[Finding]:
         position.update({tp: end for tp, (_, end) in each.sources.items()})
 
 
-def _gaps(each: Transaction, position: Mapping[TopicPartition, int]) -> Iterator[Finding]:
+def _gaps(each: Transaction, position: Mapping[TopicPartition, int]) -> Iterator[AuditFinding]:
     for tp, (start, _) in each.sources.items():
         before = position.get(tp, start)
         if start != before:
@@ -272,7 +272,7 @@ def _gaps(each: Transaction, position: Mapping[TopicPartition, int]) -> Iterator
             )
 
 
-def _receipts(each: Transaction, written: dict[TopicPartition, int]) -> Iterator[Finding]:
+def _receipts(each: Transaction, written: dict[TopicPartition, int]) -> Iterator[AuditFinding]:
     for tp, row in each.targets.items():
         where = f"micro-batch {each.batch_id}: {tp.topic}-{tp.partition}"
         count = row["sequence_last"] - row["sequence_first"] + 1
@@ -293,8 +293,8 @@ def _receipts(each: Transaction, written: dict[TopicPartition, int]) -> Iterator
         written[tp] = row["offset_last"]
 
 
-def _met(each: Transaction, case: str, message: str) -> Finding:
-    return Finding(case, message, each.ledger_offset)
+def _met(each: Transaction, case: str, message: str) -> AuditFinding:
+    return AuditFinding(case, message, each.ledger_offset)
 
 
 def _named(identity: Identity) -> str:

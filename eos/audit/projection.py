@@ -17,11 +17,11 @@ from eos.audit.table import FILE_BYTES, OvertakenError, TransactionsTable
 from eos.deadline import Deadline
 from eos.errors import PromiseBrokenError, UnavailableError
 from eos.kafka.api import TopicPartition
-from eos.kafka.client import Wire
-from eos.kafka.transaction_states import TransactionState
+from eos.kafka.client import KafkaClient
+from eos.kafka.transaction_states import TransactionPhase
 from eos.ledger.decoder import decoded
 from eos.ledger.ledger import Ledger
-from eos.ledger.record import Record
+from eos.ledger.record import LedgerRecord
 
 RECORDS_MAX = 500  # ledger records in one Delta commit: what bounds the memory for them
 _TRIES_MAX = 10
@@ -29,7 +29,7 @@ _ASK_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ProjectionResult:
     """`until`: the last ledger offset that the table has. `lost`: offsets of the ledger that were
     trimmed before the table had them, as a range; empty in all good cases. Not `is_settled`: a
     transaction is open on the ledger, or its marker on the way."""
@@ -43,7 +43,9 @@ class Reached:
 class Projection:
     """Of one pipeline. Not shared between threads."""
 
-    def __init__(self, table: TransactionsTable, wire: Wire, pipeline: str, ledger: str) -> None:
+    def __init__(
+        self, table: TransactionsTable, wire: KafkaClient, pipeline: str, ledger: str
+    ) -> None:
         self.table = table
         self._wire = wire
         self._pipeline = pipeline
@@ -51,11 +53,11 @@ class Projection:
         self._ledger_id = ""
         self.reached: Callable[[str], None] = lambda _point: None
 
-    def catch_up(self, deadline: Deadline) -> Reached:
+    def catch_up(self, deadline: Deadline) -> ProjectionResult:
         """Returns when the table has all that was committed when this began."""
         # The table first: another process may bring it up to records that came after our look at
         # the ledger's end, and a healthy table would seem to be ahead of it.
-        found = Reached(self.table.known(self._app(deadline)))
+        found = ProjectionResult(self.table.known(self._app(deadline)))
         end = self._offset("latest", deadline)
         is_settled = end == self._offset("latest", deadline, committed=False)
         if end <= found.until:
@@ -70,10 +72,10 @@ class Projection:
             if deadline.has_passed:
                 return replace(found, is_settled=False)
             part, is_all = self._step(found.until, end, deadline)
-            found = Reached(part.until, found.rows + part.rows, found.lost or part.lost)
+            found = ProjectionResult(part.until, found.rows + part.rows, found.lost or part.lost)
         return replace(found, is_settled=is_settled)
 
-    def end_with(self, failed: Sequence[Mapping[str, Any]], last: Record) -> int:
+    def end_with(self, failed: Sequence[Mapping[str, Any]], last: LedgerRecord) -> int:
         """Attempts that were aborted and that no ledger record will tell of, since the run ends.
         They stand beside `last`, the newest record. Returns how many rows there are more: none of
         those that are there already, since this may be asked twice."""
@@ -101,17 +103,17 @@ class Projection:
         rows = self.table.query(
             "SELECT producer_id, epoch FROM transactions "  # noqa: S608 - names, which are plain
             f"WHERE pipeline = '{self._pipeline}' AND ledger_id = '{ledger_id}' "
-            f"AND outcome = '{TransactionState.COMPLETE_ABORT.value}'"
+            f"AND outcome = '{TransactionPhase.COMPLETE_ABORT.value}'"
         )
         return {(row["producer_id"], row["epoch"]) for row in rows}
 
-    def _step(self, until: int, end: int, deadline: Deadline) -> tuple[Reached, bool]:
+    def _step(self, until: int, end: int, deadline: Deadline) -> tuple[ProjectionResult, bool]:
         """One Delta commit, if there is something for one; and whether no more is left."""
         for _ in range(_TRIES_MAX):
             first = max(until + 1, self._offset("earliest", deadline))
             records = self.records(first, end, deadline)
             if not records:
-                return Reached(until), True
+                return ProjectionResult(until), True
             found = made.table(
                 made.rows(self._pipeline, self._ledger.topic, self._ledger_id, records)
             )
@@ -123,7 +125,7 @@ class Projection:
                 until = self.table.known(app)
                 continue
             self.reached("audit_append:after")
-            reached = Reached(records[-1].offset, found.num_rows, range(until + 1, first))
+            reached = ProjectionResult(records[-1].offset, found.num_rows, range(until + 1, first))
             return reached, len(records) < RECORDS_MAX
         raise self._too_many()
 
@@ -140,10 +142,10 @@ class Projection:
         size = self.table.size(self._pipeline)
         return 0 if size is None else size.files
 
-    def records(self, first: int, end: int, deadline: Deadline) -> list[Record]:
+    def records(self, first: int, end: int, deadline: Deadline) -> list[LedgerRecord]:
         """The first `RECORDS_MAX` records of the pipeline from there on. Raises for a record of
         another producer, unless a recovery decided about it."""
-        found: list[Record] = []
+        found: list[LedgerRecord] = []
         decided_until = 0
         while (wanted := RECORDS_MAX - len(found)) > 0:
             stored = self._wire.read_records(

@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from eos.kafka.transaction_states import TransactionState
-from eos.ledger.record import Ends, Record, flat
+from eos.kafka.transaction_states import TransactionPhase
+from eos.ledger.record import Ends, LedgerRecord, flat
 
 SCHEMA_VERSION = 2  # 2: offsets_in, records_read
 PARTITION = "pipeline"
@@ -100,7 +100,9 @@ def _sources(found: Sequence[Row]) -> pa.Array:
     return pa.array(lists, SCHEMA.field("sources").type).take(taken)
 
 
-def rows(pipeline: str, ledger: str, ledger_id: str, records: Iterable[Record]) -> Iterator[Row]:
+def rows(
+    pipeline: str, ledger: str, ledger_id: str, records: Iterable[LedgerRecord]
+) -> Iterator[Row]:
     """Of these ledger records, in their order."""
     for record in records:
         of_record = shared(pipeline, ledger, ledger_id, record)
@@ -117,7 +119,7 @@ def aborted(of_record: Row, failed: Mapping[str, Any]) -> Row:
     return {
         **of_record,
         "kind": failed.get("kind") or "attempt",
-        "outcome": TransactionState.COMPLETE_ABORT.value,
+        "outcome": TransactionPhase.COMPLETE_ABORT.value,
         "query_id": failed.get("query_id"),
         "batch_id": failed.get("batch_id"),
         "attempt": failed.get("number"),
@@ -134,14 +136,14 @@ def aborted(of_record: Row, failed: Mapping[str, Any]) -> Row:
     }
 
 
-def _committed(of_record: Row, record: Record) -> Iterator[Row]:
+def _committed(of_record: Row, record: LedgerRecord) -> Iterator[Row]:
     attempt = record.attempt or {}
     ends = record.position.ends
     starts = flat(attempt["starts"]) if record.attempt else ends
     offsets = sum(ends[tp] - start for tp, start in starts.items())
     row = {
         **of_record,
-        "outcome": TransactionState.COMPLETE_COMMIT.value,
+        "outcome": TransactionPhase.COMPLETE_COMMIT.value,
         "query_id": record.position.query_id,
         "batch_id": record.position.batch_id,
         "attempt": attempt.get("number"),
@@ -185,7 +187,7 @@ def _read(attempt: Mapping[str, Any], offsets: int) -> int | None:
     return 0 if found is None and not offsets else found
 
 
-def shared(pipeline: str, ledger: str, ledger_id: str, record: Record) -> Row:
+def shared(pipeline: str, ledger: str, ledger_id: str, record: LedgerRecord) -> Row:
     """What all rows that a record tells of have in common."""
     process = record.owner.get("process")
     return {

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from eos.deadline import Deadline
 from eos.errors import EosError
-from eos.kafka.client import Wire
-from eos.ledger.record import Record
+from eos.kafka.client import KafkaClient
+from eos.ledger.record import LedgerRecord
 from eos.location import local_path
 from eos.observe import events
 from eos.observe.bus import Bus
@@ -37,7 +37,7 @@ class Audit(Protocol):
         """The ledger must keep its records from this offset on; None: nobody needs them."""
 
     def close(
-        self, failed: Sequence[Mapping[str, Any]] = (), last: Record | None = None
+        self, failed: Sequence[Mapping[str, Any]] = (), last: LedgerRecord | None = None
     ) -> None: ...
 
 
@@ -55,7 +55,9 @@ class _NoAudit:
     def committed(self) -> None:
         pass
 
-    def close(self, failed: Sequence[Mapping[str, Any]] = (), last: Record | None = None) -> None:
+    def close(
+        self, failed: Sequence[Mapping[str, Any]] = (), last: LedgerRecord | None = None
+    ) -> None:
         pass
 
 
@@ -68,7 +70,7 @@ def location_of(profile: Profile) -> Path | None:
     return None if root is None else root.joinpath(*_FOLDER)
 
 
-def audit_of(profile: Profile, planned: Plan, wire: Wire, bus: Bus) -> Audit:
+def audit_of(profile: Profile, planned: Plan, wire: KafkaClient, bus: Bus) -> Audit:
     if not profile.audit.transactions:
         return NO_AUDIT
     location = location_of(profile)

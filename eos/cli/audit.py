@@ -14,9 +14,9 @@ from eos.audit.table import TransactionsTable
 from eos.cli.pipeline_argument import audit_location, find_pipeline, parser_of, since
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
-from eos.inspect.audit_live import Live, live
-from eos.inspect.audit_render import Audited, as_json, lines
-from eos.kafka.client import Wire
+from eos.inspect.audit_live import LiveState, live
+from eos.inspect.audit_render import AuditResult, as_json, lines
+from eos.kafka.client import KafkaClient
 from eos.launch.profile_cluster import addresses
 from eos.plan.plan import plan
 from eos.plan.security import told_who
@@ -45,7 +45,7 @@ def audit(words: Sequence[str]) -> int:
     seen = _asked(pipeline, profile, found) if options.live else None
     if seen is not None:
         told += seen.findings
-    audited = Audited(
+    audited = AuditResult(
         names.pipeline, names.ledger, str(location), found, summary(found), told, seen
     )
     if options.json:
@@ -69,11 +69,11 @@ def maintain(words: Sequence[str]) -> int:
     return 0
 
 
-def _asked(pipeline: PipelineFile, profile: Profile, found: Sequence[Transaction]) -> Live:
+def _asked(pipeline: PipelineFile, profile: Profile, found: Sequence[Transaction]) -> LiveState:
     with addresses(profile) as bootstrap:
         planned = plan(pipeline, profile, bootstrap, ())
         names = planned.names
-        with closing(Wire(planned.kafka)) as wire, told_who(planned.security):
+        with closing(KafkaClient(planned.kafka)) as wire, told_who(planned.security):
             return live(wire, names.transactional_id, names.group, names.ledger, found)
 
 

@@ -12,7 +12,7 @@ from eos import private_files
 from eos.config.load import load_profile
 from eos.config.model import ProfileFile
 from eos.errors import UsageError
-from eos.local.embedded_kafka import EmbeddedKafka, Status, status_of
+from eos.local.embedded_kafka import ClusterStatus, EmbeddedKafka, status_of
 from eos.local.jars import BROKER_VERSION, BROKER_VERSIONS
 
 app = typer.Typer(
@@ -87,7 +87,7 @@ def _root(profile: ProfileFile) -> Path:
     return profile.local_root / "broker"
 
 
-def _print(found: Status, as_json: bool) -> None:
+def _print(found: ClusterStatus, as_json: bool) -> None:
     if as_json:
         print(
             json.dumps(

@@ -69,8 +69,8 @@ def reachable(profile: Profile, checks: Sequence[Check]) -> tuple[str, ...]:
 
 def _cluster(profile: Profile, addresses: tuple[str, ...], planned: Plan | None) -> Iterator[Check]:
     from eos.inspect.cluster_check import cluster
-    from eos.kafka.client import Wire
+    from eos.kafka.client import KafkaClient
 
     security = profile.kafka.security
-    with closing(Wire(kafka_settings(addresses, security))) as wire, told_who(security):
+    with closing(KafkaClient(kafka_settings(addresses, security))) as wire, told_who(security):
         yield from cluster(wire, planned)

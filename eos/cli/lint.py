@@ -20,7 +20,7 @@ from eos.config.valid_parts import Parts
 from eos.errors import TransformError, UsageError
 from eos.plan.outputs import outputs
 from eos.plan.plan import decode
-from eos.plural import counted
+from eos.plural import plural
 from eos.printable import escaped
 from eos.transform import nondeterministic_calls
 from eos.transform.functions import load
@@ -41,7 +41,7 @@ def lint(paths: Sequence[Path], *, as_json: bool) -> int:
             print(escaped(str(problem)))
         if all(problem.severity == "note" for problem in problems):
             told = "; `eos test` looks at columns and functions, with Spark"
-            count = counted(len(texts), "pipeline")
+            count = plural(len(texts), "pipeline")
             print(f"{count} without problems{told}", file=sys.stderr)
     return 1 if any(problem.severity == "error" for problem in problems) else 0
 

@@ -26,9 +26,9 @@ from eos.transform.functions import load
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from eos.delta.sinks import Known
+    from eos.delta.sinks import TablesInLedger
     from eos.plan.delta_sink import Table
-    from eos.plan.lookup import Lookup
+    from eos.plan.lookup import LookupTable
 
 _ABOUT = """\
 Prints the stages that a run executes, and for what is written the guarantee and the mechanism that
@@ -90,7 +90,7 @@ def _checks(pipeline: PipelineFile, profile: Profile, planned: Plan) -> Iterator
 
 
 def _spark(
-    pipeline: PipelineFile, profile: Profile, planned: Plan, known: Known | None
+    pipeline: PipelineFile, profile: Profile, planned: Plan, known: TablesInLedger | None
 ) -> Iterator[Check]:
     """On one of its own, without Kafka: what a start would refuse of steps, sinks and tables."""
     from eos.spark.local_session import local_session
@@ -127,7 +127,7 @@ def _joined(session: SparkSession, planned: Plan) -> Iterator[Check]:
     """The tables that steps join, each by itself."""
     from eos.spark.lookup_tables import require
 
-    def look(each: Lookup) -> Check:
+    def look(each: LookupTable) -> Check:
         require(replace(planned, lookups=(each,)), session)
         return ok("table", f"{each.name} ({each.path}) has the columns that the file names")
 
@@ -135,7 +135,7 @@ def _joined(session: SparkSession, planned: Plan) -> Iterator[Check]:
         yield from asked("table", partial(look, each))
 
 
-def _delta(session: SparkSession, planned: Plan, known: Known | None) -> Iterator[Check]:
+def _delta(session: SparkSession, planned: Plan, known: TablesInLedger | None) -> Iterator[Check]:
     """The tables that are written, each by itself."""
     from eos.delta.sinks import lake_of
     from eos.faults import CrashPlan
@@ -158,21 +158,21 @@ def _delta(session: SparkSession, planned: Plan, known: Known | None) -> Iterato
         yield from asked("delta", partial(look, table))
 
 
-def _known(planned: Plan) -> Known | None:
+def _known(planned: Plan) -> TablesInLedger | None:
     """How the ledger says that Delta tables stand. What it can't be asked for, the look at the
     cluster has told."""
-    from eos.delta.sinks import Known, newest_attempt
+    from eos.delta.sinks import TablesInLedger, newest_attempt
     from eos.inspect.snapshot import look, soon
-    from eos.kafka.client import Wire
+    from eos.kafka.client import KafkaClient
 
     try:
-        with closing(Wire(planned.kafka)) as wire, told_who(planned.security):
+        with closing(KafkaClient(planned.kafka)) as wire, told_who(planned.security):
             view = look(planned, wire)
             if view.last is None:
                 return None
             topic = view.ledger.partition.topic
             ledger_id = wire.topics([topic], soon())[topic].topic_id
-            return Known(ledger_id, view.position, newest_attempt(view.ledger))
+            return TablesInLedger(ledger_id, view.position, newest_attempt(view.ledger))
     except EosError:
         return None
 
@@ -203,9 +203,9 @@ def _latest(planned: Plan, profile: Profile) -> Plan:
 def _cluster(planned: Plan) -> Iterator[Check]:
     from eos.inspect.cluster_check import cluster
     from eos.inspect.topic_check import topics
-    from eos.kafka.client import Wire
+    from eos.kafka.client import KafkaClient
 
-    with closing(Wire(planned.kafka)) as wire, told_who(planned.security):
+    with closing(KafkaClient(planned.kafka)) as wire, told_who(planned.security):
         found = list(cluster(wire, planned))
         yield from found
         if not any(each.what == "features" and each.level == "finding" for each in found):

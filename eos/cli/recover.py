@@ -16,7 +16,7 @@ from eos.errors import UnavailableError
 from eos.inspect.explanation import explain
 from eos.inspect.explanation_render import as_json, lines
 from eos.inspect.findings import Command, command_of
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.launch.profile_cluster import addresses
 from eos.plan.plan import Plan, plan
 from eos.plan.security import told_who
@@ -30,7 +30,7 @@ from eos.recover import (
     rewind,
     source,
 )
-from eos.recover.apply import Done, act, propose
+from eos.recover.apply import AppliedChange, act, propose
 from eos.recover.change import Verb
 
 _ABOUT = """\
@@ -62,10 +62,10 @@ def recover(words: Sequence[str]) -> int:
             done = act(planned, wire, verb, why=why, take_over=take_over)
             return _tell(planned, done, command, is_done=True, is_json=options.json)
         change = propose(planned, wire, verb, take_over=options.take_over)
-        return _tell(planned, Done(change), command, is_done=False, is_json=options.json)
+        return _tell(planned, AppliedChange(change), command, is_done=False, is_json=options.json)
 
 
-def _explain(planned: Plan, wire: Wire, command: Command, *, is_json: bool) -> int:
+def _explain(planned: Plan, wire: KafkaClient, command: Command, *, is_json: bool) -> int:
     found = explain(planned, wire)
     if is_json:
         print(json.dumps(as_json(found, command)))
@@ -74,7 +74,9 @@ def _explain(planned: Plan, wire: Wire, command: Command, *, is_json: bool) -> i
     return 1 if found.findings else 0
 
 
-def _tell(planned: Plan, done: Done, command: Command, *, is_done: bool, is_json: bool) -> int:
+def _tell(
+    planned: Plan, done: AppliedChange, command: Command, *, is_done: bool, is_json: bool
+) -> int:
     """0 if there is nothing left to do."""
     change = done.change
     code = 0 if is_done or change.is_nothing else 1
@@ -115,13 +117,13 @@ def _readable() -> Iterator[None]:
 
 
 @contextmanager
-def _reached(options: argparse.Namespace) -> Iterator[tuple[Plan, Wire]]:
+def _reached(options: argparse.Namespace) -> Iterator[tuple[Plan, KafkaClient]]:
     """The plan without its transforms: a pipeline whose code is broken can be put right, too."""
     pipeline = find_pipeline(options.pipeline)
     profile = load_profile(options.profile, pipeline.project_root)
     with addresses(profile) as bootstrap:
         planned = plan(pipeline, profile, bootstrap, ())
-        with closing(Wire(planned.kafka)) as wire, told_who(planned.security):
+        with closing(KafkaClient(planned.kafka)) as wire, told_who(planned.security):
             yield planned, wire
 
 

@@ -14,7 +14,7 @@ from eos.config.load import load_profile
 from eos.config.problems import suggestion
 from eos.errors import UsageError
 from eos.faults import CrashPlan
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.launch.profile_cluster import addresses
 from eos.observe.bus import Bus
 from eos.observe.console import Console
@@ -22,7 +22,7 @@ from eos.plan.plan import plan
 from eos.plan.security import told_who
 from eos.printable import escaped
 from eos.replay.pending_dead_letters import DeadLetterTopic
-from eos.replay.replayer import Done, Wanted, put_back
+from eos.replay.replayer import ReplayRequest, ReplayResult, put_back
 from eos.spark.dedup_columns import RULES
 
 _ABOUT = """\
@@ -55,7 +55,7 @@ def replay(words: Sequence[str]) -> int:
     with addresses(profile) as bootstrap:
         planned = plan(pipeline, profile, bootstrap, ())
         with (
-            closing(Wire(planned.kafka)) as wire,
+            closing(KafkaClient(planned.kafka)) as wire,
             closing(Bus()) as bus,
             told_who(planned.security),
         ):
@@ -65,11 +65,11 @@ def replay(words: Sequence[str]) -> int:
             rules = [each.name for each in planned.decode.causes]
             wanted = _rules(options.rule, rules, waiting)
             known = [each for each in wanted if has_stamps and each not in RULES]
-            done: dict[str, Done] = {}
+            done: dict[str, ReplayResult] = {}
             for rule in [] if options.dry_run else [each for each in wanted if each not in known]:
                 left = options.limit - sum(each.records for each in done.values())
                 if waiting.get(rule, 0) and left > 0:
-                    asked = Wanted(rule, since_ms, left, options.now)
+                    asked = ReplayRequest(rule, since_ms, left, options.now)
                     crash = CrashPlan.from_environment()
                     done[rule] = put_back(topic, asked, bus, crash, take_over=options.take_over)
     stays = [] if options.dry_run else known
@@ -96,7 +96,7 @@ def _tell(
     topic: str,
     wanted: Sequence[str],
     waiting: Mapping[str, int],
-    done: Mapping[str, Done],
+    done: Mapping[str, ReplayResult],
     stays: Sequence[str],
     *,
     as_json: bool,

@@ -18,13 +18,13 @@ from eos.cli.pipeline_argument import audit_location, find_pipeline, parser_of, 
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
 from eos.errors import EosError, UsageError
-from eos.inspect.cluster_state import Asked, ask
-from eos.kafka.client import Wire
+from eos.inspect.cluster_state import ClusterState, ask
+from eos.kafka.client import KafkaClient
 from eos.launch.profile_cluster import addresses
 from eos.plan.plan import plan
 from eos.plan.security import told_who
 from eos.report.conclusion import Level, verdict
-from eos.report.content import Gathered, gather
+from eos.report.content import PageContent, gather
 from eos.report.page import Subject, page
 from eos.report.units import time
 
@@ -69,13 +69,13 @@ def report(words: Sequence[str]) -> int:
     return 1 if judged.level in {Level.BROKEN, Level.LOOK} else 0
 
 
-def _asked(pipeline: PipelineFile, profile: Profile, gathered: Gathered) -> Asked:
+def _asked(pipeline: PipelineFile, profile: Profile, gathered: PageContent) -> ClusterState:
     """A cluster that does not answer costs a part of the page, and not all of it."""
     try:
         with addresses(profile) as bootstrap:
             planned = plan(pipeline, profile, bootstrap, ())
             names = planned.names
-            with closing(Wire(planned.kafka)) as wire, told_who(planned.security):
+            with closing(KafkaClient(planned.kafka)) as wire, told_who(planned.security):
                 found = list(gathered.recent)
                 return ask(
                     wire,
@@ -86,7 +86,7 @@ def _asked(pipeline: PipelineFile, profile: Profile, gathered: Gathered) -> Aske
                     gathered.position,
                 )
     except EosError as error:
-        return Asked(datetime.now(timezone.utc), problem=error.message)
+        return ClusterState(datetime.now(timezone.utc), problem=error.message)
 
 
 def _writable(output: Path) -> Path:

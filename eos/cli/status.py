@@ -11,11 +11,11 @@ from pathlib import Path
 from eos.cli.pipeline_argument import find_pipeline, parser_of
 from eos.config.load import load_profile
 from eos.errors import UnavailableError, UsageError
-from eos.inspect.status import Status, look
+from eos.inspect.status import PipelineStatus, look
 from eos.inspect.status_list import lines as lines_of
 from eos.inspect.status_list import listed
 from eos.inspect.status_render import as_json, lines
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.launch.options import project_of
 from eos.local.broker_probe import silent
 from eos.local.embedded_kafka import status_of
@@ -23,7 +23,7 @@ from eos.location import local_path
 from eos.plan.plan import plan
 from eos.plan.security import told_who
 from eos.printable import escaped
-from eos.startup.liveness import Runs
+from eos.startup.liveness import Liveness
 
 _ABOUT = """\
 Tells whether a pipeline runs, who owns it, its last committed micro-batch, what is open, how far it
@@ -54,7 +54,7 @@ def status(words: Sequence[str]) -> int:
         embedded = status_of(profile.local_root / "broker")
         if not embedded.bootstrap:
             planned = plan(pipeline, profile, ("none:1",), ())
-            stopped = Status(planned, Runs.NO)
+            stopped = PipelineStatus(planned, Liveness.NO)
             return _tell(stopped, named, options.json, "the embedded broker is stopped")
         addresses = tuple(embedded.bootstrap.split(","))
     dead = silent(addresses)
@@ -65,7 +65,7 @@ def status(words: Sequence[str]) -> int:
             hint=f"`eos doctor {named}` looks at all that a run needs",
         )
     planned = plan(pipeline, profile, tuple(addresses), ())
-    with closing(Wire(planned.kafka)) as wire, told_who(planned.security):
+    with closing(KafkaClient(planned.kafka)) as wire, told_who(planned.security):
         return _tell(look(planned, wire), named, options.json)
 
 
@@ -97,7 +97,7 @@ def _repeated(profile: str | None) -> list[str]:
     return ["--profile", profile] if profile else []
 
 
-def _tell(found: Status, named: str, is_json: bool, note: str = "") -> int:
+def _tell(found: PipelineStatus, named: str, is_json: bool, note: str = "") -> int:
     """`note`: why nothing was asked."""
     if is_json:
         print(json.dumps({**as_json(found, named), "note": note}))

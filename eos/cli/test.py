@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from eos.config.model import PipelineFile, ProfileFile
-    from eos.pipeline_tests.runner import Outcome
+    from eos.pipeline_tests.runner import TestOutcome
 
 _RED, _GREEN, _END = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 
@@ -36,7 +36,7 @@ class Result:
 
     path: Path
     pipeline: str
-    outcomes: Sequence[Outcome] = ()
+    outcomes: Sequence[TestOutcome] = ()
     error: str = ""
 
     @property
@@ -71,13 +71,13 @@ def tell(found: Sequence[Result], *, as_json: bool) -> int:
         for file in found:
             is_only = names[file.pipeline] == 1
             name = file.pipeline if is_only else f"{file.pipeline} ({file.path})"
-            print(escaped("".join(f"{line}\n" for line in _told(name, file))), end="")
+            print(escaped("".join(f"{line}\n" for line in _error_text(name, file))), end="")
             if not file.outcomes and not file.error:
                 print(f"{name}: no tests; its steps and sinks were checked", file=sys.stderr)
     return 0 if all(file.is_passed for file in found) else 1
 
 
-def lines(pipeline: str, outcome: Outcome, *, has_colour: bool) -> Iterator[str]:
+def lines(pipeline: str, outcome: TestOutcome, *, has_colour: bool) -> Iterator[str]:
     """`-` is what should have been written, `+` what was. Colour only underlines it."""
 
     def coloured(colour: str, text: str) -> str:
@@ -96,7 +96,7 @@ def lines(pipeline: str, outcome: Outcome, *, has_colour: bool) -> Iterator[str]
     yield from (coloured(_GREEN, f"    + {line}") for line in outcome.unexpected)
 
 
-def _told(name: str, file: Result) -> Iterator[str]:
+def _error_text(name: str, file: Result) -> Iterator[str]:
     has_colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     for outcome in file.outcomes:
         yield from lines(name, outcome, has_colour=has_colour)
@@ -132,7 +132,9 @@ def _run(files: Sequence[tuple[Path, PipelineFile]], profile: ProfileFile) -> li
     return found
 
 
-def _outcomes(spark: SparkSession, pipeline: PipelineFile, profile: ProfileFile) -> list[Outcome]:
+def _outcomes(
+    spark: SparkSession, pipeline: PipelineFile, profile: ProfileFile
+) -> list[TestOutcome]:
     from eos.pipeline_tests.runner import check, run_case
     from eos.startup.registered_schemas import with_latest
 

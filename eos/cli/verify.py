@@ -22,7 +22,7 @@ from eos.config.load import load_profile
 from eos.config.model import Profile
 from eos.errors import UnavailableError, UsageError
 from eos.inspect.snapshot import readable
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.launch.profile_cluster import addresses
 from eos.location import local_path
 from eos.plan.delta_sink import app_of
@@ -30,12 +30,12 @@ from eos.plan.plan import Plan, plan
 from eos.plan.security import told_who
 from eos.printable import escaped
 from eos.verify.delta_tables import Sinks
-from eos.verify.dropped_records import Shown as Dropped
-from eos.verify.findings import Attempt, Kind
+from eos.verify.dropped_records import ProvenDrop as Dropped
+from eos.verify.findings import FindingKind, Witness
 from eos.verify.log_reader import UNKNOWN_TOPIC, Reader, require_seen, soon
 from eos.verify.progress import Point, load
-from eos.verify.render import Told, as_json, lines
-from eos.verify.stamps import Places
+from eos.verify.render import RenderedResult, as_json, lines
+from eos.verify.stamps import StampPlaces
 from eos.verify.verification import Subject
 from eos.verify.verify import Verification
 
@@ -68,7 +68,7 @@ def verify(words: Sequence[str]) -> int:
     profile = load_profile(options.profile, pipeline.project_root)
     with addresses(profile) as bootstrap:
         planned = plan(pipeline, profile, bootstrap, ())
-        with closing(Wire(planned.kafka)) as wire, told_who(planned.security):
+        with closing(KafkaClient(planned.kafka)) as wire, told_who(planned.security):
             told = _verified(planned, profile, wire, options)
     if options.json:
         print(json.dumps(as_json(told)))
@@ -77,7 +77,9 @@ def verify(words: Sequence[str]) -> int:
     return 1 if told.failed else 0
 
 
-def _verified(planned: Plan, profile: Profile, wire: Wire, options: argparse.Namespace) -> Told:
+def _verified(
+    planned: Plan, profile: Profile, wire: KafkaClient, options: argparse.Namespace
+) -> RenderedResult:
     names, notes = planned.names, []
     ledger_id = _ledger_id(wire, names.ledger, names.pipeline)
     path = _point_path(profile, names.transactional_id)
@@ -91,8 +93,8 @@ def _verified(planned: Plan, profile: Profile, wire: Wire, options: argparse.Nam
     passed = frozenset(
         kind
         for kind, is_allowed in (
-            (Kind.FOREIGN, options.allow_foreign),
-            (Kind.GONE, options.allow_out_of_reach),
+            (FindingKind.FOREIGN, options.allow_foreign),
+            (FindingKind.GONE, options.allow_out_of_reach),
         )
         if is_allowed
     )
@@ -106,20 +108,20 @@ def _verified(planned: Plan, profile: Profile, wire: Wire, options: argparse.Nam
         subject = replace(_subject(planned, profile, ledger_id), names_dropped=names_dropped)
         verified = Verification(subject, reader, ledger_id, began, shown).run()
     seconds = time.perf_counter() - begun
-    told = Told(names.pipeline, names.ledger, verified, began, notes, passed, seconds)
+    told = RenderedResult(names.pipeline, names.ledger, verified, began, notes, passed, seconds)
     if told.failed or path is None or verified.point is None:
         return told
     _save(replace(verified.point, allowed=_allowed(told)), path)
     return replace(told, saved=str(path))
 
 
-def _allowed(told: Told) -> list[str]:
+def _allowed(told: RenderedResult) -> list[str]:
     """What a verification that goes on from here must not keep to itself."""
     before = list(told.began.allowed) if told.began else []
     at = told.verified.last
     now = [
         f"{told.all.counts[kind]} {kind.value} up to ledger offset {at}"
-        for kind in Kind
+        for kind in FindingKind
         if told.all.counts[kind]
     ]
     every = [*before, *(words for words in now if words not in before)]
@@ -158,7 +160,7 @@ def _subject(planned: Plan, profile: Profile, ledger_id: str) -> Subject:
         table,
         reason,
         Sinks(planned.tables, apps, names.pipeline),
-        None if by is None else Places(by.producer, by.epoch, by.sequence),
+        None if by is None else StampPlaces(by.producer, by.epoch, by.sequence),
         is_spread=by is not None and not by.policy.rules.is_ordered,
         dead_letters=planned.dead_letters.topic if planned.dead_letters else "",
     )
@@ -167,7 +169,7 @@ def _subject(planned: Plan, profile: Profile, ledger_id: str) -> Subject:
 @contextmanager
 def _dropped_into(
     path: Path | None, planned: Plan
-) -> Iterator[Callable[[Dropped, Attempt], None] | None]:
+) -> Iterator[Callable[[Dropped, Witness], None] | None]:
     """A line for each, as they are found: none is kept in memory."""
     if path is None:
         yield None
@@ -186,7 +188,7 @@ def _dropped_into(
         ) from error
     with opened:
 
-        def name(one: Dropped, told: Attempt) -> None:
+        def name(one: Dropped, told: Witness) -> None:
             of = {"ledger_offset": told.ledger_offset, "batch_id": told.batch_id}
             try:
                 opened.write(f"{json.dumps({**one.as_json(), **of})}\n")
@@ -209,7 +211,7 @@ def _of_lake(planned: Plan) -> list[str]:
     ]
 
 
-def _ledger_id(wire: Wire, topic: str, pipeline: str) -> str:
+def _ledger_id(wire: KafkaClient, topic: str, pipeline: str) -> str:
     topics = wire.topics([topic], soon())
     require_seen(topics)
     if topics[topic].error == UNKNOWN_TOPIC:

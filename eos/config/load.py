@@ -32,7 +32,7 @@ from eos.config.problems import (
 from eos.config.secrets import SECRETS, shown
 from eos.config.trigger import Ending, ending
 from eos.config.valid_parts import Given, Parts
-from eos.config.variables import Shown, substitute, variables_of
+from eos.config.variables import Visibility, substitute, variables_of
 from eos.errors import UsageError
 
 _FILE_BYTES_MAX = 1_048_576
@@ -167,10 +167,10 @@ def _read(
     return found, problems, Given(value, places, and_around(wrong))
 
 
-def _shown(location: Location, *, is_pipeline: bool) -> Shown:
+def _shown(location: Location, *, is_pipeline: bool) -> Visibility:
     if is_pipeline:
-        return Shown.EVERYWHERE
-    return Shown.SECRET if location in SECRETS else Shown.VALUE
+        return Visibility.EVERYWHERE
+    return Visibility.SECRET if location in SECRETS else Visibility.VALUE
 
 
 def text_of(path: Path, what: str) -> str:
@@ -199,7 +199,7 @@ class _Reader:
     """YAML nodes to plain values, keeping where each stands and what is wrong with it."""
 
     def __init__(
-        self, path: str, environ: Mapping[str, str], shown: Callable[[Location], Shown]
+        self, path: str, environ: Mapping[str, str], shown: Callable[[Location], Visibility]
     ) -> None:
         self._shown = shown
         self.variables: dict[str, list[Location]] = {}

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from eos.config.base import Strict
-from eos.config.variables import Filled
+from eos.config.variables import FilledText
 from eos.secret import PATH_PATTERN, REFERENCE_PATTERN, file_of, is_reference, read_file
 
 FILE_PATTERN = f"^{PATH_PATTERN}$"
@@ -29,18 +29,18 @@ def _reference(value: object) -> object:
     """What stands in the file, after a look at what it means."""
     if value is None:
         return value
-    written = value.written if isinstance(value, Filled) else value
+    written = value.written if isinstance(value, FilledText) else value
     if not isinstance(written, str) or not is_reference(written):
         raise _refuse(
             "`${VAR}` or `${file:/absolute/path}`, alone: a secret does not stand in a profile, "
             "nor does a default for it"
         )
-    if isinstance(value, Filled):
+    if isinstance(value, FilledText):
         _require_one_line(value)
     return written
 
 
-def _require_one_line(found: Filled) -> None:
+def _require_one_line(found: FilledText) -> None:
     path = file_of(found.written)
     exact = read_file(path) if path is not None else str(found)
     if not exact:
@@ -54,7 +54,7 @@ def _require_one_line(found: Filled) -> None:
 
 def _password(value: object) -> object:
     found = _reference(value)
-    if isinstance(value, Filled) and _BREAKS_QUOTES.search(value):
+    if isinstance(value, FilledText) and _BREAKS_QUOTES.search(value):
         raise _refuse(
             f"a password without double quotes and backslashes in {found}: Kafka's Java client "
             "can't take them from a variable or file"

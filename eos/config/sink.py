@@ -47,7 +47,7 @@ class TopicColumn(Strict):
     topics: Annotated[tuple[Topic, ...], Field(min_length=1)]
 
 
-class Encoded(Strict):
+class EncodedFormat(Strict):
     """One JSON object of these columns, in this order; or an Avro record by a schema, or a Protobuf
     message, each field of it out of the column of that name."""
 
@@ -58,7 +58,7 @@ class Encoded(Strict):
     protobuf: Protobuf | None = None
 
     @model_validator(mode="after")
-    def _is_one_of_three(self) -> Encoded:
+    def _is_one_of_three(self) -> EncodedFormat:
         if [self.json_columns, self.avro, self.protobuf].count(None) != 2:
             raise ValueError("expected one of `json`, `avro` and `protobuf`")
         return self
@@ -76,13 +76,14 @@ Target = Annotated[
 ]
 Expression = Annotated[str, Field(min_length=1)]
 Value = Annotated[
-    Annotated[Expression, Tag(WORD)] | Annotated[Encoded, Tag(MAPPING)],
+    Annotated[Expression, Tag(WORD)] | Annotated[EncodedFormat, Tag(MAPPING)],
     word_or_mapping(
         "expected json, string, an SQL expression, or a mapping with the key json, avro or protobuf"
     ),
 ]
 Key = Annotated[
-    Annotated[Expression, AfterValidator(_no_word), Tag(WORD)] | Annotated[Encoded, Tag(MAPPING)],
+    Annotated[Expression, AfterValidator(_no_word), Tag(WORD)]
+    | Annotated[EncodedFormat, Tag(MAPPING)],
     word_or_mapping(
         "expected string, an SQL expression, or a mapping with the key json, avro or protobuf"
     ),

@@ -116,7 +116,7 @@ def _schema(text: str) -> str:
     return text
 
 
-class Parsed(Strict):
+class ParsedFormat(Strict):
     """Records by a schema: JSON objects by one as Spark writes it, Avro records by one of Avro's,
     or Protobuf messages. The columns stand beside Kafka's own, or, with `as`, in one column of that
     name. A column of JSON that is NOT NULL has to be there."""
@@ -127,7 +127,7 @@ class Parsed(Strict):
     column: Identifier | None = Field(default=None, alias="as")
 
     @model_validator(mode="after")
-    def _is_one_of_three(self) -> Parsed:
+    def _is_one_of_three(self) -> ParsedFormat:
         if [self.json_schema, self.avro, self.protobuf].count(None) != 2:
             raise ValueError("expected one of `json`, `avro` and `protobuf`")
         if self.avro is not None and avro.is_registered(self.avro):
@@ -145,7 +145,7 @@ class Parsed(Strict):
 
 
 Read = Annotated[
-    Annotated[Literal["binary", "string"], Tag(WORD)] | Annotated[Parsed, Tag(MAPPING)],
+    Annotated[Literal["binary", "string"], Tag(WORD)] | Annotated[ParsedFormat, Tag(MAPPING)],
     word_or_mapping(
         "expected binary, string, or a mapping with the key json, avro or protobuf", any_text=False
     ),

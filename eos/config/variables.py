@@ -40,7 +40,7 @@ _SECRET_FOLDERS = frozenset(["secrets", ".ssh", ".gnupg", ".aws", ".azure", ".ku
 _SHOWS = "this value shows in plans, logs, errors and Spark's own pages"
 
 
-class Shown(Enum):
+class Visibility(Enum):
     """Where a value may be seen."""
 
     SECRET = "nowhere"  # noqa: S105 - handed on as a reference only
@@ -48,7 +48,7 @@ class Shown(Enum):
     EVERYWHERE = "in a pipeline"
 
 
-class Filled(str):
+class FilledText(str):
     """A text that came from variables; `written` is what stands in the file instead."""
 
     __slots__ = ("written",)
@@ -58,7 +58,7 @@ class Filled(str):
         return str, (str(self),)
 
 
-def substitute(text: str, environ: Mapping[str, str], shown: Shown = Shown.VALUE) -> str:
+def substitute(text: str, environ: Mapping[str, str], shown: Visibility = Visibility.VALUE) -> str:
     """The text with its variables filled in. Raises ValueError naming the first that fails.
 
     As in a shell, `:-` also stands in for a variable that is set but empty. A `$` before
@@ -71,7 +71,7 @@ def substitute(text: str, environ: Mapping[str, str], shown: Shown = Shown.VALUE
         if dollar:
             return "$"
         if broken:
-            forms = "`${file:/path}`" if shown is Shown.SECRET else "`${VAR:-default}`"
+            forms = "`${file:/path}`" if shown is Visibility.SECRET else "`${VAR:-default}`"
             raise ValueError(f"expected `${{VAR}}` or {forms} after `$`; `$$` means `$`")
         if path:
             _require_seen(f"${{file:{path}}}", path, shown)
@@ -88,7 +88,7 @@ def substitute(text: str, environ: Mapping[str, str], shown: Shown = Shown.VALUE
     found = _USE.sub(fill, text[:end]) + _OPEN.sub(fill, text[end:])
     if next(_uses(text), None) is None:
         return found
-    filled = Filled(found)
+    filled = FilledText(found)
     filled.written = text
     return filled
 
@@ -125,8 +125,8 @@ def _is_secrets(path: Path) -> bool:
     )
 
 
-def _require_seen(written: str, name: str, shown: Shown) -> None:
-    if shown is Shown.EVERYWHERE and says_secret(name):
+def _require_seen(written: str, name: str, shown: Visibility) -> None:
+    if shown is Visibility.EVERYWHERE and says_secret(name):
         raise ValueError(
             f"expected no `{written}` in a pipeline file: by its name it is a secret, and "
             f"{_SHOWS}. Who the pipeline is stands in the profile (`password`); what may be seen "
@@ -134,9 +134,9 @@ def _require_seen(written: str, name: str, shown: Shown) -> None:
         )
 
 
-def _not_set(name: str, shown: Shown) -> str:
+def _not_set(name: str, shown: Visibility) -> str:
     told = f"expected the environment variable `{name}`, which is not set; "
-    if shown is Shown.SECRET:
+    if shown is Visibility.SECRET:
         return told + "set it, or let `${file:/path}` name a file; a secret has no default"
     if says_secret(name):
         return told + "set it: a default would be a secret in this file"

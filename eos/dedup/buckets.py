@@ -79,7 +79,7 @@ class BucketFile(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class BucketManifest:
     """The states of one partition, as files by bucket. A bucket without states has none."""
 
     buckets: int = FIRST_BUCKETS

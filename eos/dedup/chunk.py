@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from eos.arrow import array_of, longs
-from eos.dedup.partition_states import Known
+from eos.dedup.partition_states import PartitionStates
 from eos.dedup.verdict_rows import Codes
 from eos.producers.batch import decide_all
 from eos.producers.sequences import Flags, Ints
@@ -28,7 +28,7 @@ class Sent(NamedTuple):
     sequence: Ints
 
 
-class Decided(NamedTuple):
+class ChunkVerdicts(NamedTuple):
     """`has_moved`: which producers' states are others now. `before`: the states as they were, of
     the producers that did not simply go on; a producer's name is its row."""
 
@@ -37,7 +37,9 @@ class Decided(NamedTuple):
     before: pa.Table
 
 
-def decide(known: Known, rows: Ints, sent: Sent, now_ms: int, rules: Rules) -> Decided:
+def decide(
+    known: PartitionStates, rows: Ints, sent: Sent, now_ms: int, rules: Rules
+) -> ChunkVerdicts:
     """`rows`: of each producer the one that it has in `known`."""
     has_moved = straight(known, rows, sent, now_ms, rules)
     codes = np.zeros(len(sent.who), np.int8)
@@ -57,10 +59,10 @@ def decide(known: Known, rows: Ints, sent: Sent, now_ms: int, rules: Rules) -> D
         codes[at] = found.codes
         writes = [code for code, each in enumerate(VERDICTS) if rules.writes(each)]
         has_moved[sent.who[at[np.isin(found.codes, writes)]]] = True
-    return Decided(codes, has_moved, before)
+    return ChunkVerdicts(codes, has_moved, before)
 
 
-def straight(known: Known, rows: Ints, sent: Sent, now_ms: int, rules: Rules) -> Flags:
+def straight(known: PartitionStates, rows: Ints, sent: Sent, now_ms: int, rules: Rules) -> Flags:
     """Which producers go on and do nothing else. In `known` they have."""
     who, epoch, sequence = sent
     is_once = len(who) == len(rows)

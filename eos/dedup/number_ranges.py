@@ -14,7 +14,7 @@ from eos.producers.sequences import Flags, Ints
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
+class NumberRanges:
     """`last` is inclusive. Of one owner no two overlap; where they touch they may be one run or
     two."""
 
@@ -26,29 +26,29 @@ class Runs:
         return len(self.owner)
 
     @classmethod
-    def none(cls) -> Runs:
+    def none(cls) -> NumberRanges:
         nothing = np.zeros(0, np.int64)
         return cls(nothing, nothing, nothing)
 
-    def chosen(self, which: Flags) -> Runs:
-        return Runs(self.owner[which], self.first[which], self.last[which])
+    def chosen(self, which: Flags) -> NumberRanges:
+        return NumberRanges(self.owner[which], self.first[which], self.last[which])
 
-    def ordered_with(self, owner: Ints, numbers: Ints) -> Runs:
+    def ordered_with(self, owner: Ints, numbers: Ints) -> NumberRanges:
         """With numbers that are in none of them."""
         owners = np.concatenate((self.owner, owner))
         first = np.concatenate((self.first, numbers))
         last = np.concatenate((self.last, numbers))
         order = np.lexsort((first, owners))
-        return Runs(owners[order], first[order], last[order])
+        return NumberRanges(owners[order], first[order], last[order])
 
-    def merged(self) -> Runs:
+    def merged(self) -> NumberRanges:
         """With those that touch made one."""
         if not len(self):
             return self
         begins = np.ones(len(self), np.bool_)
         begins[1:] = (self.owner[1:] != self.owner[:-1]) | (self.first[1:] != self.last[:-1] + 1)
         ends = np.append(begins[1:], True)
-        return Runs(self.owner[begins], self.first[begins], self.last[ends])
+        return NumberRanges(self.owner[begins], self.first[begins], self.last[ends])
 
     def at_or_below(self, owner: Ints, number: Ints) -> Ints:
         """For each number the place of its owner's last run that begins there or below; else -1."""

@@ -31,7 +31,7 @@ import pyarrow as pa
 from eos.arrow import array_of, longs, values_of
 from eos.dedup import stamp_shards
 from eos.dedup.buckets import SHARDS
-from eos.dedup.producer_scope_stage import SpreadStage
+from eos.dedup.producer_scope_stage import ProducerScopeStage
 from eos.dedup.record_position import by_partition, unpacked
 from eos.dedup.spool import unwritten
 from eos.errors import AttemptFailedError, EosError, UnavailableError
@@ -44,7 +44,7 @@ Columns = tuple[Any, ...]
 _SHARD = pa.field("shard", pa.uint8())
 
 
-class Passed(NamedTuple):
+class SpooledRange(NamedTuple):
     """Of one partition of the source, records that a task let pass."""
 
     topic: str
@@ -57,15 +57,15 @@ class Passed(NamedTuple):
     def tp(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
-    def and_(self, more: Passed) -> Passed:
+    def and_(self, more: SpooledRange) -> SpooledRange:
         first, last = min(self.first, more.first), max(self.last, more.last)
         return self._replace(records=self.records + more.records, first=first, last=last)
 
 
-Places = tuple[Passed, ...]  # of one report
+Places = tuple[SpooledRange, ...]  # of one report
 
 
-class Left(NamedTuple):
+class Spool(NamedTuple):
     """By the tasks of an attempt: files of stamps, and of how many records of each partition."""
 
     files: tuple[str, ...]
@@ -73,7 +73,7 @@ class Left(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Trusting:
+class OptimisticPass:
     """One attempt. `work` is its folder. `topic`: the only one that rows are of; empty: they say
     it."""
 
@@ -92,7 +92,7 @@ class Trusting:
     def codes(self, batches: Iterator[Columns], _is_full: object = None) -> Iterator[Any]:
         """Each batch's at once: nothing waits."""
         with self._writing():
-            noting = _Noting.of(self)
+            noting = _StampSpooler.of(self)
         with closing(noting):
             for batch in batches:
                 with self._writing():
@@ -109,14 +109,14 @@ class Trusting:
             what = "the stamps of producers' records"
             raise unwritten(self.pipeline, what, self.work, error) from error
 
-    def left(self) -> Left:
+    def left(self) -> Spool:
         """Behind them all. Raises if tasks do not agree on what they read: then something was gone
         when one of them ran again, or records are read in parts that overlap."""
         files: dict[Places, str] = {}
         of_task: dict[str, dict[int, list[Places]]] = {}
         for place in sorted(Path(self.work).glob("*.passed")):
             report = json.loads(place.read_text(encoding="ascii"))
-            places = tuple(Passed(*each) for each in report["places"])
+            places = tuple(SpooledRange(*each) for each in report["places"])
             task = of_task.setdefault(report["task"] or place.name, {})
             task.setdefault(report["attempt"], []).append(places)
             if places:
@@ -135,7 +135,7 @@ class Trusting:
         counts: Counter[TopicPartition] = Counter()
         for each in every:
             counts[each.tp] += each.records
-        return Left(tuple(files.values()), counts)
+        return Spool(tuple(files.values()), counts)
 
     def clear(self) -> None:
         """What was left: all of it is judged."""
@@ -143,7 +143,7 @@ class Trusting:
             if place.suffix in {".stamps", ".passed"}:
                 place.unlink(missing_ok=True)
 
-    def _disagree(self, *places: Passed) -> EosError:
+    def _disagree(self, *places: SpooledRange) -> EosError:
         told = ", ".join(f"{p.topic}-{p.partition} {p.first} to {p.last}" for p in places)
         return AttemptFailedError(
             f"{self.pipeline}: tasks read the same records and do not agree on them: {told}",
@@ -153,7 +153,7 @@ class Trusting:
 
 
 @dataclass(slots=True)
-class _Noting:
+class _StampSpooler:
     """Beside one task's rows: their stamps, batch by batch, each in the order of shards."""
 
     topic: str
@@ -161,10 +161,10 @@ class _Noting:
     place: Path
     file: BinaryIO
     stamps: Any
-    places: dict[TopicPartition, Passed] = field(default_factory=dict)
+    places: dict[TopicPartition, SpooledRange] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, stage: Trusting) -> _Noting:
+    def of(cls, stage: OptimisticPass) -> _StampSpooler:
         schema = stamp_shards.schema(is_of_one_topic=bool(stage.topic)).insert(0, _SHARD)
         place = Path(stage.work, f"{uuid.uuid4().hex}.stamps")
         file = place.open("wb")
@@ -174,7 +174,7 @@ class _Noting:
         names, partition, offset = unpacked(at, topics, self.topic)
         for tp, rows in by_partition(names, partition) if len(at) else ():
             own = values_of(offset)[rows]
-            found = Passed(*tp, int(own.min()), int(own.max()), len(own))
+            found = SpooledRange(*tp, int(own.min()), int(own.max()), len(own))
             self.places[tp] = self.places[tp].and_(found) if tp in self.places else found
         # Cast, since Spark may be told to have offsets of 64 bits.
         given = zip((at, producer, epoch, sequence, *topics), list(self.schema)[1:], strict=True)
@@ -200,12 +200,12 @@ class _Noting:
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class DeferredCheck:
     """For the tasks that write, which begin when all that read have ended: the first so many judge
     a part of the shards each, out of what those have left."""
 
-    stage: SpreadStage
-    trusting: Trusting
+    stage: ProducerScopeStage
+    trusting: OptimisticPass
     tasks: int
 
     def __call__(self, task: int) -> None:

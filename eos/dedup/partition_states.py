@@ -29,7 +29,7 @@ READ = pa.schema([each for each in STATES if each.name != "first"])
 _BY_ROW = tables.schema(pa.int32(), pa.int32())
 
 
-class Known:
+class PartitionStates:
     """`older` has a column for each row, the newest number last. A producer that was looked for has
     a row, but not always a state."""
 

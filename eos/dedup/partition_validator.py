@@ -16,27 +16,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.arrow import array_of, scalar_of, text_of, values_of
-from eos.dedup.buckets import Kept, bucket_of, distinct, read_states
+from eos.dedup.buckets import BucketManifest, bucket_of, distinct, read_states
 from eos.dedup.chunk import Sent, decide
-from eos.dedup.partition_states import READ, Known
+from eos.dedup.partition_states import READ, PartitionStates
 from eos.dedup.policy import UNSTAMPED, Policy
 from eos.dedup.record_errors import awaited, expected, named, refusal
 from eos.dedup.spool import whole
 from eos.dedup.summary import Account
-from eos.dedup.verdict_rows import Codes, Rows
+from eos.dedup.verdict_rows import Codes, VerdictRows
 from eos.errors import PromiseBrokenError
 from eos.kafka.api import TopicPartition
 from eos.producers.sequences import Ints
 
 
 @dataclass(slots=True)
-class Judge:
+class PartitionValidator:
     """Of one partition in one attempt."""
 
     pipeline: str
     home: TopicPartition
     policy: Policy
-    kept: Kept
+    kept: BucketManifest
     folder: Path
     now_ms: int
     read: set[int] = field(default_factory=set)
@@ -45,11 +45,11 @@ class Judge:
     offset_first: int = -1
     offset_last: int = -1
     account: Account = field(init=False)
-    _known: Known = field(init=False)
+    _known: PartitionStates = field(init=False)
 
     def __post_init__(self) -> None:
         self.account = Account(self.policy.codes(self.policy.dead))
-        self._known = Known(self.policy.rules.ranges_max)
+        self._known = PartitionStates(self.policy.rules.ranges_max)
 
     @property
     def count(self) -> int:
@@ -70,7 +70,7 @@ class Judge:
         codes[values_of(is_stamped)], before = self._decided(*stamps)
         topic = text_of(self.home.topic, len(offset))
         partition = pa.repeat(scalar_of(self.home.partition, pa.int32()), len(offset))
-        rows = Rows(codes, topic, partition, offset, producer, epoch, sequence)
+        rows = VerdictRows(codes, topic, partition, offset, producer, epoch, sequence)
         wrong = np.flatnonzero(np.isin(codes, self.policy.codes(self.policy.refused)))
         if len(wrong):
             at = int(wrong[0])

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from eos.dedup.number_ranges import Runs
+from eos.dedup.number_ranges import NumberRanges
 from eos.producers.sequences import Flags, Ints
 from eos.producers.state import UNWRAPPED, VERDICTS, Verdict
 
@@ -77,18 +77,20 @@ class Epochs:
     begin: Ints
     base: Ints
     forgotten: Ints
-    runs: Runs
+    runs: NumberRanges
     fence_owner: Ints
     fence_place: Ints
 
     @classmethod
     def none(cls) -> Epochs:
         nothing = np.zeros(0, np.int64)
-        return cls(nothing, nothing, nothing, nothing, nothing, Runs.none(), nothing, nothing)
+        return cls(
+            nothing, nothing, nothing, nothing, nothing, NumberRanges.none(), nothing, nothing
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ScopeVerdicts:
     """`codes` are places in VERDICTS, `missing` the lowest number whose absence makes a record a
     gap. `moved`: producers of whom something else is known than before."""
 
@@ -146,11 +148,11 @@ class _Groups:
         return found
 
 
-def decide(stamps: Stamps, known: Epochs, rules: Spread) -> Found:
+def decide(stamps: Stamps, known: Epochs, rules: Spread) -> ScopeVerdicts:
     """The verdict of each record, and what is known behind them."""
     if not len(stamps.epoch):
         nothing = np.zeros(0, np.int64)
-        return Found(nothing.astype(np.int8), nothing, known, nothing)
+        return ScopeVerdicts(nothing.astype(np.int8), nothing, known, nothing)
     stamps = replace(stamps, number=_unwrapped(stamps, known, rules))
     grouped = _Groups.of(stamps, known, np.ones(len(stamps.epoch), np.bool_))
     fences = _Fences.of(stamps, known, rules, grouped[0], grouped[2])
@@ -159,7 +161,7 @@ def decide(stamps: Stamps, known: Epochs, rules: Spread) -> Found:
     groups, of_known, group = grouped
     order = np.lexsort((stamps.offset, stamps.place, stamps.number, group))
     order = order[~fences.is_fenced[order]]
-    judged = _Judged.of(stamps.number[order], group[order], groups, of_known, known, rules)
+    judged = _ScopeResult.of(stamps.number[order], group[order], groups, of_known, known, rules)
     codes = np.full(len(order) + int(fences.is_fenced.sum()), _FENCED, np.int8)
     codes[order] = judged.codes
     epochs = judged.epochs(groups, fences)
@@ -168,7 +170,7 @@ def decide(stamps: Stamps, known: Epochs, rules: Spread) -> Found:
     has_moved[fences.raised] = True
     missing = np.zeros(len(codes), np.int64)
     missing[order] = judged.missing
-    return Found(codes, missing, epochs, np.flatnonzero(has_moved))
+    return ScopeVerdicts(codes, missing, epochs, np.flatnonzero(has_moved))
 
 
 def _ranked(epochs: Ints) -> tuple[Ints, Ints]:
@@ -253,14 +255,14 @@ class _Fences:
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
+class _ScopeResult:
     """Behind a micro-batch: a code for each record, and of each group what is known."""
 
     codes: npt.NDArray[np.int8]
     missing: Ints  # of each record that is a gap
     begin: Ints
     base: Ints
-    runs: Runs
+    runs: NumberRanges
     has_moved: Flags
 
     @classmethod
@@ -272,13 +274,13 @@ class _Judged:
         of_known: Ints,
         known: Epochs,
         rules: Spread,
-    ) -> _Judged:
+    ) -> _ScopeResult:
         """Of records ordered by group and number."""
         is_first = np.ones(len(numbers), np.bool_)
         is_first[1:] = (np.diff(owners) != 0) | (np.diff(numbers) != 0)
         owner, number = owners[is_first], numbers[is_first]
         begin, base, is_met = _begins(owner, number, groups, known, rules)
-        runs = Runs(of_known[known.runs.owner], known.runs.first, known.runs.last)
+        runs = NumberRanges(of_known[known.runs.owner], known.runs.first, known.runs.last)
         codes = np.full(len(number), _APPENDED, np.int8)
         codes[is_met | (number < base[owner])] = _UNKNOWN
         codes[groups.is_over[owner] | (number < begin[owner])] = _LATE
@@ -319,9 +321,9 @@ class _Judged:
         place = np.full(len(groups.epoch), -1, np.int64)
         place[kept] = np.arange(len(kept))
         runs = self.runs.chosen(place[self.runs.owner] >= 0)
-        runs = Runs(place[runs.owner], runs.first, runs.last)
+        runs = NumberRanges(place[runs.owner], runs.first, runs.last)
         producer, epoch = groups.producer[kept], groups.epoch[kept]
-        owner = Runs(producer, epoch, epoch).at_or_below(fences.producer, fences.epoch)
+        owner = NumberRanges(producer, epoch, epoch).at_or_below(fences.producer, fences.epoch)
         has = (owner >= 0) & (epoch[owner] == fences.epoch) if len(kept) else owner >= 0
         return Epochs(
             producer,
@@ -352,7 +354,9 @@ def _begins(
     return begin, base, is_met
 
 
-def _gaps(runs: Runs, owner: Ints, number: Ints, base: Ints, rules: Spread) -> tuple[Flags, Ints]:
+def _gaps(
+    runs: NumberRanges, owner: Ints, number: Ints, base: Ints, rules: Spread
+) -> tuple[Flags, Ints]:
     """Which of these, all at their base or above, lie too far above a number that is missing; and
     of those the lowest such number."""
     above = runs.chosen(runs.first >= base[runs.owner])
@@ -363,7 +367,7 @@ def _gaps(runs: Runs, owner: Ints, number: Ints, base: Ints, rules: Spread) -> t
     # Who gives up missing numbers that the one before it did not.
     every = every.merged()
     start, is_hole = every.holes(base)
-    holes = Runs(every.owner, start, start).chosen(is_hole)
+    holes = NumberRanges(every.owner, start, start).chosen(is_hole)
     given_up = holes.at_or_below(owner, number - rules.window)
     is_gap: Flags = (given_up >= 0) & np.append(True, np.diff(given_up) != 0)[: len(owner)]
     if not len(holes):
@@ -376,13 +380,13 @@ def _gaps(runs: Runs, owner: Ints, number: Ints, base: Ints, rules: Spread) -> t
 
 
 def _settled(
-    runs: Runs, begin: Ints, base: Ints, has_gap: Flags, rules: Spread
-) -> tuple[Ints, Ints, Runs]:
+    runs: NumberRanges, begin: Ints, base: Ints, has_gap: Flags, rules: Spread
+) -> tuple[Ints, Ints, NumberRanges]:
     """Begin, base and runs as they are kept: no more than the window needs."""
     top = base - 1
     top[runs.owner] = runs.last  # in order: the last one of each stays
     is_whole = (begin == base) | has_gap
-    above = Runs(runs.owner, np.maximum(runs.first, base[runs.owner]), runs.last)
+    above = NumberRanges(runs.owner, np.maximum(runs.first, base[runs.owner]), runs.last)
     above = above.chosen(above.first <= above.last)
     start, is_hole = above.holes(base)
     base = runs.first_missing(np.arange(len(base)), base)
@@ -397,4 +401,4 @@ def _settled(
     if rules.wraps:  # half a circle is as far back as a sequence can lie
         first = np.maximum(first, top[runs.owner] + 1 - rules.sequences // 2)
     kept = (runs.last >= begin[runs.owner] - 1) & (first <= runs.last)
-    return begin, base, Runs(runs.owner, first, runs.last).chosen(kept)
+    return begin, base, NumberRanges(runs.owner, first, runs.last).chosen(kept)

@@ -24,16 +24,16 @@ import pyarrow.compute as pc
 
 from eos.arrow import array_of, binaries, longs, no_rows, values_of
 from eos.dedup import stamp_shards
-from eos.dedup.buckets import SPREAD_STATES, Kept, bucket_of, distinct, read_states, shard
+from eos.dedup.buckets import SPREAD_STATES, BucketManifest, bucket_of, distinct, read_states, shard
 from eos.dedup.partition_validator import stamped
 from eos.dedup.policy import NAMES, UNSTAMPED, Policy
-from eos.dedup.producer_scope import Found, Spread, Stamps, decide
-from eos.dedup.producer_scope_states import Numbered, newest_ms
+from eos.dedup.producer_scope import ScopeVerdicts, Spread, Stamps, decide
+from eos.dedup.producer_scope_states import ProducerNumbers, newest_ms
 from eos.dedup.record_errors import refusal
 from eos.dedup.record_position import unpacked
-from eos.dedup.spool import Leaving, whole
+from eos.dedup.spool import StateSpool, whole
 from eos.dedup.summary import Account
-from eos.dedup.verdict_rows import Rows
+from eos.dedup.verdict_rows import VerdictRows
 from eos.errors import EosError
 from eos.kafka.api import TopicPartition
 from eos.producers.sequences import Flags, Ints
@@ -44,7 +44,7 @@ _FIRST_BUCKETS = 1  # a shard's: there are many of them
 
 
 @dataclass(frozen=True, slots=True)
-class SpreadStage:
+class ProducerScopeStage:
     """One attempt. `folder` is the table's, `work` the attempt's own; `known` are the states that
     it begins with. `topic`: the only one that rows are of; empty: they say it."""
 
@@ -52,7 +52,7 @@ class SpreadStage:
     folder: str
     work: str
     policy: Policy
-    known: Mapping[TopicPartition, Kept]
+    known: Mapping[TopicPartition, BucketManifest]
     now_ms: int
     topic: str = ""
     seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
@@ -80,13 +80,13 @@ class SpreadStage:
         yield from ()
 
     def judge(self, parts: Iterable[stamp_shards.Part]) -> None:
-        leaving = Leaving(self.pipeline, self.folder, self.work)
+        leaving = StateSpool(self.pipeline, self.folder, self.work)
         # All of a shard are held until the last has come: a producer's are judged together.
         for number, own in itertools.groupby(parts, key=itemgetter(0)):
             rows = pa.Table.from_batches([part for _, part in own])
             home = shard(number)
-            kept = self.known.get(home, Kept(_FIRST_BUCKETS))
-            judge = _Judge(
+            kept = self.known.get(home, BucketManifest(_FIRST_BUCKETS))
+            judge = _ShardValidator(
                 self.pipeline, home, self.policy, kept, Path(self.folder), self.now_ms, self.topic
             )
             judge.judge(rows)
@@ -94,14 +94,14 @@ class SpreadStage:
 
 
 @dataclass(slots=True)
-class _Judge:
+class _ShardValidator:
     """Of one shard in one attempt. `states` are those of the buckets that were read, and behind
     them those that take their places: a row that does not stay was replaced."""
 
     pipeline: str
     home: TopicPartition
     policy: Policy
-    kept: Kept
+    kept: BucketManifest
     folder: Path
     now_ms: int
     topic: str
@@ -178,7 +178,7 @@ class _Judge:
         numbers = [_ints(each)[has] for each in (epoch, sequence, offset)]
         found = self._decided(who, numbers, place[has], names)
         codes[has], missing[has] = found.codes, found.missing
-        rows = Rows(codes, topic, partition, offset, producer, epoch, sequence)
+        rows = VerdictRows(codes, topic, partition, offset, producer, epoch, sequence)
         wrong = np.flatnonzero(np.isin(codes, self.policy.codes(self.policy.refused)))
         if len(wrong):
             first = int(wrong[np.lexsort((values_of(offset)[wrong], place[wrong]))[0]])
@@ -204,9 +204,9 @@ class _Judge:
 
     def _decided(
         self, producer: pa.Array, numbers: Sequence[Ints], place: Ints, names: pa.Array
-    ) -> Found:
+    ) -> ScopeVerdicts:
         # An id is looked for once: all else goes by numbers.
-        rows, who = Numbered.of(producer, names)
+        rows, who = ProducerNumbers.of(producer, names)
         buckets = bucket_of(rows.producers, self.kept.buckets)
         self.load(distinct(buckets))
         of_states = rows.who(self.states)
@@ -230,7 +230,7 @@ class _Judge:
         self.changed |= distinct(buckets[found.moved])
         return found
 
-    def _expected(self, rows: Rows, at: int, missing: Ints) -> str:
+    def _expected(self, rows: VerdictRows, at: int, missing: Ints) -> str:
         if NAMES[rows.codes[at]] != Verdict.GAP.value:
             return ""
         number, window = self._missing(missing, at), self.policy.window

@@ -12,14 +12,14 @@ import pyarrow.compute as pc
 
 from eos.arrow import array_of, longs, values_of
 from eos.dedup.buckets import SPREAD_STATES
-from eos.dedup.number_ranges import Runs
+from eos.dedup.number_ranges import NumberRanges
 from eos.dedup.producer_scope import Epochs
 from eos.dedup.spool import whole
 from eos.producers.sequences import Ints
 
 
 @dataclass(frozen=True, slots=True)
-class Numbered:
+class ProducerNumbers:
     """Producers and partitions as numbers, and back; those of rows and of states together.
     Partitions are texts, `TOPIC-PARTITION`: of two, the one with the lower number comes first."""
 
@@ -27,7 +27,7 @@ class Numbered:
     places: pa.Array
 
     @classmethod
-    def of(cls, producers: pa.Array, places: pa.Array) -> tuple[Numbered, Ints]:
+    def of(cls, producers: pa.Array, places: pa.Array) -> tuple[ProducerNumbers, Ints]:
         """And the number of each row's producer. `places`: those of the rows, in the order that
         counts. States may have others."""
         found = producers.dictionary_encode()
@@ -38,7 +38,7 @@ class Numbered:
         found = pc.index_in(states.column("producer"), value_set=self.producers)
         return _ints(found, null=-1)
 
-    def known(self, own: pa.Table, who: Ints) -> tuple[Epochs, Numbered]:
+    def known(self, own: pa.Table, who: Ints) -> tuple[Epochs, ProducerNumbers]:
         """States of these producers. And with partitions that only states have."""
         lists = whole(own.column("partitions"))
         fences = lists.flatten()
@@ -51,7 +51,7 @@ class Numbered:
         owner = back[_owners(first)]
         run_order = np.lexsort((_ints(first.flatten()), owner))
         last = _ints(whole(own.column("last")).flatten())
-        runs = Runs(owner[run_order], _ints(first.flatten())[run_order], last[run_order])
+        runs = NumberRanges(owner[run_order], _ints(first.flatten())[run_order], last[run_order])
         begin, base, forgotten = (
             _ints(own.column(name))[order] for name in ("begin", "base", "forgotten")
         )
@@ -65,7 +65,7 @@ class Numbered:
             back[_owners(lists)],
             _ints(pc.index_in(fences, value_set=every)),
         )
-        return epochs, Numbered(self.producers, every)
+        return epochs, ProducerNumbers(self.producers, every)
 
     def states(self, epochs: Epochs, now_ms: Ints) -> pa.Table:
         """`now_ms`: of each producer, when it moved on."""

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos.dedup.policy import NAMES, OPTIONS, UNSTAMPED, Policy
-from eos.dedup.verdict_rows import Rows
+from eos.dedup.verdict_rows import VerdictRows
 from eos.errors import RecordRefusedError
 from eos.kafka.api import TopicPartition
-from eos.producers.state import VERDICTS, Event, Range, State, after, decide
+from eos.producers.state import VERDICTS, ProducerState, Range, SequenceEvent, after, decide
 
 _CAUSES = {
     "gap": "records before it never came here: did the upstream drop some, or another partition "
@@ -30,7 +30,7 @@ _CAUSES = {
 
 
 def refusal(
-    pipeline: str, rows: Rows, at: int, says_more: str, *, has_window: bool = False
+    pipeline: str, rows: VerdictRows, at: int, says_more: str, *, has_window: bool = False
 ) -> RecordRefusedError:
     """Of the row `at`. `says_more`: what was expected instead of it. `has_window`: the producer's
     numbers are spread over partitions."""
@@ -58,7 +58,7 @@ def refusal(
     )
 
 
-def expected(policy: Policy, rows: Rows, at: int, before: pa.Table) -> str:
+def expected(policy: Policy, rows: VerdictRows, at: int, before: pa.Table) -> str:
     """Of a producer whose records lie in one partition. `before`: the states that were read when
     the chunk began."""
     state = None if rows.codes[at] == UNSTAMPED else _state(policy, rows, at, before)
@@ -69,7 +69,7 @@ def expected(policy: Policy, rows: Rows, at: int, before: pa.Table) -> str:
     return ""
 
 
-def awaited(policy: Policy, rows: Rows, at: int, before: pa.Table) -> int:
+def awaited(policy: Policy, rows: VerdictRows, at: int, before: pa.Table) -> int:
     """The number that would have been next where the row `at` left a gap; likewise. Not one by
     one, since such a row ends no run: behind the last one of its epoch that was written."""
     producer, epoch = rows.producer[at], rows.epoch[at]
@@ -101,7 +101,7 @@ def _or_none(value: object) -> str:
     return "none" if value is None else str(value)
 
 
-def _state(policy: Policy, rows: Rows, at: int, before: pa.Table) -> State | None:
+def _state(policy: Policy, rows: VerdictRows, at: int, before: pa.Table) -> ProducerState | None:
     """The producer's when this row came: one by one from the chunk's beginning on."""
     producer = rows.producer[at].as_py()
     found = before.filter(pc.equal(before.column("producer"), producer)).to_pylist()
@@ -111,11 +111,13 @@ def _state(policy: Policy, rows: Rows, at: int, before: pa.Table) -> State | Non
         if rows.codes[place] == UNSTAMPED:
             continue
         epoch, number = rows.epoch[place].as_py(), rows.sequence[place].as_py()
-        one = Event(epoch, number, number)
+        one = SequenceEvent(epoch, number, number)
         state = after(state, one, decide(state, one, policy.rules), policy.rules)
     return state
 
 
-def _read(row: dict[str, Any]) -> State:
+def _read(row: dict[str, Any]) -> ProducerState:
     ranges = zip(row["first"], row["last"], strict=True)
-    return State(row["epoch"], tuple(Range(*each) for each in ranges), row["run"], row["at_ms"])
+    return ProducerState(
+        row["epoch"], tuple(Range(*each) for each in ranges), row["run"], row["at_ms"]
+    )

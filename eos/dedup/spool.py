@@ -16,19 +16,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from eos import private_files
-from eos.dedup.buckets import Kept, folder_of, grown, write_states
+from eos.dedup.buckets import BucketManifest, folder_of, grown, write_states
 from eos.dedup.summary import Account
 from eos.errors import EosError, UnavailableError
 from eos.kafka.api import TopicPartition
 from eos.producers.sequences import Ints
 
 
-class Judged(Protocol):
+class ShardResult(Protocol):
     """Of `home` there are `count` states, those of the buckets that were `read`; in `changed` ones
     some moved on."""
 
     home: TopicPartition
-    kept: Kept
+    kept: BucketManifest
     account: Account
     read: set[int]
     changed: set[int]
@@ -49,14 +49,14 @@ class Judged(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class StateSpool:
     """`folder` is the table's, `work` the attempt's own."""
 
     pipeline: str
     folder: str
     work: str
 
-    def leave(self, judged: Judged) -> None:
+    def leave(self, judged: ShardResult) -> None:
         """Writes the states that moved on, then the report that names them."""
         kept, home, account = judged.kept, judged.home, judged.account
         changed, buckets = judged.changed, kept.buckets
@@ -86,7 +86,7 @@ class Leaving:
             what = "the states of producers"
             raise unwritten(self.pipeline, what, self.folder, error) from error
 
-    def _written(self, judged: Judged, changed: set[int], buckets: int) -> list[list[Any]]:
+    def _written(self, judged: ShardResult, changed: set[int], buckets: int) -> list[list[Any]]:
         """`[bucket, path, rows, bytes]` of each bucket that has states, in the buckets' order."""
         if not changed:
             return []

@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 from eos.arrow import array_of, longs
-from eos.dedup.buckets import Kept
-from eos.dedup.partition_validator import Judge
+from eos.dedup.buckets import BucketManifest
+from eos.dedup.partition_validator import PartitionValidator
 from eos.dedup.policy import Policy
 from eos.dedup.record_position import by_partition, unpacked
-from eos.dedup.spool import Leaving
+from eos.dedup.spool import StateSpool
 from eos.errors import EosError
 from eos.kafka.api import TopicPartition
 from eos.seal import Seal, of_this_process
@@ -61,7 +61,7 @@ class DedupStage:
     folder: str
     work: str
     policy: Policy
-    known: Mapping[TopicPartition, Kept]
+    known: Mapping[TopicPartition, BucketManifest]
     now_ms: int
     topic: str = ""
     trusts: bool = False
@@ -82,7 +82,7 @@ class DedupStage:
         self, batches: Iterator[Columns], is_full: Callable[[], bool] = _never
     ) -> Iterator[Any]:
         """`is_full`: asked whether no more rows can be kept aside."""
-        judges: dict[TopicPartition, Judge] = {}
+        judges: dict[TopicPartition, PartitionValidator] = {}
         waiting: list[Columns] = []
         rows = size = 0
         for batch in batches:
@@ -95,24 +95,30 @@ class DedupStage:
                 waiting, rows, size = [], 0, 0
         if waiting:
             yield from self._told(waiting, judges)
-        leaving = Leaving(self.pipeline, self.folder, self.work)
+        leaving = StateSpool(self.pipeline, self.folder, self.work)
         for judge in judges.values():
             leaving.leave(judge)
 
-    def _told(self, batches: list[Columns], judges: dict[TopicPartition, Judge]) -> Sequence[Any]:
+    def _told(
+        self, batches: list[Columns], judges: dict[TopicPartition, PartitionValidator]
+    ) -> Sequence[Any]:
         """What of their codes was not told yet."""
         found = list(self._judged(batches, judges))
         return () if self.trusts else found
 
-    def _judged(self, batches: list[Columns], judges: dict[TopicPartition, Judge]) -> Iterator[Any]:
+    def _judged(
+        self, batches: list[Columns], judges: dict[TopicPartition, PartitionValidator]
+    ) -> Iterator[Any]:
         sizes = [len(each[0]) for each in batches]
         columns = [pa.concat_arrays(list(each)) for each in zip(*batches, strict=True)]
         codes = np.zeros(sum(sizes), np.int8)
         for tp, rows in by_partition(columns[0], columns[1]):
             if tp not in judges:
-                kept = self.known.get(tp, Kept())
+                kept = self.known.get(tp, BucketManifest())
                 place = Path(self.folder)
-                judges[tp] = Judge(self.pipeline, tp, self.policy, kept, place, self.now_ms)
+                judges[tp] = PartitionValidator(
+                    self.pipeline, tp, self.policy, kept, place, self.now_ms
+                )
             part = columns[2:]
             if not isinstance(rows, slice):
                 part = [each.take(longs(rows)) for each in part]

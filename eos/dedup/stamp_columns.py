@@ -10,7 +10,7 @@ from eos.dedup.policy import OPTIONS, Policy, rule_of
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StampPlace:
     """A header (the last of that name, as Kafka's own clients take it), a path in a JSON value, or
     the key."""
 
@@ -34,12 +34,12 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Dedup:
+class StampRules:
     """What a pipeline declares."""
 
-    producer: Place
-    epoch: Place
-    sequence: Place
+    producer: StampPlace
+    epoch: StampPlace
+    sequence: StampPlace
     policy: Policy
     verdict: str = ""  # the column that says what a row was taken as; empty: none does
     validates_first: bool = False  # before anything is written, in every micro-batch
@@ -92,5 +92,5 @@ def _text(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _number(place: Place) -> str:
+def _number(place: StampPlace) -> str:
     return f"try_cast(CAST({place.sql} AS STRING) AS BIGINT)"

@@ -37,14 +37,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from eos import private_files
-from eos.dedup.buckets import BucketFile, Home, Kept
-from eos.dedup.optimistic_pass import Trusting
+from eos.dedup.buckets import BucketFile, BucketManifest, Home
+from eos.dedup.optimistic_pass import OptimisticPass
 from eos.dedup.policy import Policy
-from eos.dedup.producer_scope_stage import SpreadStage
+from eos.dedup.producer_scope_stage import ProducerScopeStage
 from eos.dedup.stage import DedupStage
 from eos.dedup.state_table import KEPT_HOURS, Files, Generation, ProducersTable
 from eos.dedup.summary import GAPS_TOLD_MAX
-from eos.dedup.verdict_lookup import Lookup, first_of
+from eos.dedup.verdict_lookup import VerdictLookup, first_of
 from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, UnavailableError
 from eos.kafka.api import TopicPartition
 
@@ -61,7 +61,7 @@ class Dead(NamedTuple):
     offset: int
 
 
-class Done(NamedTuple):
+class VersionRecord(NamedTuple):
     """`generation` is what the ledger says from here on, `told` what its record tells."""
 
     generation: str
@@ -69,7 +69,7 @@ class Done(NamedTuple):
 
 
 @dataclass(slots=True)
-class Generations:
+class StateVersions:
     """Of one pipeline, on the driver. `reading` are the texts by which stamps are read: other ones
     mean other producers."""
 
@@ -91,11 +91,11 @@ class Generations:
         """Raises if no attempt could begin with it."""
         self._known(generation)
 
-    def begun(self, generation: str, *, accepts_gap: bool = False) -> Opened:
+    def begun(self, generation: str, *, accepts_gap: bool = False) -> StateAttempt:
         """An attempt upon that generation; empty: nothing is known of any producer."""
         known = self._known(generation)
         mine = self._work()
-        stage = SpreadStage if self.policy.window else DedupStage
+        stage = ProducerScopeStage if self.policy.window else DedupStage
         made = stage(
             pipeline=self.pipeline,
             folder=str(self.table.location),
@@ -105,7 +105,7 @@ class Generations:
             now_ms=int(time.time() * 1000),
             topic=self.topic,
         )
-        return Opened(self, known, made)
+        return StateAttempt(self, known, made)
 
     def maintain(self) -> None:
         """Behind the transaction: only then the newest version is the one that counts."""
@@ -154,19 +154,19 @@ class Generations:
                 pipeline=self.pipeline,
             )
 
-    def commit(self, files: Files, told: Mapping[str, Any]) -> Done:
+    def commit(self, files: Files, told: Mapping[str, Any]) -> VersionRecord:
         generation = str(self.table.commit(files, self.rules))
         self._files = generation, files
-        return Done(generation, told)
+        return VersionRecord(generation, told)
 
 
 @dataclass(slots=True)
-class Opened:
+class StateAttempt:
     """One attempt: its stage, and once the job is over what the tasks reported."""
 
-    owner: Generations
+    owner: StateVersions
     known: Files
-    stage: DedupStage | SpreadStage
+    stage: DedupStage | ProducerScopeStage
 
     def missing(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Those that no task reported: they had no records, or Spark left them out, as it does
@@ -207,7 +207,7 @@ class Opened:
             case="dedup_order",
         )
 
-    def lookup(self) -> Lookup:
+    def lookup(self) -> VerdictLookup:
         """The verdicts on spread producers, for whoever reads the records behind them."""
         counts: Counter[TopicPartition] = Counter()
         reports = self.reports().values()
@@ -215,11 +215,11 @@ class Opened:
             for topic, partition, count in report["places"]:
                 counts[TopicPartition(topic, partition)] += count
         files = tuple(report["notes"] for report in reports if report["notes"])
-        return Lookup(self.owner.pipeline, files, counts, self.owner.topic)
+        return VerdictLookup(self.owner.pipeline, files, counts, self.owner.topic)
 
-    def trusting(self) -> Trusting:
+    def trusting(self) -> OptimisticPass:
         """For a job that lets all rows pass, and whose rows are judged behind it."""
-        return Trusting(self.owner.pipeline, self.stage.work, self.owner.topic)
+        return OptimisticPass(self.owner.pipeline, self.stage.work, self.owner.topic)
 
     def counts(self) -> Mapping[str, int]:
         """Of each verdict, how many."""
@@ -237,10 +237,10 @@ class Opened:
                 found.append(Dead(name, count, *first_of(files, policy.codes({name})[0])))
         return found
 
-    def commit(self, reached: Callable[[str], None] = lambda _point: None) -> Done:
+    def commit(self, reached: Callable[[str], None] = lambda _point: None) -> VersionRecord:
         """The states behind this attempt, as a generation that nobody names yet."""
         reports = self.reports()
-        kept = {**{tp: Kept() for tp in reports}, **self.stage.known}
+        kept = {**{tp: BucketManifest() for tp in reports}, **self.stage.known}
         files: dict[Home, BucketFile] = {}
         for tp, before in kept.items():
             after = _after(before, reports[tp]) if tp in reports else before
@@ -254,14 +254,14 @@ class Opened:
         return done
 
 
-def by_home(files: Files) -> Mapping[TopicPartition, Kept]:
+def by_home(files: Files) -> Mapping[TopicPartition, BucketManifest]:
     found: dict[TopicPartition, dict[int, BucketFile]] = {}
     buckets: dict[TopicPartition, int] = {}
     for home, file in files.items():
         tp = TopicPartition(home.topic, home.partition)
         found.setdefault(tp, {})[home.bucket] = file
         buckets[tp] = home.buckets
-    return {tp: Kept(buckets[tp], each) for tp, each in found.items()}
+    return {tp: BucketManifest(buckets[tp], each) for tp, each in found.items()}
 
 
 def told(
@@ -290,13 +290,13 @@ def told(
 PRODUCERS_TOLD_MAX = 100  # in one record of the ledger, those with the most
 
 
-def _after(kept: Kept, report: Mapping[str, Any]) -> Kept:
+def _after(kept: BucketManifest, report: Mapping[str, Any]) -> BucketManifest:
     """One partition's files behind an attempt. With more buckets than before, all are new."""
     changed, is_grown = set(report["changed"]), report["buckets"] != kept.buckets
     files = {} if is_grown else {b: file for b, file in kept.files.items() if b not in changed}
     for bucket, path, rows, size in report["files"]:
         files[bucket] = BucketFile(path, rows, size)
-    return Kept(report["buckets"], files)
+    return BucketManifest(report["buckets"], files)
 
 
 def _compared(report: Mapping[str, Any]) -> Any:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from eos.arrow import array_of, longs, values_of
 from eos.dedup.policy import NAMES, UNSTAMPED
 from eos.dedup.record_errors import told
-from eos.dedup.verdict_rows import Rows
+from eos.dedup.verdict_rows import VerdictRows
 
 TOLD_MAX = 1000  # producers with something to tell of, of one report
 GAPS_TOLD_MAX = 20  # producers whose first gap is told with its numbers, likewise
@@ -52,7 +52,7 @@ class Account:
     _told: dict[_Of, _Span] = field(default_factory=dict)
     _gaps: dict[bytes, list[Any]] = field(default_factory=dict)
 
-    def add(self, rows: Rows, expected: Callable[[int], int] | None = None) -> None:
+    def add(self, rows: VerdictRows, expected: Callable[[int], int] | None = None) -> None:
         """`expected`: which number was, where a row is above it."""
         self.records += len(rows.codes)
         counts = np.bincount(rows.codes, minlength=len(NAMES))
@@ -67,7 +67,7 @@ class Account:
         if expected is not None and self.verdicts["gap"]:
             self._tell_gaps(rows, expected)
 
-    def _tell_gaps(self, rows: Rows, expected: Callable[[int], int]) -> None:
+    def _tell_gaps(self, rows: VerdictRows, expected: Callable[[int], int]) -> None:
         """Of each producer the first, by its place: a task that runs again tells the same ones."""
         at = np.flatnonzero(rows.codes == _GAP)
         taken = longs(at)
@@ -103,7 +103,7 @@ class Account:
         where that lies."""
         return sorted(self._gaps.values())
 
-    def _tell(self, rows: Rows, odd: Any) -> None:
+    def _tell(self, rows: VerdictRows, odd: Any) -> None:
         keys = {
             "topic": rows.topic,
             "partition": rows.partition,

@@ -25,7 +25,7 @@ Places = tuple[Any, Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Lookup:
+class VerdictLookup:
     """`files` have the records that are not `appended`. `counts`: how many of each partition were
     judged; one that is not named is not counted. `topic`: the only one that rows are of; empty:
     they say it."""

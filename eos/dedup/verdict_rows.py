@@ -12,7 +12,7 @@ Codes = npt.NDArray[np.int8]  # `policy.NAMES` by place
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class VerdictRows:
     """Records with what was decided of them: Arrow arrays, as long as `codes`."""
 
     codes: Codes

@@ -38,7 +38,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CommitFiles:
     """The files that one commit added and removed."""
 
     added: Files = frozenset()
@@ -46,7 +46,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class RemovedWrites:
     """A RESTORE removed writes. `target`: the version that it names, if any. `whole`: the newest
     version that contains every write; None if the pipeline wrote again since."""
 
@@ -64,7 +64,7 @@ class MissingCommitError(Exception):
 
 
 ReadCommit = Callable[[int], Commit]
-ReadChange = Callable[[int], Change]
+ReadChange = Callable[[int], CommitFiles]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class History:
                 return version
         raise MissingCommitError(0)
 
-    def lost(self, kept: int, now: int) -> Lost | None:
+    def lost(self, kept: int, now: int) -> RemovedWrites | None:
         """Return what the table lacks at version `now`, or None if `now` is whole."""
         commits = [self.commit(version) for version in range(kept + 1, now + 1)]
         whole = [True]  # by version, from `kept` on
@@ -145,9 +145,9 @@ def _undo(files: Files, back: set[tuple[str, str]], away: set[tuple[str, str]]) 
             away.add(file)
 
 
-def _lost(commits: list[Commit], whole: list[bool], kept: int) -> Lost:
+def _lost(commits: list[Commit], whole: list[bool], kept: int) -> RemovedWrites:
     """The RESTORE after the newest whole version: no other commit ends that."""
     last = max(index for index, is_whole in enumerate(whole) if is_whole)
     restore = commits[last]  # the first one stands for version kept + 1
     is_final = not any(commit.is_ours for commit in commits[last:])
-    return Lost(restore.version, restore.target, kept + last if is_final else None)
+    return RemovedWrites(restore.version, restore.target, kept + last if is_final else None)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eos.checkpoint.files import Files
-from eos.delta.history import Change, Commit, History, MissingCommitError
+from eos.delta.history import Commit, CommitFiles, History, MissingCommitError
 from eos.errors import UnavailableError
 
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -53,7 +53,7 @@ class DeltaLog:
         target = _number(given.get("version")) if is_restore else None
         return Commit(version, wrote, changes, is_restore, target)
 
-    def change(self, version: int) -> Change:
+    def change(self, version: int) -> CommitFiles:
         found: dict[str, set[tuple[str, str]]] = {"add": set(), "remove": set()}
         for line in self._lines(version):
             if b'"add"' not in line and b'"remove"' not in line:
@@ -63,7 +63,7 @@ class DeltaLog:
                 file = action.get(kind)
                 if isinstance(file, dict):
                     files.add((str(file.get("path")), _vector(file.get("deletionVector"))))
-        return Change(frozenset(found["add"]), frozenset(found["remove"]))
+        return CommitFiles(frozenset(found["add"]), frozenset(found["remove"]))
 
     def _lines(self, version: int) -> Iterator[bytes]:
         name = f"{self.path}/_delta_log/{version:020d}.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eos.config.base import KAFKA_COLUMNS
-from eos.delta.table import TWICE, Seen
+from eos.delta.table import TWICE, TableView
 from eos.errors import TransformError, UsageError
 from eos.plan.delta_sink import Table
 from eos.seal import of_this_process
@@ -95,7 +95,7 @@ def _last_of_each_key(rows: DataFrame, table: Table) -> DataFrame:
     return ranked.where(f"{_RANK} = 1").where(one)
 
 
-def require_fits(table: Table, schema: StructType, seen: Seen) -> None:
+def require_fits(table: Table, schema: StructType, seen: TableView) -> None:
     """Raises if the table is not one for these rows. Columns that they lack stay null there."""
     known = {field.name.lower(): field.dataType.simpleString() for field in seen.schema.fields}
     where = f"the table {table.name} ({table.path})"

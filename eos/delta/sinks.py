@@ -35,7 +35,7 @@ from eos.errors import (
 )
 from eos.faults import CrashPlan
 from eos.ledger.ledger import Ledger
-from eos.ledger.record import Ends, Followed, Position, Record, flat
+from eos.ledger.record import Ends, LedgerRecord, Position, TableState, flat
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.plan.delta_sink import Table, app_of
@@ -51,15 +51,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class TablesInLedger:
     """What the ledger says of the tables: where it stands, and its newest attempt."""
 
     ledger_id: str
     position: Position
-    newest: Record | None
+    newest: LedgerRecord | None
 
 
-class Lake:
+class DeltaSinks:
     """The tables of one run."""
 
     def __init__(self, planned: Plan, spark: SparkSession, bus: Bus, crash: CrashPlan) -> None:
@@ -96,14 +96,14 @@ class Lake:
                 hint="let a pipeline of its own fill the table from the topic that this one writes",
             )
 
-    def _look_at(self, table: Table, stream: DataFrame) -> delta.Seen | None:
+    def _look_at(self, table: Table, stream: DataFrame) -> delta.TableView | None:
         self._schemas[table.name] = schema = shaped(stream, table).schema
         seen = self._look(table)
         if seen is not None:
             require_fits(table, schema, seen)
         return seen
 
-    def foreseen(self, table: Table, stream: DataFrame, known: Known | None) -> str:
+    def foreseen(self, table: Table, stream: DataFrame, known: TablesInLedger | None) -> str:
         """What a start would make of one table, or raise. Writes nothing, and no fence keeps others
         from writing meanwhile. `known`: by the ledger, if there is one."""
         self._require_stateless()
@@ -125,15 +125,15 @@ class Lake:
         ledger: Ledger,
         ledger_id: str,
         position: Position,
-        last: Record | None,
+        last: LedgerRecord | None,
         source: LiveSource,
         rows: Callable[[Ends, Ends, Mapping[str, int]], DataFrame],
-    ) -> Mapping[str, Followed]:
+    ) -> Mapping[str, TableState]:
         """Every table as it has to be before anything newer is written. `rows` gives the last
         step's rows of some of the source, joined with tables of these versions."""
         self._ledger_id = ledger_id
         newest = newest_attempt(ledger) if position.tables else None
-        found: dict[str, Followed] = {}
+        found: dict[str, TableState] = {}
         owed: list[Table] = []
         for table in self._planned.tables:
             known = position.tables.get(table.name)
@@ -155,7 +155,7 @@ class Lake:
     def _made_again(
         self,
         rows: Callable[[Mapping[str, int]], DataFrame],
-        newest: Record,
+        newest: LedgerRecord,
         owed: Sequence[Table],
     ) -> DataFrame:
         """The attempt's rows, joined with what they were joined with then."""
@@ -170,7 +170,7 @@ class Lake:
             lost = f"{words_of(error)[:300]} (it was joined with {told or 'no versions'})"
             raise self._gap(owed, newest, lost) from error
 
-    def _adopted(self, table: Table, last: Record | None) -> Followed:
+    def _adopted(self, table: Table, last: LedgerRecord | None) -> TableState:
         """From here on the table is followed: what it holds, and what was before, stays as it is.
         An empty write notes that in the table itself, and makes it where it is absent."""
         at = last.offset if last else 0
@@ -190,9 +190,9 @@ class Lake:
                 f"{table_check.where(self._name, table)} is not as it was made a moment before",
                 hint="does somebody else make or restore it? Start again",
             )
-        return Followed(seen.id, at, seen.version)
+        return TableState(seen.id, at, seen.version)
 
-    def _compared(self, table: Table, known: Followed, newest: Record | None) -> Followed:
+    def _compared(self, table: Table, known: TableState, newest: LedgerRecord | None) -> TableState:
         """Return how the table stands: at the ledger's record, or at the attempt after it."""
         seen = self._whole(table, known)
         is_owed = newest is not None and newest.offset > known.at
@@ -200,9 +200,9 @@ class Lake:
             self._bus.emit(events.TableFollowed(table.name, "skipped", newest.offset, was=seen.at))
         elif seen.at > known.at:
             raise table_check.ahead(self._name, table, seen.at, known.at)
-        return Followed(seen.id, seen.at, seen.version)
+        return TableState(seen.id, seen.at, seen.version)
 
-    def _whole(self, table: Table, known: Followed) -> delta.Seen:
+    def _whole(self, table: Table, known: TableState) -> delta.TableView:
         """Return the table as it is. Stop if it is another one, or lacks rows of the pipeline."""
         seen = self._look(table)
         if seen is None or seen.id != known.id:
@@ -212,7 +212,7 @@ class Lake:
         self._require_whole(table, known, seen)
         return seen
 
-    def _require_whole(self, table: Table, known: Followed, seen: delta.Seen) -> None:
+    def _require_whole(self, table: Table, known: TableState, seen: delta.TableView) -> None:
         log = DeltaLog(files_for(table.path, self._spark), table.path, self.app(table))
         try:
             table_check.require_whole(self._name, table, log, known, seen.version)
@@ -220,7 +220,7 @@ class Lake:
             raise about(self._name, error) from error
 
     def _owed_ranges(
-        self, owed: Sequence[Table], newest: Record, position: Position, source: LiveSource
+        self, owed: Sequence[Table], newest: LedgerRecord, position: Position, source: LiveSource
     ) -> tuple[Ends, Ends]:
         """What the attempt has read. Stops if the source lost some of it."""
         assert newest.attempt is not None, "what is owed is an attempt"
@@ -241,7 +241,7 @@ class Lake:
             raise self._gap(owed, newest, "; ".join(lost))
         return starts, ends
 
-    def _gap(self, owed: Sequence[Table], newest: Record, lost: str) -> PromiseBrokenError:
+    def _gap(self, owed: Sequence[Table], newest: LedgerRecord, lost: str) -> PromiseBrokenError:
         name, before = self._planned.names.pipeline, newest.position.tables
         told = ", ".join(f"{each.name} has record {before[each.name].at}" for each in owed)
         verbs = " and ".join(f"`eos recover {name} --accept-table {each.name}`" for each in owed)
@@ -260,15 +260,15 @@ class Lake:
     # --- behind a transaction
 
     def follow(
-        self, made: DataFrame, offset: int, before: Mapping[str, Followed]
-    ) -> Mapping[str, Followed]:
+        self, made: DataFrame, offset: int, before: Mapping[str, TableState]
+    ) -> Mapping[str, TableState]:
         """Writes the rows of the attempt whose record is at `offset`."""
         self._crash.reached("tables:before")
         found = self._written(made, self._planned.tables, offset, before, "written")
         self.is_behind = False
         return found
 
-    def skipped(self, tables: Mapping[str, Followed]) -> None:
+    def skipped(self, tables: Mapping[str, TableState]) -> None:
         """Of a micro-batch that is committed: the start has brought the tables there."""
         for table in self._planned.tables:
             seen, at = self._look(table), tables[table.name].at
@@ -280,11 +280,11 @@ class Lake:
         made: DataFrame,
         tables: Sequence[Table],
         offset: int,
-        before: Mapping[str, Followed],
+        before: Mapping[str, TableState],
         became: str,
-    ) -> dict[str, Followed]:
+    ) -> dict[str, TableState]:
         """Several tables are written from one evaluation."""
-        found: dict[str, Followed] = {}
+        found: dict[str, TableState] = {}
         kept = made.persist() if len(tables) > 1 else made
         try:
             for table in tables:
@@ -299,7 +299,7 @@ class Lake:
                     raise self._taken_over(table, seen.at, offset)
                 # A RESTORE may have come between the look and the write.
                 self._require_whole(table, known, seen)
-                found[table.name] = Followed(seen.id, offset, seen.version)
+                found[table.name] = TableState(seen.id, offset, seen.version)
                 if became == "written":
                     self._crash.reached("tables:after")  # the first of several
                 ms = (time.monotonic() - began) * 1000
@@ -318,7 +318,7 @@ class Lake:
                 hint="start again: it is caught up first",
             )
 
-    def _look(self, table: Table) -> delta.Seen | None:
+    def _look(self, table: Table) -> delta.TableView | None:
         try:
             return delta.look(self._spark, table, self.app(table))
         except EosError as error:
@@ -339,7 +339,7 @@ class Lake:
         )
 
 
-def lake_of(planned: Plan, spark: SparkSession, bus: Bus, crash: CrashPlan) -> Lake | None:
+def lake_of(planned: Plan, spark: SparkSession, bus: Bus, crash: CrashPlan) -> DeltaSinks | None:
     """None: the pipeline has no Delta table."""
     if not planned.tables:
         return None
@@ -350,7 +350,7 @@ def lake_of(planned: Plan, spark: SparkSession, bus: Bus, crash: CrashPlan) -> L
             hint="`eos run` and ./spark-submit.sh add its jars and settings to such a pipeline; "
             f"else set spark.sql.extensions={delta.EXTENSION}, and its jars",
         )
-    return Lake(planned, spark, bus, crash)
+    return DeltaSinks(planned, spark, bus, crash)
 
 
 def none_left(position: Position, bus: Bus) -> None:
@@ -359,18 +359,18 @@ def none_left(position: Position, bus: Bus) -> None:
         bus.emit(events.Warned(_told_left(name, known, None)))
 
 
-def newest_attempt(ledger: Ledger) -> Record | None:
+def newest_attempt(ledger: Ledger) -> LedgerRecord | None:
     """Start, stop and recovery records may lie behind it."""
     deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
     found = (each for each in ledger.newest_first(deadline) if each.attempt is not None)
     return next(found, None)
 
 
-def _is_same(topic: str, newest: Record, position: Position) -> bool:
+def _is_same(topic: str, newest: LedgerRecord, position: Position) -> bool:
     return newest.position.topic_ids.get(topic) == position.topic_ids.get(topic)
 
 
-def _told_left(name: str, known: Followed, newest: Record | None) -> str:
+def _told_left(name: str, known: TableState, newest: LedgerRecord | None) -> str:
     told = f"the table {name} is not in the sink any more: it is left at the record {known.at}"
     if newest is not None and newest.offset > known.at:
         return f"{told}, and may lack the attempt of record {newest.offset}"

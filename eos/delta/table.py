@@ -46,7 +46,7 @@ TWICE = "merged-twice"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TableView:
     """A table as it is. `at`: the version of the application's last write, -1 if there is none.
     `version`: Delta's own."""
 
@@ -57,7 +57,7 @@ class Seen:
     version: int = -1
 
 
-def look(spark: SparkSession, table: Table, app: str) -> Seen | None:
+def look(spark: SparkSession, table: Table, app: str) -> TableView | None:
     """None: there is no table. Raises for one that forgets which writes it has."""
     from pyspark.sql.types import StructType
 
@@ -79,7 +79,7 @@ def look(spark: SparkSession, table: Table, app: str) -> Seen | None:
             )
         known = snapshot.transactions().get(app)
         partitions = metadata.partitionColumns()
-        return Seen(
+        return TableView(
             id=str(metadata.id()),
             at=int(known.get()) if known.isDefined() else -1,
             schema=StructType.fromJson(json.loads(metadata.schema().json())),
@@ -97,7 +97,7 @@ def create(spark: SparkSession, table: Table, schema: StructType, app: str, vers
     _appended(spark.createDataFrame([], schema), table, app, version)
 
 
-def write(rows: DataFrame, table: Table, app: str, version: int) -> Seen:
+def write(rows: DataFrame, table: Table, app: str, version: int) -> TableView:
     """Writes the rows of one micro-batch, unless the table has them. Returns how it stands then."""
     for number in range(1, TRIES_MAX + 1):
         try:

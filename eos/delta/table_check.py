@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from eos.delta.history import Lost, MissingCommitError
+from eos.delta.history import MissingCommitError, RemovedWrites
 from eos.delta.log import DeltaLog
 from eos.errors import PromiseBrokenError
-from eos.ledger.record import Followed
+from eos.ledger.record import TableState
 from eos.plan.delta_sink import Table
 
 
-def require_whole(pipeline: str, table: Table, log: DeltaLog, known: Followed, now: int) -> None:
+def require_whole(pipeline: str, table: Table, log: DeltaLog, known: TableState, now: int) -> None:
     """Raise PromiseBrokenError if the table's version `now` lacks rows that the pipeline wrote.
 
     Reads the commits since the version that the ledger keeps. So does the next check, until a
@@ -35,7 +35,7 @@ def where(pipeline: str, table: Table) -> str:
     return f"{pipeline}: the table {table.name} ({table.path})"
 
 
-def _restored(pipeline: str, table: Table, lost: Lost) -> PromiseBrokenError:
+def _restored(pipeline: str, table: Table, lost: RemovedWrites) -> PromiseBrokenError:
     to = "an older version" if lost.target is None else f"version {lost.target}"
     if lost.whole is None:
         help_ = "no RESTORE brings all of them back, since the pipeline wrote to the table again"
@@ -66,7 +66,7 @@ def _older(pipeline: str, table: Table, kept: int, now: int) -> PromiseBrokenErr
 
 
 def _missing(
-    pipeline: str, table: Table, version: int, known: Followed, now: int
+    pipeline: str, table: Table, version: int, known: TableState, now: int
 ) -> PromiseBrokenError:
     kept = f"from version {known.version}" if known.version is not None else "back"
     span = f"{kept} to {now}" if known.version is not None else f"{kept} from version {now}"
@@ -109,7 +109,7 @@ def ahead(pipeline: str, table: Table, version: int, offset: int) -> PromiseBrok
     )
 
 
-def replaced(pipeline: str, table: Table, known: Followed, now: str | None) -> PromiseBrokenError:
+def replaced(pipeline: str, table: Table, known: TableState, now: str | None) -> PromiseBrokenError:
     """`now`: the table's id, or None if it is gone."""
     what = f"was recreated (its id was {known.id}, and is {now})" if now else "is gone"
     return PromiseBrokenError(

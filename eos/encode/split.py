@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from eos.kafka.records import varint
-from eos.kafka.records.record_batch import HEADER_BYTES, Span
+from eos.kafka.records.record_batch import HEADER_BYTES, BatchSpan
 from eos.kafka.records.sizes import Layout
 from eos.kafka.records.varint import Ints
 
@@ -17,7 +17,7 @@ _VARINTS_MOST = 20
 _VARINTS_LEAST = 3
 
 
-def split(rows: Layout, start: int, end: int, bytes_max: int) -> Iterator[Span]:
+def split(rows: Layout, start: int, end: int, bytes_max: int) -> Iterator[BatchSpan]:
     """Spans over the rows `start` to `end` (exclusive), none of them empty.
 
     Uncompressed, header included, a span's record batch takes `bytes_max` at most, unless it is a
@@ -37,7 +37,7 @@ def split(rows: Layout, start: int, end: int, bytes_max: int) -> Iterator[Span]:
             candidates = int(np.searchsorted(least, limit, side="right"))
             taken = done + _fitting(rows, start + done, start + candidates, room)
         taken = max(taken, done + 1)
-        yield Span(start + done, start + taken, bytes_max)
+        yield BatchSpan(start + done, start + taken, bytes_max)
         done = taken
 
 

@@ -20,7 +20,7 @@ from eos.encode.record_errors import SOURCE_COLUMNS, Refusal
 from eos.encode.sink_spec import HEADERS_COLUMN, SinkSpec
 from eos.encode.sinks import chosen, read, targets_of
 from eos.encode.split import split
-from eos.kafka.records.record_batch import EncodedBatch, Span, encode_spans
+from eos.kafka.records.record_batch import BatchSpan, EncodedBatch, encode_spans
 from eos.kafka.records.sizes import layout
 from eos.kafka.records.varint import Ints
 from eos.kafka.target_partitions import Targets
@@ -104,7 +104,7 @@ class _Task:
         of_row = targets_of(sink, chunk, columns, stage.targets, limit, turns, first_turn, refusal)
         order, of_row = _sorted(of_row)
         rows = layout(columns if order is None else columns.take(order), stage.base_timestamp_ms)
-        spans: list[Span] = []
+        spans: list[BatchSpan] = []
         span_targets: list[int] = []
         for target, start, end in _groups(of_row):
             limit = min(stage.record_batch_bytes_max, stage.targets.record_batch_bytes_max[target])

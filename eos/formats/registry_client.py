@@ -19,7 +19,7 @@ from urllib.parse import quote
 from eos.deadline import Backoff, Deadline
 from eos.errors import UnavailableError, UsageError
 from eos.formats.registry_connection import Connection
-from eos.formats.registry_references import Registered, Version, standing_alone
+from eos.formats.registry_references import RegisteredSchema, Version, standing_alone
 from eos.secret import reveal
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _NOT_THERE = 404
 _RETRIED = frozenset({408, 425, 429})  # and all from 500 on
 _API = "is this a schema registry with the API that Confluent's has?"
 
-_Known = dict[Version, Registered | None]
+_Known = dict[Version, RegisteredSchema | None]
 
 
 class _UnusableError(ValueError):
@@ -111,7 +111,7 @@ class Client:
         """Return the answer's schema with all schemas that it refers to in it. `known`: versions
         that were requested before."""
 
-        def ask(at: Version) -> Registered | None:
+        def ask(at: Version) -> RegisteredSchema | None:
             if at not in known:
                 version = self._ask("GET", _path(*at), deadline)
                 known[at] = None if version is None else self._avro(version, str(at))
@@ -124,7 +124,7 @@ class Client:
         except ValueError as error:
             raise _UnusableError(f"can't be put together: {error}") from error
 
-    def _avro(self, found: Any, what: str) -> Registered:
+    def _avro(self, found: Any, what: str) -> RegisteredSchema:
         if not isinstance(found, dict):
             raise self._odd(what or "a schema")
         kind = found.get("schemaType") or "AVRO"
@@ -141,7 +141,7 @@ class Client:
             if not isinstance(subject, str) or not _is_number(version):
                 raise _UnusableError(f"{what} has a reference without subject and version".lstrip())
             named.append(Version(subject, version))
-        return Registered(schema, tuple(named))
+        return RegisteredSchema(schema, tuple(named))
 
     def require_there(self, deadline: Deadline) -> None:
         """Raise unless the registry answers and accepts the login."""

@@ -119,7 +119,7 @@ class Connection:
             made = http.client.HTTPConnection(host, port, timeout=limit_s)
         self._open = made
         made.connect()
-        made.sock = _Bounded(made.sock)
+        made.sock = _BoundedSocket(made.sock)
         return made
 
     def _context(self) -> ssl.SSLContext:
@@ -135,7 +135,7 @@ class Connection:
         return self._tls
 
 
-class _Bounded:
+class _BoundedSocket:
     """A socket whose every wait ends at the request's deadline, or after `WAIT_MS_MAX`."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -159,7 +159,7 @@ class _Bounded:
 
 
 class _Reader(io.RawIOBase):
-    def __init__(self, bounded: _Bounded, raw: Any) -> None:
+    def __init__(self, bounded: _BoundedSocket, raw: Any) -> None:
         super().__init__()
         self._bounded, self._raw = bounded, raw
 

@@ -28,17 +28,17 @@ class Version(NamedTuple):
         return f"{self.subject!r} version {self.number}"
 
 
-class Registered(NamedTuple):
+class RegisteredSchema(NamedTuple):
     """A schema, and what it refers to."""
 
     schema: str
     references: tuple[Version, ...] = ()
 
 
-Ask = Callable[[Version], Registered | None]  # None: it is not there
+Ask = Callable[[Version], RegisteredSchema | None]  # None: it is not there
 
 
-def standing_alone(registered: Registered, ask: Ask) -> str:
+def standing_alone(registered: RegisteredSchema, ask: Ask) -> str:
     """The same types, without references. Raises ValueError with what is wrong with those. A name
     that nobody defines stays one: whoever parses the schema says so."""
     if not registered.references:

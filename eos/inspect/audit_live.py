@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eos.audit.history import Finding, Transaction, ends
+from eos.audit.history import AuditFinding, Transaction, ends
 from eos.deadline import Deadline
 from eos.errors import EosError
-from eos.kafka.api import ProducerState, TopicPartition
-from eos.kafka.api import TransactionState as Coordinated
-from eos.kafka.client import Wire
-from eos.kafka.transaction_states import TransactionState
+from eos.kafka.api import DescribedProducer, TopicPartition
+from eos.kafka.api import DescribedTransaction as Coordinated
+from eos.kafka.client import KafkaClient
+from eos.kafka.transaction_states import TransactionPhase
 
 _LAST_EPOCH = 2**15 - 2
 _TIMEOUT_MS = 30_000
@@ -23,7 +23,7 @@ _OFFSETS_MS = 10_000  # an open transaction may hide them for longer
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class ComparedField:
     """One thing that both know. None: one of them does not say."""
 
     name: str
@@ -36,27 +36,27 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class OpenTransaction:
     """A transaction that is open on a partition. `owner`: the transactional id, as far as a
     coordinator knows it; none: it hangs, since nobody will end it."""
 
     partition: TopicPartition
-    producer: ProducerState
+    producer: DescribedProducer
     owner: str
     phase: str
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class LiveState:
     phase: str
-    fields: Sequence[Field] = ()
-    open: Sequence[Open] = ()
-    findings: Sequence[Finding] = field(default_factory=tuple)
+    fields: Sequence[ComparedField] = ()
+    open: Sequence[OpenTransaction] = ()
+    findings: Sequence[AuditFinding] = field(default_factory=tuple)
 
 
 def live(
-    wire: Wire, transactional_id: str, group: str, ledger: str, found: Sequence[Transaction]
-) -> Live:
+    wire: KafkaClient, transactional_id: str, group: str, ledger: str, found: Sequence[Transaction]
+) -> LiveState:
     """`found`: what the table says, oldest first, at least the newest committed one."""
     committed = [each for each in found if each.is_committed]
     last = committed[-1] if committed else None
@@ -71,10 +71,10 @@ def live(
     opened = list(_open(wire, producers, transactional_id))
     findings = [] if is_moving else list(_differing(fields, last))
     findings += _strange(opened, transactional_id, last, here, producers, committed)
-    return Live(state.phase if state else "", fields, opened, findings)
+    return LiveState(state.phase if state else "", fields, opened, findings)
 
 
-def _state(wire: Wire, transactional_id: str) -> Coordinated | None:
+def _state(wire: KafkaClient, transactional_id: str) -> Coordinated | None:
     try:
         return wire.transaction_state(transactional_id, Deadline.after_ms(_TIMEOUT_MS))
     except EosError:
@@ -82,14 +82,14 @@ def _state(wire: Wire, transactional_id: str) -> Coordinated | None:
 
 
 def _producers(
-    wire: Wire, partitions: Sequence[TopicPartition]
-) -> Mapping[TopicPartition, Sequence[ProducerState]]:
+    wire: KafkaClient, partitions: Sequence[TopicPartition]
+) -> Mapping[TopicPartition, Sequence[DescribedProducer]]:
     topics = wire.topics(sorted({tp.topic for tp in partitions}), Deadline.after_ms(_TIMEOUT_MS))
     there = [tp for tp in partitions if tp.partition < topics[tp.topic].partitions]
     return wire.describe_producers(there, Deadline.after_ms(_TIMEOUT_MS)) if there else {}
 
 
-def _ledger_end(wire: Wire, ledger: TopicPartition) -> int | None:
+def _ledger_end(wire: KafkaClient, ledger: TopicPartition) -> int | None:
     """The offset of the last committed record."""
     deadline = Deadline.after_ms(_TIMEOUT_MS)
     topic = wire.topics([ledger.topic], deadline)[ledger.topic]
@@ -109,23 +109,25 @@ def _fields(
     state: Coordinated | None,
     last: Transaction | None,
     offset: int | None,
-    producers: Mapping[TopicPartition, Sequence[ProducerState]],
-) -> Iterator[Field]:
-    yield Field("last record of the ledger", last.ledger_offset if last else None, offset)
+    producers: Mapping[TopicPartition, Sequence[DescribedProducer]],
+) -> Iterator[ComparedField]:
+    yield ComparedField("last record of the ledger", last.ledger_offset if last else None, offset)
     if last is None:
         return
     if state is not None and last.identity.epoch < _LAST_EPOCH:  # behind it comes another id
-        yield Field("producer id", last.identity.producer_id, state.identity.producer_id)
-    if state and TransactionState.of(state.phase) is TransactionState.COMPLETE_COMMIT:
-        yield Field("outcome", last.outcome, state.phase)
+        yield ComparedField("producer id", last.identity.producer_id, state.identity.producer_id)
+    if state and TransactionPhase.of(state.phase) is TransactionPhase.COMPLETE_COMMIT:
+        yield ComparedField("outcome", last.outcome, state.phase)
     for tp, row in sorted(last.targets.items()):
         for producer in producers.get(tp, ()):
             if producer.identity == last.identity and producer.sequence_last >= 0:
                 name = f"last sequence on {tp.topic}-{tp.partition}"
-                yield Field(name, row["sequence_last"], producer.sequence_last)
+                yield ComparedField(name, row["sequence_last"], producer.sequence_last)
 
 
-def _group(wire: Wire, group: str, position: Mapping[TopicPartition, int]) -> list[Field]:
+def _group(
+    wire: KafkaClient, group: str, position: Mapping[TopicPartition, int]
+) -> list[ComparedField]:
     if not position:
         return []
     try:
@@ -133,7 +135,7 @@ def _group(wire: Wire, group: str, position: Mapping[TopicPartition, int]) -> li
     except EosError:
         return []  # hidden by an open transaction, which is told by itself
     return [
-        Field(
+        ComparedField(
             f"group offset of {tp.topic}-{tp.partition}",
             end,
             found[tp].offset if tp in found else -1,
@@ -143,10 +145,10 @@ def _group(wire: Wire, group: str, position: Mapping[TopicPartition, int]) -> li
 
 
 def _open(
-    wire: Wire,
-    producers: Mapping[TopicPartition, Sequence[ProducerState]],
+    wire: KafkaClient,
+    producers: Mapping[TopicPartition, Sequence[DescribedProducer]],
     transactional_id: str,
-) -> Iterator[Open]:
+) -> Iterator[OpenTransaction]:
     opened = [
         (tp, producer)
         for tp, of_partition in sorted(producers.items())
@@ -164,13 +166,13 @@ def _open(
         # Of our own the marker may be on its way: the list is newer than the partition's look.
         is_ours = known is not None and known.transactional_id == transactional_id
         owner = known.transactional_id if known and (is_ours or not over) else ""
-        yield Open(tp, producer, owner, known.phase if known else "")
+        yield OpenTransaction(tp, producer, owner, known.phase if known else "")
 
 
-def _differing(fields: Sequence[Field], last: Transaction | None) -> Iterator[Finding]:
+def _differing(fields: Sequence[ComparedField], last: Transaction | None) -> Iterator[AuditFinding]:
     for each in fields:
         if not each.is_same:
-            yield Finding(
+            yield AuditFinding(
                 "differs",
                 f"{each.name}: the table says {each.table}, the cluster {each.broker}",
                 last.ledger_offset if last else -1,
@@ -178,13 +180,13 @@ def _differing(fields: Sequence[Field], last: Transaction | None) -> Iterator[Fi
 
 
 def _strange(
-    opened: Sequence[Open],
+    opened: Sequence[OpenTransaction],
     transactional_id: str,
     last: Transaction | None,
     ledger: TopicPartition,
-    producers: Mapping[TopicPartition, Sequence[ProducerState]],
+    producers: Mapping[TopicPartition, Sequence[DescribedProducer]],
     committed: Sequence[Transaction],
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     at = last.ledger_offset if last else -1
     for each in opened:
         if each.owner == transactional_id:
@@ -196,10 +198,10 @@ def _strange(
         )
         if each.owner:
             message = f"a transaction of {each.owner!r} is open on {where}"
-            yield Finding("foreign", message, at)
+            yield AuditFinding("foreign", message, at)
         else:
             message = f"a transaction that no coordinator will end hangs on {where}"
-            yield Finding("hanging", f"{message} (`kafka-transactions.sh abort` ends it)", at)
+            yield AuditFinding("hanging", f"{message} (`kafka-transactions.sh abort` ends it)", at)
     known = {each.identity.producer_id for each in committed}
     for producer in producers.get(ledger, ()):
         if known and producer.identity.producer_id not in known and producer.sequence_last >= 0:
@@ -207,9 +209,11 @@ def _strange(
                 continue  # ours may have got a new id since
             identity = producer.identity
             message = f"producer id {identity.producer_id}, epoch {identity.epoch}, writes to it"
-            yield Finding("foreign", f"{ledger.topic}: {message}, and is none of ours", at)
+            yield AuditFinding("foreign", f"{ledger.topic}: {message}, and is none of ours", at)
 
 
-def opened(wire: Wire, partitions: Sequence[TopicPartition], transactional_id: str) -> list[Open]:
+def opened(
+    wire: KafkaClient, partitions: Sequence[TopicPartition], transactional_id: str
+) -> list[OpenTransaction]:
     """What is open on these partitions this moment, and whose it is."""
     return list(_open(wire, _producers(wire, partitions), transactional_id))

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from eos.audit.history import Finding, Summary, Transaction
-from eos.inspect.audit_live import Live
+from eos.audit.history import AuditFinding, Summary, Transaction
+from eos.inspect.audit_live import LiveState
 from eos.kafka.api import TopicPartition
 
 _ANSWERS = {"dead_letter": "dead letter", "drop": "dropped"}
@@ -16,17 +16,17 @@ _SHOWN, _FIELDS_SHOWN, _FINDINGS_SHOWN = 20, 40, 20
 
 
 @dataclass(frozen=True, slots=True)
-class Audited:
+class AuditResult:
     pipeline: str
     ledger: str
     table: str
     found: Sequence[Transaction]  # oldest first
     summary: Summary
-    findings: Sequence[Finding]
-    live: Live | None = None
+    findings: Sequence[AuditFinding]
+    live: LiveState | None = None
 
 
-def lines(audited: Audited) -> Iterator[str]:
+def lines(audited: AuditResult) -> Iterator[str]:
     """Newest first, then the sums, then what contradicts itself."""
     found, sums = audited.found, audited.summary
     yield f"pipeline    {audited.pipeline}, ledger {audited.ledger}"
@@ -81,7 +81,7 @@ def _refused(sums: Summary) -> Iterator[str]:
             yield f"{label:<12}{count:,} records by rule {rule}"
 
 
-def as_json(audited: Audited) -> dict[str, Any]:
+def as_json(audited: AuditResult) -> dict[str, Any]:
     sums = audited.summary
     return {
         "pipeline": audited.pipeline,
@@ -130,7 +130,7 @@ def _table(found: Sequence[Transaction]) -> Iterator[str]:
         yield f"and {len(found) - _SHOWN:,} before them (--json has all)"
 
 
-def _live(live: Live) -> Iterator[str]:
+def _live(live: LiveState) -> Iterator[str]:
     yield ""
     yield f"live        the coordinator says {live.phase or 'nothing of this transactional id'}"
     ordered = sorted(live.fields, key=lambda each: each.is_same)
@@ -144,7 +144,7 @@ def _live(live: Live) -> Iterator[str]:
         yield f"  open      {tp.topic}-{tp.partition}, by {owner} {one.phase}".rstrip()
 
 
-def _live_json(live: Live | None) -> dict[str, Any] | None:
+def _live_json(live: LiveState | None) -> dict[str, Any] | None:
     if live is None:
         return None
     return {

@@ -8,7 +8,7 @@ from contextlib import suppress
 from eos.deadline import Deadline
 from eos.errors import EosError
 from eos.inspect.check import Check, asked, finding, note, ok
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.plan.plan import Plan
 
 _TIMEOUT_MS = 20_000
@@ -18,7 +18,7 @@ def soon() -> Deadline:
     return Deadline.after_ms(_TIMEOUT_MS)
 
 
-def cluster(wire: Wire, planned: Plan | None) -> Iterator[Check]:
+def cluster(wire: KafkaClient, planned: Plan | None) -> Iterator[Check]:
     """Without an answer to the first question there will be none to the others."""
     first = list(asked("features", lambda: _features(wire)))
     yield from first
@@ -28,7 +28,7 @@ def cluster(wire: Wire, planned: Plan | None) -> Iterator[Check]:
     yield from asked("settings", lambda: _settings(wire, planned))
 
 
-def _features(wire: Wire) -> Check:
+def _features(wire: KafkaClient) -> Check:
     profile = wire.agree_on_profile(soon())
     version = wire.transaction_version(soon())
     told = f"transaction.version {version}: the protocol is {profile.name}"
@@ -38,7 +38,7 @@ def _features(wire: Wire) -> Check:
     return ok("features", told)
 
 
-def _brokers(wire: Wire) -> Check:
+def _brokers(wire: KafkaClient) -> Check:
     brokers = wire.shape((), soon()).brokers
     if len(brokers) < 3:
         told = f"{len(brokers)}: what is lost with one broker is lost, or not to be written to"
@@ -46,7 +46,7 @@ def _brokers(wire: Wire) -> Check:
     return ok("brokers", f"{len(brokers)}")
 
 
-def _settings(wire: Wire, planned: Plan | None) -> Iterator[Check]:
+def _settings(wire: KafkaClient, planned: Plan | None) -> Iterator[Check]:
     def setting(name: str) -> str:
         return wire.broker_config(name, soon())
 
@@ -88,7 +88,7 @@ def _timeout(longest: int, planned: Plan | None) -> Check:
     return ok("timeouts", f"{wanted:,} ms for a transaction; {told}")
 
 
-def _internal(wire: Wire, topic: str, configured: int, brokers: int) -> Check:
+def _internal(wire: KafkaClient, topic: str, configured: int, brokers: int) -> Check:
     """As it is, if it is there: the setting counts when it is made."""
     replicas = wire.shape([topic], soon()).replicas.get(topic, configured)
     if brokers >= 3 > replicas:

@@ -9,42 +9,44 @@ from datetime import datetime, timezone
 from eos.audit.history import Transaction
 from eos.deadline import Deadline
 from eos.errors import EosError
-from eos.inspect.audit_live import Live, live
+from eos.inspect.audit_live import LiveState, live
 from eos.kafka.api import TopicPartition
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 
 _TIMEOUT_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ClusterState:
     """`ends`: of the source's partitions that are there. `problem`: why nothing else is known."""
 
     at: datetime
-    live: Live | None = None
+    live: LiveState | None = None
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     problem: str = ""
 
 
 def ask(
-    wire: Wire,
+    wire: KafkaClient,
     transactional_id: str,
     group: str,
     ledger: str,
     found: Sequence[Transaction],
     position: Mapping[TopicPartition, int],
-) -> Asked:
+) -> ClusterState:
     """`position`: how far the table says that each partition was read. A cluster that does not
     answer costs the page a part, and not all of it."""
     at = datetime.now(timezone.utc)
     try:
         ends = _ends(wire, position)
-        return Asked(at, live(wire, transactional_id, group, ledger, found), ends)
+        return ClusterState(at, live(wire, transactional_id, group, ledger, found), ends)
     except EosError as error:
-        return Asked(at, problem=error.message)
+        return ClusterState(at, problem=error.message)
 
 
-def _ends(wire: Wire, position: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+def _ends(
+    wire: KafkaClient, position: Mapping[TopicPartition, int]
+) -> Mapping[TopicPartition, int]:
     """Of committed records: what stands behind an open transaction can't be read yet."""
     deadline = Deadline.after_ms(_TIMEOUT_MS)
     topics = wire.topics(sorted({tp.topic for tp in position}), deadline) if position else {}

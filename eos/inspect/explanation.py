@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eos.errors import EosError, PromiseBrokenError
-from eos.inspect.findings import Finding, findings
+from eos.inspect.findings import StartupFinding, findings
 from eos.inspect.next_start import Prediction, predict
-from eos.inspect.snapshot import View, bounds, look, soon
+from eos.inspect.snapshot import Snapshot, bounds, look, soon
 from eos.kafka.api import TopicPartition
-from eos.kafka.client import Wire
-from eos.ledger.record import Ends, Record
+from eos.kafka.client import KafkaClient
+from eos.ledger.record import Ends, LedgerRecord
 from eos.plan.plan import Plan
 from eos.startup.checkpoint_dir import is_at_rest
-from eos.startup.liveness import Runs, running
+from eos.startup.liveness import Liveness, liveness_of
 
 # So far back is a record looked for that could be gone back to. The words show the first few.
 HISTORY_MAX = 200
@@ -22,7 +22,7 @@ _LOOKS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PartitionRow:
     """One partition. `committed` and `planned` are the checkpoint's last ends."""
 
     partition: TopicPartition
@@ -50,23 +50,23 @@ class Explanation:
     `runs_as`: the running process, where its number is known."""
 
     planned: Plan
-    last: Record | None
-    history: Sequence[Record]
+    last: LedgerRecord | None
+    history: Sequence[LedgerRecord]
     topic_ids: Mapping[str, tuple[str | None, str | None]]  # the ledger's, and now
     folder: Folder | None
     is_readable: bool  # the checkpoint, without Spark
     is_group_hidden: bool
-    rows: Sequence[Row]
+    rows: Sequence[PartitionRow]
     agrees: Sequence[str]
     warnings: Sequence[str]
-    findings: Sequence[Finding]
+    findings: Sequence[StartupFinding]
     next: str
-    runs: Runs = Runs.NO
+    runs: Liveness = Liveness.NO
     runs_as: int | None = None
     is_moving: bool = False
 
 
-def explain(planned: Plan, wire: Wire) -> Explanation:
+def explain(planned: Plan, wire: KafkaClient) -> Explanation:
     """Changes nothing, and may be asked while the pipeline runs."""
     view = look(planned, wire, skips_foreign=True)
     for _ in range(_LOOKS_MAX):
@@ -77,11 +77,11 @@ def explain(planned: Plan, wire: Wire) -> Explanation:
     return replace(found, findings=(), warnings=(), agrees=(), is_moving=True)
 
 
-def _offset(view: View) -> int:
+def _offset(view: Snapshot) -> int:
     return -1 if view.last is None else view.last.offset
 
 
-def _explained(view: View) -> Explanation:
+def _explained(view: Snapshot) -> Explanation:
     found = predict(view)
     history = view.ledger.history(HISTORY_MAX, soon()) if view.has_ledger else []
     folder, committed, planned = _folder(view)
@@ -90,9 +90,9 @@ def _explained(view: View) -> Explanation:
     ids, there = _topics(view, every)
     limits = bounds(view.source, there)
     group = None if found.is_group_hidden else view.group(every)
-    runs, process = running(view.planned, view.last)
+    runs, process = liveness_of(view.planned, view.last)
     rows = [
-        Row(
+        PartitionRow(
             tp,
             known.get(tp),
             (group or {}).get(tp),
@@ -121,7 +121,7 @@ def _explained(view: View) -> Explanation:
     )
 
 
-def _among(view: View) -> list[str]:
+def _among(view: Snapshot) -> list[str]:
     """Other producers' records before the last one: a startup passes them, other readers stop."""
     last = -1 if view.last is None else view.last.offset
     return [
@@ -132,7 +132,7 @@ def _among(view: View) -> list[str]:
     ]
 
 
-def _folder(view: View) -> tuple[Folder | None, Ends, Ends]:
+def _folder(view: Snapshot) -> tuple[Folder | None, Ends, Ends]:
     """With the last committed ends and the last planned ones, as far as they can be read."""
     newest = view.newest()
     if newest is None:
@@ -157,7 +157,7 @@ def _folder(view: View) -> tuple[Folder | None, Ends, Ends]:
 
 
 def _topics(
-    view: View, every: set[TopicPartition]
+    view: Snapshot, every: set[TopicPartition]
 ) -> tuple[Mapping[str, tuple[str | None, str | None]], list[TopicPartition]]:
     """Each topic's id in the ledger and now; and the partitions that are there."""
     known = view.position.topic_ids

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from eos.inspect.explanation import Explanation, Row
+from eos.inspect.explanation import Explanation, PartitionRow
 from eos.inspect.findings import Command
-from eos.inspect.record_time import at
-from eos.ledger.record import Position, Record, nested
-from eos.startup.liveness import Runs
+from eos.inspect.record_time import record_time
+from eos.ledger.record import LedgerRecord, Position, nested
+from eos.startup.liveness import Liveness
 from eos.startup.ownership import is_ours
 
 _ROWS_MAX = 40
@@ -23,8 +23,8 @@ def lines(found: Explanation, command: Command) -> Iterator[str]:
     """Values first, then what agrees, then what a start would do and how to help it."""
     names = found.planned.names
     yield f"pipeline    {names.pipeline}, {_deployment(found)}"
-    yield f"ledger      {names.ledger}: {_told(found)}"
-    if found.runs is Runs.YES:
+    yield f"ledger      {names.ledger}: {_render_finding(found)}"
+    if found.runs is Liveness.YES:
         named = f" as process {found.runs_as} of this machine" if found.runs_as else ""
         yield f"            the pipeline runs now{named}"
     yield f"group       {names.group}{': hidden by an open transaction' * found.is_group_hidden}"
@@ -84,7 +84,7 @@ def as_json(found: Explanation, command: Command) -> dict[str, Any]:
 
 
 def _verdict(found: Explanation, command: Command) -> Iterator[str]:
-    if found.runs is not Runs.YES and not found.is_moving:
+    if found.runs is not Liveness.YES and not found.is_moving:
         yield f"next start  {found.next}"
     else:
         yield f"next start  is left alone while the pipeline runs; after it: {found.next}"
@@ -107,7 +107,7 @@ def _deployment(found: Explanation) -> str:
     return "a deployment without an id, which the first run here creates"
 
 
-def _told(found: Explanation) -> str:
+def _render_finding(found: Explanation) -> str:
     last = found.last
     if last is None:
         is_foreign = any(
@@ -118,12 +118,12 @@ def _told(found: Explanation) -> str:
     is_this = is_ours(found.planned, last)
     whose = "this deployment" if is_this else repr(owner.get("deployment"))
     return (
-        f"the last record is {_kind(last)}, at offset {last.offset}, {at(last)}, by {whose} "
-        f"(host {owner.get('host')}, process {owner.get('process')})"
+        f"the last record is {_kind(last)}, at offset {last.offset}, {record_time(last)}, "
+        f"by {whose} (host {owner.get('host')}, process {owner.get('process')})"
     )
 
 
-def _kind(record: Record) -> str:
+def _kind(record: LedgerRecord) -> str:
     if record.kind == "attempt":
         return f"micro-batch {record.position.batch_id}"
     if record.kind == "recovery":
@@ -133,10 +133,11 @@ def _kind(record: Record) -> str:
     return {"start": "a start", "refresh": "an idle refresh", "stop": "a clean stop"}[record.kind]
 
 
-def _past(record: Record, here: Position) -> str:
+def _past(record: LedgerRecord, here: Position) -> str:
     behind = sum(end - record.position.ends.get(tp, 0) for tp, end in here.ends.items())
     how_far = f"{behind:,} offsets back" if behind > 0 else "the same ends" if behind == 0 else ""
-    return f"  {record.offset:>8}  {at(record)}  {_kind(record)}{', ' * bool(how_far)}{how_far}"
+    comma = ", " if how_far else ""
+    return f"  {record.offset:>8}  {record_time(record)}  {_kind(record)}{comma}{how_far}"
 
 
 def _folder(found: Explanation) -> str:
@@ -177,7 +178,7 @@ def _ids(known: str | None, now: str | None) -> str:
     return f"id {now}, but the ledger knows it by the id {known}"
 
 
-def _table(rows: Sequence[Row]) -> Iterator[str]:
+def _table(rows: Sequence[PartitionRow]) -> Iterator[str]:
     """Those first in which something differs."""
     if not rows:
         return
@@ -195,11 +196,11 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
         yield f"and {len(rows) - _ROWS_MAX} more, in which less differs (--json has all)"
 
 
-def _is_plain(row: Row) -> bool:
+def _is_plain(row: PartitionRow) -> bool:
     return row.ledger == row.group == row.committed and row.planned is None
 
 
-def _values(row: Row) -> dict[str, int | None]:
+def _values(row: PartitionRow) -> dict[str, int | None]:
     return {name: getattr(row, name) for name in _COLUMNS}
 
 
@@ -207,12 +208,12 @@ def _or_none(value: int | None) -> str:
     return "-" if value is None else str(value)
 
 
-def _record(record: Record) -> dict[str, Any]:
+def _record(record: LedgerRecord) -> dict[str, Any]:
     position = record.position
     return {
         "offset": record.offset,
         "kind": record.kind,
-        "at": at(record),
+        "at": record_time(record),
         "owner": dict(record.owner),
         "query_id": position.query_id,
         "batch_id": position.batch_id,

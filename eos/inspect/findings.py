@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from eos.errors import EosError
-from eos.inspect.snapshot import Bounds
-from eos.ledger.record import Ends, Record
+from eos.inspect.snapshot import SourceBounds
+from eos.ledger.record import Ends, LedgerRecord
 
 
 class Way(NamedTuple):
@@ -52,7 +52,7 @@ _WAYS: Mapping[str, tuple[Way, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class StartupFinding:
     """`code` is the exit code with which a start would stop."""
 
     case: str
@@ -81,14 +81,14 @@ def command_of(pipeline: str, options: Sequence[str]) -> Command:
 
 
 def findings(
-    errors: Sequence[EosError], history: Sequence[Record], limits: Bounds | None
-) -> list[Finding]:
+    errors: Sequence[EosError], history: Sequence[LedgerRecord], limits: SourceBounds | None
+) -> list[StartupFinding]:
     """In the order in which a start meets them, those of one case together."""
     by_case: dict[str, list[EosError]] = {}
     for error in errors:
         by_case.setdefault(str(error.fields.get("case", error.code)), []).append(error)
     return [
-        Finding(
+        StartupFinding(
             case,
             tuple(error.message for error in of_case),
             of_case[0].hint,
@@ -100,7 +100,10 @@ def findings(
 
 
 def _ways(
-    case: str, errors: Sequence[EosError], history: Sequence[Record], limits: Bounds | None
+    case: str,
+    errors: Sequence[EosError],
+    history: Sequence[LedgerRecord],
+    limits: SourceBounds | None,
 ) -> tuple[Way, ...]:
     if case in _TOPICS:
         topics = [
@@ -122,5 +125,5 @@ def _ways(
     return tuple(way for way in _WAYS.get(case, ()) if history or way is not _SKIP)
 
 
-def _fits(ends: Ends, limits: Bounds) -> bool:
+def _fits(ends: Ends, limits: SourceBounds) -> bool:
     return all(tp in limits.latest for tp in ends) and not limits.outside(ends)

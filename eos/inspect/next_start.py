@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from eos.errors import EosError, Recovery, UnavailableError
-from eos.inspect.snapshot import View, is_hidden, soon
+from eos.inspect.snapshot import Snapshot, is_hidden, soon
 from eos.inspect.table_check import require_table
 from eos.kafka.api import TopicPartition
 from eos.ledger import ranges
-from eos.ledger.ranges import Decision, Step
+from eos.ledger.ranges import Decision, PlannedBatch
 from eos.ledger.record import Ends, Position
 from eos.observe import events
 from eos.startup.checkpoint_age import Upcoming, require_level, upcoming
@@ -27,8 +27,8 @@ from eos.startup.resume_position import (
     inherited,
     require_new_whole,
     require_targets,
+    resume_position,
     starting_offsets,
-    where_to_go_on,
 )
 from eos.startup.stateful_pipeline import require_state
 
@@ -42,7 +42,7 @@ _T = TypeVar("_T")
 class Prediction:
     """`errors`: what would stop a start, in its order. The rest is as far as they let one see."""
 
-    view: View
+    view: Snapshot
     errors: list[EosError] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     is_group_hidden: bool = False
@@ -68,7 +68,7 @@ class Prediction:
             return None
 
 
-def predict(view: View) -> Prediction:
+def predict(view: Snapshot) -> Prediction:
     """In the order of `run.pipeline`, except that nothing is created, fenced or written."""
     planned, wire, files, last = view.planned, view.wire, view.files, view.last
     found = Prediction(view)
@@ -113,10 +113,10 @@ def _position(found: Prediction) -> Position | None:
     view, last = found.view, found.view.last
     planned, source = view.planned, view.source
     if last is None:
-        return found.ask(where_to_go_on, planned, source, None, found, soon())
+        return found.ask(resume_position, planned, source, None, found, soon())
     for _ in range(FOUND_MAX):
         try:
-            position = found.ask(where_to_go_on, planned, source, last, found, soon())
+            position = found.ask(resume_position, planned, source, last, found, soon())
         except UnavailableError as error:
             if not is_hidden(error):
                 raise
@@ -178,18 +178,18 @@ def _decide(found: Prediction, position: Position) -> None:
         step = _restricted(step, frozenset(step.ends) - {stopped})
 
 
-def _latest(view: View, partitions: Iterable[TopicPartition]) -> Ends:
+def _latest(view: Snapshot, partitions: Iterable[TopicPartition]) -> Ends:
     """How far Spark would plan, up to its limit."""
     return view.wire.list_offsets(partitions, "latest", committed=True, deadline=soon())
 
 
-def _decided(view: View, position: Position, step: Step) -> Decision:
+def _decided(view: Snapshot, position: Position, step: PlannedBatch) -> Decision:
     unknown = ranges.unknown(position, step)
     earliest = view.source.earliest(unknown) if unknown else {}
     return ranges.decide(view.name, position, step, earliest)
 
 
-def _restricted(step: Step, to: frozenset[TopicPartition]) -> Step:
+def _restricted(step: PlannedBatch, to: frozenset[TopicPartition]) -> PlannedBatch:
     starts = {tp: start for tp, start in step.starts.items() if tp in to}
     ends = {tp: end for tp, end in step.ends.items() if tp in to}
     return replace(step, starts=starts, ends=ends)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
-from eos.ledger.record import Record
+from eos.ledger.record import LedgerRecord
 
 
-def at(record: Record) -> str:
+def record_time(record: LedgerRecord) -> str:
     """When it was written, as it can be given back to `--rewind-to`."""
     time = datetime.fromtimestamp(record.at_ms / 1000, timezone.utc)
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -13,10 +13,10 @@ from eos.checkpoint.offset_log import Checkpoint, newest_with_offsets
 from eos.deadline import Deadline
 from eos.errors import PromiseBrokenError, UnavailableError, UsageError
 from eos.kafka.api import TopicPartition
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.ledger.ledger import Foreign, Ledger
 from eos.ledger.ranges import require_same_topics
-from eos.ledger.record import Ends, Position, Record
+from eos.ledger.record import Ends, LedgerRecord, Position
 from eos.plan.plan import Plan
 from eos.startup.acquire import ledger_of
 from eos.startup.deployment import known
@@ -32,18 +32,18 @@ _NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class Snapshot:
     """One pipeline as it is now. `files` is None where only a running Spark can read."""
 
     planned: Plan
     source: LiveSource
     ledger: Ledger
-    last: Record | None
+    last: LedgerRecord | None
     files: Files | None
     has_ledger: bool = True
 
     @property
-    def wire(self) -> Wire:
+    def wire(self) -> KafkaClient:
         return self.source.wire
 
     @property
@@ -115,7 +115,7 @@ class View:
         return None if current is None else Checkpoint(self.files, current)
 
 
-def look(planned: Plan, wire: Wire, *, skips_foreign: bool = False) -> View:
+def look(planned: Plan, wire: KafkaClient, *, skips_foreign: bool = False) -> Snapshot:
     """Without a fence: whoever runs the pipeline is not disturbed, and may go on meanwhile."""
     planned = known(planned)
     ledger = ledger_of(planned, wire, skips_foreign=skips_foreign)
@@ -123,7 +123,7 @@ def look(planned: Plan, wire: Wire, *, skips_foreign: bool = False) -> View:
     is_there = wire.topics([topic], soon())[topic].error != _UNKNOWN_TOPIC
     last = ledger.look(soon()) if is_there else None
     source = LiveSource(planned, wire, PATIENCE_MS)
-    return View(planned, source, ledger, last, readable(planned), is_there)
+    return Snapshot(planned, source, ledger, last, readable(planned), is_there)
 
 
 def readable(planned: Plan) -> Files | None:
@@ -142,7 +142,7 @@ def is_hidden(error: UnavailableError) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class SourceBounds:
     earliest: Ends
     latest: Ends
 
@@ -155,8 +155,8 @@ class Bounds:
         }
 
 
-def bounds(source: LiveSource, partitions: Collection[TopicPartition]) -> Bounds:
-    return Bounds(source.earliest(partitions), source.latest(partitions))
+def bounds(source: LiveSource, partitions: Collection[TopicPartition]) -> SourceBounds:
+    return SourceBounds(source.earliest(partitions), source.latest(partitions))
 
 
 def named(partitions: Collection[TopicPartition]) -> str:

@@ -11,21 +11,21 @@ from dataclasses import dataclass
 
 from eos.deadline import Deadline
 from eos.errors import EosError
-from eos.inspect.audit_live import Open, opened
-from eos.inspect.snapshot import View, soon
+from eos.inspect.audit_live import OpenTransaction, opened
+from eos.inspect.snapshot import Snapshot, soon
 from eos.inspect.snapshot import look as look_around
-from eos.kafka.api import TopicPartition, TransactionState
-from eos.kafka.client import Wire
-from eos.ledger.record import Record
+from eos.kafka.api import DescribedTransaction, TopicPartition
+from eos.kafka.client import KafkaClient
+from eos.ledger.record import LedgerRecord
 from eos.plan.plan import Plan
-from eos.startup.liveness import Runs, running
+from eos.startup.liveness import Liveness, liveness_of
 
 _HISTORY_MAX = 200  # so far back is the last attempt looked for
 _ASK_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SourceRow:
     """One source partition. `ledger`: what is read next; none: a start reads it from `earliest`.
     `stable`: so far can be read; `latest`: so far is written, by whom that has not committed."""
 
@@ -38,19 +38,19 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class PipelineStatus:
     """`attempt`: the last committed one. `transaction`: what the coordinator has of the pipeline;
     none: it knows nothing, or does not tell. `open`: what is open on ledger, targets and on what is
     read next, whoever's it is."""
 
     planned: Plan
-    runs: Runs
+    runs: Liveness
     process: int | None = None
-    last: Record | None = None
-    attempt: Record | None = None
-    transaction: TransactionState | None = None
-    open: Sequence[Open] = ()
-    rows: Sequence[Row] = ()
+    last: LedgerRecord | None = None
+    attempt: LedgerRecord | None = None
+    transaction: DescribedTransaction | None = None
+    open: Sequence[OpenTransaction] = ()
+    rows: Sequence[SourceRow] = ()
     planned_batch: int | None = None  # by Spark, and not committed
 
     @property
@@ -62,23 +62,23 @@ class Status:
         return self.transaction is not None and self.transaction.phase == "Ongoing"
 
     @property
-    def hanging(self) -> Sequence[Open]:
+    def hanging(self) -> Sequence[OpenTransaction]:
         """Nobody will end these."""
         return [each for each in self.open if not each.owner]
 
     @property
     def is_fine(self) -> bool:
-        return self.runs is not Runs.DIED and not self.hanging
+        return self.runs is not Liveness.DIED and not self.hanging
 
 
-def look(planned: Plan, wire: Wire) -> Status:
+def look(planned: Plan, wire: KafkaClient) -> PipelineStatus:
     view = look_around(planned, wire)
     planned = view.planned  # with the deployment's id
     transaction = _transaction(wire, planned.names.transactional_id)
     rows = _rows(view)
-    runs, process = running(planned, view.last)
+    runs, process = liveness_of(planned, view.last)
     records = view.ledger.history(_HISTORY_MAX, soon()) if view.has_ledger else []
-    return Status(
+    return PipelineStatus(
         planned,
         runs,
         process,
@@ -91,14 +91,14 @@ def look(planned: Plan, wire: Wire) -> Status:
     )
 
 
-def _transaction(wire: Wire, transactional_id: str) -> TransactionState | None:
+def _transaction(wire: KafkaClient, transactional_id: str) -> DescribedTransaction | None:
     try:
         return wire.transaction_state(transactional_id, Deadline.after_ms(_ASK_MS))
     except EosError:
         return None  # it never ran, has expired, or is not for this user's eyes
 
 
-def _rows(view: View) -> list[Row]:
+def _rows(view: Snapshot) -> list[SourceRow]:
     ends = view.position.ends
     here = sorted(view.partitions())
     if not here:
@@ -108,7 +108,7 @@ def _rows(view: View) -> list[Row]:
     stable = view.wire.list_offsets(here, "latest", committed=True, deadline=soon())
     latest = view.source.latest(here)
     return [
-        Row(
+        SourceRow(
             tp,
             ends.get(tp),
             group.get(tp),
@@ -120,7 +120,7 @@ def _rows(view: View) -> list[Row]:
     ]
 
 
-def _open(view: View, rows: Sequence[Row]) -> Sequence[Open]:
+def _open(view: Snapshot, rows: Sequence[SourceRow]) -> Sequence[OpenTransaction]:
     """On the ledger, the targets, and the source partitions that can't be read to their end."""
     planned = view.planned
     topics = {planned.names.ledger, *planned.sink_topics}
@@ -135,7 +135,7 @@ def _open(view: View, rows: Sequence[Row]) -> Sequence[Open]:
     return opened(view.wire, partitions, planned.names.transactional_id) if partitions else []
 
 
-def _planned_batch(view: View) -> int | None:
+def _planned_batch(view: Snapshot) -> int | None:
     newest = view.newest()
     if newest is None:
         return None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from eos.errors import UsageError
 from eos.local.file_locks import is_held
-from eos.startup.liveness import Runs
+from eos.startup.liveness import Liveness
 
 if TYPE_CHECKING:
     from eos.audit.table import TransactionsTable
@@ -22,12 +22,12 @@ WHERE kind = 'attempt' AND outcome = 'CompleteCommit' GROUP BY pipeline, ledger
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class PipelineEntry:
     """`name` has the prefix of `names.prefix` if that is not the profile's. `at`: of the last
     commit that the audit table has."""
 
     name: str
-    runs: Runs
+    runs: Liveness
     process: int | None = None
     at: datetime | None = None
 
@@ -40,7 +40,7 @@ class Listed:
         }
 
 
-def listed(root: Path, prefix: str, table: TransactionsTable | None) -> list[Listed]:
+def listed(root: Path, prefix: str, table: TransactionsTable | None) -> list[PipelineEntry]:
     """Return the pipelines that ever ran with this state root, by name."""
     commits = dict(_commits(table)) if table is not None else {}
     locks = root / "locks"
@@ -49,11 +49,11 @@ def listed(root: Path, prefix: str, table: TransactionsTable | None) -> list[Lis
     for each in sorted(there | commits.keys()):
         runs, process = _running(locks / each)
         name = each.removeprefix(f"{prefix}.")
-        found.append(Listed(name, runs, process, commits.get(each)))
+        found.append(PipelineEntry(name, runs, process, commits.get(each)))
     return found
 
 
-def lines(root: Path, found: Sequence[Listed]) -> Iterator[str]:
+def lines(root: Path, found: Sequence[PipelineEntry]) -> Iterator[str]:
     """A table for people."""
     if not found:
         yield f"no pipeline has run with the state root {root}"
@@ -76,11 +76,11 @@ def _commits(table: TransactionsTable) -> Iterator[tuple[str, datetime]]:
         yield f"{prefix}.{pipeline}", row["at"]
 
 
-def _running(lock: Path) -> tuple[Runs, int | None]:
+def _running(lock: Path) -> tuple[Liveness, int | None]:
     try:
         if not is_held(lock):
-            return Runs.NO, None
+            return Liveness.NO, None
         text = lock.read_text(encoding="ascii", errors="replace").strip()
     except (UsageError, OSError):  # another user's, or gone meanwhile
-        return Runs.UNKNOWN, None
-    return Runs.YES, int(text) if text.isdigit() else None
+        return Liveness.UNKNOWN, None
+    return Liveness.YES, int(text) if text.isdigit() else None

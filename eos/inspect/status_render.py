@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from eos.inspect.audit_live import Open
-from eos.inspect.record_time import at
-from eos.inspect.status import Row, Status
-from eos.ledger.record import Record
-from eos.startup.liveness import Runs
+from eos.inspect.audit_live import OpenTransaction
+from eos.inspect.record_time import record_time
+from eos.inspect.status import PipelineStatus, SourceRow
+from eos.ledger.record import LedgerRecord
+from eos.startup.liveness import Liveness
 
 _ROWS_MAX = 20
 
 
-def lines(found: Status, named: str) -> Iterator[str]:
+def lines(found: PipelineStatus, named: str) -> Iterator[str]:
     """`named`: pipeline and profile, as a command has them."""
     name = found.planned.names.pipeline
     yield f"pipeline     {name}: {_runs(found)}"
@@ -32,7 +32,7 @@ def lines(found: Status, named: str) -> Iterator[str]:
         yield f"next         {more}"
 
 
-def as_json(found: Status, named: str) -> dict[str, Any]:
+def as_json(found: PipelineStatus, named: str) -> dict[str, Any]:
     last, state = found.last, found.transaction
     return {
         "pipeline": found.planned.names.pipeline,
@@ -64,12 +64,12 @@ def as_json(found: Status, named: str) -> dict[str, Any]:
     }
 
 
-def waits_for(found: Status) -> str:
+def waits_for(found: PipelineStatus) -> str:
     """What it needs to go on."""
     blocked = [row for row in found.rows if row.stable < row.latest]
-    if found.runs is Runs.UNKNOWN:
+    if found.runs is Liveness.UNKNOWN:
         return "nobody here knows: ask on the machine of its owner"
-    if found.runs is not Runs.YES:
+    if found.runs is not Liveness.YES:
         return f"a start, to read {found.lag:,} offsets" if found.lag else "a start"
     if found.is_writing:
         return "its tasks: a transaction is open"
@@ -87,25 +87,25 @@ def waits_for(found: Status) -> str:
     return "new records"
 
 
-def next_step(found: Status, named: str) -> str:
+def next_step(found: PipelineStatus, named: str) -> str:
     if found.hanging:
         return "kafka-transactions.sh --bootstrap-server ... find-hanging, then abort"
-    if found.runs is Runs.DIED:
+    if found.runs is Liveness.DIED:
         return f"eos recover {named}"
     return ""
 
 
-def _runs(found: Status) -> str:
-    if found.runs is Runs.YES:
+def _runs(found: PipelineStatus) -> str:
+    if found.runs is Liveness.YES:
         return f"runs as process {found.process}" if found.process else "runs"
-    if found.runs is Runs.DIED:
+    if found.runs is Liveness.DIED:
         return "does not run, and did not end cleanly"
-    if found.runs is Runs.UNKNOWN:
+    if found.runs is Liveness.UNKNOWN:
         return "may run elsewhere: it did not end cleanly"
     return "never ran" if found.last is None else "does not run"
 
 
-def _owner(found: Status) -> str:
+def _owner(found: PipelineStatus) -> str:
     last = found.last
     if last is None:
         return "nobody: its ledger is empty"
@@ -113,20 +113,21 @@ def _owner(found: Status) -> str:
     told = f"deployment {who.get('deployment')!r}, host {who.get('host')}"
     kinds = {"stop": "a clean end", "recovery": "a recovery"}
     kind = kinds.get(last.kind, f"a record ({last.kind})")
-    return f"{told}, process {who.get('process')}; last wrote {kind}, {at(last)}"
+    return f"{told}, process {who.get('process')}; last wrote {kind}, {record_time(last)}"
 
 
-def _attempt(record: Record | None) -> str:
+def _attempt(record: LedgerRecord | None) -> str:
     if record is None:
         return "no micro-batch that the ledger still has"
     receipts = (record.attempt or {}).get("receipts", ())
     written = sum(int(each.get("records", 0)) for each in receipts)
     tries = (record.attempt or {}).get("number", 1)
     redone = f", after {tries - 1} that failed" if tries > 1 else ""
-    return f"micro-batch {record.position.batch_id}, {written:,} records out, {at(record)}{redone}"
+    batch_id, time = record.position.batch_id, record_time(record)
+    return f"micro-batch {batch_id}, {written:,} records out, {time}{redone}"
 
 
-def _transaction(found: Status) -> str:
+def _transaction(found: PipelineStatus) -> str:
     state = found.transaction
     if state is None:
         return "the coordinator knows none, or does not tell"
@@ -136,11 +137,11 @@ def _transaction(found: Status) -> str:
     return f"{state.phase}{on} (producer id {identity.producer_id}, epoch {identity.epoch})"
 
 
-def _is_own(found: Status, each: Open) -> bool:
+def _is_own(found: PipelineStatus, each: OpenTransaction) -> bool:
     return each.owner == found.planned.names.transactional_id
 
 
-def _open(each: Open) -> str:
+def _open(each: OpenTransaction) -> str:
     tp, producer = each.partition, each.producer
     whose = f"a transaction of {each.owner!r}" if each.owner else "one that nobody will end"
     return (
@@ -149,7 +150,7 @@ def _open(each: Open) -> str:
     )
 
 
-def _behind(rows: Sequence[Row]) -> str:
+def _behind(rows: Sequence[SourceRow]) -> str:
     """Which partitions, the worst first."""
     behind = sorted((row for row in rows if row.lag), key=lambda row: -row.lag)
     told = [
@@ -159,12 +160,12 @@ def _behind(rows: Sequence[Row]) -> str:
     return f": {', '.join(told)}{more}" if told else ""
 
 
-def _record(record: Record) -> dict[str, Any]:
+def _record(record: LedgerRecord) -> dict[str, Any]:
     position = record.position
     return {
         "offset": record.offset,
         "kind": record.kind,
-        "at": at(record),
+        "at": record_time(record),
         "query_id": position.query_id,
         "batch_id": position.batch_id,
     }

@@ -5,12 +5,12 @@ from __future__ import annotations
 from eos.checkpoint.files import LocalFiles
 from eos.delta import table_check
 from eos.delta.log import DeltaLog
-from eos.inspect.snapshot import View, soon
+from eos.inspect.snapshot import Snapshot, soon
 from eos.location import local_path
 from eos.plan.delta_sink import Table, app_of
 
 
-def require_table(view: View, table: Table) -> None:
+def require_table(view: Snapshot, table: Table) -> None:
     """Stop where the next start would, as far as the log of a table on this machine shows it.
 
     A start also compares the table's id and columns, which takes Spark.

@@ -11,10 +11,10 @@ from eos.inspect.cluster_check import soon
 from eos.inspect.next_start import predict
 from eos.inspect.snapshot import look
 from eos.kafka.acls import Right
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.plan.plan import BROKERS_CHOICE, Plan
 from eos.plan.security import principal
-from eos.plural import counted
+from eos.plural import plural
 from eos.startup.topic_lookup import source_topics
 
 _SOURCE = ("READ",)
@@ -24,7 +24,7 @@ _ABSENT = 3
 _TRANSACTIONAL_ID_REFUSED = 53
 
 
-def topics(wire: Wire, planned: Plan) -> Iterator[Check]:
+def topics(wire: KafkaClient, planned: Plan) -> Iterator[Check]:
     names = planned.names
     yield from asked("source", lambda: _source(wire, planned))
     for topic in planned.sink_topics:
@@ -38,7 +38,7 @@ def topics(wire: Wire, planned: Plan) -> Iterator[Check]:
     yield from asked("start", lambda: _start(wire, planned))
 
 
-def _source(wire: Wire, planned: Plan) -> Iterator[Check]:
+def _source(wire: KafkaClient, planned: Plan) -> Iterator[Check]:
     own = (planned.names.ledger, *planned.sink_topics)
     found = source_topics(planned.source, wire, soon(), own=own)
     if not found:
@@ -46,11 +46,11 @@ def _source(wire: Wire, planned: Plan) -> Iterator[Check]:
         yield note("source", told, "what comes is read from its beginning")
     shape = wire.shape(sorted(found), soon())
     for name, info in sorted(found.items()):
-        replicas = counted(shape.replicas.get(name, 0), "replica")
-        yield ok("source", f"{name}: {counted(info.partitions, 'partition')}, {replicas}")
+        replicas = plural(shape.replicas.get(name, 0), "replica")
+        yield ok("source", f"{name}: {plural(info.partitions, 'partition')}, {replicas}")
 
 
-def _target(wire: Wire, planned: Plan, topic: str) -> Iterator[Check]:
+def _target(wire: KafkaClient, planned: Plan, topic: str) -> Iterator[Check]:
     info = wire.topics([topic], soon())[topic]
     brokers = len(wire.shape((), soon()).brokers)
     new = planned.created_topics.get(topic)
@@ -62,7 +62,7 @@ def _target(wire: Wire, planned: Plan, topic: str) -> Iterator[Check]:
             told = f"{topic} is to have {new.replication} replicas on {brokers} brokers"
             yield finding("target", told, f"create: {{replication: {brokers}}}, or more brokers")
         else:
-            made = counted(new.partitions, "partition")
+            made = plural(new.partitions, "partition")
             yield ok("target", f"{topic}: the first start makes it, {made}")
     elif info.error:
         told = f"{topic} can't be seen (error {info.error})"
@@ -71,13 +71,13 @@ def _target(wire: Wire, planned: Plan, topic: str) -> Iterator[Check]:
         yield from _durability(wire, topic, info.partitions, brokers)
 
 
-def _durability(wire: Wire, topic: str, partitions: int, brokers: int) -> Iterator[Check]:
+def _durability(wire: KafkaClient, topic: str, partitions: int, brokers: int) -> Iterator[Check]:
     """How many brokers may be lost before records are, or before none can be written."""
     shape = wire.shape([topic], soon())
     replicas, in_sync = shape.replicas[topic], shape.in_sync[topic]
     least = int(wire.topic_config(topic, "min.insync.replicas", soon()))
     told = (
-        f"{topic}: {counted(partitions, 'partition')}, {counted(replicas, 'replica')}, "
+        f"{topic}: {plural(partitions, 'partition')}, {plural(replicas, 'replica')}, "
         f"{in_sync} in sync, "
         f"min.insync.replicas={least}"
     )
@@ -102,7 +102,7 @@ def _durability(wire: Wire, topic: str, partitions: int, brokers: int) -> Iterat
         )
 
 
-def _rights(wire: Wire, wanted: Mapping[str, tuple[str, ...]], who: str) -> Iterator[Check]:
+def _rights(wire: KafkaClient, wanted: Mapping[str, tuple[str, ...]], who: str) -> Iterator[Check]:
     """As the broker tells them: of topics that are there and that this user may see."""
     found = wire.operations(sorted(wanted), soon())
     lacking = [
@@ -118,7 +118,7 @@ def _rights(wire: Wire, wanted: Mapping[str, tuple[str, ...]], who: str) -> Iter
         yield ok("rights", f"all that are needed on {', '.join(found)}")
 
 
-def _transactional_id(wire: Wire, planned: Plan, who: str) -> Iterator[Check]:
+def _transactional_id(wire: KafkaClient, planned: Plan, who: str) -> Iterator[Check]:
     """Whether it may be looked at. That WRITE comes with it only the fence finds out."""
     name = planned.names.transactional_id
     try:
@@ -130,7 +130,7 @@ def _transactional_id(wire: Wire, planned: Plan, who: str) -> Iterator[Check]:
             yield finding("rights", told, right.grant.replace(PRINCIPAL, who))
 
 
-def _start(wire: Wire, planned: Plan) -> Iterator[Check]:
+def _start(wire: KafkaClient, planned: Plan) -> Iterator[Check]:
     """What would stop it, by the functions that it uses."""
     found = predict(look(planned, wire))
     for error in found.errors:

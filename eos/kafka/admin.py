@@ -18,7 +18,7 @@ from kafka.protocol.consumer.offsets import ListOffsetsRequest
 from eos.deadline import Deadline
 from eos.errors import KafkaRefusedError, UnavailableError
 from eos.kafka.acls import RESOURCES
-from eos.kafka.api import CommittedOffset, Identity, ProducerState, TopicPartition
+from eos.kafka.api import CommittedOffset, DescribedProducer, Identity, TopicPartition
 from eos.kafka.cluster import Cluster, Kind, NoCoordinatorError, tries
 from eos.kafka.outcomes import name_of
 from eos.kafka.refusals import refused
@@ -74,7 +74,7 @@ def list_offsets(
 
 def describe_producers(
     cluster: Cluster, partitions: Iterable[TopicPartition], deadline: Deadline
-) -> dict[TopicPartition, tuple[ProducerState, ...]]:
+) -> dict[TopicPartition, tuple[DescribedProducer, ...]]:
     def make(tps: list[TopicPartition]) -> Any:
         topic = DescribeProducersRequest.TopicRequest
         return DescribeProducersRequest(
@@ -88,7 +88,7 @@ def describe_producers(
     found = ask_leaders(cluster, "DescribeProducers", partitions, make, deadline)
     return {
         tp: tuple(
-            ProducerState(
+            DescribedProducer(
                 Identity(state.producer_id, state.producer_epoch),
                 state.last_sequence,
                 state.current_txn_start_offset,

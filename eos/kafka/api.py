@@ -31,7 +31,7 @@ class Identity(NamedTuple):
 NO_IDENTITY = Identity(-1, -1)
 
 
-class Profile(Enum):
+class TransactionProfile(Enum):
     """Decides every request's API version (rule R6). TV2 is only for a cluster whose finalized
     `transaction.version` says so; TV1 is right on every one that verifies partitions (KIP-890)."""
 
@@ -77,7 +77,7 @@ class CommittedOffset(NamedTuple):
     metadata: str = ""
 
 
-class TransactionState(NamedTuple):
+class DescribedTransaction(NamedTuple):
     """What the coordinator knows of a transactional id (DescribeTransactions)."""
 
     phase: str  # as Kafka's tools print it: "CompleteAbort"
@@ -86,7 +86,7 @@ class TransactionState(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ProducerState:
+class DescribedProducer:
     """What a partition's leader knows of a producer (DescribeProducers)."""
 
     identity: Identity
@@ -98,7 +98,7 @@ class TransactionPort(Protocol):
     """The requests of one transaction. The profile is fixed when the port is made."""
 
     @property
-    def profile(self) -> Profile: ...
+    def profile(self) -> TransactionProfile: ...
 
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, identity: Identity, deadline: Deadline
@@ -151,7 +151,7 @@ class TransactionPort(Protocol):
         answer is awaited: the one moment of a transaction that a crash test can't reach else.
         """
 
-    def transaction_state(self, transactional_id: str, deadline: Deadline) -> TransactionState:
+    def transaction_state(self, transactional_id: str, deadline: Deadline) -> DescribedTransaction:
         """Only looks. Raises EosError where there is no answer to give."""
 
     def forget_coordinators(self) -> None:

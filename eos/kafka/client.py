@@ -14,20 +14,20 @@ from eos.kafka.admin import At
 from eos.kafka.api import (
     Answer,
     CommittedOffset,
+    DescribedProducer,
+    DescribedTransaction,
     Identity,
     IdentityAnswer,
     ProduceAnswer,
-    ProducerState,
-    Profile,
     TopicPartition,
-    TransactionState,
+    TransactionProfile,
 )
 from eos.kafka.cluster import Cluster, Kind, NoCoordinatorError, TopicInfo, not_sent
 from eos.kafka.cluster_shape import Shape
 from eos.kafka.connection import Connections
 from eos.kafka.connection_cache import shared_wire
-from eos.kafka.fetch import Fetched, fetch
-from eos.kafka.pending_request import Pending
+from eos.kafka.fetch import FetchedBytes, fetch
+from eos.kafka.pending_request import PendingRequest
 from eos.kafka.record_reader import StoredRecord
 from eos.kafka.requests import VERSIONS, Blob, Versions
 from eos.kafka.settings import KafkaSettings
@@ -44,7 +44,7 @@ class PendingProduce:
     __slots__ = ("_cluster", "_partitions", "pending")
 
     def __init__(
-        self, pending: Pending, partitions: tuple[TopicPartition, ...], cluster: Cluster
+        self, pending: PendingRequest, partitions: tuple[TopicPartition, ...], cluster: Cluster
     ) -> None:
         self.pending = pending
         self._partitions = partitions
@@ -64,7 +64,7 @@ class PendingProduce:
             raise
 
 
-class Wire:
+class KafkaClient:
     """Implements `TransactionPort` on a real cluster. Safe to use from several threads.
 
     Guarantees: every call ends at its deadline; a request is never sent twice by itself unless it
@@ -72,19 +72,21 @@ class Wire:
     Not guaranteed: that a request which was sent and not answered was not executed, or won't be.
     """
 
-    def __init__(self, settings: KafkaSettings, profile: Profile | None = None) -> None:
+    def __init__(self, settings: KafkaSettings, profile: TransactionProfile | None = None) -> None:
         self.settings = settings
         self._profile = profile
         self._connections = Connections(settings)
         self._cluster = Cluster(self._connections, settings)
 
     @classmethod
-    def shared(cls, settings: KafkaSettings, profile: Profile | None = None) -> Wire:
+    def shared(
+        cls, settings: KafkaSettings, profile: TransactionProfile | None = None
+    ) -> KafkaClient:
         """The one Wire of this process for these settings. A forked child gets its own."""
-        return cast("Wire", shared_wire((settings, profile), lambda: cls(settings, profile)))
+        return cast("KafkaClient", shared_wire((settings, profile), lambda: cls(settings, profile)))
 
     @property
-    def profile(self) -> Profile:
+    def profile(self) -> TransactionProfile:
         if self._profile is None:
             raise UsageError("this Wire was made without a profile: it only looks")
         return self._profile
@@ -230,7 +232,7 @@ class Wire:
             return IdentityAnswer(error.error, message=error.message)
         return self._seen(requests.ended(response, identity))
 
-    def transaction_state(self, transactional_id: str, deadline: Deadline) -> TransactionState:
+    def transaction_state(self, transactional_id: str, deadline: Deadline) -> DescribedTransaction:
         return transactions.transaction_state(self._cluster, transactional_id, deadline)
 
     def list_transactions(self, deadline: Deadline) -> Sequence[ListedTransaction]:
@@ -316,7 +318,7 @@ class Wire:
 
     def describe_producers(
         self, partitions: Iterable[TopicPartition], deadline: Deadline
-    ) -> Mapping[TopicPartition, tuple[ProducerState, ...]]:
+    ) -> Mapping[TopicPartition, tuple[DescribedProducer, ...]]:
         return admin.describe_producers(self._cluster, partitions, deadline)
 
     def delete_records(
@@ -350,7 +352,7 @@ class Wire:
         """The cluster's finalized `transaction.version`; 0 if it knows no such feature."""
         return features.transaction_version(self._cluster, deadline)
 
-    def agree_on_profile(self, deadline: Deadline) -> Profile:
+    def agree_on_profile(self, deadline: Deadline) -> TransactionProfile:
         """Takes the profile that the cluster can keep, or raises `UnsupportedBrokerError`.
 
         To be called before the fence, so that nobody is fenced by who can't run then, and once
@@ -359,7 +361,7 @@ class Wire:
         meanwhile goes on serving TV1; the next start finds TV2.
         """
         found = features.profile_of(self._cluster, deadline)
-        if self._profile is Profile.TV2 and found is Profile.TV1:
+        if self._profile is TransactionProfile.TV2 and found is TransactionProfile.TV1:
             raise UnavailableError(
                 "the cluster's transaction.version was lowered while this pipeline started",
                 hint="start it again: it then uses what the cluster has",
@@ -391,6 +393,6 @@ class Wire:
 
     def fetch(
         self, partition: TopicPartition, position: int, deadline: Deadline, bytes_max: int
-    ) -> Fetched:
+    ) -> FetchedBytes:
         """Committed bytes as they lie in the log, for who reads record batches by himself."""
         return fetch(self._cluster, partition, position, deadline, bytes_max)

@@ -25,7 +25,7 @@ from eos.errors import EosError, UnsupportedBrokerError
 from eos.kafka import connection_cache
 from eos.kafka.client_options import security_options
 from eos.kafka.connection_manager import DIRECT, Manager
-from eos.kafka.pending_request import Pending
+from eos.kafka.pending_request import PendingRequest
 from eos.kafka.refusals import refusal, words_of
 from eos.kafka.settings import KafkaSettings
 
@@ -49,7 +49,7 @@ class _Lane:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.queue: deque[Pending] = deque()
+        self.queue: deque[PendingRequest] = deque()
         self.pumping = False
         self.connection: Any = None
         self.failure = ""  # why the last try to connect failed
@@ -116,15 +116,15 @@ class Connections:
         node: Node,
         request: Any,
         deadline: Deadline,
-        after: Pending | None = None,
+        after: PendingRequest | None = None,
         on_sent: Callable[[], None] | None = None,
-    ) -> Pending:
+    ) -> PendingRequest:
         """Sends `request` to `node`, behind what was submitted for it before. Doesn't wait.
 
         With `after` it is sent only if that request has not failed: a record batch must not reach
         the broker by a new connection while the one before it was lost with the old.
         """
-        pending = Pending(node, request, deadline, after)
+        pending = PendingRequest(node, request, deadline, after)
         pending.on_sent = on_sent
         with self._lock:
             if self._closed or os.getpid() != self._pid:
@@ -221,7 +221,7 @@ class Connections:
         else:
             self._send(connection, pending)
 
-    def _send(self, connection: Any, pending: Pending) -> None:
+    def _send(self, connection: Any, pending: PendingRequest) -> None:
         request = pending.request
         offered = connection.broker_version_data.api_versions.get(request.API_KEY)
         if offered is None or not offered[0] <= request.API_VERSION <= offered[1]:
@@ -253,7 +253,7 @@ class Connections:
 
         self._net.call_soon(tell)
 
-    def _answered(self, pending: Pending, response: Any) -> None:
+    def _answered(self, pending: PendingRequest, response: Any) -> None:
         self.answered_at = time.monotonic()
         pending.succeed(response)
 
@@ -317,7 +317,7 @@ def _fail_all(lane: _Lane, error: EosError) -> None:
 
 
 def _not_offered(
-    pending: Pending, request: Any, offered: tuple[int, int] | None, address: str
+    pending: PendingRequest, request: Any, offered: tuple[int, int] | None, address: str
 ) -> UnsupportedBrokerError:
     has = "doesn't know it" if offered is None else f"offers {offered[0]} to {offered[1]}"
     return UnsupportedBrokerError(

@@ -9,7 +9,7 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from eos.deadline import Deadline
 from eos.errors import KafkaRefusedError, UnsupportedBrokerError
 from eos.kafka import admin
-from eos.kafka.api import Profile
+from eos.kafka.api import TransactionProfile
 from eos.kafka.cluster import Cluster
 from eos.kafka.requests import VERSIONS
 
@@ -28,11 +28,11 @@ def transaction_version(cluster: Cluster, deadline: Deadline) -> int:
     return _finalized(cluster.ask_any(_api_versions, deadline))
 
 
-def profile_of(cluster: Cluster, deadline: Deadline) -> Profile:
+def profile_of(cluster: Cluster, deadline: Deadline) -> TransactionProfile:
     """TV2 is finalized only once all brokers know it, so one of them speaks for all. For TV1 each
     is asked: any may be older, or have the verification switched off."""
     if transaction_version(cluster, deadline) >= _TV2:
-        return Profile.TV2
+        return TransactionProfile.TV2
     for node, answer in cluster.ask_each(lambda _node: _api_versions(), deadline).items():
         lacking = _lacking(answer)
         if lacking:
@@ -40,7 +40,7 @@ def profile_of(cluster: Cluster, deadline: Deadline) -> Profile:
                 f"broker {node} is too old: it lacks {', '.join(lacking)}", hint=_TOO_OLD
             )
     _require_verification(cluster, deadline)
-    return Profile.TV1
+    return TransactionProfile.TV1
 
 
 def _require_verification(cluster: Cluster, deadline: Deadline) -> None:
@@ -85,7 +85,7 @@ def _lacking(response: Any) -> list[str]:
     """The requests of TV1, in their pinned versions, that this broker doesn't take. All that only
     look (`admin`, `cluster`, `records`) are older than these."""
     offered = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
-    versions = VERSIONS[Profile.TV1]
+    versions = VERSIONS[TransactionProfile.TV1]
     pinned = {
         "Produce": (0, versions.produce),
         "InitProducerId": (22, versions.init_producer_id),

@@ -19,7 +19,7 @@ RETRIED = frozenset({3, 5, 6, 7, 9, 13, 56, 74, 75, 78})
 _OUT_OF_RANGE = 1
 
 
-class Fetched(NamedTuple):
+class FetchedBytes(NamedTuple):
     """`blob`: whole record batches, and perhaps a part of one more. `aborted`: (producer id, first
     offset) of the transactions in it that a reader of committed records must leave out. A position
     outside of the log brings no bytes."""
@@ -30,7 +30,7 @@ class Fetched(NamedTuple):
 
 def fetch(
     cluster: Cluster, partition: TopicPartition, position: int, deadline: Deadline, bytes_max: int
-) -> Fetched:
+) -> FetchedBytes:
     """Up to the last stable offset: what a reader of committed records is sent, before it leaves
     out what was aborted. Asks again until the deadline while the leader moves."""
     where = f"{partition.topic}-{partition.partition} from offset {position}"
@@ -45,7 +45,7 @@ def fetch(
             raise refused("Fetch", found.error_code, where)
         else:
             listed = found.aborted_transactions or ()
-            return Fetched(
+            return FetchedBytes(
                 bytes(found.records or b"") if not found.error_code else b"",
                 tuple((each.producer_id, each.first_offset) for each in listed),
             )

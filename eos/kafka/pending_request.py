@@ -21,7 +21,7 @@ class _State(Enum):
     DONE = "done"
 
 
-class Pending:
+class PendingRequest:
     """What a caller holds while a request is on its way. Settled once, by whoever comes first.
 
     The IO thread moves it from QUEUED to SENT right before the first byte is handed over; a caller
@@ -44,7 +44,7 @@ class Pending:
     )
 
     def __init__(
-        self, node: int | str, request: Any, deadline: Deadline, after: Pending | None = None
+        self, node: int | str, request: Any, deadline: Deadline, after: PendingRequest | None = None
     ) -> None:
         self.node = node
         self.request = request

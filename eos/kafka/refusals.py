@@ -42,7 +42,7 @@ def refusal(error: BaseException, address: str, settings: KafkaSettings) -> EosE
     """The error of a connection that trying again will not mend, else None."""
     options = dict(settings.security)
     for cause in _causes(error):
-        told = _told(cause, address, options)
+        told = _cause_and_hint(cause, address, options)
         if told is not None:
             message, hint = told
             return KafkaRefusedError(message, hint=hint, address=address)
@@ -89,7 +89,9 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         )
 
 
-def _told(cause: BaseException, address: str, options: Mapping[str, str]) -> tuple[str, str] | None:
+def _cause_and_hint(
+    cause: BaseException, address: str, options: Mapping[str, str]
+) -> tuple[str, str] | None:
     if isinstance(cause, ssl.SSLCertVerificationError):
         return _of_theirs(cause, address, options)
     if isinstance(cause, ssl.SSLError) and not isinstance(cause, _TLS_UNFINISHED):

@@ -22,8 +22,8 @@ from eos.kafka.api import (
     Identity,
     IdentityAnswer,
     ProduceAnswer,
-    Profile,
     TopicPartition,
+    TransactionProfile,
 )
 
 Blob = bytes | bytearray | memoryview
@@ -46,9 +46,11 @@ class Versions(NamedTuple):
     add_offsets: int = 3
 
 
-VERSIONS: Mapping[Profile, Versions] = {
-    Profile.TV1: Versions(init_producer_id=4, produce=9, txn_offset_commit=3, end_txn=3),
-    Profile.TV2: Versions(init_producer_id=5, produce=12, txn_offset_commit=5, end_txn=5),
+VERSIONS: Mapping[TransactionProfile, Versions] = {
+    TransactionProfile.TV1: Versions(init_producer_id=4, produce=9, txn_offset_commit=3, end_txn=3),
+    TransactionProfile.TV2: Versions(
+        init_producer_id=5, produce=12, txn_offset_commit=5, end_txn=5
+    ),
 }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 
-class TransactionState(Enum):
+class TransactionPhase(Enum):
     """With transaction version 2 the coordinator also aborts what is not open: a client that
     does not know sends EndTxn(abort), and gets the next epoch for it."""
 
@@ -33,7 +33,7 @@ class TransactionState(Enum):
     PREPARE_EPOCH_FENCE = "PrepareEpochFence"
 
     @classmethod
-    def of(cls, name: str) -> TransactionState | None:
+    def of(cls, name: str) -> TransactionPhase | None:
         """As a broker says it; None for one that this release does not know."""
         return _BY_NAME.get(name)
 
@@ -43,12 +43,12 @@ class TransactionState(Enum):
         return self in OVER
 
 
-_BY_NAME = {state.value: state for state in TransactionState}
-_S = TransactionState
+_BY_NAME = {state.value: state for state in TransactionPhase}
+_S = TransactionPhase
 OVER = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
 
 # Which state each may come from.
-PREDECESSORS: Mapping[TransactionState, frozenset[TransactionState]] = {
+PREDECESSORS: Mapping[TransactionPhase, frozenset[TransactionPhase]] = {
     _S.EMPTY: OVER,
     _S.ONGOING: OVER | {_S.ONGOING},
     _S.PREPARE_COMMIT: frozenset({_S.ONGOING}),
@@ -60,5 +60,5 @@ PREDECESSORS: Mapping[TransactionState, frozenset[TransactionState]] = {
 }
 
 
-def may_follow(after: TransactionState, before: TransactionState) -> bool:
+def may_follow(after: TransactionPhase, before: TransactionPhase) -> bool:
     return before in PREDECESSORS[after]

@@ -8,7 +8,7 @@ from kafka.protocol.admin import DescribeTransactionsRequest, ListTransactionsRe
 
 from eos.deadline import Deadline
 from eos.errors import UnavailableError
-from eos.kafka.api import Identity, TransactionState
+from eos.kafka.api import DescribedTransaction, Identity
 from eos.kafka.cluster import Cluster, Kind, NoCoordinatorError, tries
 from eos.kafka.outcomes import name_of
 from eos.kafka.refusals import refused
@@ -26,7 +26,7 @@ class ListedTransaction(NamedTuple):
 
 def transaction_state(
     cluster: Cluster, transactional_id: str, deadline: Deadline
-) -> TransactionState:
+) -> DescribedTransaction:
     def make() -> Any:
         return DescribeTransactionsRequest(version=0, transactional_ids=[transactional_id])
 
@@ -45,7 +45,7 @@ def transaction_state(
         if error == 0:
             identity = Identity(found.producer_id, found.producer_epoch)
             phase = str(found.transaction_state)
-            return TransactionState(phase, identity, found.transaction_timeout_ms)
+            return DescribedTransaction(phase, identity, found.transaction_timeout_ms)
         if error not in _RETRIED:
             raise refused("DescribeTransactions", error, transactional_id)
         cluster.forget_coordinators()

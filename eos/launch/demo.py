@@ -23,7 +23,7 @@ _REPORT_S_MAX = 1500
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedRecords:
     """`loaded` now, `present` with what earlier runs loaded."""
 
     loaded: int
@@ -39,11 +39,11 @@ class Demo:
     script: Path
     bootstrap: str
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadedRecords:
         done = self._run("load", stdout=subprocess.PIPE, timeout_s=_LOAD_S_MAX)
         try:
             answer = json.loads(done.stdout)
-            return Loaded(int(answer["loaded"]), int(answer["present"]))
+            return LoadedRecords(int(answer["loaded"]), int(answer["present"]))
         except (ValueError, KeyError, TypeError):
             raise UnavailableError(
                 f"`{self.script} load` did not load its records (exit {done.returncode})",

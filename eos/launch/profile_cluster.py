@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from eos.launch.java_and_jars import provide_java
+from eos.launch.java_and_jars import ensure_java
 from eos.local.embedded_kafka import EmbeddedKafka
 
 if TYPE_CHECKING:
@@ -19,6 +19,6 @@ def addresses(profile: ProfileFile) -> Iterator[tuple[str, ...]]:
     if profile.kafka.bootstrap is not None:
         yield tuple(profile.kafka.bootstrap)
         return
-    provide_java()
+    ensure_java()
     with EmbeddedKafka(profile.local_root / "broker") as kafka:
         yield tuple(kafka.bootstrap.split(","))

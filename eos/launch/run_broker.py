@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from eos.launch.demo import Demo, Loaded, find_demo
+from eos.launch.demo import Demo, LoadedRecords, find_demo
 from eos.local.embedded_kafka import EmbeddedKafka
 
 
@@ -24,7 +24,7 @@ class LocalKafka:
     address: Path
     timing: Callable[[str], None]
     demo: Demo | None = field(default=None, init=False)
-    loaded: Loaded | None = field(default=None, init=False)
+    loaded: LoadedRecords | None = field(default=None, init=False)
 
     def serve(self) -> None:
         """Starts what does not run yet. A second driver of the same run finds it all there."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from eos import private_files
 from eos.errors import EosError, UsageError
 from eos.launch import driver, spark, startup_signals
-from eos.launch.java_and_jars import provide_java
+from eos.launch.java_and_jars import ensure_java
 from eos.launch.options import ENDINGS, HELP, Options, parse
 from eos.launch.run_broker import LocalKafka
 from eos.launch.scratch import Scratch, scratch
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str], judge: Judge | None = None) -> int:
 def _submit(options: Options, judge: Judge | None) -> int:
     pipeline, profile = _read(options, judge)
     logs = _logs(options, profile)
-    java = provide_java()
+    java = ensure_java()
     with contextlib.ExitStack() as stack:
         local = None
         if profile.kafka.bootstrap is None:

@@ -22,7 +22,7 @@ from eos.json_fields import (
 )
 from eos.kafka.api import Identity
 from eos.kafka.record_reader import StoredRecord
-from eos.ledger.record import FORMAT, Ends, Followed, Kind, Position, Record
+from eos.ledger.record import FORMAT, Ends, Kind, LedgerRecord, Position, TableState
 
 # As `startup.checkpoint_dir` names them: the folder is joined to the state root.
 _CHECKPOINT = re.compile(r"[0-9]{1,18}(-[0-9]{1,19}-[0-9]{1,5})?", re.ASCII)
@@ -31,7 +31,9 @@ _GAP_TYPES = (str, int, str, int, int, int, int)
 _PRODUCER_TYPES = (str, int, str, str, int, int, int)
 
 
-def decoded(pipeline: str, topic: str, stored: StoredRecord, *, is_trusted: bool = False) -> Record:
+def decoded(
+    pipeline: str, topic: str, stored: StoredRecord, *, is_trusted: bool = False
+) -> LedgerRecord:
     """Return a ledger record that this pipeline wrote. Raises PromiseBrokenError for any other one.
 
     The pipeline writes each record alone, in a transaction of its own. `is_trusted` accepts a
@@ -71,7 +73,7 @@ def _strange(stored: StoredRecord) -> str:
     return ""
 
 
-def _require_own(fields: Fields, record: Record) -> None:
+def _require_own(fields: Fields, record: LedgerRecord) -> None:
     """The identity that a record names is the one that wrote it. Older releases name it in attempts
     only."""
     named = fields if "producer_id" in fields.value else None
@@ -115,7 +117,7 @@ def _refused(pipeline: str, topic: str, offset: int, error: ValueError) -> Promi
     )
 
 
-def _record(fields: Fields, stored: StoredRecord) -> Record:
+def _record(fields: Fields, stored: StoredRecord) -> LedgerRecord:
     kinds: dict[str, Kind] = {each: each for each in get_args(Kind)}
     kind = kinds.get(fields.text("kind"))
     if kind is None:
@@ -125,7 +127,7 @@ def _record(fields: Fields, stored: StoredRecord) -> Record:
     attempt = None
     if kind == "attempt":
         attempt = _attempt(fields.object("attempt"), position.ends)
-    return Record(
+    return LedgerRecord(
         kind=kind,
         position=position,
         owner=_owner(fields.object("owner")),
@@ -159,9 +161,9 @@ def _position(fields: Fields) -> Position:
     )
 
 
-def _followed(fields: Fields) -> Followed:
+def _followed(fields: Fields) -> TableState:
     version = fields.number("version", 0, INT64_MAX) if "version" in fields.value else None
-    return Followed(fields.text("id"), fields.number("at", -1, INT64_MAX), version)
+    return TableState(fields.text("id"), fields.number("at", -1, INT64_MAX), version)
 
 
 def _owner(fields: Fields) -> Mapping[str, Any]:

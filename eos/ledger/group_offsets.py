@@ -33,7 +33,7 @@ def ahead(of: Differing) -> Differing:
     return {tp: (offset, end) for tp, (offset, end) in of.items() if (offset or 0) > end}
 
 
-def told(of: Differing) -> str:
+def offset_note(of: Differing) -> str:
     """One sentence with the first few values; empty if nothing differs."""
     if not of:
         return ""
@@ -76,6 +76,6 @@ class GroupCheck:
         except EosError as error:
             self._bus.emit(events.Warned(f"the group's offsets can't be compared: {error.message}"))
             return
-        text = told(differing(ends, found))
+        text = offset_note(differing(ends, found))
         if text:
             self._bus.emit(events.Warned(f"{text}; the next commit puts them right"))

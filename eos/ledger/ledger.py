@@ -22,11 +22,11 @@ from typing import Any, Literal, NamedTuple
 from eos.deadline import Backoff, Deadline
 from eos.errors import EosError, PromiseBrokenError, UnavailableError
 from eos.kafka.api import NO_IDENTITY, Identity, TopicPartition
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.kafka.record_reader import StoredRecord
 from eos.ledger import errors
 from eos.ledger.decoder import decoded
-from eos.ledger.record import Attempt, Kind, Position, Record, encoded, stamped
+from eos.ledger.record import AttemptRecord, Kind, LedgerRecord, Position, encoded, stamped
 
 # How far back is read, in offsets: at first, and at most at a time. Each record may hold many
 # receipts, so a window's records must fit into memory.
@@ -61,7 +61,7 @@ class Ledger:
 
     def __init__(
         self,
-        wire: Wire,
+        wire: KafkaClient,
         topic: str,
         pipeline: str,
         owner: Mapping[str, Any],
@@ -96,7 +96,7 @@ class Ledger:
                     case="ledger_forgets",
                 )
 
-    def look(self, deadline: Deadline) -> Record | None:
+    def look(self, deadline: Deadline) -> LedgerRecord | None:
         """The last record that is committed this moment. Asks nobody to stop: whoever owns the
         pipeline may write the next one meanwhile."""
         return next(self.newest_first(deadline), None)
@@ -111,7 +111,7 @@ class Ledger:
             backoff.sleep(patience)
         return False
 
-    def read_last(self, deadline: Deadline) -> Record | None:
+    def read_last(self, deadline: Deadline) -> LedgerRecord | None:
         """The last committed record, once nothing is open on the topic.
 
         To be called after our own fence: from then on no older copy of this pipeline can commit,
@@ -120,7 +120,7 @@ class Ledger:
         """
         return next(self._backwards(*self._settled_range(deadline), deadline), None)
 
-    def history(self, count: int, deadline: Deadline) -> list[Record]:
+    def history(self, count: int, deadline: Deadline) -> list[LedgerRecord]:
         """The last `count` committed records, newest first."""
         return list(islice(self.newest_first(deadline), count))
 
@@ -134,7 +134,7 @@ class Ledger:
                 break
         return 0
 
-    def newest_first(self, deadline: Deadline) -> Iterator[Record]:
+    def newest_first(self, deadline: Deadline) -> Iterator[LedgerRecord]:
         """All that is committed this moment, read as far back as is asked for."""
         first = self._offset("earliest", committed=False, deadline=deadline)
         end = self._offset("latest", committed=True, deadline=deadline)
@@ -144,7 +144,7 @@ class Ledger:
         self,
         kind: Kind,
         position: Position,
-        attempt: Attempt | None = None,
+        attempt: AttemptRecord | None = None,
         note: Mapping[str, Any] | None = None,
         failed: Sequence[Mapping[str, Any]] = (),
         identity: Identity = NO_IDENTITY,
@@ -207,7 +207,7 @@ class Ledger:
         self._wire.delete_records({self.partition: min(before, last.offset)}, deadline)
         return True
 
-    def _backwards(self, first: int, end: int, deadline: Deadline) -> Iterator[Record]:
+    def _backwards(self, first: int, end: int, deadline: Deadline) -> Iterator[LedgerRecord]:
         """Committed records from the end on, past aborted ones and markers. A record of another
         producer stops it, unless a later recovery decided about it."""
         look_back, decided_until = _LOOK_BACK_FIRST, 0
@@ -223,7 +223,7 @@ class Ledger:
                     yield record
             end, look_back = start, min(_LOOK_BACK_MAX, look_back * 4)
 
-    def _own(self, stored: StoredRecord, decided_until: int) -> Record | None:
+    def _own(self, stored: StoredRecord, decided_until: int) -> LedgerRecord | None:
         """The record, or None for one to pass over."""
         try:
             return self._decoded(stored)
@@ -236,7 +236,7 @@ class Ledger:
                 self.foreign.setdefault(stored.offset, Foreign(stored, error))
             return None
 
-    def _decoded(self, stored: StoredRecord) -> Record:
+    def _decoded(self, stored: StoredRecord) -> LedgerRecord:
         return decoded(self._pipeline, self.partition.topic, stored)
 
     def _settled_range(self, deadline: Deadline) -> tuple[int, int]:
@@ -273,7 +273,7 @@ class Ledger:
                     case="ledger_open",
                 )
 
-    def ends_before(self, record: Record) -> PromiseBrokenError:
+    def ends_before(self, record: LedgerRecord) -> PromiseBrokenError:
         """Return the error for a ledger whose last record is older than one of this process."""
         seen = f"ends with the record at offset {record.offset}, but this process wrote later ones"
         return errors.cut(self._pipeline, self.partition.topic, seen, record.offset)

@@ -29,7 +29,7 @@ from eos.ledger.record import Ends, Position
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlannedBatch:
     """What Spark hands over: its name for the micro-batch, and what it reads.
 
     A partition that it sees for the first time has no start here.
@@ -52,12 +52,12 @@ class Decision:
     floors: Ends
 
 
-def unknown(position: Position, step: Step) -> list[TopicPartition]:
+def unknown(position: Position, step: PlannedBatch) -> list[TopicPartition]:
     """The partitions whose earliest offset has to be asked for before `decide`."""
     return sorted(tp for tp in step.starts if tp not in position.ends)
 
 
-def decide(pipeline: str, position: Position, step: Step, earliest: Ends) -> Decision:
+def decide(pipeline: str, position: Position, step: PlannedBatch, earliest: Ends) -> Decision:
     """Raises PromiseBrokenError, or says what is left to do."""
     if _is_that(position, step):
         return Decision(is_done=True, starts=step.ends, floors={})
@@ -75,7 +75,7 @@ def decide(pipeline: str, position: Position, step: Step, earliest: Ends) -> Dec
     return Decision(is_done, starts, floors)
 
 
-def _is_that(position: Position, step: Step) -> bool:
+def _is_that(position: Position, step: PlannedBatch) -> bool:
     """Spark repeats a micro-batch if it died between our EndTxn and its own commit log.
 
     Its number alone does not say so: a checkpoint that fell back (an older copy, a file lost with
@@ -87,7 +87,7 @@ def _is_that(position: Position, step: Step) -> bool:
 
 
 def _require_adjacent(
-    pipeline: str, position: Position, step: Step, tp: TopicPartition, earliest: Ends
+    pipeline: str, position: Position, step: PlannedBatch, tp: TopicPartition, earliest: Ends
 ) -> None:
     end, start, known = step.ends[tp], step.starts.get(tp), position.ends.get(tp)
     where = f"{pipeline}: micro-batch {step.batch_id} reads {tp.topic}-{tp.partition}"
@@ -131,7 +131,7 @@ def _require_adjacent(
         )
 
 
-def _aside(pipeline: str, step: Step) -> str:
+def _aside(pipeline: str, step: PlannedBatch) -> str:
     does = "goes on where the ledger ends, in a fresh checkpoint"
     if step.is_stateful:
         does += (
@@ -141,7 +141,7 @@ def _aside(pipeline: str, step: Step) -> str:
     return f"`eos recover {pipeline} --set-checkpoint-aside` {does}"
 
 
-def _require_whole(pipeline: str, position: Position, step: Step, starts: Ends) -> None:
+def _require_whole(pipeline: str, position: Position, step: PlannedBatch, starts: Ends) -> None:
     behind = {tp: start for tp, start in starts.items() if start > step.starts.get(tp, 0)}
     if not behind:
         return

@@ -37,7 +37,7 @@ Ends = Mapping[TopicPartition, int]
 Refused = Mapping[str, Mapping[str, int]]  # records, by rule and what became of them
 
 
-class Followed(NamedTuple):
+class TableState(NamedTuple):
     """A Delta table as a record of the ledger knows it.
 
     `id` is the table's own. Up to the ledger's record `at` it has every row; the same offset is in
@@ -83,11 +83,11 @@ class Position:
     accepts_gap: bool = False
     keeps_state: bool = False
     validate_first: int = 0
-    tables: Mapping[str, Followed] = field(default_factory=dict)
+    tables: Mapping[str, TableState] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class AttemptRecord:
     """What one attempt did: recorded inside the transaction that it describes."""
 
     number: int
@@ -121,7 +121,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class LedgerRecord:
     """As it is read back. `identity` is the transaction's that it was committed in, which no other
     record shares. `attempt` and `note` are there where the kind has them. `failed`: attempts that
     were aborted since the record before; nothing but the audit table reads them. `foreign_until`: a
@@ -144,7 +144,7 @@ def encoded(
     owner: Mapping[str, Any],
     kind: Kind,
     position: Position,
-    attempt: Attempt | None = None,
+    attempt: AttemptRecord | None = None,
     note: Mapping[str, Any] | None = None,
     failed: Sequence[Mapping[str, Any]] = (),
     identity: Identity = NO_IDENTITY,

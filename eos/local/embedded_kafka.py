@@ -29,7 +29,7 @@ _TRIES = 3  # ports that were free may be taken before the broker binds them
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class ClusterStatus:
     """What can be seen of a cluster from outside, without using it."""
 
     root: Path
@@ -45,12 +45,12 @@ class Status:
         return bool(self.nodes) and not self.down
 
 
-def status_of(root: Path) -> Status:
+def status_of(root: Path) -> ClusterStatus:
     root = root.resolve()
     known = cluster_file.read(root)
     nodes = _nodes(root, known)
     up = [node for node in nodes if node.is_running]
-    return Status(
+    return ClusterStatus(
         root,
         len(nodes),
         tuple(node.number for node in nodes if node not in up),

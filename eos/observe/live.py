@@ -48,14 +48,14 @@ _STEPS = {
 }
 
 
-class Asked(Protocol):
+class StopRequest(Protocol):
     """Whether the run is to stop."""
 
     @property
     def is_asked(self) -> bool: ...
 
 
-class Live:
+class ProgressLine:
     """Hears events from the bus and steps from the crash points, and draws."""
 
     def __init__(
@@ -200,7 +200,7 @@ class _Heard:
     """A crash plan whose points are told to the line, too."""
 
     plan: Dies
-    live: Live
+    live: ProgressLine
 
     @property
     def point(self) -> str:
@@ -212,14 +212,16 @@ class _Heard:
 
 
 @contextmanager
-def shown(bus: Bus, pipeline: str, stop: Asked | None = None) -> Iterator[Live | None]:
+def shown(
+    bus: Bus, pipeline: str, stop: StopRequest | None = None
+) -> Iterator[ProgressLine | None]:
     """Events on stderr: as lines, and on a terminal with the live line, which is yielded."""
     columns = os.environ.get(TERMINAL, "")
     if not columns.isdecimal():
         bus.subscribe(Console())
         yield None
         return
-    live = Live(pipeline, sys.stderr, int(columns))
+    live = ProgressLine(pipeline, sys.stderr, int(columns))
     if stop is not None:
         live.is_asked_to_stop = lambda: stop.is_asked
     bus.subscribe(live)

@@ -30,13 +30,13 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparisonResult:
     matched: int
     missing: tuple[str, ...] = ()
     unexpected: tuple[str, ...] = ()
 
 
-def compare(expected: Sequence[OutputRecord], found: Sequence[Written]) -> Compared:
+def compare(expected: Sequence[OutputRecord], found: Sequence[Written]) -> ComparisonResult:
     """Pair entries with records, and return the rest of both as JSON texts."""
     candidates = [[at for at, each in enumerate(found) if matches(e, each)] for e in expected]
     entry_of = _paired(candidates)
@@ -46,7 +46,7 @@ def compare(expected: Sequence[OutputRecord], found: Sequence[Written]) -> Compa
         fields |= {"headers"}
     # Without any entry, topic and value show best which record it is.
     fields = fields - {"exact"} or {"topic", "value"}
-    return Compared(
+    return ComparisonResult(
         matched=len(entry_of),
         missing=tuple(_line(_entry(e)) for at, e in enumerate(expected) if at not in paired),
         unexpected=tuple(

@@ -10,17 +10,17 @@ from eos.read.dedup_by import Distinct
 if TYPE_CHECKING:
     from eos.config.dedup import Dedup as Declared
     from eos.config.dedup_by import ByColumns
-    from eos.dedup.stamp_columns import Dedup
+    from eos.dedup.stamp_columns import StampRules
 
 _EPOCHS = 2**62
 
 
-def dedup(declared: Declared | None) -> Dedup | None:
+def dedup(declared: Declared | None) -> StampRules | None:
     if declared is None:
         return None
     # Here: a verb about a pipeline that declares none waits for no Arrow.
     from eos.dedup.policy import OPTIONS, Policy
-    from eos.dedup.stamp_columns import Dedup, Place
+    from eos.dedup.stamp_columns import StampPlace, StampRules
     from eos.producers.state import UNWRAPPED, Rules, Verdict
 
     writes = {"gap": Verdict.GAP, "unknown_producer": Verdict.UNKNOWN_PRODUCER}
@@ -34,10 +34,10 @@ def dedup(declared: Declared | None) -> Dedup | None:
     )
     refused = frozenset(name for name, answer in answers.items() if answer == "fail")
     dead = frozenset(name for name, answer in answers.items() if answer == "dead_letter")
-    return Dedup(
-        producer=Place(*place_of(stamp.id)),
-        epoch=Place(*place_of(stamp.epoch)),
-        sequence=Place(*place_of(stamp.sequence)),
+    return StampRules(
+        producer=StampPlace(*place_of(stamp.id)),
+        epoch=StampPlace(*place_of(stamp.epoch)),
+        sequence=StampPlace(*place_of(stamp.sequence)),
         policy=Policy(rules, declared.forget_after_ms, refused, dead, declared.window_records),
         verdict=declared.verdict or "",
         validates_first=declared.validate_first,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Lookup:
+class LookupTable:
     """`version`: of a Delta table, which one is read; None: the newest. `rows`: those of a test, as
     a JSON list, which then stand for the table."""
 
@@ -29,10 +29,10 @@ class Lookup:
     rows: str = "[]"
 
 
-def lookups(tables: Mapping[str, StaticTable], root: Path) -> tuple[Lookup, ...]:
+def lookups(tables: Mapping[str, StaticTable], root: Path) -> tuple[LookupTable, ...]:
     """`root` is where plain paths begin that are not absolute."""
     return tuple(
-        Lookup(name, each.kind, resolved(each.path, root), each.columns, each.header)
+        LookupTable(name, each.kind, resolved(each.path, root), each.columns, each.header)
         for name, each in tables.items()
     )
 

@@ -11,7 +11,7 @@ from eos.encode.sink_spec import Partitioner, SinkSpec
 from eos.kafka.compression_type import Codec
 
 if TYPE_CHECKING:
-    from eos.config.sink import Encoded, KafkaSink
+    from eos.config.sink import EncodedFormat, KafkaSink
     from eos.protobuf.message import Message
 
 Kind = Literal["bytes", "json", "avro", "protobuf", "headers", "where"]
@@ -81,7 +81,7 @@ def _sink(number: int, sink: KafkaSink, columns: dict[str, Output], folder: Path
     def add(kind: Kind, texts: tuple[str, ...], key: str, *, is_value: bool = False) -> str:
         return _named(Output(kind, texts, f"sink {number}: {key}", is_value), columns)
 
-    def add_bytes(given: str | Encoded | None, column: str) -> str:
+    def add_bytes(given: str | EncodedFormat | None, column: str) -> str:
         is_value = column == "value"
         if given is None:
             return column

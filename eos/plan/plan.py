@@ -17,11 +17,11 @@ from eos.kafka.compression_type import Codec
 from eos.kafka.settings import KafkaSettings
 from eos.plan.dedup import dedup, distinct
 from eos.plan.delta_sink import Table, tables
-from eos.plan.lookup import Lookup, lookups
+from eos.plan.lookup import LookupTable, lookups
 from eos.plan.names import Names
 from eos.plan.outputs import Outputs, outputs
 from eos.plan.security import kafka_settings
-from eos.read.decode import Decode, Rule
+from eos.read.decode import Decode, RecordRule
 from eos.read.dedup_by import NO_NULL, Distinct
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from eos.config.rejected_records import Rules
     from eos.config.security import Security
     from eos.config.source import KafkaSource, Read, Source
-    from eos.dedup.stamp_columns import Dedup
+    from eos.dedup.stamp_columns import StampRules
     from eos.transform.functions import Transform
 
 
@@ -46,7 +46,7 @@ class NewTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetters:
+class DeadLetterSink:
     """Where records go that are not taken."""
 
     topic: str
@@ -68,15 +68,15 @@ class Plan:
     deployment: str  # empty: the state root's id, see `startup/deployment.py`
     decode: Decode = field(default_factory=Decode)
     outputs: Outputs = field(default_factory=lambda: Outputs({}, (), is_filtered=False))
-    dead_letters: DeadLetters | None = None
+    dead_letters: DeadLetterSink | None = None
     output_mode: str = "append"
     is_stateful: bool = False  # known once the stream was checked
     parallelism: int = 1
     message_bytes_max: Mapping[str, int] = field(default_factory=dict)
     security: Security | None = None
-    dedup: Dedup | None = None
+    dedup: StampRules | None = None
     tables: tuple[Table, ...] = ()
-    lookups: tuple[Lookup, ...] = ()
+    lookups: tuple[LookupTable, ...] = ()
     is_once: bool = False  # what is there in one micro-batch, where there is no interval
 
     @property
@@ -139,7 +139,7 @@ def plan(
     require_hidden(pipeline, profile)
     made = outputs(pipeline.sink.kafka, pipeline.folder)
     dead = pipeline.sink.dead_letter
-    dead_letters = DeadLetters(dead.topic, Codec[dead.compression.upper()]) if dead else None
+    dead_letters = DeadLetterSink(dead.topic, Codec[dead.compression.upper()]) if dead else None
     creating = [(sink.topic_names, sink.create) for sink in pipeline.sink.kafka]
     if dead is not None:
         creating.append(((dead.topic,), dead.create))
@@ -179,7 +179,7 @@ def plan(
 
 def decode(source: Source, expect: Rules = (), folder: Path = Path()) -> Decode:
     """`folder` is where its schemas lie."""
-    rules = tuple(Rule(each.name, each.rule, each.on_error) for each in expect)
+    rules = tuple(RecordRule(each.name, each.rule, each.on_error) for each in expect)
     key, value = _format(source.key, folder), _format(source.value, folder)
     try:
         columns_once({"key": key.names, "value": value.names})
@@ -194,7 +194,7 @@ def decode(source: Source, expect: Rules = (), folder: Path = Path()) -> Decode:
 def _with_distinct(planned: Plan, by: Distinct | None) -> Plan:
     if by is None:
         return planned
-    rules = (*planned.decode.rules, Rule(NO_NULL, by.condition))
+    rules = (*planned.decode.rules, RecordRule(NO_NULL, by.condition))
     return replace(planned, decode=replace(planned.decode, rules=rules, distinct=by))
 
 

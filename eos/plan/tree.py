@@ -15,9 +15,9 @@ from eos.config.source import StartAt
 from eos.encode.sink_spec import SinkSpec
 from eos.formats.expressions import Format
 from eos.plan.delta_sink import Table
-from eos.plan.lookup import Lookup
+from eos.plan.lookup import LookupTable
 from eos.plan.plan import BROKERS_CHOICE, NewTopic, Plan
-from eos.plural import counted
+from eos.plural import plural
 from eos.read.dedup_by import NO_NULL, Distinct
 from eos.transform.functions import Function
 
@@ -59,7 +59,7 @@ def stages(planned: Plan) -> list[Stage]:
     rules = [rule for rule in decode.rules if rule.name != NO_NULL]
     if rules:
         told = [f"{rule.name}: {rule.condition}; else {rule.on_error}" for rule in rules]
-        found.append(Stage("expect", f"{counted(len(told), 'rule')} of a record", told))
+        found.append(Stage("expect", f"{plural(len(told), 'rule')} of a record", told))
     if planned.dedup is not None:
         facts = list(planned.dedup.facts)
         found.append(Stage("dedup", "what an upstream producer sent twice is dropped", facts))
@@ -120,7 +120,7 @@ def _read(each: Format) -> str:
     return f"{each.kind}{columns}{f' (column {each.column})' if each.column else ''}"
 
 
-def _joined(tables: Sequence[Lookup]) -> Stage:
+def _joined(tables: Sequence[LookupTable]) -> Stage:
     facts = []
     for each in tables:
         of = "one version for an attempt, in its ledger record" if each.kind == "delta" else ""
@@ -231,10 +231,10 @@ def _created(topic: str, created: Mapping[str, NewTopic]) -> str:
     new = created.get(topic)
     if new is None:
         return ""
-    told = f"created if absent: {counted(new.partitions, 'partition')}"
+    told = f"created if absent: {plural(new.partitions, 'partition')}"
     if new.replication == BROKERS_CHOICE:
         return told
-    return f"{told}, {counted(new.replication, 'replica')}"
+    return f"{told}, {plural(new.replication, 'replica')}"
 
 
 def _short(text: str) -> str:

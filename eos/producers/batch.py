@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from eos.producers import table as tables
 from eos.producers.sequences import Chain, Flags, Ints, applied
-from eos.producers.state import KAFKA, VERDICTS, Event, Rules, Verdict, after, decide
+from eos.producers.state import KAFKA, VERDICTS, Rules, SequenceEvent, Verdict, after, decide
 from eos.producers.table import Events, States
 
 _APPENDED, _DUPLICATE, _LATE, _GAP, _FENCED, _UNKNOWN = range(6)
@@ -27,14 +27,16 @@ _FAR = 1 << 38
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class BatchVerdicts:
     """`codes` are places in VERDICTS, a row each. `states` are those of all producers."""
 
     codes: npt.NDArray[np.int8]
     states: pa.Table
 
 
-def decide_all(events: pa.Table, states: pa.Table | None = None, rules: Rules = KAFKA) -> Decided:
+def decide_all(
+    events: pa.Table, states: pa.Table | None = None, rules: Rules = KAFKA
+) -> BatchVerdicts:
     """`events` has the columns producer, partition, epoch, first, last and at_ms, `states` what
     `producer_table` says; without them no producer is known."""
     known = tables.empty(events.schema) if states is None else states
@@ -42,7 +44,7 @@ def decide_all(events: pa.Table, states: pa.Table | None = None, rules: Rules = 
     for start in range(0, events.num_rows, _ROWS_MAX):
         part, known = _decided(events.slice(start, _ROWS_MAX), known, rules)
         codes.append(part)
-    return Decided(np.concatenate(codes), known)
+    return BatchVerdicts(np.concatenate(codes), known)
 
 
 def _decided(
@@ -268,7 +270,7 @@ def _one_by_one(
     state = old.of(group)
     end = int(rows.group_ends[group])
     for at in range(end - int(rows.group_sizes[group]), end):
-        event = Event(*(int(column[at]) for column in rows.fields))
+        event = SequenceEvent(*(int(column[at]) for column in rows.fields))
         verdict = decide(state, event, rules)
         codes[at] = VERDICTS.index(verdict)
         state = after(state, event, verdict, rules)

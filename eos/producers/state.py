@@ -52,7 +52,7 @@ class Range(NamedTuple):
     last: int
 
 
-class Event(NamedTuple):
+class SequenceEvent(NamedTuple):
     """What a producer sends: a record batch's range, or one record's sequence twice."""
 
     epoch: int
@@ -61,7 +61,7 @@ class Event(NamedTuple):
     at_ms: int = 0
 
 
-class State(NamedTuple):
+class ProducerState(NamedTuple):
     """`ranges` are the newest of this epoch, oldest first; none: a marker opened the epoch.
 
     `run` counts the sequences without a hole up to the last one. Everything among them was
@@ -113,7 +113,7 @@ class Rules:
 KAFKA = Rules()
 
 
-def decide(state: State | None, event: Event, rules: Rules = KAFKA) -> Verdict:
+def decide(state: ProducerState | None, event: SequenceEvent, rules: Rules = KAFKA) -> Verdict:
     """None: this producer is not known here."""
     require_valid(event, rules)
     if state is None:
@@ -138,41 +138,41 @@ def decide(state: State | None, event: Event, rules: Rules = KAFKA) -> Verdict:
 
 
 def after(
-    state: State | None, event: Event, verdict: Verdict, rules: Rules = KAFKA
-) -> State | None:
+    state: ProducerState | None, event: SequenceEvent, verdict: Verdict, rules: Rules = KAFKA
+) -> ProducerState | None:
     """The state behind it: as it was, unless the records count as written."""
     if not rules.writes(verdict):
         return state
     added = Range(event.first, event.last)
     count = (event.last - event.first) % rules.sequences + 1
     if state is None or event.epoch != state.epoch or not state.ranges:
-        return State(event.epoch, (added,), _capped(count, rules), event.at_ms)
+        return ProducerState(event.epoch, (added,), _capped(count, rules), event.at_ms)
     run = state.run + count if verdict is Verdict.APPENDED else count
     ranges = (*state.ranges, added)[-rules.ranges_max :]
-    return State(event.epoch, ranges, _capped(run, rules), event.at_ms)
+    return ProducerState(event.epoch, ranges, _capped(run, rules), event.at_ms)
 
 
-def marked(state: State | None, epoch: int, at_ms: int = 0) -> State:
+def marked(state: ProducerState | None, epoch: int, at_ms: int = 0) -> ProducerState:
     """A transaction's marker ends it. Under TV2 its epoch is already the next one's, so whoever
     comes late with the old one is fenced."""
     if state is None or epoch > state.epoch:
-        return State(epoch, (), 0, at_ms)
+        return ProducerState(epoch, (), 0, at_ms)
     return state._replace(at_ms=at_ms) if epoch == state.epoch else state
 
 
-def is_expired(state: State, now_ms: int, idle_ms: int = IDLE_MS) -> bool:
+def is_expired(state: ProducerState, now_ms: int, idle_ms: int = IDLE_MS) -> bool:
     """Nothing came for so long: the producer is forgotten, and unknown when it comes back."""
     return now_ms - state.at_ms >= idle_ms
 
 
-def require_valid(event: Event, rules: Rules) -> None:
+def require_valid(event: SequenceEvent, rules: Rules) -> None:
     for name, limit in rules.limits.items():
         value = getattr(event, name)
         if not 0 <= value < limit:
             raise ValueError(f"{name} is {value}: expected 0 to {limit - 1}")
 
 
-def _is_inside(event: Event, kept: Range, circle: int) -> bool:
+def _is_inside(event: SequenceEvent, kept: Range, circle: int) -> bool:
     size = (kept.last - kept.first) % circle
     begins = (event.first - kept.first) % circle
     ends = (event.last - kept.first) % circle

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from eos.arrow import array_of, longs, values_of
 from eos.producers.sequences import Flags, Ints
-from eos.producers.state import Range, State
+from eos.producers.state import ProducerState, Range
 
 _KEYS = ("producer", "partition")
 
@@ -48,15 +48,17 @@ class States:
     run: Ints
     at_ms: Ints
 
-    def of(self, group: int) -> State | None:
+    def of(self, group: int) -> ProducerState | None:
         if not self.is_known[group]:
             return None
         end = int(self.counts[: group + 1].sum())
         spans = range(end - int(self.counts[group]), end)
         ranges = tuple(Range(int(self.first[at]), int(self.last[at])) for at in spans)
-        return State(int(self.epoch[group]), ranges, int(self.run[group]), int(self.at_ms[group]))
+        return ProducerState(
+            int(self.epoch[group]), ranges, int(self.run[group]), int(self.at_ms[group])
+        )
 
-    def replaced(self, group: int, state: State | None) -> States:
+    def replaced(self, group: int, state: ProducerState | None) -> States:
         """With another state of one group."""
         if state is None:
             return self

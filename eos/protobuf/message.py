@@ -52,7 +52,9 @@ def message_in(raw: bytes, name: str) -> Message:
     homes = {full: each.name for each in found.file for full in _messages(each)}
     home = homes.get(name)
     if home is None:
-        raise ValueError(f"expected the name of a message in the file{_told(name, list(homes))}")
+        raise ValueError(
+            f"expected the name of a message in the file{_error_text(name, list(homes))}"
+        )
     needed: dict[str, Any] = {}
     _add(files, home, needed)
     kept = descriptor_pb2.FileDescriptorSet()
@@ -80,7 +82,7 @@ def _messages(file: Any) -> list[str]:
     return found
 
 
-def _told(name: str, known: list[str]) -> str:
+def _error_text(name: str, known: list[str]) -> str:
     last = name.rpartition(".")[2]
     close = [full for full in known if full.rpartition(".")[2] == last]
     close += difflib.get_close_matches(name, known, n=1)

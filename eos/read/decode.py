@@ -45,7 +45,7 @@ RULE, ERROR = "__eos_rule", "__eos_error"
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RecordRule:
     """An SQL condition that a record has to meet. Empty: that it can be read."""
 
     name: str
@@ -54,7 +54,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RejectedRecords:
     """Records of a micro-batch that one rule refuses, and the first by topic, partition, offset."""
 
     rule: str
@@ -70,7 +70,7 @@ class Decode:
     key: Format = field(default_factory=Format)
     value: Format = field(default_factory=Format)
     on_error: Answer = "fail"
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[RecordRule, ...] = ()
     carries: tuple[str, ...] = ()  # columns that the rows have before they are read
     is_strict: bool = False  # the plan itself fails: Spark's counts come too late for it
     distinct: Distinct | None = None
@@ -81,9 +81,9 @@ class Decode:
         return self.key.kind == self.value.kind == "binary" and not self.rules
 
     @property
-    def causes(self) -> tuple[Rule, ...]:
+    def causes(self) -> tuple[RecordRule, ...]:
         """What may refuse a record. The first that does is the one that is told."""
-        return (Rule(MALFORMED, "", self.on_error), *self.rules)
+        return (RecordRule(MALFORMED, "", self.on_error), *self.rules)
 
     def apply(self, frame: DataFrame) -> DataFrame:
         """The rows that are taken, with their columns. Builds a plan and runs nothing."""
@@ -188,7 +188,9 @@ class Decode:
     def _registered(self) -> list[tuple[str, Format]]:
         return [pair for pair in (("key", self.key), ("value", self.value)) if pair[1].subject]
 
-    def found(self, job: DataFrame, records_out: int, frame: DataFrame) -> tuple[Refused, ...]:
+    def found(
+        self, job: DataFrame, records_out: int, frame: DataFrame
+    ) -> tuple[RejectedRecords, ...]:
         """What was refused of the micro-batch `frame` that was just evaluated by `job`."""
         if self.is_plain:
             return ()
@@ -211,7 +213,7 @@ class Decode:
             counted.append(row.getLong(len(counted)))
         return self._told(counted, frame)
 
-    def _told(self, counted: Sequence[Any], frame: DataFrame) -> tuple[Refused, ...]:
+    def _told(self, counted: Sequence[Any], frame: DataFrame) -> tuple[RejectedRecords, ...]:
         """Of counts and firsts, one after the other for each cause; and behind them how many
         records have the id of a schema that is not known, where they have ids."""
         pairs = len(self.causes) * 2
@@ -224,7 +226,7 @@ class Decode:
                     hint="they are known from now on",
                 )
         return tuple(
-            Refused(
+            RejectedRecords(
                 cause.name,
                 cause.on_error,
                 int(records),
@@ -255,7 +257,7 @@ class Decode:
                 last = ids[-1] if ids else last
         return told
 
-    def raised(self, texts: Iterable[str]) -> Refused | None:
+    def raised(self, texts: Iterable[str]) -> RejectedRecords | None:
         """Return the record that a strict plan failed on, if one of the texts that SQL raised
         names it."""
         found = of_this_process().raised(_RAISED, texts)
@@ -263,9 +265,9 @@ class Decode:
             return None
         topic, partition, offset, number = found.split(" ")
         cause = self.causes[int(number)]
-        return Refused(cause.name, cause.on_error, 1, topic, int(partition), int(offset))
+        return RejectedRecords(cause.name, cause.on_error, 1, topic, int(partition), int(offset))
 
-    def require_none(self, refused: Sequence[Refused], pipeline: str) -> None:
+    def require_none(self, refused: Sequence[RejectedRecords], pipeline: str) -> None:
         """With `on_error: fail`, stops before anything of the micro-batch is committed."""
         failing = [each for each in refused if each.answer == "fail"]
         if not failing:
@@ -304,7 +306,7 @@ def _shared(rows: DataFrame) -> DataFrame:
     return rows.select(*(f.col(quoted(name)).alias(name) for name in rows.columns))
 
 
-def _require_condition(read: DataFrame, rule: Rule) -> None:
+def _require_condition(read: DataFrame, rule: RecordRule) -> None:
     from pyspark.errors import AnalysisException
 
     try:

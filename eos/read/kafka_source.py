@@ -20,7 +20,7 @@ _PATIENCE = ("kafkaConsumer.pollTimeoutMs", "120000")
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaSource:
+class SparkKafkaSource:
     """What is read: topics by name, or by a pattern that a topic's whole name matches.
 
     `starts` are numbers for every partition, whatever the pipeline file says.

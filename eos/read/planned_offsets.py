@@ -27,7 +27,7 @@ def require_planned(
         return
     raise UnavailableError(
         f"{query}: the checkpoint {location} has other offsets for micro-batch {batch_id} than "
-        f"Spark planned: {_told(planned, found)}",
+        f"Spark planned: {_error_text(planned, found)}",
         hint="another copy or another program wrote there: end it. Of this micro-batch nothing was "
         "written: start again",
         path=location,
@@ -85,7 +85,7 @@ def _is_stream(leaf: Any) -> bool:
     return str(leaf.getClass().getSimpleName()).startswith("StreamingDataSourceV2")
 
 
-def _told(planned: Ranges, found: Ranges) -> str:
+def _error_text(planned: Ranges, found: Ranges) -> str:
     """The first partition in which they differ; they do."""
     both = ((planned.starts, found.starts), (planned.ends, found.ends))
     every = sorted({tp for side in both for offsets in side for tp in offsets})

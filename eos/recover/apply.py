@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from eos.errors import UnavailableError
 from eos.faults import CrashPlan
-from eos.inspect.snapshot import View, look, readable, soon
-from eos.kafka.client import Wire
+from eos.inspect.snapshot import Snapshot, look, readable, soon
+from eos.kafka.client import KafkaClient
 from eos.observe.bus import Bus
 from eos.observe.console import Console
 from eos.plan.plan import Plan
-from eos.recover.change import Change, Verb
+from eos.recover.change import LedgerChange, Verb
 from eos.recover.foreign_records import change_of
-from eos.startup.acquire import still_ours, take
+from eos.startup.acquire import acquire, still_ours
 from eos.startup.deployment import identified
 from eos.startup.ownership import RunLock, require_free
 from eos.startup.resume_position import require_no_members
@@ -27,21 +27,23 @@ from eos.startup.source_state import LiveSource
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class AppliedChange:
     """`offset`: of the record in the ledger, if there is one."""
 
-    change: Change
+    change: LedgerChange
     offset: int | None = None
 
 
-def propose(planned: Plan, wire: Wire, verb: Verb, *, take_over: bool) -> Change:
+def propose(planned: Plan, wire: KafkaClient, verb: Verb, *, take_over: bool) -> LedgerChange:
     """What the verb would do, or why it is refused. Disturbs nobody."""
     view = look(planned, wire, skips_foreign=True)
     require_free(view.planned, view.last, is_forced=take_over)
     return change_of(verb, view)
 
 
-def act(planned: Plan, wire: Wire, verb: Verb, *, why: str, take_over: bool) -> Done:
+def act(
+    planned: Plan, wire: KafkaClient, verb: Verb, *, why: str, take_over: bool
+) -> AppliedChange:
     planned = identified(planned)
     lock = RunLock(planned)
     with closing(lock), closing(Bus()) as bus:
@@ -53,26 +55,26 @@ def act(planned: Plan, wire: Wire, verb: Verb, *, why: str, take_over: bool) -> 
             change = propose(planned, wire, verb, take_over=take_over)
             if change.after is None:
                 _rename(planned, change)
-                return Done(change)
+                return AppliedChange(change)
         source = LiveSource(planned, wire)
         require_no_members(planned, source, soon())
         crash = CrashPlan.from_environment()
-        taken = take(planned, wire, crash, soon(), is_forced=take_over, skips_foreign=True)
-        view = View(planned, source, taken.ledger, taken.last, readable(planned))
+        taken = acquire(planned, wire, crash, soon(), is_forced=take_over, skips_foreign=True)
+        view = Snapshot(planned, source, taken.ledger, taken.last, readable(planned))
         with still_ours(taken.coordinator, taken.ledger):
             change = change_of(verb, view)
         if change.after is None:
             _rename(planned, change)
-            return Done(change)
+            return AppliedChange(change)
         batches = taken.batches(view.position, source, bus)
         batches.note("recovery", change.after, change.note(why))
         written = taken.ledger.read_last(soon())  # a look could come before the commit's marker
         # Last: whoever dies before it has the note, and a start takes a fresh one all the same.
         _rename(planned, change)
-        return Done(change, None if written is None else written.offset)
+        return AppliedChange(change, None if written is None else written.offset)
 
 
-def _rename(planned: Plan, change: Change) -> None:
+def _rename(planned: Plan, change: LedgerChange) -> None:
     files = readable(planned)
     if files is not None:
         for old, new in change.renames:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from eos.inspect.snapshot import View, named
+from eos.inspect.snapshot import Snapshot, named
 from eos.kafka.api import TopicPartition
 from eos.ledger import group_offsets as group
 from eos.ledger.record import Ends, Position
@@ -21,7 +21,7 @@ _SHOWN_MAX = 50
 Moves = Mapping[TopicPartition, tuple[int | None, int | None]]
 
 
-class Lost(NamedTuple):
+class LostOffsets(NamedTuple):
     """Offsets that nobody will read: gone before they were read."""
 
     partition: TopicPartition
@@ -30,7 +30,7 @@ class Lost(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class LedgerChange:
     """`after` is None if nothing is written to Kafka. `group` is None if it can't be seen now.
 
     Without `after` and `renames` there is nothing to do, and `says` tells why.
@@ -41,7 +41,7 @@ class Change:
     after: Position | None = None
     group: Ends | None = None
     says: Sequence[str] = ()
-    lost: Sequence[Lost] = ()
+    lost: Sequence[LostOffsets] = ()
     renames: Sequence[tuple[str, str]] = ()
     foreign_until: int = 0  # other producers' records of the ledger below it are decided about
 
@@ -131,7 +131,7 @@ class Change:
         return {"by": _who(), "at": now, "why": why, **self.as_json()}
 
 
-Verb = Callable[[View], Change]
+Verb = Callable[[Snapshot], LedgerChange]
 
 
 def moves(before: Ends, after: Ends) -> Moves:
@@ -140,7 +140,7 @@ def moves(before: Ends, after: Ends) -> Moves:
     return {tp: pair for tp, pair in found.items() if pair[0] != pair[1]}
 
 
-def consequences(view: View, moved: Moves) -> list[str]:
+def consequences(view: Snapshot, moved: Moves) -> list[str]:
     """What a moved end means, forward and back, said plainly."""
     skipped = {
         tp: b - a for tp, (a, b) in moved.items() if a is not None and b is not None and b > a

@@ -10,17 +10,17 @@ from pathlib import Path
 from eos.checkpoint.files import files_for
 from eos.checkpoint.offset_log import Checkpoint, folders
 from eos.errors import PromiseBrokenError, UsageError
-from eos.inspect.snapshot import View, bounds, named
+from eos.inspect.snapshot import Snapshot, bounds, named
 from eos.ledger.record import Ends
 from eos.location import resolved
-from eos.recover.change import Change, Verb, consequences, moves
+from eos.recover.change import LedgerChange, Verb, consequences, moves
 
 
 def adopt(path: str | None) -> Verb:
     """The ledger's ends become those of a checkpoint's last micro-batch: the ledger was lost, or
     the pipeline moves here from plain Spark."""
 
-    def verb(view: View) -> Change:
+    def verb(view: Snapshot) -> LedgerChange:
         before = view.position
         checkpoint, is_own = _checkpoint(view, path)
         words = f"--adopt-checkpoint {shlex.quote(checkpoint.location)}"
@@ -40,14 +40,14 @@ def adopt(path: str | None) -> Verb:
         ends = {**before.ends, **taken}
         moved = moves(before.ends, ends)
         if not moved:
-            return Change(words, before, says=["the ledger ends where the checkpoint does"])
+            return LedgerChange(words, before, says=["the ledger ends where the checkpoint does"])
         says += consequences(view, moved)
-        return Change(words, before, view.moved(ends), view.group(ends), says)
+        return LedgerChange(words, before, view.moved(ends), view.group(ends), says)
 
     return verb
 
 
-def _checkpoint(view: View, path: str | None) -> tuple[Checkpoint, bool]:
+def _checkpoint(view: Snapshot, path: str | None) -> tuple[Checkpoint, bool]:
     """And whether this pipeline wrote it."""
     root = view.planned.names.checkpoints
     if path is None:
@@ -74,7 +74,7 @@ def _checkpoint(view: View, path: str | None) -> tuple[Checkpoint, bool]:
     return checkpoint, location.rpartition("/")[0] == root
 
 
-def _last(view: View, checkpoint: Checkpoint, *, is_own: bool) -> tuple[Ends, list[str]]:
+def _last(view: Snapshot, checkpoint: Checkpoint, *, is_own: bool) -> tuple[Ends, list[str]]:
     """Where the last micro-batch that is certainly committed ends. One that was planned after it
     may be committed too: Spark notes it last of all."""
     planned, committed = checkpoint.planned(), checkpoint.committed()
@@ -112,7 +112,7 @@ def _last(view: View, checkpoint: Checkpoint, *, is_own: bool) -> tuple[Ends, li
     return certain, [said, f"micro-batch {planned} {told}"]
 
 
-def _in_source(view: View, found: Ends, checkpoint: Checkpoint) -> Ends:
+def _in_source(view: Snapshot, found: Ends, checkpoint: Checkpoint) -> Ends:
     here = view.partitions()
     taken = {tp: end for tp, end in found.items() if tp in here}
     if not taken:
@@ -125,7 +125,7 @@ def _in_source(view: View, found: Ends, checkpoint: Checkpoint) -> Ends:
     return taken
 
 
-def _left_out(view: View, found: Ends, taken: Ends, checkpoint: Checkpoint) -> list[str]:
+def _left_out(view: Snapshot, found: Ends, taken: Ends, checkpoint: Checkpoint) -> list[str]:
     """What the checkpoint has and the pipeline can't take, and the other way round."""
     says = []
     if view.last is None:
@@ -143,7 +143,7 @@ def _left_out(view: View, found: Ends, taken: Ends, checkpoint: Checkpoint) -> l
     return says
 
 
-def _require_readable(view: View, taken: Ends) -> list[str]:
+def _require_readable(view: Snapshot, taken: Ends) -> list[str]:
     limits = bounds(view.source, taken)
     says = []
     for tp, offset in limits.outside(taken).items():
@@ -160,20 +160,20 @@ def _require_readable(view: View, taken: Ends) -> list[str]:
     return says
 
 
-def set_aside(view: View) -> Change:
+def set_aside(view: Snapshot) -> LedgerChange:
     """The next start makes a fresh checkpoint. The note alone sees to that; the folder is renamed
     for people, and where the ledger is empty and can have no note."""
     verb, before = "--set-checkpoint-aside", view.position
     renames = _renames(view)
     if not renames and (view.files is not None or view.last is None):
         none = "there is no checkpoint that a start would go on with"
-        return Change(verb, before, says=[none])
+        return LedgerChange(verb, before, says=[none])
     if view.last is None:
         anew = (
             "the ledger is empty: a start then begins where `start:` in the pipeline file says, "
             "and what was written before is written a second time"
         )
-        return Change(verb, before, says=[anew], renames=renames)
+        return LedgerChange(verb, before, says=[anew], renames=renames)
     view.require_same_topics()
     after = replace(before, is_reset=True)
     stays = (
@@ -186,10 +186,10 @@ def set_aside(view: View) -> Change:
             "the transforms keep state in that checkpoint: the next run stops (state_lost) without "
             "--accept-state-loss, and with it every total restarts from nothing"
         )
-    return Change(verb, before, after, view.group(before.ends), says, renames=renames)
+    return LedgerChange(verb, before, after, view.group(before.ends), says, renames=renames)
 
 
-def _renames(view: View) -> list[tuple[str, str]]:
+def _renames(view: Snapshot) -> list[tuple[str, str]]:
     """The newest one; all of them if the ledger is empty, since a start takes the next older."""
     if view.files is None:
         return []

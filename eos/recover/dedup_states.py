@@ -5,41 +5,41 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eos.errors import PromiseBrokenError, UsageError
-from eos.inspect.snapshot import View
-from eos.ledger.record import Record
-from eos.recover.change import Change
+from eos.inspect.snapshot import Snapshot
+from eos.ledger.record import LedgerRecord
+from eos.recover.change import LedgerChange
 from eos.spark.dedup_attempt import generations_of
 
 
-def accept_gap(view: View) -> Change:
+def accept_gap(view: Snapshot) -> LedgerChange:
     """Once: the micro-batch that commits next takes what it has, and no later one."""
     _require_dedup(view, "--accept-gap")
     before, verb = view.position, "--accept-gap"
     if before.accepts_gap:
-        return Change(verb, before, says=["the next micro-batch accepts gaps already"])
+        return LedgerChange(verb, before, says=["the next micro-batch accepts gaps already"])
     says = [
         "the next micro-batch that commits takes records behind a gap",
         "what is missing there will be `late` if it comes after all",
     ]
     after = replace(before, accepts_gap=True)
-    return Change(verb, before, after, view.group(before.ends), says)
+    return LedgerChange(verb, before, after, view.group(before.ends), says)
 
 
-def forget_producers(view: View) -> Change:
+def forget_producers(view: Snapshot) -> LedgerChange:
     """For states that are gone, or were made by other rules."""
     _require_dedup(view, "--forget-producers")
     before, verb = view.position, "--forget-producers"
     if not before.producers:
-        return Change(verb, before, says=["nothing is known of any producer"])
+        return LedgerChange(verb, before, says=["nothing is known of any producer"])
     says = [
         "what producers sent before and send again is not recognised: it comes out a second time",
         "each begins above 0 from here on: `on_unknown` says whether that is accepted",
     ]
     after = replace(before, producers="")
-    return Change(verb, before, after, view.group(before.ends), says)
+    return LedgerChange(verb, before, after, view.group(before.ends), says)
 
 
-def states_of(view: View, record: Record) -> str:
+def states_of(view: Snapshot, record: LedgerRecord) -> str:
     """The generation that goes with a record of the ledger. Raises PromiseBrokenError if it is
     gone, unless all producers were forgotten before: then nothing is known there, either."""
     dedup, wanted = view.planned.dedup, record.position.producers
@@ -54,7 +54,7 @@ def states_of(view: View, record: Record) -> str:
     return wanted
 
 
-def _require_dedup(view: View, verb: str) -> None:
+def _require_dedup(view: Snapshot, verb: str) -> None:
     if view.planned.dedup is None:
         raise UsageError(
             f"{view.name}: {verb} is for a pipeline with `dedup`, and this one declares none",

@@ -5,35 +5,37 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eos.errors import UsageError
-from eos.inspect.snapshot import View, soon
-from eos.ledger.record import Followed, Record, nested
-from eos.recover.change import Change, Verb
+from eos.inspect.snapshot import Snapshot, soon
+from eos.ledger.record import LedgerRecord, TableState, nested
+from eos.recover.change import LedgerChange, Verb
 
 
 def accept_table(name: str) -> Verb:
     """The ledger forgets how the table stood: the next start takes it as it is, or makes it."""
 
-    def verb(view: View) -> Change:
+    def verb(view: Snapshot) -> LedgerChange:
         before, words = view.position, f"--accept-table {name}"
         known = before.tables.get(name)
         if known is None:
             _require_declared(view, name)
-            return Change(words, before, says=[f"the ledger knows nothing of the table {name}"])
+            return LedgerChange(
+                words, before, says=[f"the ledger knows nothing of the table {name}"]
+            )
         left = {each: at for each, at in before.tables.items() if each != name}
         says = [
             f"table {name}  record {known.at} of table id {known.id} -> as it is at the next start",
             *_missing(view, name, known),
         ]
         after = replace(before, tables=left)
-        return Change(words, before, after, view.group(before.ends), says)
+        return LedgerChange(words, before, after, view.group(before.ends), says)
 
     return verb
 
 
-def _missing(view: View, name: str, known: Followed) -> list[str]:
+def _missing(view: Snapshot, name: str, known: TableState) -> list[str]:
     """Whether the table has the last attempt, only the table itself knows."""
     attempts = (each for each in view.ledger.newest_first(soon()) if each.attempt is not None)
-    newest: Record | None = next(attempts, None)
+    newest: LedgerRecord | None = next(attempts, None)
     if newest is None or newest.attempt is None or newest.offset <= known.at:
         return [f"nothing is missing: the table {name} had every micro-batch"]
     starts, ends = newest.attempt["starts"], nested(newest.position.ends)
@@ -47,7 +49,7 @@ def _missing(view: View, name: str, known: Followed) -> list[str]:
     return [f"{told}good: the ledger's record {newest.offset}, which the topics have"]
 
 
-def _require_declared(view: View, name: str) -> None:
+def _require_declared(view: Snapshot, name: str) -> None:
     declared = [table.name for table in view.planned.tables]
     if name not in declared:
         has = ", ".join(declared) or "none"

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eos.errors import PromiseBrokenError, UsageError
-from eos.inspect.record_time import at
-from eos.inspect.snapshot import View, bounds, named, soon
+from eos.inspect.record_time import record_time
+from eos.inspect.snapshot import Snapshot, bounds, named, soon
 from eos.ledger.decoder import decoded
-from eos.ledger.record import Position, Record
-from eos.recover.change import Change, Verb, consequences, moves
+from eos.ledger.record import LedgerRecord, Position
+from eos.recover.change import LedgerChange, Verb, consequences, moves
 
 _SHOWN_MAX = 5
 
 
-def change_of(verb: Verb, view: View) -> Change:
+def change_of(verb: Verb, view: Snapshot) -> LedgerChange:
     """Return what the verb would change. Raises PromiseBrokenError while the newest record is
     another producer's: no other verb decides about it by the way."""
     if view.foreign and verb not in {skip_foreign, accept_ledger}:
@@ -22,14 +22,14 @@ def change_of(verb: Verb, view: View) -> Change:
     return verb(view)
 
 
-def skip_foreign(view: View) -> Change:
+def skip_foreign(view: Snapshot) -> LedgerChange:
     """Resume from the newest record that the pipeline wrote."""
     verb, before = "--skip-foreign", view.position
     for _ in view.ledger.newest_first(soon()):
         pass  # collects the records of others, however old
     offsets = sorted(view.ledger.foreign, reverse=True)
     if not offsets:
-        return Change(verb, before, says=["the pipeline wrote every record of the ledger"])
+        return LedgerChange(verb, before, says=["the pipeline wrote every record of the ledger"])
     if view.last is None:
         raise UsageError(
             f"{view.name}: the pipeline wrote none of the ledger's records: other producers wrote "
@@ -42,14 +42,14 @@ def skip_foreign(view: View) -> Change:
         f"the ends are those of the pipeline's own record at offset {view.last.offset}",
     ]
     group = view.group(before.ends)
-    return Change(verb, before, before, group, says, foreign_until=offsets[0] + 1)
+    return LedgerChange(verb, before, before, group, says, foreign_until=offsets[0] + 1)
 
 
-def accept_ledger(view: View) -> Change:
+def accept_ledger(view: Snapshot) -> LedgerChange:
     """Resume from the newest record, which replication copied without its transaction."""
     verb, before = "--accept-ledger", view.position
     if not view.foreign:
-        return Change(verb, before, says=["the pipeline wrote the newest record itself"])
+        return LedgerChange(verb, before, says=["the pipeline wrote the newest record itself"])
     stored = view.foreign[0].stored
     topic = view.ledger.partition.topic
     try:
@@ -60,7 +60,7 @@ def accept_ledger(view: View) -> Change:
             hint="--skip-foreign resumes from the newest record that the pipeline wrote",
         ) from error
     after = _accepted(view, copied)
-    who = f"of {at(copied)}, by deployment {copied.owner['deployment']!r}"
+    who = f"of {record_time(copied)}, by deployment {copied.owner['deployment']!r}"
     says = [
         f"accepts the record at offset {copied.offset}, {who}: no transaction proves who wrote it",
         *_topics(copied.position, after),
@@ -70,10 +70,10 @@ def accept_ledger(view: View) -> Change:
         tables = ", ".join(copied.position.tables)
         says.append(f"forgets how far the tables {tables} are: the next run accepts each as it is")
     group = view.group(after.ends)
-    return Change(verb, before, after, group, says, foreign_until=copied.offset + 1)
+    return LedgerChange(verb, before, after, group, says, foreign_until=copied.offset + 1)
 
 
-def _accepted(view: View, copied: Record) -> Position:
+def _accepted(view: Snapshot, copied: LedgerRecord) -> Position:
     """Topics keep their offsets only if replication kept them, and have other ids on another
     cluster. Tables count by offsets of the ledger that was copied, which mean nothing here."""
     ends = copied.position.ends

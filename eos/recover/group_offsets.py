@@ -7,13 +7,13 @@ group's, or where the ledger was lost.
 from __future__ import annotations
 
 from eos.errors import UnavailableError, UsageError
-from eos.inspect.snapshot import View, bounds, named, soon
+from eos.inspect.snapshot import Snapshot, bounds, named, soon
 from eos.ledger import group_offsets
 from eos.ledger.record import Ends
-from eos.recover.change import Change, consequences, moves
+from eos.recover.change import LedgerChange, consequences, moves
 
 
-def from_group(view: View) -> Change:
+def from_group(view: Snapshot) -> LedgerChange:
     """The ledger's ends become the group's offsets, where the group has some."""
     verb, before = "--from-group", view.position
     view.require_same_topics()
@@ -30,7 +30,7 @@ def from_group(view: View) -> Change:
     moved = moves(before.ends, ends)
     _require_readable(view, {tp: found[tp] for tp in moved})
     if not moved:
-        return Change(verb, before, says=["the group is where the ledger is"])
+        return LedgerChange(verb, before, says=["the group is where the ledger is"])
     says = consequences(view, moved)
     kept, new = before.ends.keys() - found.keys(), here - ends.keys()
     if kept:
@@ -40,10 +40,10 @@ def from_group(view: View) -> Change:
     foreign = every.keys() - found.keys()
     if foreign:
         says.append(f"{named(foreign)}: in the group, but not in the source; left alone")
-    return Change(verb, before, view.moved(ends), found, says)
+    return LedgerChange(verb, before, view.moved(ends), found, says)
 
 
-def restore_group(view: View) -> Change:
+def restore_group(view: Snapshot) -> LedgerChange:
     """The group's offsets become the ledger's ends. The position stays, so the checkpoint too."""
     verb, before = "--restore-group", view.position
     if view.last is None:
@@ -54,11 +54,11 @@ def restore_group(view: View) -> Change:
     view.require_same_topics()
     found = _seen(view, view.group(before.ends))
     if not group_offsets.differing(before.ends, found):
-        return Change(verb, before, says=["the group's offsets are the ledger's ends"])
-    return Change(verb, before, before, found)
+        return LedgerChange(verb, before, says=["the group's offsets are the ledger's ends"])
+    return LedgerChange(verb, before, before, found)
 
 
-def _every_offset(view: View) -> Ends:
+def _every_offset(view: Snapshot) -> Ends:
     """Of the source by name: asked for all, a group leaves out what is pending."""
     known = view.partitions() | view.position.ends.keys()
     found = dict(_seen(view, view.group(known)))
@@ -66,7 +66,7 @@ def _every_offset(view: View) -> Ends:
     return {**{tp: each.offset for tp, each in rest.items()}, **found}
 
 
-def _seen(view: View, found: Ends | None) -> Ends:
+def _seen(view: Snapshot, found: Ends | None) -> Ends:
     if found is None:
         raise UnavailableError(
             f"{view.name}: the group's offsets can't be seen while a transaction is open",
@@ -76,7 +76,7 @@ def _seen(view: View, found: Ends | None) -> Ends:
     return found
 
 
-def _require_readable(view: View, found: Ends) -> None:
+def _require_readable(view: Snapshot, found: Ends) -> None:
     limits = bounds(view.source, found)
     outside = limits.outside(found)
     if outside:

@@ -6,17 +6,17 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from eos.errors import UsageError
-from eos.inspect.record_time import at
-from eos.inspect.snapshot import View, bounds, named, soon
-from eos.ledger.record import Ends, Record
-from eos.recover.change import Change, Verb, consequences, moves
+from eos.inspect.record_time import record_time
+from eos.inspect.snapshot import Snapshot, bounds, named, soon
+from eos.ledger.record import Ends, LedgerRecord
+from eos.recover.change import LedgerChange, Verb, consequences, moves
 from eos.recover.dedup_states import states_of
 
 
 def rewind(to: str) -> Verb:
     """`to`: a ledger's offset, or a time: the last record at or before it."""
 
-    def verb(view: View) -> Change:
+    def verb(view: Snapshot) -> LedgerChange:
         before = view.position
         record = _record(view, to)
         words = f"--rewind-to {record.offset}"
@@ -26,7 +26,7 @@ def rewind(to: str) -> Verb:
         producers = states_of(view, record)
         wanted = {**then, **kept}
         if wanted == before.ends:
-            return Change(words, before, says=["the ledger is at that position"])
+            return LedgerChange(words, before, says=["the ledger is at that position"])
         after = replace(
             view.moved(wanted),
             query_id=record.position.query_id,
@@ -40,18 +40,18 @@ def rewind(to: str) -> Verb:
                 "is written a second time"
             )
         says = [
-            f"to the record of {at(record)}",
+            f"to the record of {record_time(record)}",
             *consequences(view, moves(before.ends, wanted)),
             *says,
         ]
-        return Change(words, before, after, view.group(wanted), says)
+        return LedgerChange(words, before, after, view.group(wanted), says)
 
     return verb
 
 
-def _record(view: View, to: str) -> Record:
+def _record(view: Snapshot, to: str) -> LedgerRecord:
     offset, time_ms = _meant(to)
-    nearest: Record | None = None
+    nearest: LedgerRecord | None = None
     for record in view.ledger.newest_first(soon()) if view.last else ():
         if offset is None:
             is_found, is_past = record.at_ms <= time_ms, False
@@ -67,7 +67,11 @@ def _record(view: View, to: str) -> Record:
                 hint=f"`eos recover {view.name}` lists the last ones",
             )
         nearest = record
-    first = f"its first record is {nearest.offset}, of {at(nearest)}" if nearest else "it is empty"
+    first = (
+        f"its first record is {nearest.offset}, of {record_time(nearest)}"
+        if nearest
+        else "it is empty"
+    )
     raise UsageError(
         f"{view.name}: the ledger has no record that old: {first}",
         hint=f"`eos recover {view.name}` lists the last ones",
@@ -90,7 +94,7 @@ def _meant(to: str) -> tuple[int | None, int]:
     return None, round(time.timestamp() * 1000)
 
 
-def _reachable(view: View, record: Record) -> tuple[Ends, Ends, list[str]]:
+def _reachable(view: Snapshot, record: LedgerRecord) -> tuple[Ends, Ends, list[str]]:
     """The record's ends of the topics that are still the same, what stays as it is of those that
     are not, and why."""
     then, now = record.position, view.position
@@ -106,7 +110,7 @@ def _reachable(view: View, record: Record) -> tuple[Ends, Ends, list[str]]:
     return {tp: end for tp, end in then.ends.items() if tp.topic in same}, kept, says
 
 
-def _require_there(view: View, record: Record, wanted: Ends) -> None:
+def _require_there(view: Snapshot, record: LedgerRecord, wanted: Ends) -> None:
     limits = bounds(view.source, wanted)
     outside = limits.outside(wanted)
     if outside:

@@ -7,11 +7,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 from eos.errors import PromiseBrokenError, UsageError
-from eos.inspect.snapshot import View, bounds, named
+from eos.inspect.snapshot import Snapshot, bounds, named
 from eos.ledger import ranges
-from eos.ledger.ranges import Step, require_same_topics
+from eos.ledger.ranges import PlannedBatch, require_same_topics
 from eos.ledger.record import Ends
-from eos.recover.change import Change, Lost, Verb
+from eos.recover.change import LedgerChange, LostOffsets, Verb
 from eos.startup.checkpoint_age import upcoming
 
 
@@ -23,7 +23,7 @@ def forget_topics(topics: Sequence[str]) -> Verb:
     """
     names = list(dict.fromkeys(topics))
 
-    def verb(view: View) -> Change:
+    def verb(view: Snapshot) -> LedgerChange:
         before = view.position
         known = before.topic_ids.keys() | {tp.topic for tp in before.ends}
         _require_known(view, names, known)
@@ -36,12 +36,12 @@ def forget_topics(topics: Sequence[str]) -> Verb:
         ids = {name: each for name, each in before.topic_ids.items() if name not in names}
         after = replace(before, ends=ends, topic_ids=ids, is_reset=True)
         words = " ".join(f"--forget-topic {name}" for name in names)
-        return Change(words, before, after, view.group(ends), says)
+        return LedgerChange(words, before, after, view.group(ends), says)
 
     return verb
 
 
-def _require_known(view: View, names: Sequence[str], known: Collection[str]) -> None:
+def _require_known(view: Snapshot, names: Sequence[str], known: Collection[str]) -> None:
     for name in names:
         if name not in known:
             raise UsageError(
@@ -51,7 +51,7 @@ def _require_known(view: View, names: Sequence[str], known: Collection[str]) -> 
             )
 
 
-def _forgotten(view: View, name: str, now: str | None) -> str:
+def _forgotten(view: Snapshot, name: str, now: str | None) -> str:
     """What it means to forget this one; refused if nothing happened to it."""
     reads = view.planned.source.reads(name)
     if now is None:
@@ -73,7 +73,7 @@ def _forgotten(view: View, name: str, now: str | None) -> str:
     )
 
 
-def accept_start(view: View) -> Change:
+def accept_start(view: Snapshot) -> LedgerChange:
     """Goes on without records that are gone, and begins new partitions where they are planned."""
     verb, before = "--accept-start", view.position
     view.require_same_topics()
@@ -83,7 +83,7 @@ def accept_start(view: View) -> Change:
         for tp, end in sorted(before.ends.items())
         if end < limits.earliest[tp]
     }
-    lost = [Lost(tp, before.ends[tp], first) for tp, first in truncated.items()]
+    lost = [LostOffsets(tp, before.ends[tp], first) for tp, first in truncated.items()]
     says = [
         f"{each.end - each.start:,} offsets of {named([each.partition])} are lost: {each.start} to "
         f"{each.end - 1} were deleted before they were read"
@@ -92,13 +92,15 @@ def accept_start(view: View) -> Change:
     begun, more_lost, more_says = _begun(view)
     ends = {**before.ends, **truncated, **begun}
     if ends == before.ends:
-        return Change(verb, before, says=["every partition has its next record: nothing is lost"])
-    return Change(
+        return LedgerChange(
+            verb, before, says=["every partition has its next record: nothing is lost"]
+        )
+    return LedgerChange(
         verb, before, view.moved(ends), view.group(ends), [*says, *more_says], [*lost, *more_lost]
     )
 
 
-def _begun(view: View) -> tuple[Ends, list[Lost], list[str]]:
+def _begun(view: Snapshot) -> tuple[Ends, list[LostOffsets], list[str]]:
     """Partitions that the ledger does not know, and that are not planned from their beginning."""
     step = _next_step(view)
     if step is None:
@@ -108,7 +110,9 @@ def _begun(view: View) -> tuple[Ends, list[Lost], list[str]]:
     earliest = view.source.earliest(tps)
     odd = {tp: step.starts[tp] for tp in tps if step.starts[tp] != earliest[tp]}
     ends = {tp: max(start, earliest[tp]) for tp, start in odd.items()}
-    lost = [Lost(tp, start, earliest[tp]) for tp, start in odd.items() if start < earliest[tp]]
+    lost = [
+        LostOffsets(tp, start, earliest[tp]) for tp, start in odd.items() if start < earliest[tp]
+    ]
     says = [
         f"{named([tp])} is new and begins at {end}"
         + (
@@ -121,7 +125,7 @@ def _begun(view: View) -> tuple[Ends, list[Lost], list[str]]:
     return ends, lost, says
 
 
-def _next_step(view: View) -> Step | None:
+def _next_step(view: Snapshot) -> PlannedBatch | None:
     """What the checkpoint would run. One that can't be read plans nothing that has to be kept:
     then new partitions begin at their beginning."""
     checkpoint = None if view.position.is_reset else view.newest()

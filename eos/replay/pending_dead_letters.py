@@ -17,7 +17,7 @@ from eos.config.source import KafkaSource
 from eos.deadline import Deadline
 from eos.errors import KafkaRefusedError, PromiseBrokenError, UsageError
 from eos.kafka.api import TopicPartition
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.kafka.record_reader import StoredRecord
 from eos.plan.names import Names
 from eos.plan.outputs import Outputs
@@ -51,7 +51,7 @@ class DeadLetterTopic:
     """A pipeline's dead letters. `prefix` and `state_root` are those of the profile."""
 
     planned: Plan
-    wire: Wire
+    wire: KafkaClient
     prefix: str
     state_root: str
 

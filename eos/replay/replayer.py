@@ -26,14 +26,14 @@ from eos.kafka.cluster import TopicInfo
 from eos.kafka.compression_type import Codec
 from eos.kafka.target_partitions import Targets
 from eos.ledger import receipt
-from eos.ledger.ranges import Step
+from eos.ledger.ranges import PlannedBatch
 from eos.ledger.receipt import Receipt
-from eos.ledger.record import Ends, Position, Record
+from eos.ledger.record import Ends, LedgerRecord, Position
 from eos.observe.bus import Bus
 from eos.plan.plan import Plan
 from eos.replay.pending_dead_letters import READ_TIMEOUT_MS, DeadLetterTopic, Letter, ReplayedTopic
 from eos.spark.tasks import WriteStage
-from eos.startup.acquire import still_ours, take
+from eos.startup.acquire import acquire, still_ours
 from eos.startup.ownership import RunLock
 from eos.startup.resume_position import require_no_members
 from eos.startup.topic_lookup import existing_topics
@@ -59,7 +59,7 @@ _SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ReplayRequest:
     """`since_ms`: dead letters that were written before are passed over. `is_now`: records get the
     present time, not their own."""
 
@@ -70,7 +70,7 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class Done:
+class ReplayResult:
     records: int = 0
     passed_over: int = 0  # for good: they were written before `since_ms`
 
@@ -85,15 +85,15 @@ class _Part:
 
 
 def put_back(
-    topic: DeadLetterTopic, wanted: Wanted, bus: Bus, crash: Dies, *, take_over: bool = False
-) -> Done:
+    topic: DeadLetterTopic, wanted: ReplayRequest, bus: Bus, crash: Dies, *, take_over: bool = False
+) -> ReplayResult:
     """All that lie in the topic now. What is refused again meanwhile is left to the next replay."""
     planned, wire = topic.of_rule(wanted.rule), topic.wire
     deadline = Deadline.after_ms(READ_TIMEOUT_MS)
     with closing(RunLock(planned)) as lock:
         lock.take(is_forced=take_over)
         wire.agree_on_profile(deadline)
-        taken = take(planned, wire, crash, deadline, is_forced=take_over)
+        taken = acquire(planned, wire, crash, deadline, is_forced=take_over)
         # Not before: whoever we fenced may have come further than an end that was asked for then.
         topic_id, ends = topic.ends(deadline)
         source = ReplayedTopic(planned, wire, topic_id=topic_id)
@@ -127,7 +127,7 @@ def _terminable() -> Iterator[None]:
 
 
 def _position(
-    planned: Plan, last: Record | None, topic_id: str, ends: Mapping[Any, Any]
+    planned: Plan, last: LedgerRecord | None, topic_id: str, ends: Mapping[Any, Any]
 ) -> Position:
     """Behind what was put back. What the topic's own retention took is gone, and no reason to stop;
     a topic that was made anew has only dead letters that nobody has put back."""
@@ -155,27 +155,27 @@ def _position(
 class _Replay:
     topic: DeadLetterTopic
     planned: Plan
-    wanted: Wanted
+    wanted: ReplayRequest
     until: Ends
     batches: MicroBatches
     crash: Dies
     _targets: dict[str, TopicInfo] = field(default_factory=dict)
 
-    def through(self) -> Done:
-        done, query_id, number = Done(), uuid.uuid4().hex, 0
+    def through(self) -> ReplayResult:
+        done, query_id, number = ReplayResult(), uuid.uuid4().hex, 0
         while True:  # each turn gets further, up to `until`
             part = self._next(done)
             starts = {tp: self.batches.position.ends[tp] for tp in part.ends}
             if part.ends == starts:
                 return done
-            step = Step(query_id, number, starts, part.ends)
+            step = PlannedBatch(query_id, number, starts, part.ends)
             targets = self._places(part.letters)
             self.batches.run(step, _PuttingBack(self, part.letters, targets))
             done.records += len(part.letters)
             done.passed_over += part.passed_over
             number += 1
 
-    def _next(self, done: Done) -> _Part:
+    def _next(self, done: ReplayResult) -> _Part:
         left = LETTERS_MAX
         if self.wanted.records_max is not None:
             left = min(left, self.wanted.records_max - done.records)

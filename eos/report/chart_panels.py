@@ -8,7 +8,7 @@ from typing import Any
 from eos.kafka.api import TopicPartition
 from eos.report import charts
 from eos.report.charts import Series, bars, figure, lane, nice, placed, stacked, ticks
-from eos.report.content import Gathered
+from eos.report.content import PageContent
 from eos.report.markup import Content, Markup, tag
 from eos.report.tables import cut, row, table
 from eos.report.timeline import ABORTED, FENCED, KINDS, REDONE, Interval, Spans
@@ -18,13 +18,13 @@ from eos.report.units import counted, duration, moment, number, time
 _PARTITIONS_SHOWN = 24
 
 
-def peak(gathered: Gathered) -> float:
+def peak(gathered: PageContent) -> float:
     """Records written a second, in the interval that has most."""
     found = (each.records_written for each in gathered.timeline.intervals.values())
     return max(found, default=0) * 1000 / gathered.timeline.width_ms
 
 
-def timeline(gathered: Gathered) -> Content:
+def timeline(gathered: PageContent) -> Content:
     line = gathered.timeline
     return [
         tag(
@@ -49,7 +49,7 @@ def timeline(gathered: Gathered) -> Content:
     ]
 
 
-def _attempts(gathered: Gathered) -> Markup:
+def _attempts(gathered: PageContent) -> Markup:
     line = gathered.timeline
     series = [_series(kind, gathered) for kind in KINDS]
     top = nice(max((sum(each.counts[k] for k in KINDS) for _, each in placed(line)), default=0))
@@ -59,7 +59,7 @@ def _attempts(gathered: Gathered) -> Markup:
     return figure("Attempts", about, line, stacked(series, top), axis, series)
 
 
-def _lanes(gathered: Gathered) -> Markup:
+def _lanes(gathered: PageContent) -> Markup:
     line = gathered.timeline
     rare = [(kind.capitalize(), kind, kind) for kind in (REDONE, ABORTED, FENCED)]
     rare += [("Started", "start", "other"), ("Moved", "recovery", "other")]
@@ -72,7 +72,7 @@ def _lanes(gathered: Gathered) -> Markup:
     return tag("div", lanes, class_="lanes")
 
 
-def _throughput(gathered: Gathered) -> Markup:
+def _throughput(gathered: PageContent) -> Markup:
     line = gathered.timeline
     seconds = line.width_ms / 1000
     found = placed(line)
@@ -95,7 +95,7 @@ def _throughput(gathered: Gathered) -> Markup:
     )
 
 
-def _times(gathered: Gathered) -> Markup:
+def _times(gathered: PageContent) -> Markup:
     line = gathered.timeline
     found = [(slot, each) for slot, each in placed(line) if each.times]
     half = Series("median", "half", [(slot, each.times.at(0.5)) for slot, each in found])
@@ -113,7 +113,7 @@ def _times(gathered: Gathered) -> Markup:
     )
 
 
-def _chooser(gathered: Gathered) -> Markup:
+def _chooser(gathered: PageContent) -> Markup:
     return tag(
         "label",
         tag("span", "Look at one step"),
@@ -131,7 +131,7 @@ def _chooser(gathered: Gathered) -> Markup:
     )
 
 
-def _as_table(gathered: Gathered) -> Markup:
+def _as_table(gathered: PageContent) -> Markup:
     line = gathered.timeline
     seconds = line.width_ms / 1000
     rows = [
@@ -149,12 +149,12 @@ def _as_table(gathered: Gathered) -> Markup:
     return table("Timeline", heads, rows)
 
 
-def _series(kind: str, gathered: Gathered) -> Series:
+def _series(kind: str, gathered: PageContent) -> Series:
     found = placed(gathered.timeline)
     return Series(kind, kind, [(slot, float(each.counts[kind])) for slot, each in found])
 
 
-def intervals(gathered: Gathered) -> dict[str, Any]:
+def intervals(gathered: PageContent) -> dict[str, Any]:
     """What page.js shows of the one that is pointed at, ready to be shown."""
     sources, targets = _busiest(gathered.sources), _busiest(gathered.targets)
     line = gathered.timeline
@@ -167,12 +167,13 @@ def intervals(gathered: Gathered) -> dict[str, Any]:
             for slot in range(charts.slots(line) + 1)
         ],
         "found": {
-            str(slot): _told(each, line.width_ms, sources, targets) for slot, each in placed(line)
+            str(slot): _point_text(each, line.width_ms, sources, targets)
+            for slot, each in placed(line)
         },
     }
 
 
-def _told(
+def _point_text(
     each: Interval, width_ms: int, sources: list[TopicPartition], targets: list[TopicPartition]
 ) -> list[Any]:
     counts = ", ".join(f"{number(each.counts[kind])} {kind}" for kind in KINDS if each.counts[kind])

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from eos.audit.history import Finding
-from eos.inspect.cluster_state import Asked
-from eos.report.content import Gathered
+from eos.audit.history import AuditFinding
+from eos.inspect.cluster_state import ClusterState
+from eos.report.content import PageContent
 from eos.report.units import counted, time
 
 
@@ -20,13 +20,13 @@ class Level(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Conclusion:
     level: Level
     word: str
     sentence: str
 
 
-def verdict(gathered: Gathered, asked: Asked | None) -> Verdict:
+def verdict(gathered: PageContent, asked: ClusterState | None) -> Conclusion:
     committed = gathered.sums.committed
     batches = counted(committed, "micro-batch", "micro-batches")
     told = gathered.findings_count
@@ -35,19 +35,19 @@ def verdict(gathered: Gathered, asked: Asked | None) -> Verdict:
         words = counted(told, "contradiction")
         first = gathered.findings[0]
         sentence = f"{words} among {counted(gathered.transactions, 'transaction')}. "
-        return Verdict(Level.BROKEN, "Broken", f"{sentence}The first: {_named(first)}.")
+        return Conclusion(Level.BROKEN, "Broken", f"{sentence}The first: {_named(first)}.")
     if live:
         sentence = (
             f"{batches} in the audit table fit together, but the cluster does not fit to them: "
             f"{_named(live[0])}."
         )
-        return Verdict(Level.LOOK, "Look here", sentence)
+        return Conclusion(Level.LOOK, "Look here", sentence)
     if not committed:
         what = "no micro-batch committed" if gathered.transactions else "there is no transaction"
-        return Verdict(
+        return Conclusion(
             Level.NOTHING, "Nothing to judge", f"As far as the audit table goes, {what}."
         )
-    return Verdict(
+    return Conclusion(
         Level.KEPT,
         "Kept",
         f"As far as the audit table tells, {batches} committed once each: "
@@ -55,7 +55,7 @@ def verdict(gathered: Gathered, asked: Asked | None) -> Verdict:
     )
 
 
-def rests_on(gathered: Gathered, asked: Asked | None) -> Iterator[str]:
+def rests_on(gathered: PageContent, asked: ClusterState | None) -> Iterator[str]:
     if gathered.is_empty:
         return
     first, last = time(gathered.first_at), time(gathered.last_at)
@@ -81,7 +81,7 @@ def rests_on(gathered: Gathered, asked: Asked | None) -> Iterator[str]:
         )
 
 
-def not_checked(asked: Asked | None, since: str) -> Iterator[str]:
+def not_checked(asked: ClusterState | None, since: str) -> Iterator[str]:
     yield "The records themselves: this page read none of them, neither in source nor in targets."
     if since:
         yield f"What came before: the page begins at {since}."
@@ -93,6 +93,6 @@ def not_checked(asked: Asked | None, since: str) -> Iterator[str]:
         yield "What a pipeline did to systems outside of Kafka, which is never part of the promise."
 
 
-def _named(finding: Finding) -> str:
+def _named(finding: AuditFinding) -> str:
     where = f" (ledger offset {finding.offset})" if finding.offset >= 0 else ""
     return f"{finding.message}{where}"

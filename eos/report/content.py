@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 
-from eos.audit.history import Finding, Summary, Sums, Transaction, ends, findings
+from eos.audit.history import AuditFinding, Summary, Sums, Transaction, ends, findings
 from eos.kafka.api import TopicPartition
 from eos.report.timeline import COMMITTED, Spans, Timeline, Times, is_try, join, kind_of
 
@@ -19,7 +19,7 @@ RECENT_MAX = 1000  # the newest, which are compared with the cluster; some of th
 
 
 @dataclass(slots=True)
-class Gathered:
+class PageContent:
     timeline: Timeline = field(default_factory=Timeline)
     sums: Summary = field(default_factory=lambda: Sums().so_far)
     kinds: Counter[str] = field(default_factory=Counter)  # of all tries, by timeline.KINDS
@@ -37,7 +37,7 @@ class Gathered:
     )
     notable_count: int = 0
     recent: deque[Transaction] = field(default_factory=lambda: deque(maxlen=RECENT_MAX))
-    findings: Sequence[Finding] = ()
+    findings: Sequence[AuditFinding] = ()
     findings_count: int = 0
 
     @property
@@ -45,9 +45,9 @@ class Gathered:
         return not self.transactions
 
 
-def gather(found: Iterable[Transaction]) -> Gathered:
+def gather(found: Iterable[Transaction]) -> PageContent:
     """`found`: oldest first."""
-    gathered, sums = Gathered(), Sums()
+    gathered, sums = PageContent(), Sums()
     told = findings(_watched(found, gathered, sums))
     gathered.findings = list(islice(told, FINDINGS_MAX))
     gathered.findings_count = len(gathered.findings) + sum(1 for _ in told)
@@ -59,7 +59,9 @@ def gather(found: Iterable[Transaction]) -> Gathered:
     return gathered
 
 
-def _watched(found: Iterable[Transaction], gathered: Gathered, sums: Sums) -> Iterator[Transaction]:
+def _watched(
+    found: Iterable[Transaction], gathered: PageContent, sums: Sums
+) -> Iterator[Transaction]:
     writer = None
     for each in found:
         sums.add(each)

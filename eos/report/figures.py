@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from eos.inspect.cluster_state import Asked
+from eos.inspect.cluster_state import ClusterState
 from eos.report.chart_panels import peak
-from eos.report.content import Gathered
+from eos.report.content import PageContent
 from eos.report.markup import Markup, tag
 from eos.report.timeline import ABORTED, COMMITTED, FENCED, REDONE
 from eos.report.units import counted, duration, ms_between, number, time
@@ -22,7 +22,7 @@ class Card:
     class_: str = ""
 
 
-def cards(gathered: Gathered, asked: Asked | None, now: datetime) -> Markup:
+def cards(gathered: PageContent, asked: ClusterState | None, now: datetime) -> Markup:
     shown = [*_attempts(gathered), *_amounts(gathered), _lag(gathered, asked)]
     shown += _when(gathered, now)
     return tag(
@@ -41,7 +41,7 @@ def cards(gathered: Gathered, asked: Asked | None, now: datetime) -> Markup:
     )
 
 
-def _attempts(gathered: Gathered) -> Iterator[Card]:
+def _attempts(gathered: PageContent) -> Iterator[Card]:
     sums, kinds = gathered.sums, gathered.kinds
     others = counted(len(sums.takeovers), "takeover", "takeovers")
     others += f", {counted(len(sums.restarts), 'restart', 'restarts')}"
@@ -52,7 +52,7 @@ def _attempts(gathered: Gathered) -> Iterator[Card]:
     yield Card("Fenced", number(kinds[FENCED]), others, FENCED)
 
 
-def _amounts(gathered: Gathered) -> Iterator[Card]:
+def _amounts(gathered: PageContent) -> Iterator[Card]:
     times = gathered.times
     sums, offsets = gathered.sums, f"{number(gathered.sums.offsets_in)} offsets, with markers"
     if sums.records_in is None:
@@ -67,7 +67,7 @@ def _amounts(gathered: Gathered) -> Iterator[Card]:
     yield Card("An attempt takes", duration(times.at(0.5)), beside)
 
 
-def _lag(gathered: Gathered, asked: Asked | None) -> Card:
+def _lag(gathered: PageContent, asked: ClusterState | None) -> Card:
     if asked is None:
         return Card("Lag", "not known", "the cluster was not asked")
     if asked.live is None:
@@ -77,7 +77,7 @@ def _lag(gathered: Gathered, asked: Asked | None) -> Card:
     return Card("Lag", number(sum(lags)), f"offsets, in {counted(len(ends), 'partition')}")
 
 
-def _when(gathered: Gathered, now: datetime) -> Iterator[Card]:
+def _when(gathered: PageContent, now: datetime) -> Iterator[Card]:
     last = gathered.committed_at
     if last is None:
         yield Card("Last commit", "none", "")

@@ -14,11 +14,11 @@ from datetime import datetime
 from functools import cache
 from importlib.resources import files
 
-from eos.audit.history import Finding
-from eos.inspect.cluster_state import Asked
+from eos.audit.history import AuditFinding
+from eos.inspect.cluster_state import ClusterState
 from eos.report import chart_panels, figures, producers, tables
-from eos.report.conclusion import Level, Verdict, not_checked, rests_on, verdict
-from eos.report.content import FINDINGS_MAX, Gathered
+from eos.report.conclusion import Conclusion, Level, not_checked, rests_on, verdict
+from eos.report.content import FINDINGS_MAX, PageContent
 from eos.report.markup import Content, Markup, data, raw, tag
 from eos.report.timeline import ABORTED, COMMITTED, FENCED, REDONE
 from eos.report.units import number, time
@@ -38,7 +38,7 @@ class Subject:
     since: str = ""
 
 
-def page(subject: Subject, gathered: Gathered, asked: Asked | None) -> str:
+def page(subject: Subject, gathered: PageContent, asked: ClusterState | None) -> str:
     judged = verdict(gathered, asked)
     style, script = _own("page.css"), _own("page.js")
     policy = (
@@ -70,7 +70,7 @@ def page(subject: Subject, gathered: Gathered, asked: Asked | None) -> str:
 
 
 def _sections(
-    subject: Subject, gathered: Gathered, asked: Asked | None, judged: Verdict
+    subject: Subject, gathered: PageContent, asked: ClusterState | None, judged: Conclusion
 ) -> Iterator[Content]:
     yield tag(
         "header",
@@ -113,7 +113,9 @@ _NOTABLE = tag(
 )
 
 
-def _judged(subject: Subject, gathered: Gathered, asked: Asked | None, judged: Verdict) -> Markup:
+def _judged(
+    subject: Subject, gathered: PageContent, asked: ClusterState | None, judged: Conclusion
+) -> Markup:
     unchecked = not_checked(asked, subject.since)
     return tag(
         "section",
@@ -148,7 +150,7 @@ def _section(title: str, *content: Content) -> Markup:
     return tag("section", tag("h2", title), content, class_="part")
 
 
-def _findings(gathered: Gathered, live: Sequence[Finding]) -> Content:
+def _findings(gathered: PageContent, live: Sequence[AuditFinding]) -> Content:
     shown = [*gathered.findings, *live[:FINDINGS_MAX]]
     rows = [
         tables.row(

@@ -7,9 +7,9 @@ from datetime import datetime
 
 from eos.audit.history import Transaction
 from eos.inspect.audit_render import identity, what, who
-from eos.inspect.cluster_state import Asked
+from eos.inspect.cluster_state import ClusterState
 from eos.kafka.api import TopicPartition
-from eos.report.content import Gathered
+from eos.report.content import PageContent
 from eos.report.markup import Content, Markup, markup, tag
 from eos.report.timeline import (
     COMMITTED,
@@ -29,7 +29,7 @@ OTHER = "another deployment or host than before"
 RESTARTED = "the pipeline was restarted"
 
 
-def notable(gathered: Gathered) -> Markup:
+def notable(gathered: PageContent) -> Markup:
     """Newest first."""
     rows = (_notable_row(each, at, gathered) for each, at in reversed(gathered.notable))
     shown, bytes_ = [], 0
@@ -49,7 +49,7 @@ def notable(gathered: Gathered) -> Markup:
     )
 
 
-def _notable_row(each: Transaction, at: datetime, gathered: Gathered) -> Markup:
+def _notable_row(each: Transaction, at: datetime, gathered: PageContent) -> Markup:
     kind = kind_of(each) if is_try(each) else each.kind
     # Nothing went wrong with it: it is here as the first of its process.
     is_other = kind == COMMITTED or (not is_try(each) and not each.is_reset)
@@ -67,7 +67,7 @@ def _notable_row(each: Transaction, at: datetime, gathered: Gathered) -> Markup:
     )
 
 
-def sources(gathered: Gathered, asked: Asked | None) -> Markup:
+def sources(gathered: PageContent, asked: ClusterState | None) -> Markup:
     ends = asked.ends if asked else {}
     position, spans = gathered.position, gathered.sources
     known = sorted(position, key=lambda tp: (position[tp] - ends.get(tp, position[tp]), tp))
@@ -86,7 +86,7 @@ def sources(gathered: Gathered, asked: Asked | None) -> Markup:
     return markup([table("Read", heads, rows), _partitions_left(known)])
 
 
-def targets(gathered: Gathered) -> Markup:
+def targets(gathered: PageContent) -> Markup:
     spans = gathered.targets
     known = sorted(spans)
     rows = [
@@ -103,7 +103,7 @@ def targets(gathered: Gathered) -> Markup:
     return markup([table("Written", heads, rows), _partitions_left(known)])
 
 
-def recent(gathered: Gathered) -> Markup:
+def recent(gathered: PageContent) -> Markup:
     """The newest that committed: what was read, and what became of it."""
     newest = [each for each in gathered.recent if each.is_attempt and each.is_committed]
     rows = [
@@ -121,7 +121,7 @@ def recent(gathered: Gathered) -> Markup:
     return table("Last micro-batches", heads, rows, is_titled=True)
 
 
-def refused(gathered: Gathered) -> Markup:
+def refused(gathered: PageContent) -> Markup:
     """Source records that went to the dead letters, or were dropped, by the rule that said so."""
     rows = [
         row(rule, answer.replace("_", " "), number(count))
@@ -137,7 +137,7 @@ def _read(each: Transaction) -> str:
     return number(each.records_read)
 
 
-def fields(asked: Asked) -> Markup:
+def fields(asked: ClusterState) -> Markup:
     assert asked.live is not None
     ordered = sorted(asked.live.fields, key=lambda each: each.is_same)
     rows = [
@@ -207,7 +207,7 @@ def _from_to(spans: Spans, tp: TopicPartition) -> str:
     return f"{spans[tp].first} to {spans[tp].last}" if tp in spans else "nothing"
 
 
-def _end(tp: TopicPartition, ends: Mapping[TopicPartition, int], asked: Asked | None) -> str:
+def _end(tp: TopicPartition, ends: Mapping[TopicPartition, int], asked: ClusterState | None) -> str:
     if tp in ends:
         return str(ends[tp])
     return "is gone" if asked is not None and asked.live is not None else "not known"

@@ -57,7 +57,7 @@ class Times:
 
 
 @dataclass(slots=True)
-class Span:
+class OffsetSpan:
     """Of a partition, within an interval or in all: offsets `first` to `last`, with what was
     between; `count` of them were read or written."""
 
@@ -67,7 +67,7 @@ class Span:
     transactions: int = 0
     bytes: int = 0
 
-    def join(self, other: Span) -> None:
+    def join(self, other: OffsetSpan) -> None:
         self.first = min(self.first, other.first)
         self.last = max(self.last, other.last)
         self.count += other.count
@@ -75,7 +75,7 @@ class Span:
         self.bytes += other.bytes
 
 
-Spans = dict[TopicPartition, Span]
+Spans = dict[TopicPartition, OffsetSpan]
 
 
 def join(spans: Spans, others: Spans, *, is_new: bool = False) -> None:
@@ -89,7 +89,7 @@ def join(spans: Spans, others: Spans, *, is_new: bool = False) -> None:
 
 def read_by(each: Transaction) -> Spans:
     return {
-        tp: Span(start, end - 1, end - start, 1)
+        tp: OffsetSpan(start, end - 1, end - start, 1)
         for tp, (start, end) in each.sources.items()
         if end > start
     }
@@ -97,7 +97,9 @@ def read_by(each: Transaction) -> Spans:
 
 def written_by(each: Transaction) -> Spans:
     return {
-        tp: Span(row["offset_first"], row["offset_last"], row["records"], 1, row["bytes"] or 0)
+        tp: OffsetSpan(
+            row["offset_first"], row["offset_last"], row["records"], 1, row["bytes"] or 0
+        )
         for tp, row in each.targets.items()
     }
 

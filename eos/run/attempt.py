@@ -11,15 +11,15 @@ from eos.errors import AttemptFailedError, EosError, Recovery, about
 from eos.kafka.api import Identity
 from eos.ledger.receipt import Receipt
 from eos.ledger.record import Ends, Position
-from eos.read.decode import Refused
+from eos.read.decode import RejectedRecords
 from eos.run.jobs import ONE_TASK_RECORDS_MAX, Jobs
 from eos.run.records_read import observed, records_read, scanned
 from eos.run.stages import Stages
 from eos.run.task_errors import task_error
 from eos.spark import dead_letters
 from eos.spark.failure import Failure
-from eos.spark.fused_dedup import Judged
-from eos.spark.fused_step import Fused
+from eos.spark.fused_dedup import FusedDedup
+from eos.spark.fused_step import FusedStep
 from eos.spark.lookup_tables import pinned, versions
 from eos.spark.steps import encodable, transformed
 from eos.startup.source_state import above
@@ -41,7 +41,7 @@ class MicroBatchWork(AttemptWork):
         self._ranges = ranges
         self._floors: Ends = {}
         self._records_read: int | None = None
-        self.refused: Sequence[Refused] = ()
+        self.refused: Sequence[RejectedRecords] = ()
 
     def execute(self, identity: Identity, position: Position, floors: Ends) -> Sequence[Receipt]:
         jobs = Jobs.of(self._stages, self._batch_id, self._ranges, identity)
@@ -78,7 +78,7 @@ class MicroBatchWork(AttemptWork):
 
     def _encodable(
         self, frame: DataFrame, jobs: Jobs, position: Position
-    ) -> tuple[DataFrame, DataFrame | Fused | Judged]:
+    ) -> tuple[DataFrame, DataFrame | FusedStep | FusedDedup]:
         """Return the rows that the steps read, and the rows or the fused stage to encode."""
         plan, dedup = self._plan, self._stages.dedup
         if dedup is None:

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from eos.deadline import Deadline
 from eos.errors import EosError, NoAnswerError, UnavailableError
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.observe import events
 from eos.observe.bus import Bus
 
@@ -31,7 +31,7 @@ _ASK_MS = 3_000
 
 
 class Answers(Protocol):
-    """What the watch needs of a `Wire`."""
+    """What the watch needs of a `KafkaClient`."""
 
     @property
     def answered_at(self) -> float: ...
@@ -99,7 +99,7 @@ class BrokerWatch:
 
 
 @contextmanager
-def watching_brokers(wire: Wire, bus: Bus) -> Iterator[None]:
+def watching_brokers(wire: KafkaClient, bus: Bus) -> Iterator[None]:
     watch = BrokerWatch(wire, bus.emit)
     watch.start()
     try:

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from eos.deadline import Deadline
 from eos.errors import EosError, KafkaRefusedError, Recovery
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.startup.ownership import RunLock
@@ -28,7 +28,7 @@ _TRIM_EVERY_MS = 3_600_000
 _TIMES = 4
 
 
-def interval_ms(wire: Wire, deadline: Deadline) -> int:
+def interval_ms(wire: KafkaClient, deadline: Deadline) -> int:
     """Once a day, or more often where the broker forgets sooner."""
     limits = [_DAY_MS * _TIMES]
     with suppress(KafkaRefusedError):  # its settings may be nobody's business here

@@ -16,8 +16,8 @@ from eos.ledger import receipt
 from eos.ledger.receipt import Receipt
 from eos.run.stages import Stages
 from eos.run.transaction_watch import collected
-from eos.spark.fused_dedup import Judged
-from eos.spark.fused_step import Fused
+from eos.spark.fused_dedup import FusedDedup
+from eos.spark.fused_step import FusedStep
 from eos.spark.session import ARROW_BYTES_MAX
 from eos.spark.steps import mapped
 from eos.spark.tasks import EncodeAndWriteTask, EncodeTask, WriteStage, WriteTask, nothing
@@ -67,7 +67,7 @@ class Jobs:
         return receipt.check(self.collect(job), targets)
 
     def write(
-        self, out: DataFrame | Fused | Judged, sinks: tuple[SinkSpec, ...], targets: Targets
+        self, out: DataFrame | FusedStep | FusedDedup, sinks: tuple[SinkSpec, ...], targets: Targets
     ) -> DataFrame:
         """Return the job that encodes the rows and writes them."""
         plan, dedup = self.stages.plan, self.stages.dedup
@@ -78,7 +78,7 @@ class Jobs:
             both = EncodeAndWriteTask(encode, write, self._after_write(1))
             # A stateful plan has as many tasks as its state has partitions: `coalesce` would
             # reduce those, too.
-            if plan.is_stateful and not isinstance(out, Fused | Judged):
+            if plan.is_stateful and not isinstance(out, FusedStep | FusedDedup):
                 return mapped(out.repartition(1), both, receipt.SCHEMA)
             return mapped(out.coalesce(1), both, receipt.SCHEMA)
         # repartitionById, since a hash would put two writers into one task and leave another

@@ -15,7 +15,7 @@ from eos.checkpoint.offset_log import Checkpoint
 from eos.config.load import load_pipeline, load_profile
 from eos.config.trigger import Ending
 from eos.deadline import Deadline
-from eos.delta.sinks import Lake, lake_of, none_left
+from eos.delta.sinks import DeltaSinks, lake_of, none_left
 from eos.errors import (
     EosError,
     FencedError,
@@ -26,13 +26,13 @@ from eos.errors import (
 )
 from eos.faults import CrashPlan
 from eos.full_disk import naming_full_disk
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.launch import startup_signals
-from eos.ledger.record import Ends, Record
+from eos.ledger.record import Ends, LedgerRecord
 from eos.local.processes import await_address
 from eos.observe import events
 from eos.observe.bus import Bus
-from eos.observe.live import Live, shown
+from eos.observe.live import ProgressLine, shown
 from eos.plan.plan import Plan, plan
 from eos.plan.security import told_who
 from eos.run.broker_outage import watching_brokers
@@ -45,12 +45,12 @@ from eos.run.shutdown import Stopping
 from eos.run.stages import Stages
 from eos.run.target_guard import TargetGuard
 from eos.run.task_errors import data_loss
-from eos.spark.dedup_attempt import Deduplicating, deduplicating
+from eos.spark.dedup_attempt import DedupAttempts, deduplicating
 from eos.spark.failure import Failure
 from eos.spark.lookup_tables import at_versions, pinned, require
 from eos.spark.session import open_session, write_checkpoints
 from eos.spark.steps import projected, transformed
-from eos.startup.acquire import still_ours, take
+from eos.startup.acquire import acquire, still_ours
 from eos.startup.checkpoint_dir import remove_old
 from eos.startup.deployment import identified
 from eos.startup.local_checks import Chosen, choose, require_local
@@ -59,8 +59,8 @@ from eos.startup.registered_schemas import with_registry
 from eos.startup.resume_position import (
     require_new_whole,
     require_store,
+    resume_position,
     starting_offsets,
-    where_to_go_on,
     with_targets,
 )
 from eos.startup.source_state import LiveSource, source_of
@@ -117,7 +117,10 @@ def run(
         if stopping.is_asked:
             startup_signals.tell()
             return
-        with closing(Wire(planned.kafka)) as wire, shown(bus, pipeline.name, stopping) as live:
+        with (
+            closing(KafkaClient(planned.kafka)) as wire,
+            shown(bus, pipeline.name, stopping) as live,
+        ):
             audit = audit_of(profile, planned, wire, bus)
             shared = (spark, wire, planned, bus, crash, stopping, lock, audit)
             with watching_brokers(wire, bus):
@@ -147,7 +150,7 @@ class _Run:
     """What the steps of one run share."""
 
     spark: SparkSession
-    wire: Wire
+    wire: KafkaClient
     planned: Plan
     bus: Bus
     crash: CrashPlan
@@ -155,7 +158,7 @@ class _Run:
     lock: RunLock
     audit: Audit
     accepts_state_loss: bool
-    live: Live | None = None  # a terminal's
+    live: ProgressLine | None = None  # a terminal's
 
     def through(self, take_over: bool) -> None:
         deadline = Deadline.after_ms(START_TIMEOUT_MS)
@@ -181,9 +184,9 @@ class _Run:
         planned: Plan,
         source: LiveSource,
         batches: MicroBatches,
-        last: Record | None,
-        dedup: Deduplicating | None,
-        lake: Lake | None,
+        last: LedgerRecord | None,
+        dedup: DedupAttempts | None,
+        lake: DeltaSinks | None,
         deadline: Deadline,
     ) -> None:
         """From the fence to the clean end."""
@@ -224,8 +227,8 @@ class _Run:
         planned: Plan,
         source: LiveSource,
         batches: MicroBatches,
-        last: Record | None,
-        lake: Lake | None,
+        last: LedgerRecord | None,
+        lake: DeltaSinks | None,
     ) -> None:
         """Before the start record: what comes after it is newer than what a table may lack."""
         position, topic = batches.position, planned.names.ledger
@@ -245,7 +248,7 @@ class _Run:
         batches.position = replace(position, tables=found)
 
     def _chosen(
-        self, planned: Plan, files: Files, batches: MicroBatches, last: Record | None
+        self, planned: Plan, files: Files, batches: MicroBatches, last: LedgerRecord | None
     ) -> Chosen:
         identity, before = batches.coordinator.identity, batches.position
         accepts = self.accepts_state_loss
@@ -258,22 +261,22 @@ class _Run:
         self,
         planned: Plan,
         source: LiveSource,
-        dedup: Deduplicating | None,
+        dedup: DedupAttempts | None,
         take_over: bool,
         deadline: Deadline,
-    ) -> tuple[MicroBatches, Record | None]:
+    ) -> tuple[MicroBatches, LedgerRecord | None]:
         """Look, check this machine's files, fence, read, decide (rule R5). Returns the record that
         decided, too."""
         crash = self.live.watching(self.crash) if self.live else self.crash
         files = files_for(planned.names.checkpoints, self.spark)
 
-        def examine(last: Record | None) -> None:
+        def examine(last: LedgerRecord | None) -> None:
             require_local(planned, files, dedup, last, accepts=self.accepts_state_loss)
 
         wire = self.wire
-        taken = take(planned, wire, crash, deadline, is_forced=take_over, examine=examine)
+        taken = acquire(planned, wire, crash, deadline, is_forced=take_over, examine=examine)
         with still_ours(taken.coordinator, taken.ledger):
-            position = where_to_go_on(planned, source, taken.last, self.bus, deadline)
+            position = resume_position(planned, source, taken.last, self.bus, deadline)
         return taken.batches(position, source, self.bus), taken.last
 
     def _wait(

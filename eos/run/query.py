@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from eos.audit.updater import NO_AUDIT, Audit
 from eos.checkpoint.offset_log import Checkpoint, Ranges
 from eos.errors import EosError, UnavailableError, about
-from eos.ledger.ranges import Step
+from eos.ledger.ranges import PlannedBatch
 from eos.observe import events
-from eos.read.decode import Refused
+from eos.read.decode import RejectedRecords
 from eos.read.planned_offsets import require_planned
 from eos.run.attempt import MicroBatchWork
 from eos.run.stages import Stages
@@ -53,7 +53,9 @@ class PipelineQuery:
         stages, dedup = self.stages, self.stages.dedup
         ranges = self._ranges(batch_id)
         self._require_planned(batch_id, ranges)
-        step = Step(self._query_id, batch_id, ranges.starts, ranges.ends, stages.plan.is_stateful)
+        step = PlannedBatch(
+            self._query_id, batch_id, ranges.starts, ranges.ends, stages.plan.is_stateful
+        )
         self._audit.require()
         if stages.lake is not None:
             stages.lake.require_even()
@@ -81,7 +83,7 @@ class PipelineQuery:
             self._micro_batches.require_owner()  # else a restart would fence the new owner
             raise
 
-    def _report_refused(self, batch_id: int, refused: Sequence[Refused]) -> None:
+    def _report_refused(self, batch_id: int, refused: Sequence[RejectedRecords]) -> None:
         """After the commit: the next attempt refuses the records of a failed one again."""
         for each in refused:
             self.refused[each.rule, each.answer] += each.records

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from eos.deadline import Deadline
 from eos.errors import EosError, PromiseBrokenError
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.kafka.cluster import TopicInfo
 from eos.kafka.target_partitions import Targets
 from eos.plan.plan import Plan
@@ -18,7 +18,7 @@ from eos.transaction.micro_batch import STEP_TIMEOUT_MS
 class TargetGuard:
     """Remembers the topics' ids and their limits on the size of a record batch."""
 
-    def __init__(self, plan: Plan, wire: Wire) -> None:
+    def __init__(self, plan: Plan, wire: KafkaClient) -> None:
         self._plan = plan
         self._wire = wire
         self._limits = TargetLimits(wire, plan.message_bytes_max)

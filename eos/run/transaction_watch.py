@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from eos.deadline import Deadline
 from eos.errors import AttemptFailedError, EosError
-from eos.kafka.api import Identity, TransactionState
-from eos.kafka.client import Wire
+from eos.kafka.api import DescribedTransaction, Identity
+from eos.kafka.client import KafkaClient
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -29,7 +29,7 @@ _LOOK_MS_MAX = 10_000
 
 
 def collected(
-    job: DataFrame, wire: Wire, transactional_id: str, identity: Identity, timeout_ms: int
+    job: DataFrame, wire: KafkaClient, transactional_id: str, identity: Identity, timeout_ms: int
 ) -> Sequence[Any]:
     """`job.collect()`, or AttemptFailedError once the attempt's transaction has timed out."""
     context = job.sparkSession.sparkContext
@@ -57,13 +57,13 @@ class _Watch:
     def __init__(
         self,
         context: SparkContext,
-        wire: Wire,
+        wire: KafkaClient,
         transactional_id: str,
         identity: Identity,
         timeout_ms: int,
     ) -> None:
         self.tag = f"eos-attempt-{identity.producer_id}-{identity.epoch}"
-        self.seen: TransactionState | None = None  # that it was not ours any more
+        self.seen: DescribedTransaction | None = None  # that it was not ours any more
         self._context = context
         self._wire = wire
         self._transactional_id = transactional_id

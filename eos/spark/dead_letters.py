@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from eos.encode.record_errors import AT
 from eos.encode.stage import SinkSpec
 from eos.kafka.api import TopicPartition
-from eos.read.decode import ERROR, RULE, Refused
+from eos.read.decode import ERROR, RULE, RejectedRecords
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,7 +34,7 @@ _ORIGIN = {
 Headers = tuple[tuple[str, "bytes | None"], ...]
 
 
-def are_among(refused: Sequence[Refused]) -> bool:
+def are_among(refused: Sequence[RejectedRecords]) -> bool:
     return any(each.answer == "dead_letter" for each in refused)
 
 
@@ -100,7 +100,7 @@ def origin(headers: Headers) -> Origin | None:
     return found if is_possible else None
 
 
-def counted(refused: Sequence[Refused]) -> Mapping[str, Mapping[str, int]]:
+def counted(refused: Sequence[RejectedRecords]) -> Mapping[str, Mapping[str, int]]:
     """What the ledger says of an attempt: rule, answer, records."""
     return {each.rule: {each.answer: each.records} for each in refused}
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from eos.checkpoint.offset_log import Ranges
 from eos.dedup.buckets import SHARDS
-from eos.dedup.optimistic_pass import Behind, Trusting
+from eos.dedup.optimistic_pass import DeferredCheck, OptimisticPass
 from eos.dedup.policy import NAMES, OPTIONS, rule_of
-from eos.dedup.producer_scope_stage import SpreadStage
+from eos.dedup.producer_scope_stage import ProducerScopeStage
 from eos.dedup.record_position import OFFSETS_MAX, PARTITIONS_MAX
 from eos.dedup.stage import DedupStage
-from eos.dedup.stamp_columns import Dedup
-from eos.dedup.verdict_lookup import Lookup
+from eos.dedup.stamp_columns import StampRules
+from eos.dedup.verdict_lookup import VerdictLookup
 from eos.errors import (
     AttemptFailedError,
     DedupRetryError,
@@ -31,9 +31,9 @@ from eos.ledger.record import Ends, Position
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.plan.plan import Plan
-from eos.read.decode import Refused
+from eos.read.decode import RejectedRecords
 from eos.spark.dedup_columns import (
-    Stage,
+    VerdictSource,
     counted,
     in_one_pass,
     judging,
@@ -42,13 +42,13 @@ from eos.spark.dedup_columns import (
     require_counted,
     taken,
 )
-from eos.spark.fused_dedup import Judged
+from eos.spark.fused_dedup import FusedDedup
 from eos.spark.tasks import nothing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from eos.dedup.state_versions import Done, Generations, Opened
+    from eos.dedup.state_versions import StateAttempt, StateVersions, VersionRecord
 
     Collect = Callable[[DataFrame], Sequence[Any]]
 
@@ -60,15 +60,15 @@ _RETRY = "Aborting this attempt and retrying with validation before writing"
 _PRUNED = "Spark pruned rows that no sink reads"
 
 
-def deduplicating(planned: Plan, crash: CrashPlan) -> Deduplicating | None:
+def deduplicating(planned: Plan, crash: CrashPlan) -> DedupAttempts | None:
     """None: the pipeline declares no dedup."""
     if planned.dedup is None:
         return None
     generations = generations_of(planned, planned.dedup)
-    return Deduplicating(planned.dedup, generations, crash, planned.parallelism)
+    return DedupAttempts(planned.dedup, generations, crash, planned.parallelism)
 
 
-def generations_of(planned: Plan, dedup: Dedup) -> Generations:
+def generations_of(planned: Plan, dedup: StampRules) -> StateVersions:
     names = planned.names
     if not names.producers:
         raise UsageError(
@@ -79,30 +79,30 @@ def generations_of(planned: Plan, dedup: Dedup) -> Generations:
         )
     # Late: a tenth of a second that a run without dedup does not need.
     from eos.dedup.state_table import ProducersTable
-    from eos.dedup.state_versions import Generations
+    from eos.dedup.state_versions import StateVersions
 
     table = ProducersTable(Path(names.producers), names.pipeline)
     topics = planned.source_topics
     topic = topics[0] if len(topics) == 1 else ""
-    return Generations(names.pipeline, table, dedup.policy, dedup.reading, topic)
+    return StateVersions(names.pipeline, table, dedup.policy, dedup.reading, topic)
 
 
-class Deduplicating:
+class DedupAttempts:
     """Beside one run: one attempt after the other."""
 
     def __init__(
-        self, dedup: Dedup, generations: Generations, crash: CrashPlan, parallelism: int
+        self, dedup: StampRules, generations: StateVersions, crash: CrashPlan, parallelism: int
     ) -> None:
         self._dedup = dedup
         self._generations = generations
         self._crash = crash
         self._parallelism = parallelism
         self._asked = dedup  # and as the attempt that was begun last asks
-        self._stage: DedupStage | Lookup | Trusting
-        self._opened: Opened | None = None  # by the attempt that was executed last
-        self._done: Done | None = None
+        self._stage: DedupStage | VerdictLookup | OptimisticPass
+        self._opened: StateAttempt | None = None  # by the attempt that was executed last
+        self._done: VersionRecord | None = None
         # Of spread producers, judged behind what an attempt wrote, which is done again for it:
-        self._found: Opened | None = None
+        self._found: StateAttempt | None = None
         self._is_again = False  # this micro-batch was begun before
         self._is_unjudged = False  # what the attempt works on: some of it may have to go
         self._looks = 0  # in as many micro-batches rows wait for their verdicts
@@ -132,7 +132,7 @@ class Deduplicating:
         if self._is_again and self._is_unjudged:  # that attempt failed
             self._looks = LOOKS_FIRST
         # One task with few rows gains nothing by not waiting, where it judges by itself.
-        gains = bool(tasks) or isinstance(opened.stage, SpreadStage)
+        gains = bool(tasks) or isinstance(opened.stage, ProducerScopeStage)
         is_first = bool(self._looks) or self._dedup.validates_first
         self._is_unjudged = gains and not is_first and not self._is_again
         self._is_again = True
@@ -149,7 +149,7 @@ class Deduplicating:
             return counted(frame, self._asked)
         return taken(frame, self._asked, self._stage)
 
-    def in_one_pass(self, plan: Plan, frame: DataFrame) -> Judged | None:
+    def in_one_pass(self, plan: Plan, frame: DataFrame) -> FusedDedup | None:
         """The same with encoding behind it. None: there is no such short way."""
         if _is_whole(self._stage):
             return None  # no row has to be told
@@ -157,7 +157,7 @@ class Deduplicating:
 
     def judge_all(
         self, job: DataFrame, frame: DataFrame, ranges: Ranges, floors: Ends
-    ) -> Sequence[Refused]:
+    ) -> Sequence[RejectedRecords]:
         """Looks at what the job did not: Spark leaves out what it sees that nothing comes of, such
         as the rows before a filter that none passes. What they are must be known all the same.
         Returns what goes to the dead letters."""
@@ -169,7 +169,7 @@ class Deduplicating:
         opened = self._begun()
         if self._is_unjudged:
             self._crash.reached("judging:before")
-        if isinstance(self._stage, Trusting):
+        if isinstance(self._stage, OptimisticPass):
             self._judge_behind(frame, opened, self._stage, read)
         elif isinstance(self._stage, DedupStage):
             self._judge_missing(frame, opened, self._stage, read)
@@ -177,7 +177,9 @@ class Deduplicating:
             self._is_unjudged = False
             self._crash.reached("judging:after")
             self._require_even(opened)
-        return tuple(Refused(rule_of(each[0]), "dead_letter", *each[1:]) for each in opened.dead())
+        return tuple(
+            RejectedRecords(rule_of(each[0]), "dead_letter", *each[1:]) for each in opened.dead()
+        )
 
     @property
     def records_read(self) -> int:
@@ -185,7 +187,11 @@ class Deduplicating:
         return sum(self._begun().counts().values())
 
     def _judge_missing(
-        self, frame: DataFrame, opened: Opened, stage: DedupStage, read: Iterable[TopicPartition]
+        self,
+        frame: DataFrame,
+        opened: StateAttempt,
+        stage: DedupStage,
+        read: Iterable[TopicPartition],
     ) -> None:
         """Of which no task has reported. A step that does not read its rows to the end has them
         judged by nobody: those that passed may be gone by now."""
@@ -200,7 +206,11 @@ class Deduplicating:
             )
 
     def _judge_behind(
-        self, frame: DataFrame, opened: Opened, stage: Trusting, read: Iterable[TopicPartition]
+        self,
+        frame: DataFrame,
+        opened: StateAttempt,
+        stage: OptimisticPass,
+        read: Iterable[TopicPartition],
     ) -> None:
         """All rows are written, and judged by who wrote them."""
         _judge(frame, self._asked, stage, set(read) - stage.left().counts.keys())
@@ -212,13 +222,13 @@ class Deduplicating:
             )
         stage.clear()
 
-    def _require_even(self, opened: Opened) -> None:
+    def _require_even(self, opened: StateAttempt) -> None:
         """Raise DedupRetryError if dedup leaves out a row that was written. The retry reuses the
         verdicts that are known by now."""
         odd = {name: count for name, count in opened.counts().items() if self._is_odd(name)}
         if odd:
             # Where a task judges by itself, it does so again: only what is odd was noted.
-            self._found = opened if isinstance(self._stage, Trusting) else None
+            self._found = opened if isinstance(self._stage, OptimisticPass) else None
             counts = ", ".join(f"{count:,} {name}" for name, count in sorted(odd.items()))
             raise DedupRetryError(
                 f"dedup found {counts} records among those just written. {_RETRY}; the next "
@@ -228,17 +238,17 @@ class Deduplicating:
     @property
     def judges(self) -> int:
         """How many tasks should judge behind what they have written."""
-        if self._is_unjudged and isinstance(self._stage, Trusting):
+        if self._is_unjudged and isinstance(self._stage, OptimisticPass):
             return min(self._parallelism, SHARDS)
         return 0
 
     def behind(self, tasks: int) -> Callable[[int], None]:
         """What is left to do for tasks that have written: the first so many of them judge."""
         stage, passing = self._begun().stage, self._stage
-        if not self._is_unjudged or not isinstance(passing, Trusting):
+        if not self._is_unjudged or not isinstance(passing, OptimisticPass):
             return nothing
-        assert isinstance(stage, SpreadStage), "no other stage leaves stamps"
-        return Behind(stage, passing, tasks)
+        assert isinstance(stage, ProducerScopeStage), "no other stage leaves stamps"
+        return DeferredCheck(stage, passing, tasks)
 
     def doubted(self, error: EosError) -> EosError:
         """As the end of an attempt, if it was of rows that were not all judged: what was refused,
@@ -257,11 +267,11 @@ class Deduplicating:
         """The attempt's rows once more, with those that go to the dead letters."""
         return refused(frame, self._asked, self._stage)
 
-    def _begun(self) -> Opened:
+    def _begun(self) -> StateAttempt:
         assert self._opened is not None, "begun() comes first"
         return self._opened
 
-    def producers(self) -> Done:
+    def producers(self) -> VersionRecord:
         """Behind the job: the generation for the ledger's record."""
         self._done = self._begun().commit(self._crash.reached)
         return self._done
@@ -304,9 +314,9 @@ def _require_places(ends: Ends) -> None:
             )
 
 
-def _is_whole(stage: object) -> TypeGuard[Lookup]:
+def _is_whole(stage: object) -> TypeGuard[VerdictLookup]:
     """All records were judged before, and none is left out."""
-    return isinstance(stage, Lookup) and not stage.files
+    return isinstance(stage, VerdictLookup) and not stage.files
 
 
 def judged_anew(frame: DataFrame, planned: Plan, folder: Path) -> tuple[DataFrame, DataFrame, int]:
@@ -324,7 +334,10 @@ def judged_anew(frame: DataFrame, planned: Plan, folder: Path) -> tuple[DataFram
 
 
 def _judge(
-    frame: DataFrame, dedup: Dedup, stage: Stage, partitions: Collection[TopicPartition]
+    frame: DataFrame,
+    dedup: StampRules,
+    stage: VerdictSource,
+    partitions: Collection[TopicPartition],
 ) -> None:
     if partitions:
         named = [f"(topic = '{tp.topic}' AND partition = {tp.partition})" for tp in partitions]
@@ -332,7 +345,7 @@ def _judge(
         rows.selectExpr("count(offset)").collect()
 
 
-def _trusting(opened: Opened) -> DedupStage | Trusting:
+def _trusting(opened: StateAttempt) -> DedupStage | OptimisticPass:
     """What says of each row that it stays, and has it judged beside that, or behind it."""
     if isinstance(opened.stage, DedupStage):
         return replace(opened.stage, trusts=True)
@@ -340,10 +353,10 @@ def _trusting(opened: Opened) -> DedupStage | Trusting:
 
 
 def _stage(
-    frame: DataFrame, dedup: Dedup, opened: Opened, collect: Collect, tasks: int
-) -> DedupStage | Lookup:
+    frame: DataFrame, dedup: StampRules, opened: StateAttempt, collect: Collect, tasks: int
+) -> DedupStage | VerdictLookup:
     """What tells the rows' codes: it judges them as they pass, or they were judged before."""
-    if not isinstance(opened.stage, SpreadStage):
+    if not isinstance(opened.stage, ProducerScopeStage):
         return opened.stage
     collect(judging(frame, dedup, opened.stage, tasks))
     return opened.lookup()

@@ -7,22 +7,22 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from eos.dedup.buckets import SHARDS
-from eos.dedup.optimistic_pass import Trusting
+from eos.dedup.optimistic_pass import OptimisticPass
 from eos.dedup.policy import DROPPED, NAMES, rule_of
 from eos.dedup.stage import DedupStage
-from eos.dedup.stamp_columns import Dedup
+from eos.dedup.stamp_columns import StampRules
 from eos.dedup.stamp_shards import PACKED, Gather
-from eos.dedup.verdict_lookup import Lookup
+from eos.dedup.verdict_lookup import VerdictLookup
 from eos.encode.record_errors import AT
 from eos.kafka.api import TopicPartition
 from eos.read.decode import ERROR, RULE
-from eos.spark.fused_dedup import STAMPS, Judged, Judging
+from eos.spark.fused_dedup import STAMPS, FusedDedup, HeaderValidation
 from eos.spark.sink_columns import sink_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from eos.dedup.producer_scope_stage import SpreadStage
+    from eos.dedup.producer_scope_stage import ProducerScopeStage
     from eos.plan.plan import Plan
 
 _CODE = "__eos_verdict"
@@ -35,7 +35,7 @@ _REASONS = {
 }
 
 
-class Stage(Protocol):
+class VerdictSource(Protocol):
     """What tells rows' codes. `topic`: of which all of them are; empty: they say it."""
 
     @property
@@ -47,7 +47,7 @@ class Stage(Protocol):
 RULES = tuple(map(rule_of, _REASONS))
 
 
-def taken(frame: DataFrame, dedup: Dedup, stage: Stage) -> DataFrame:
+def taken(frame: DataFrame, dedup: StampRules, stage: VerdictSource) -> DataFrame:
     """Without the rows that are proven to have been there before, or that go to the dead letters.
     `stage` tells a row's code, of the judge's own or looked up."""
     kept = _judged(frame, dedup, stage).where(f"{_CODE} NOT IN ({_listed(left_out(dedup))})")
@@ -56,14 +56,17 @@ def taken(frame: DataFrame, dedup: Dedup, stage: Stage) -> DataFrame:
     return kept.drop(_CODE)
 
 
-def left_out(dedup: Dedup) -> tuple[int, ...]:
+def left_out(dedup: StampRules) -> tuple[int, ...]:
     """Codes of the rows that don't stay."""
     return (*DROPPED, *dedup.policy.codes(dedup.policy.dead))
 
 
 def in_one_pass(
-    plan: Plan, dedup: Dedup, stage: DedupStage | Lookup | Trusting, frame: DataFrame
-) -> Judged | None:
+    plan: Plan,
+    dedup: StampRules,
+    stage: DedupStage | VerdictLookup | OptimisticPass,
+    frame: DataFrame,
+) -> FusedDedup | None:
     """As `taken`, with what the sinks read of it. None: something stands between dedup and them: a
     step, a format to read, SQL of a sink, which all may only see the rows that stay."""
     decode = plan.decode
@@ -72,13 +75,13 @@ def in_one_pass(
     if not decode.is_plain or decode.distinct is not None:
         return None
     names, beside = dedup.header_names, {}
-    if not isinstance(stage, Lookup) and not names:
+    if not isinstance(stage, VerdictLookup) and not names:
         beside = dict(zip(STAMPS, dedup.columns, strict=True))
     columns = sink_columns(frame, plan, is_packed=True, beside=beside)
-    return Judged(columns, Judging(stage, left_out(dedup), names))
+    return FusedDedup(columns, HeaderValidation(stage, left_out(dedup), names))
 
 
-def counted(frame: DataFrame, dedup: Dedup) -> DataFrame:
+def counted(frame: DataFrame, dedup: StampRules) -> DataFrame:
     """As `taken` where all rows were judged before and stay: none has to go to Python to be told.
     Spark counts them as they pass, for `require_counted`."""
     from pyspark.sql import functions as f
@@ -87,7 +90,7 @@ def counted(frame: DataFrame, dedup: Dedup) -> DataFrame:
     return kept.withColumn(dedup.verdict, f.lit(NAMES[0])) if dedup.verdict else kept
 
 
-def require_counted(job: DataFrame, frame: DataFrame, lookup: Lookup) -> None:
+def require_counted(job: DataFrame, frame: DataFrame, lookup: VerdictLookup) -> None:
     """Raises if the source lost some of the rows of `frame` that were judged, before `job` read
     them: then their numbers count as accepted, and they are not there.
 
@@ -109,7 +112,7 @@ def _reads(plan: Any) -> int:
     return str(plan.toString()).count(f"CollectMetrics {_PASSED},")
 
 
-def refused(frame: DataFrame, dedup: Dedup, stage: Stage) -> DataFrame:
+def refused(frame: DataFrame, dedup: StampRules, stage: VerdictSource) -> DataFrame:
     """As `taken`, and with the rows that go to the dead letters, whose columns `RULE` and `ERROR`
     say why; of the others they are null."""
     dead = dedup.policy.codes(dedup.policy.dead)
@@ -122,7 +125,7 @@ def refused(frame: DataFrame, dedup: Dedup, stage: Stage) -> DataFrame:
     return kept.drop(_CODE)
 
 
-def as_stream(frame: DataFrame, dedup: Dedup | None) -> DataFrame:
+def as_stream(frame: DataFrame, dedup: StampRules | None) -> DataFrame:
     """The columns that the steps will see, for a look at the plan before anything runs."""
     if dedup is None or not dedup.verdict:
         return frame
@@ -131,7 +134,9 @@ def as_stream(frame: DataFrame, dedup: Dedup | None) -> DataFrame:
     return frame.withColumn(dedup.verdict, f.lit(NAMES[0]))
 
 
-def judging(frame: DataFrame, dedup: Dedup, stage: SpreadStage, tasks: int) -> DataFrame:
+def judging(
+    frame: DataFrame, dedup: StampRules, stage: ProducerScopeStage, tasks: int
+) -> DataFrame:
     """The job that judges producers whose numbers are spread over partitions: their stamps come
     together by producer, and nothing comes out. `tasks`: as many judge, behind a shuffle; 0: one
     does, which holds them all."""
@@ -154,7 +159,7 @@ def judging(frame: DataFrame, dedup: Dedup, stage: SpreadStage, tasks: int) -> D
     return ordered.mapInArrow(stage, "shard INT")
 
 
-def _judged(frame: DataFrame, dedup: Dedup, stage: Stage) -> DataFrame:
+def _judged(frame: DataFrame, dedup: StampRules, stage: VerdictSource) -> DataFrame:
     """With each row's code. Each partition of the source is one of the frame's, in its order.
 
     The function is told to be non-deterministic, which it is not: so Spark neither calls it twice
@@ -169,12 +174,12 @@ def _judged(frame: DataFrame, dedup: Dedup, stage: Stage) -> DataFrame:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # it would read hints of a plain function
         judge = arrow_udf(stage, ByteType(), PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF)
-    stamps = () if isinstance(stage, Lookup) else dedup.columns
+    stamps = () if isinstance(stage, VerdictLookup) else dedup.columns
     columns = (AT, *stamps, *_topic(stage))
     return frame.withColumn(_CODE, judge.asNondeterministic()(*map(f.expr, columns)))
 
 
-def _topic(stage: Stage) -> tuple[str, ...]:
+def _topic(stage: VerdictSource) -> tuple[str, ...]:
     return () if stage.topic else ("topic",)
 
 

@@ -4,7 +4,7 @@ In Spark's plan they are two: rows wait inside the JVM for what Python says of t
 those that stay go out to Python once more. Where nothing stands between (`dedup_rows.in_one_pass`)
 a task judges the rows that it has got, and encodes those that stay.
 
-Every Python worker imports `Through`, so nothing here loads pyspark.sql or the configuration.
+Every Python worker imports `DedupMapper`, so nothing here loads pyspark.sql or the configuration.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from eos.arrow import array_of, values_of
 from eos.dedup.header_stamps import stamps
-from eos.dedup.optimistic_pass import Trusting
+from eos.dedup.optimistic_pass import OptimisticPass
 from eos.dedup.record_position import unpacked
 from eos.dedup.stage import DedupStage
-from eos.dedup.verdict_lookup import Lookup
+from eos.dedup.verdict_lookup import VerdictLookup
 from eos.spark.fused_step import Encode, parsed
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ HELD_BYTES_MAX = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Judging:
+class HeaderValidation:
     """Of rows as the sinks read them. `names`: of the headers that stamps are in; none: they are
     columns."""
 
-    stage: DedupStage | Lookup | Trusting
+    stage: DedupStage | VerdictLookup | OptimisticPass
     left_out: Sequence[int]  # codes
     names: Sequence[str]
 
@@ -63,38 +63,38 @@ class Judging:
     def _asked(self, batch: pa.RecordBatch) -> tuple[Any, ...]:
         at = batch.column("__at")
         topics = [] if self.stage.topic else [batch.column("__topic")]
-        if isinstance(self.stage, Lookup):
+        if isinstance(self.stage, VerdictLookup):
             return unpacked(at, topics, self.stage.topic)
         if self.names:
             stamp = stamps(batch.column("headers"), self.names)
         else:
             producer, epoch, sequence = map(batch.column, STAMPS)
             stamp = producer, epoch, sequence
-        if isinstance(self.stage, Trusting):
+        if isinstance(self.stage, OptimisticPass):
             return at, *stamp, *topics
         return *unpacked(at, topics, self.stage.topic), *stamp
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class FusedDedup:
     """`frame`: the source's rows as the sinks read them, and what of stamps they do not have; not
     judged yet."""
 
     frame: DataFrame
-    judging: Judging
+    judging: HeaderValidation
 
-    def coalesce(self, tasks: int) -> Judged:
+    def coalesce(self, tasks: int) -> FusedDedup:
         return replace(self, frame=self.frame.coalesce(tasks))
 
     def mapped(self, encode: Encode, schema: str) -> DataFrame:
-        return self.frame.mapInArrow(Through(self.judging, encode), parsed(schema))
+        return self.frame.mapInArrow(DedupMapper(self.judging, encode), parsed(schema))
 
 
 @dataclass(frozen=True, slots=True)
-class Through:
+class DedupMapper:
     """Both as one function of a task."""
 
-    judging: Judging
+    judging: HeaderValidation
     encode: Encode
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -5,7 +5,7 @@ what the sinks make of it in SQL. Where they take columns as the step returns th
 be made, and the encode task calls the step by itself. Everywhere else, and where something is not
 as the sinks want it, `fused` says None, and rows go the long way, which has words for it.
 
-Every Python worker imports `Through`, so nothing here loads pyspark.sql or the configuration.
+Every Python worker imports `StepMapper`, so nothing here loads pyspark.sql or the configuration.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from eos.arrow import scalar_of
 from eos.encode.record_errors import SOURCE_COLUMNS
 from eos.encode.sink_spec import HEADERS_COLUMN
 from eos.errors import TransformError
-from eos.transform.batch_functions import KAFKAS_HEADERS, InBatches, Part
+from eos.transform.batch_functions import KAFKAS_HEADERS, InBatches, TaskFunction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,7 +52,7 @@ Encode = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class SinkColumn:
     """A column that the encode stage reads: `column` of those that the step returns, which is of
     Spark's type `kind`; or nulls, if it is none. `is_text`: a number as its digits."""
 
@@ -63,21 +63,21 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Fused:
+class FusedStep:
     """Rows before their last step, and what the sinks take of it."""
 
     last: InBatches
-    taken: tuple[Taken, ...]
+    taken: tuple[SinkColumn, ...]
     at: tuple[str, ...]  # what of `SOURCE_COLUMNS` it can tell
 
-    def coalesce(self, tasks: int) -> Fused:
+    def coalesce(self, tasks: int) -> FusedStep:
         return replace(self, last=replace(self.last, frame=self.last.frame.coalesce(tasks)))
 
     def mapped(self, encode: Encode, schema: str) -> DataFrame:
         read = {each.column for each in self.taken} | set(_COORDINATES if self.at else ())
         kept: Any = type(self.last.schema)
         of_read = kept([each for each in self.last.schema.fields if each.name in read])
-        through = Through(self.last.part, self.taken, of_read, self.at, encode)
+        through = StepMapper(self.last.part, self.taken, of_read, self.at, encode)
         if self.last.kind == "pandas":
             is_safe = self.last.frame.sparkSession.conf.get(_SAFE, "true") == "true"
             through = replace(through, is_safe=is_safe)
@@ -93,7 +93,7 @@ def parsed(schema: str) -> StructType:
     return cast("StructType", StructType.fromDDL(schema))
 
 
-def fused(plan: Plan, last: InBatches) -> Fused | None:
+def fused(plan: Plan, last: InBatches) -> FusedStep | None:
     """None: the sinks of this plan do not take what its last step returns as it is."""
     if plan.tables:  # a table is written of all that the step returns
         return None
@@ -105,7 +105,7 @@ def fused(plan: Plan, last: InBatches) -> Fused | None:
         strict -= {each.name for each in last.frame.schema.fields if not each.nullable}
     if len({name.lower() for name in present}) < len(present):
         return None
-    found: dict[str, Taken] = {}
+    found: dict[str, SinkColumn] = {}
     for sink in plan.sinks:
         for name, kinds in _asked(sink, present).items():
             taken = _taken(name, plan.outputs.columns.get(name), present)
@@ -118,7 +118,7 @@ def fused(plan: Plan, last: InBatches) -> Fused | None:
     at: tuple[str, ...] = ()
     if all(present.get(name) == kind for name, kind in _COORDINATES.items()):
         at = ("__at",) if len(plan.source_topics) == 1 else SOURCE_COLUMNS
-    return Fused(last, tuple(found.values()), at)
+    return FusedStep(last, tuple(found.values()), at)
 
 
 def _asked(sink: SinkSpec, present: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -137,30 +137,30 @@ def _asked(sink: SinkSpec, present: Mapping[str, str]) -> dict[str, tuple[str, .
     return asked
 
 
-def _taken(name: str, output: Output | None, present: Mapping[str, str]) -> Taken | None:
+def _taken(name: str, output: Output | None, present: Mapping[str, str]) -> SinkColumn | None:
     if output is None:
         if name == "key" and name not in present:
-            return Taken(name, "", "binary")
+            return SinkColumn(name, "", "binary")
         kind = present.get(name, "")
         # A number is a text only where a sink says so; else the long way refuses it.
         is_number = name in ("key", "value") and kind in _WHOLE
-        return Taken(name, name, kind) if kind and not is_number else None
+        return SinkColumn(name, name, kind) if kind and not is_number else None
     if output.kind == "headers" and not output.texts:
-        return Taken(name, "", KAFKAS_HEADERS)
+        return SinkColumn(name, "", KAFKAS_HEADERS)
     named = _NAME.fullmatch(output.texts[0].strip()) if output.kind == "bytes" else None
     for column, kind in present.items():
         # Spark finds a column whatever its capitals.
         if named and column.lower() == (named[1] or named[2]).lower():
-            return Taken(name, column, kind, kind in _WHOLE)
+            return SinkColumn(name, column, kind, kind in _WHOLE)
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class Through:
+class StepMapper:
     """The last step and encoding, as one function of a task."""
 
-    part: Part
-    taken: tuple[Taken, ...]
+    part: TaskFunction
+    taken: tuple[SinkColumn, ...]
     schema: StructType  # of what is read
     at: tuple[str, ...]
     encode: Encode
@@ -189,14 +189,15 @@ class Through:
         columns = {each.name: self._column(batch, each) for each in self.taken}
         if self.at:
             topic, partition, offset = (
-                self._column(batch, Taken(name, name, kind)) for name, kind in _COORDINATES.items()
+                self._column(batch, SinkColumn(name, name, kind))
+                for name, kind in _COORDINATES.items()
             )
             shifted = pc.shift_left(offset, scalar_of(16, pa.int64()))
             known = {"__at": pc.bit_wise_or(shifted, partition.cast(pa.int64())), "__topic": topic}
             columns |= {name: known[name] for name in self.at}
         return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
-    def _column(self, batch: pa.RecordBatch, taken: Taken) -> Any:
+    def _column(self, batch: pa.RecordBatch, taken: SinkColumn) -> Any:
         if not taken.column:
             return pa.nulls(batch.num_rows)
         found = batch.column(taken.column)

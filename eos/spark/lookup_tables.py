@@ -18,7 +18,7 @@ from eos.transform.sql import words_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from eos.plan.lookup import Lookup
+    from eos.plan.lookup import LookupTable
     from eos.plan.plan import Plan
 
 
@@ -27,7 +27,7 @@ def opened(plan: Plan, spark: SparkSession) -> dict[str, DataFrame]:
     return {each.name: _opened(each, spark) for each in plan.lookups}
 
 
-def _opened(each: Lookup, spark: SparkSession) -> DataFrame:
+def _opened(each: LookupTable, spark: SparkSession) -> DataFrame:
     if each.kind == "delta":
         reader = spark.read.format("delta")
         if each.version is not None:
@@ -61,7 +61,7 @@ def at_versions(plan: Plan, wanted: Mapping[str, int]) -> Plan:
     return replace(plan, lookups=found)
 
 
-def _newest(each: Lookup, spark: SparkSession) -> int:
+def _newest(each: LookupTable, spark: SparkSession) -> int:
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - as in delta/table.py
     session: Any = spark._jsparkSession  # noqa: SLF001
     try:
@@ -105,11 +105,11 @@ def require(plan: Plan, spark: SparkSession) -> None:
                 )
 
 
-def _plain(each: Lookup, spark: SparkSession) -> DataFrame:
+def _plain(each: LookupTable, spark: SparkSession) -> DataFrame:
     return spark.read.format(each.kind).load(each.path)
 
 
-def _columns(each: Lookup, spark: SparkSession) -> dict[str, str]:
+def _columns(each: LookupTable, spark: SparkSession) -> dict[str, str]:
     schema = spark.createDataFrame([], each.columns).schema
     return {field.name: field.dataType.simpleString() for field in schema.fields}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eos.plan.plan import Plan
-from eos.spark.fused_dedup import Judged
-from eos.spark.fused_step import Encode, Fused, fused, parsed
+from eos.spark.fused_dedup import FusedDedup
+from eos.spark.fused_step import Encode, FusedStep, fused, parsed
 from eos.spark.lookup_tables import opened
 from eos.spark.sink_columns import sink_columns
 from eos.transform.functions import apply, last_in_batches
@@ -24,7 +24,7 @@ def projected(plan: Plan, frame: DataFrame) -> DataFrame:
     return sink_columns(transformed(plan, frame), plan, is_packed=True)
 
 
-def encodable(plan: Plan, frame: DataFrame) -> DataFrame | Fused:
+def encodable(plan: Plan, frame: DataFrame) -> DataFrame | FusedStep:
     """The same, or what leads there without Spark."""
     rows, tables = plan.decode.apply(frame), opened(plan, frame.sparkSession)
     last = last_in_batches(rows, plan.transforms, tables)
@@ -35,8 +35,8 @@ def encodable(plan: Plan, frame: DataFrame) -> DataFrame | Fused:
     return sink_columns(made, plan, is_packed=True)
 
 
-def mapped(rows: DataFrame | Fused | Judged, encode: Encode, schema: str) -> DataFrame:
+def mapped(rows: DataFrame | FusedStep | FusedDedup, encode: Encode, schema: str) -> DataFrame:
     """What a task makes of the rows: in the same pass of Python, where they are part of one."""
-    if isinstance(rows, Fused | Judged):
+    if isinstance(rows, FusedStep | FusedDedup):
         return rows.mapped(encode, schema)
     return rows.mapInArrow(encode, parsed(schema))

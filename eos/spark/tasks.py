@@ -16,8 +16,8 @@ from eos.deadline import Deadline
 from eos.encode.stage import MANIFEST_TARGET, EncodeStage, read_manifest
 from eos.errors import AttemptFailedError, EosError
 from eos.faults import Dies
-from eos.kafka.api import Identity, Profile
-from eos.kafka.client import Wire
+from eos.kafka.api import Identity, TransactionProfile
+from eos.kafka.client import KafkaClient
 from eos.kafka.settings import KafkaSettings
 from eos.kafka.target_partitions import Targets
 from eos.ledger import receipt
@@ -30,7 +30,7 @@ class WriteStage:
     """All that a writer needs to know of its attempt."""
 
     settings: KafkaSettings
-    profile: Profile
+    profile: TransactionProfile
     transactional_id: str
     identity: Identity
     targets: Targets
@@ -46,7 +46,7 @@ class WriteStage:
             raise AttemptFailedError(
                 f"writer task attempt {task_attempt}: the one before may have sent already"
             )
-        wire = Wire.shared(self.settings, self.profile)
+        wire = KafkaClient.shared(self.settings, self.profile)
         writer = Writer(
             wire,
             self.transactional_id,

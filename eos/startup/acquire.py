@@ -11,9 +11,9 @@ from eos.deadline import Deadline
 from eos.errors import EosError, FencedError, PromiseBrokenError, Recovery
 from eos.faults import Dies, Points
 from eos.kafka.api import Identity
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.ledger.ledger import Ledger
-from eos.ledger.record import Position, Record
+from eos.ledger.record import LedgerRecord, Position
 from eos.observe.bus import Bus
 from eos.plan.plan import BROKERS_CHOICE, Plan
 from eos.startup.deployment import identified
@@ -31,7 +31,7 @@ _ASK_MS = 10_000  # a coordinator that has just moved reads its log first
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Acquired:
     """Ours from here on: whoever had the pipeline before can't commit any more, so `last` is the
     ledger's last word."""
 
@@ -39,7 +39,7 @@ class Taken:
     ledger: Ledger
     coordinator: Coordinator
     points: Points
-    last: Record | None
+    last: LedgerRecord | None
     left_open: Identity | None = None  # by who had it before: our fence aborted it
 
     def batches(self, position: Position, source: LiveSource, bus: Bus) -> MicroBatches:
@@ -64,16 +64,16 @@ class Taken:
         return [{**told, "error": FencedError.code}]
 
 
-def take(
+def acquire(
     planned: Plan,
-    wire: Wire,
+    wire: KafkaClient,
     crash: Dies,
     deadline: Deadline,
     *,
     is_forced: bool,
     skips_foreign: bool = False,
-    examine: Callable[[Record | None], None] | None = None,
-) -> Taken:
+    examine: Callable[[LedgerRecord | None], None] | None = None,
+) -> Acquired:
     """Fence every older copy, and return the ledger's last record.
 
     Fences nobody if the last record is of another deployment that may be alive, unless forced. Nor
@@ -110,13 +110,13 @@ def take(
     wire.agree_on_profile(deadline)
     with still_ours(coordinator, ledger):
         last = ledger.read_last(deadline)
-    return Taken(planned, ledger, coordinator, points, last, left_open)
+    return Acquired(planned, ledger, coordinator, points, last, left_open)
 
 
 def _examine(
     ledger: Ledger,
-    last: Record | None,
-    examine: Callable[[Record | None], None],
+    last: LedgerRecord | None,
+    examine: Callable[[LedgerRecord | None], None],
     deadline: Deadline,
 ) -> None:
     """Before the fence, the checkpoint may already have a commit that the ledger does not show: of
@@ -135,11 +135,11 @@ def _examine(
     return None
 
 
-def _offset(record: Record | None) -> int:
+def _offset(record: LedgerRecord | None) -> int:
     return -1 if record is None else record.offset
 
 
-def _left_open(wire: Wire, transactional_id: str, deadline: Deadline) -> Identity | None:
+def _left_open(wire: KafkaClient, transactional_id: str, deadline: Deadline) -> Identity | None:
     """For the audit table only, so no answer is as good as any."""
     within = Deadline.after_ms(deadline.at_most_ms(_ASK_MS))
     try:
@@ -182,6 +182,6 @@ def _attempt_in_vain(coordinator: Coordinator, ledger: Ledger, deadline: Deadlin
         coordinator.abort(deadline)
 
 
-def ledger_of(planned: Plan, wire: Wire, *, skips_foreign: bool = False) -> Ledger:
+def ledger_of(planned: Plan, wire: KafkaClient, *, skips_foreign: bool = False) -> Ledger:
     names = planned.names
     return Ledger(wire, names.ledger, names.pipeline, owner(planned), skips_foreign=skips_foreign)

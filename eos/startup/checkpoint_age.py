@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from eos.checkpoint.offset_log import Checkpoint
 from eos.errors import PromiseBrokenError
 from eos.ledger import ranges
-from eos.ledger.ranges import Step
+from eos.ledger.ranges import PlannedBatch
 from eos.ledger.record import Ends, Position
 from eos.plan.plan import Plan
 
@@ -25,7 +25,7 @@ class Upcoming:
     """The first micro-batch of a run that resumes with a checkpoint. If it is not planned yet,
     `step` only has where it begins."""
 
-    step: Step
+    step: PlannedBatch
     is_planned: bool
 
 
@@ -36,9 +36,11 @@ def upcoming(checkpoint: Checkpoint) -> Upcoming:
     query_id = checkpoint.query_id()
     if committed is None or committed < planned:
         ranges = checkpoint.ranges(planned)
-        return Upcoming(Step(query_id, planned, ranges.starts, ranges.ends), is_planned=True)
+        return Upcoming(
+            PlannedBatch(query_id, planned, ranges.starts, ranges.ends), is_planned=True
+        )
     starts = checkpoint.ends(planned)
-    return Upcoming(Step(query_id, planned + 1, starts, starts), is_planned=False)
+    return Upcoming(PlannedBatch(query_id, planned + 1, starts, starts), is_planned=False)
 
 
 def is_older(planned: Plan, checkpoint: Checkpoint, position: Position) -> bool:
@@ -99,7 +101,7 @@ def is_cut_short(checkpoint: Checkpoint, position: Position) -> bool:
     return _covers(position, _ends(checkpoint, last))
 
 
-def _decide(planned: Plan, position: Position, step: Step) -> None:
+def _decide(planned: Plan, position: Position, step: PlannedBatch) -> None:
     # The source, which is not asked here, says whether a new partition begins there.
     begins = {tp: step.starts[tp] for tp in ranges.unknown(position, step)}
     ranges.decide(planned.names.pipeline, position, step, begins)

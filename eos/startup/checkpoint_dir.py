@@ -14,7 +14,7 @@ from eos.checkpoint.files import Files
 from eos.checkpoint.offset_log import Checkpoint, folders, newest_with_offsets, numbered
 from eos.errors import EosError, PromiseBrokenError, about
 from eos.kafka.api import NO_IDENTITY, Identity
-from eos.ledger.record import Position, Record
+from eos.ledger.record import LedgerRecord, Position
 from eos.observe import events
 from eos.plan.plan import Plan
 from eos.startup.checkpoint_age import is_cut_short, is_older
@@ -30,7 +30,7 @@ def choose_checkpoint(
     planned: Plan,
     files: Files,
     position: Position,
-    last: Record | None,
+    last: LedgerRecord | None,
     identity: Identity = NO_IDENTITY,
     bus: Emits | None = None,
 ) -> str:
@@ -77,7 +77,7 @@ def _replaced(planned: Plan, checkpoint: Checkpoint, position: Position) -> str:
     return "is older than the ledger"
 
 
-def is_at_rest(planned: Plan, last: Record | None) -> bool:
+def is_at_rest(planned: Plan, last: LedgerRecord | None) -> bool:
     """Whether nobody can write any more into the folder that the ledger names: the copy that had it
     wrote so itself, after its query had ended without being interrupted. (Spark's threads that live
     a little longer only delete what is long obsolete.)"""

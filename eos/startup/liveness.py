@@ -11,7 +11,7 @@ import os
 from enum import Enum
 from pathlib import Path
 
-from eos.ledger.record import Record
+from eos.ledger.record import LedgerRecord
 from eos.local.file_locks import is_held
 from eos.plan.plan import Plan
 from eos.startup.ownership import is_here, is_left, is_ours
@@ -19,30 +19,30 @@ from eos.startup.ownership import is_here, is_left, is_ours
 _ENDED = frozenset("ZX")  # dead, and not waited for yet
 
 
-class Runs(Enum):
+class Liveness(Enum):
     YES = "yes"
     NO = "no"
     DIED = "died"  # it does not run, and wrote no clean end
     UNKNOWN = "unknown"  # it would run on another machine
 
 
-def running(planned: Plan, last: Record | None) -> tuple[Runs, int | None]:
+def liveness_of(planned: Plan, last: LedgerRecord | None) -> tuple[Liveness, int | None]:
     """Return whether it runs, and its process where that is known. A state root without a lock:
     the process that wrote the last record, if it lives on this machine."""
     lock = planned.names.lock
     if lock and is_held(Path(lock)):
         text = Path(lock).read_text(encoding="ascii", errors="replace").strip()
-        return Runs.YES, int(text) if text.isdigit() else None
+        return Liveness.YES, int(text) if text.isdigit() else None
     if last is None or is_left(last):
-        return Runs.NO, None
+        return Liveness.NO, None
     if lock:
-        return (Runs.DIED if is_ours(planned, last) else Runs.UNKNOWN), None
+        return (Liveness.DIED if is_ours(planned, last) else Liveness.UNKNOWN), None
     if not is_here(last):
-        return Runs.UNKNOWN, None
+        return Liveness.UNKNOWN, None
     process = last.owner.get("process")
     if isinstance(process, int) and _lives(process):
-        return Runs.YES, process
-    return Runs.DIED, None
+        return Liveness.YES, process
+    return Liveness.DIED, None
 
 
 def _lives(process: int) -> bool:

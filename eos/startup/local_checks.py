@@ -15,7 +15,7 @@ from eos.checkpoint.files import Files
 from eos.checkpoint.offset_log import Checkpoint
 from eos.errors import PromiseBrokenError
 from eos.kafka.api import NO_IDENTITY, Identity
-from eos.ledger.record import Position, Record
+from eos.ledger.record import LedgerRecord, Position
 from eos.observe import events
 from eos.plan.plan import Plan
 from eos.startup.checkpoint_age import require_level
@@ -24,7 +24,7 @@ from eos.startup.resume_position import Emits, inherited
 from eos.startup.stateful_pipeline import forgotten, require_state
 
 if TYPE_CHECKING:
-    from eos.spark.dedup_attempt import Deduplicating
+    from eos.spark.dedup_attempt import DedupAttempts
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class Chosen:
 def require_local(
     planned: Plan,
     files: Files,
-    dedup: Deduplicating | None,
-    last: Record | None,
+    dedup: DedupAttempts | None,
+    last: LedgerRecord | None,
     *,
     accepts: bool,
 ) -> None:
@@ -58,7 +58,7 @@ def choose(
     planned: Plan,
     files: Files,
     before: Position,
-    last: Record | None,
+    last: LedgerRecord | None,
     identity: Identity = NO_IDENTITY,
     bus: Emits | None = None,
     *,

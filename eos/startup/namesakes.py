@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from eos.deadline import Deadline
 from eos.errors import EosError, PromiseBrokenError
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.ledger.ledger import Ledger
-from eos.ledger.record import Record
+from eos.ledger.record import LedgerRecord
 from eos.plan.names import Namesake
 from eos.plan.plan import Plan
 from eos.startup.ownership import is_left
@@ -22,7 +22,12 @@ _ASK_MS = 10_000
 
 
 def require_own_names(
-    planned: Plan, wire: Wire, last: Record | None, deadline: Deadline, *, is_forced: bool
+    planned: Plan,
+    wire: KafkaClient,
+    last: LedgerRecord | None,
+    deadline: Deadline,
+    *,
+    is_forced: bool,
 ) -> None:
     """Raise PromiseBrokenError where another pipeline uses this one's names.
 
@@ -38,7 +43,7 @@ def require_own_names(
             raise _shared(planned, other)
 
 
-def require_unused_group(planned: Plan, wire: Wire, deadline: Deadline) -> None:
+def require_unused_group(planned: Plan, wire: KafkaClient, deadline: Deadline) -> None:
     """Raise PromiseBrokenError if this pipeline has no history, and its group has: of a namesake
     whose ledger this user may not see, or of this pipeline, whose ledger is lost."""
     group, others = planned.names.group, planned.names.namesakes
@@ -65,7 +70,7 @@ def require_unused_group(planned: Plan, wire: Wire, deadline: Deadline) -> None:
 
 
 def _is_in_use(
-    wire: Wire, other: Namesake, deadline: Deadline, *, is_first: bool, is_forced: bool
+    wire: KafkaClient, other: Namesake, deadline: Deadline, *, is_first: bool, is_forced: bool
 ) -> bool:
     try:
         theirs = Ledger(wire, other.ledger, other.pipeline, {}).look(deadline)

@@ -18,7 +18,7 @@ from typing import Any
 
 import eos
 from eos.errors import PromiseBrokenError, UnavailableError
-from eos.ledger.record import Record
+from eos.ledger.record import LedgerRecord
 from eos.local.file_locks import FileLock, has_no_locks
 from eos.plan.plan import Plan
 
@@ -82,7 +82,7 @@ class RunLock:
             self._lock.close()
 
 
-def require_free(planned: Plan, last: Record | None, *, is_forced: bool) -> None:
+def require_free(planned: Plan, last: LedgerRecord | None, *, is_forced: bool) -> None:
     """The look before the fence. A clean stop leaves the pipeline to anybody, and so does a
     recovery: it fenced whoever ran, and nobody has started since."""
     if last is None or is_forced or is_free(planned, last):
@@ -109,12 +109,12 @@ def require_free(planned: Plan, last: Record | None, *, is_forced: bool) -> None
     )
 
 
-def is_free(planned: Plan, last: Record | None) -> bool:
+def is_free(planned: Plan, last: LedgerRecord | None) -> bool:
     """By the ledger: nobody else may run it."""
     return last is None or is_left(last) or is_ours(planned, last)
 
 
-def is_ours(planned: Plan, last: Record) -> bool:
+def is_ours(planned: Plan, last: LedgerRecord) -> bool:
     """Whether this deployment wrote the record.
 
     A record of an older release names the state root. Another machine may have one of that name,
@@ -127,10 +127,10 @@ def is_ours(planned: Plan, last: Record) -> bool:
     return is_old and is_here(last)
 
 
-def is_left(last: Record) -> bool:
+def is_left(last: LedgerRecord) -> bool:
     """Nobody runs it since this record."""
     return last.kind in _LEFT
 
 
-def is_here(last: Record) -> bool:
+def is_here(last: LedgerRecord) -> bool:
     return bool(last.owner.get("host") == socket.gethostname())

@@ -11,11 +11,11 @@ from eos.checkpoint.offset_log import Checkpoint, require_answer
 from eos.deadline import Deadline
 from eos.errors import PromiseBrokenError, UnavailableError, UsageError, about
 from eos.kafka.api import TopicPartition
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.kafka.cluster import TopicInfo
 from eos.ledger import group_offsets
 from eos.ledger.ranges import require_same_topics
-from eos.ledger.record import Ends, Position, Record
+from eos.ledger.record import Ends, LedgerRecord, Position
 from eos.observe import events
 from eos.plan.plan import Plan
 from eos.startup.ownership import is_ours
@@ -34,7 +34,7 @@ class Emits(Protocol):
     def emit(self, event: events.Event) -> None: ...
 
 
-def with_targets(planned: Plan, wire: Wire, parallelism: int, deadline: Deadline) -> Plan:
+def with_targets(planned: Plan, wire: KafkaClient, parallelism: int, deadline: Deadline) -> Plan:
     """Creates the target topics that the pipeline declares, and looks up their limits."""
     for topic, new in planned.created_topics.items():
         wire.create_topic(topic, new.partitions, new.replication, new.config, deadline)
@@ -43,7 +43,7 @@ def with_targets(planned: Plan, wire: Wire, parallelism: int, deadline: Deadline
     return replace(planned, parallelism=parallelism, message_bytes_max=limits)
 
 
-def require_targets(wire: Wire, topics: Iterable[str], deadline: Deadline) -> None:
+def require_targets(wire: KafkaClient, topics: Iterable[str], deadline: Deadline) -> None:
     existing_topics(
         wire,
         topics,
@@ -54,8 +54,8 @@ def require_targets(wire: Wire, topics: Iterable[str], deadline: Deadline) -> No
     )
 
 
-def where_to_go_on(
-    planned: Plan, source: LiveSource, last: Record | None, bus: Emits, deadline: Deadline
+def resume_position(
+    planned: Plan, source: LiveSource, last: LedgerRecord | None, bus: Emits, deadline: Deadline
 ) -> Position:
     """The ledger's last word; for a pipeline without history, `start:` resolved to numbers.
 
@@ -74,13 +74,13 @@ def where_to_go_on(
     return inherited(planned, last)
 
 
-def inherited(planned: Plan, last: Record) -> Position:
+def inherited(planned: Plan, last: LedgerRecord) -> Position:
     """Another deployment's checkpoints are not here, and those that are here are older."""
     return last.position if is_ours(planned, last) else replace(last.position, is_reset=True)
 
 
 def starting_offsets(
-    planned: Plan, wire: Wire, position: Position, deadline: Deadline
+    planned: Plan, wire: KafkaClient, position: Position, deadline: Deadline
 ) -> Mapping[TopicPartition, int]:
     """For a fresh checkpoint. Spark wants every partition named: those that the ledger doesn't
     know were added to the topic since, and begin at their beginning.
@@ -203,17 +203,17 @@ def _compare_group(name: str, position: Position, source: LiveSource, bus: Emits
     ahead = group_offsets.ahead(differing)
     if ahead:
         raise PromiseBrokenError(
-            f"{name}: {group_offsets.told(ahead)}",
+            f"{name}: {group_offsets.offset_note(ahead)}",
             hint=f"somebody moved the group on purpose, or committed to it: `eos recover {name} "
             f"--from-group` goes on where the group is, `--restore-group` puts it back",
             case="group_ahead",
             pipeline=name,
         )
     if differing:
-        bus.emit(events.Warned(f"{group_offsets.told(differing)}; they are put right now"))
+        bus.emit(events.Warned(f"{group_offsets.offset_note(differing)}; they are put right now"))
 
 
-def _source_topics(planned: Plan, wire: Wire, deadline: Deadline) -> Mapping[str, TopicInfo]:
+def _source_topics(planned: Plan, wire: KafkaClient, deadline: Deadline) -> Mapping[str, TopicInfo]:
     own = (planned.names.ledger, *planned.sink_topics)
     return source_topics(planned.source, wire, deadline, own=own)
 

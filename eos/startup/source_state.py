@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from eos.deadline import Deadline
 from eos.errors import PromiseBrokenError
 from eos.kafka.api import TopicPartition
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.ledger.ranges import require_same_topics
 from eos.ledger.record import Ends, Position
 from eos.plan.plan import Plan
 from eos.plan.security import source_options
-from eos.read.kafka_source import KafkaSource
+from eos.read.kafka_source import SparkKafkaSource
 from eos.startup.topic_lookup import existing_topics
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 _TIMEOUT_MS = 60_000
 
 
-def source_of(planned: Plan, starts: Ends) -> KafkaSource:
+def source_of(planned: Plan, starts: Ends) -> SparkKafkaSource:
     """Spark's, beginning at these numbers where a checkpoint does not say."""
-    return KafkaSource(
+    return SparkKafkaSource(
         bootstrap=",".join(planned.bootstrap),
         topics=planned.source_topics,
         records_max=planned.source.max_records,
@@ -41,7 +41,7 @@ class LiveSource:
     """What a running pipeline asks of its source, each time anew."""
 
     planned: Plan
-    wire: Wire
+    wire: KafkaClient
     timeout_ms: int = _TIMEOUT_MS  # of each question
 
     def topic_ids(self, topics: Iterable[str]) -> Mapping[str, str]:

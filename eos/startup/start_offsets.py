@@ -16,7 +16,7 @@ from eos.config.source import StartAt, StartWord
 from eos.deadline import Deadline
 from eos.errors import EosError, PromiseBrokenError, UnavailableError, UsageError
 from eos.kafka.api import TopicPartition
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.ledger.record import Ends
 
 _NAMED_MAX = 5
@@ -34,7 +34,7 @@ def resolve(
     *,
     pipeline: str,
     group: str,
-    wire: Wire,
+    wire: KafkaClient,
     deadline: Deadline,
 ) -> Ends:
     """For exactly these partitions, each from its first record up to its end.
@@ -57,7 +57,7 @@ def is_at_own_group(start: StartWord | StartAt, group: str) -> bool:
     return start.group == group if isinstance(start, StartAt) else start == "group"
 
 
-class Bounds(NamedTuple):
+class OffsetBounds(NamedTuple):
     """Of one partition. `stable` is its end for who reads committed records only."""
 
     earliest: int
@@ -69,7 +69,7 @@ class Bounds(NamedTuple):
 class _Questions:
     pipeline: str
     partitions: frozenset[TopicPartition]
-    wire: Wire
+    wire: KafkaClient
     deadline: Deadline
 
     def ends(self, at: Literal["earliest", "latest"] | int, *, committed: bool = True) -> Ends:
@@ -156,17 +156,17 @@ class _Questions:
                 state=state,
             )
 
-    def _bounds(self) -> Mapping[TopicPartition, Bounds]:
+    def _bounds(self) -> Mapping[TopicPartition, OffsetBounds]:
         """To be asked after a group's offsets: an end only grows, so what is beyond it was so."""
         earliest, stable = self.ends("earliest"), self.ends("latest")
         latest = self.ends("latest", committed=False)
-        return {tp: Bounds(earliest[tp], stable[tp], latest[tp]) for tp in self.partitions}
+        return {tp: OffsetBounds(earliest[tp], stable[tp], latest[tp]) for tp in self.partitions}
 
 
 def require_there(
     pipeline: str,
     offsets: Ends,
-    bounds: Mapping[TopicPartition, Bounds],
+    bounds: Mapping[TopicPartition, OffsetBounds],
     *,
     group: str | None = None,
 ) -> None:
@@ -189,7 +189,12 @@ def require_there(
 
 
 def _outside(
-    said: str, offset: int, bounds: Bounds, values: Mapping[str, str | int], *, is_of_group: bool
+    said: str,
+    offset: int,
+    bounds: OffsetBounds,
+    values: Mapping[str, str | int],
+    *,
+    is_of_group: bool,
 ) -> EosError:
     if offset < bounds.earliest:
         return PromiseBrokenError(

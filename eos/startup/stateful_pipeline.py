@@ -28,7 +28,7 @@ from eos.observe import events
 from eos.observe.bus import Bus
 from eos.plan.plan import Plan
 from eos.spark.failure import Failure
-from eos.transform.plan_check import State
+from eos.transform.plan_check import PlanState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,7 +47,7 @@ _RESTARTS = (
 _IN_USE = "CANNOT_LOAD_STATE_STORE.UNRELEASED_THREAD_ERROR"  # by a task before, for the moment
 
 
-def with_state(plan: Plan, state: State, bus: Bus) -> Plan:
+def with_state(plan: Plan, state: PlanState, bus: Bus) -> Plan:
     """The plan, once it is known that it keeps state, and may."""
     require_allowed(plan, state)
     if not state.operators:
@@ -62,7 +62,7 @@ def with_state(plan: Plan, state: State, bus: Bus) -> Plan:
     return replace(plan, is_stateful=True, decode=replace(plan.decode, is_strict=True))
 
 
-def require_allowed(plan: Plan, state: State) -> None:
+def require_allowed(plan: Plan, state: PlanState) -> None:
     """Raises for what does not go with the state that the plan keeps, or keeps none for."""
     if not state.operators:
         if plan.output_mode != "append":

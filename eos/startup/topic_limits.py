@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from eos.deadline import Backoff, Deadline
 from eos.errors import AttemptFailedError, EosError
 from eos.kafka.api import Api
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 
 SETTING = "max.message.bytes"
 _MESSAGE_TOO_LARGE = 10
@@ -21,7 +21,9 @@ _TIMEOUT_MS = 30_000
 _SEEN_WITHIN_MS = 5_000
 
 
-def message_limits(wire: Wire, topics: Iterable[str], deadline: Deadline) -> Mapping[str, int]:
+def message_limits(
+    wire: KafkaClient, topics: Iterable[str], deadline: Deadline
+) -> Mapping[str, int]:
     """Return the largest record batch that each topic accepts, in bytes."""
     return {name: int(wire.topic_config(name, SETTING, deadline)) for name in topics}
 
@@ -29,7 +31,7 @@ def message_limits(wire: Wire, topics: Iterable[str], deadline: Deadline) -> Map
 class TargetLimits:
     """The limits that the next attempt encodes for."""
 
-    def __init__(self, wire: Wire, known: Mapping[str, int]) -> None:
+    def __init__(self, wire: KafkaClient, known: Mapping[str, int]) -> None:
         self._wire = wire
         self._known = known
 

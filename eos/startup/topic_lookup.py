@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from eos.deadline import Backoff, Deadline
 from eos.errors import EosError, UnavailableError, UsageError
 from eos.kafka.acls import missing as lacking
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.kafka.cluster import TopicInfo
 from eos.kafka.outcomes import name_of
 
@@ -24,7 +24,7 @@ _USED_BY = {"source": "Fetch", "target": "Produce"}
 
 
 def existing_topics(
-    wire: Wire,
+    wire: KafkaClient,
     names: Iterable[str],
     deadline: Deadline,
     *,
@@ -49,7 +49,7 @@ def existing_topics(
 
 
 def source_topics(
-    source: KafkaSource, wire: Wire, deadline: Deadline, *, own: Iterable[str] = ()
+    source: KafkaSource, wire: KafkaClient, deadline: Deadline, *, own: Iterable[str] = ()
 ) -> Mapping[str, TopicInfo]:
     """The topics that the source has now, by name or by pattern, whatever comes or goes later.
 

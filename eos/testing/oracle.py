@@ -28,7 +28,7 @@ class Difference:
     def __str__(self) -> str:
         return (
             f"{self.expected:,} expected, {self.found:,} found; "
-            f"{_told('lost', self.lost)}; {_told('too many', self.extra)}"
+            f"{_difference_text('lost', self.lost)}; {_difference_text('too many', self.extra)}"
         )
 
 
@@ -46,7 +46,7 @@ def require_each_once(expected: Iterable[Hashable], found: Iterable[Hashable]) -
         raise AssertionError(str(between))
 
 
-def _told(what: str, bag: Counter[Hashable]) -> str:
+def _difference_text(what: str, bag: Counter[Hashable]) -> str:
     if not bag:
         return f"0 {what}"
     first = ", ".join(repr(each) for each in list(bag)[:_SHOWN_MAX])

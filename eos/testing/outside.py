@@ -95,7 +95,7 @@ def answered(ask: Callable[[], _T], again: Container[int] = frozenset(_LOST)) ->
 
 
 def topics(bootstrap: str) -> set[str]:
-    return set(answered(lambda: _told(bootstrap)).topics)
+    return set(answered(lambda: _error_text(bootstrap)).topics)
 
 
 def create_topics(bootstrap: str, partitions: int, *names: str, replication: int = 1) -> None:
@@ -193,15 +193,15 @@ def _wait_for_each_broker(
     bootstrap: str, is_so: Callable[[ClusterMetadata], bool], otherwise: str
 ) -> None:
     give_up_at = time.monotonic() + _ASK_S
-    for broker in answered(lambda: _told(bootstrap)).brokers.values():
+    for broker in answered(lambda: _error_text(bootstrap)).brokers.values():
         address = f"{broker.host}:{broker.port}"
-        while not is_so(answered(partial(_told, address))):
+        while not is_so(answered(partial(_error_text, address))):
             if time.monotonic() > give_up_at:
                 raise TimeoutError(f"{otherwise} by {address} after {_ASK_S} s")
             time.sleep(_POLL_S)
 
 
-def _told(bootstrap: str) -> ClusterMetadata:
+def _error_text(bootstrap: str) -> ClusterMetadata:
     return _admin(bootstrap).list_topics(timeout=_ASK_S)
 
 

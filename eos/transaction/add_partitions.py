@@ -7,7 +7,7 @@ from collections.abc import Callable
 from eos.deadline import Backoff, Deadline
 from eos.errors import NoAnswerError
 from eos.kafka.api import Api, Identity, TopicPartition
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.kafka.outcomes import Outcome
 from eos.transaction import effects
 
@@ -15,7 +15,7 @@ _REPEATED = frozenset({None, Outcome.RETRY, Outcome.REFRESH})
 
 
 def join(
-    wire: Wire,
+    wire: KafkaClient,
     transactional_id: str,
     identity: Identity,
     partitions: frozenset[TopicPartition],

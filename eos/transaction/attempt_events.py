@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from eos.errors import EosError
-from eos.ledger.ranges import Decision, Step
+from eos.ledger.ranges import Decision, PlannedBatch
 from eos.ledger.receipt import Receipt
 from eos.observe import events
 
@@ -18,7 +18,7 @@ def reason_of(error: Exception) -> str:
 
 def committed_event(
     number: int,
-    step: Step,
+    step: PlannedBatch,
     decision: Decision,
     receipts: Sequence[Receipt],
     records_read: int | None,

@@ -17,26 +17,26 @@ from eos.deadline import Backoff, Deadline
 from eos.errors import EosError, UnavailableError
 from eos.kafka.api import (
     CommittedOffset,
+    DescribedTransaction,
     Identity,
     TopicPartition,
     TransactionPort,
-    TransactionState,
 )
 from eos.transaction.effects import Requests, Work
 from eos.transaction.protocol import step
 from eos.transaction.states import (
-    Answered,
+    AwaitingLedger,
     Committing,
-    Disputed,
     Effect,
-    Event,
     Failed,
+    FenceUnclear,
     InDoubt,
-    Judging,
     Open,
+    ProtocolEvent,
+    ProtocolState,
     Ready,
     Recorded,
-    State,
+    RequestAnswer,
     Unfenced,
 )
 
@@ -70,11 +70,11 @@ class Coordinator:
         self._port = port
         self._requests = Requests(port, transactional_id, group, timeout_ms, reached or _nowhere)
         self.backoff = backoff
-        self._state: State = Unfenced()
+        self._state: ProtocolState = Unfenced()
         self._error: EosError = UnavailableError("no request was sent yet")
 
     @property
-    def state(self) -> State:
+    def state(self) -> ProtocolState:
         return self._state
 
     @property
@@ -86,48 +86,48 @@ class Coordinator:
     def is_disputed(self) -> bool:
         """A FencedError that may be our own doing. If nobody else was there since (`claim`),
         `fence_again`; else it is final."""
-        return isinstance(self._state, Disputed)
+        return isinstance(self._state, FenceUnclear)
 
     @property
     def timeout_ms(self) -> int:
         """Of its transactions; no other owner's is the same (`claim`)."""
         return self._requests.timeout_ms
 
-    def look(self, deadline: Deadline) -> TransactionState:
+    def look(self, deadline: Deadline) -> DescribedTransaction:
         """What the broker knows of the id. Changes nothing."""
         return self._requests.look(deadline)
 
     @property
     def is_in_doubt(self) -> bool:
         """EndTxn(commit) may have left, and nobody has said yet what became of it."""
-        return isinstance(self._state, Committing | InDoubt | Judging)
+        return isinstance(self._state, Committing | InDoubt | AwaitingLedger)
 
     def fence(self, deadline: Deadline) -> Identity:
         """Takes the transactional id from whoever held it, and ends what he left open. Once."""
-        self._run(Event.FENCE, deadline)
+        self._run(ProtocolEvent.FENCE, deadline)
         return self.identity
 
     def fence_again(self, seen: Identity, deadline: Deadline) -> Identity:
         """The second chance while `is_disputed`: granted if the id is still at what `look` saw.
         Then read the ledger, and call `settled`."""
         if self.is_disputed:
-            self._state = Disputed(seen)
-        self._run(Event.FENCE_AGAIN, deadline)
+            self._state = FenceUnclear(seen)
+        self._run(ProtocolEvent.FENCE_AGAIN, deadline)
         return self.identity
 
     @property
     def is_judging(self) -> bool:
         """We have an identity, and before it is used the ledger must say what was before it: then
         call `settled`."""
-        return isinstance(self._state, Judging)
+        return isinstance(self._state, AwaitingLedger)
 
     def begin(self, deadline: Deadline) -> Identity:
         """Opens an attempt, unless it comes to `is_judging`. TV2 sends nothing; TV1 asks for an
         epoch if the last one is used."""
         if not isinstance(self._state, Ready):
-            self._run(Event.BEGIN, deadline)
+            self._run(ProtocolEvent.BEGIN, deadline)
         if not self.is_judging:
-            self._run(Event.BEGIN, deadline)
+            self._run(ProtocolEvent.BEGIN, deadline)
         return self.identity
 
     def produce(
@@ -141,7 +141,7 @@ class Coordinator:
         if not record_batches:
             raise ValueError("an attempt without a ledger record could not be committed")
         work = Work(record_batches=dict(record_batches))
-        self._run(Event.WRITE, deadline, work)
+        self._run(ProtocolEvent.WRITE, deadline, work)
         return work.written
 
     def commit_offsets(
@@ -149,28 +149,28 @@ class Coordinator:
     ) -> None:
         """Adds the group's offsets to the transaction: they become valid with its commit."""
         if offsets:
-            self._run(Event.OFFSETS, deadline, Work(offsets=dict(offsets)))
+            self._run(ProtocolEvent.OFFSETS, deadline, Work(offsets=dict(offsets)))
 
     def commit(self, deadline: Deadline) -> Conclusion:
         """Never raises for what the broker answers: from the first byte on it is committed, or
         in doubt until `settle` and the ledger say more."""
-        self._run(Event.COMMIT, deadline)
+        self._run(ProtocolEvent.COMMIT, deadline)
         return Conclusion.IN_DOUBT if isinstance(self._state, InDoubt) else Conclusion.COMMITTED
 
     def settle(self, deadline: Deadline) -> None:
         """Closes an attempt in doubt. Only after it returns is the ledger's end final: read it,
         then call `settled`."""
-        self._run(Event.SETTLE, deadline)
+        self._run(ProtocolEvent.SETTLE, deadline)
 
     def settled(self, committed: bool) -> Conclusion:
         """The ledger's word on the attempt that was in doubt, after which the next may begin."""
-        self._run(Event.SETTLED, _NOW)
+        self._run(ProtocolEvent.SETTLED, _NOW)
         return Conclusion.COMMITTED if committed else Conclusion.NOT_COMMITTED
 
     def fail(self, error: EosError) -> None:
         """The attempt must not commit, whatever the broker would say. `abort` comes next."""
         is_first = not isinstance(self._state, Failed)
-        self._run(Event.FAIL, _NOW)
+        self._run(ProtocolEvent.FAIL, _NOW)
         if is_first:  # what follows from a failure must not hide it
             self._error = error
 
@@ -178,20 +178,22 @@ class Coordinator:
         """Ends the attempt with a new identity in hand, or with FencedError if somebody else
         took over meanwhile. May come to `is_judging`, and be called again if the deadline passed.
         """
-        self._run(Event.ABORT, deadline)
+        self._run(ProtocolEvent.ABORT, deadline)
         return self.identity
 
-    def _run(self, event: Event, deadline: Deadline, work: Work | None = None) -> None:
+    def _run(self, event: ProtocolEvent, deadline: Deadline, work: Work | None = None) -> None:
         try:
             self._carry_out(event, deadline, work or Work())
         except BaseException:
             # An interrupt may have struck between a request and its answer: the attempt is
             # unknown territory. Once EndTxn(commit) may have left, its state says so already.
-            if event in {Event.WRITE, Event.OFFSETS} and isinstance(self._state, Open | Recorded):
-                self._take(Event.FAIL)
+            if event in {ProtocolEvent.WRITE, ProtocolEvent.OFFSETS} and isinstance(
+                self._state, Open | Recorded
+            ):
+                self._take(ProtocolEvent.FAIL)
             raise
 
-    def _carry_out(self, event: Event, deadline: Deadline, work: Work) -> None:
+    def _carry_out(self, event: ProtocolEvent, deadline: Deadline, work: Work) -> None:
         """Ends: each repetition waits first, and a wait past the deadline gives up."""
         backoff = self.backoff()
         todo = deque(self._take(event))
@@ -204,12 +206,12 @@ class Coordinator:
             elif effect is Effect.WAIT:
                 backoff.sleep(deadline)
                 if deadline.has_passed:  # asked again, it would say "too late" and hide the cause
-                    todo = deque(self._take(Event.GAVE_UP))
+                    todo = deque(self._take(ProtocolEvent.GAVE_UP))
             else:
                 answered, self._error = self._requests.send(effect, self.identity, deadline, work)
                 todo.extendleft(reversed(self._take(answered)))
 
-    def _take(self, event: Event | Answered) -> tuple[Effect, ...]:
+    def _take(self, event: ProtocolEvent | RequestAnswer) -> tuple[Effect, ...]:
         self._state, effects = step(self._port.profile, self._state, event)
         return effects
 

@@ -16,15 +16,15 @@ from eos.kafka.api import (
     Answer,
     Api,
     CommittedOffset,
+    DescribedTransaction,
     Identity,
     IdentityAnswer,
     ProduceAnswer,
     TopicPartition,
     TransactionPort,
-    TransactionState,
 )
 from eos.kafka.outcomes import Outcome, describe, outcome_of, worst
-from eos.transaction.states import API_OF, Answered, Effect
+from eos.transaction.states import API_OF, Effect, RequestAnswer
 
 _Answers = Iterable[tuple[str, Answer | IdentityAnswer | ProduceAnswer]]  # with what each is about
 
@@ -57,19 +57,19 @@ class Requests:
 
     def send(
         self, effect: Effect, identity: Identity, deadline: Deadline, work: Work
-    ) -> tuple[Answered, EosError]:
+    ) -> tuple[RequestAnswer, EosError]:
         """The answer, and the error to stop with should it be the last word."""
         try:
             return self._send(effect, identity, deadline, work)
         except NoAnswerError as error:
             return unanswered(API_OF[effect], error)
 
-    def look(self, deadline: Deadline) -> TransactionState:
+    def look(self, deadline: Deadline) -> DescribedTransaction:
         return self._port.transaction_state(self._transactional_id, deadline)
 
     def _send(
         self, effect: Effect, identity: Identity, deadline: Deadline, work: Work
-    ) -> tuple[Answered, EosError]:
+    ) -> tuple[RequestAnswer, EosError]:
         if effect is Effect.INIT_BLANK:
             return self._init(NO_IDENTITY, deadline)
         if effect is Effect.INIT:
@@ -84,7 +84,7 @@ class Requests:
             return self._commit_offsets(identity, deadline, work)
         return self._end(identity, effect is Effect.END_COMMIT, deadline)
 
-    def _init(self, identity: Identity, deadline: Deadline) -> tuple[Answered, EosError]:
+    def _init(self, identity: Identity, deadline: Deadline) -> tuple[RequestAnswer, EosError]:
         answer = self._port.init_producer_id(
             self._transactional_id, self.timeout_ms, identity, deadline
         )
@@ -92,11 +92,11 @@ class Requests:
 
     def _add_partitions(
         self, identity: Identity, deadline: Deadline, work: Work
-    ) -> tuple[Answered, EosError]:
+    ) -> tuple[RequestAnswer, EosError]:
         partitions = frozenset(work.record_batches)
         return add_partitions(self._port, self._transactional_id, identity, partitions, deadline)
 
-    def _produce(self, deadline: Deadline, work: Work) -> tuple[Answered, EosError]:
+    def _produce(self, deadline: Deadline, work: Work) -> tuple[RequestAnswer, EosError]:
         answers = self._port.produce(self._transactional_id, work.record_batches, deadline)
         asked = _by_partition(work.record_batches, answers)
         for partition in _succeeded(work.record_batches, answers):
@@ -104,13 +104,15 @@ class Requests:
             work.written[partition] = answers[partition].offset
         return self._judge(Api.PRODUCE, asked)
 
-    def _add_offsets(self, identity: Identity, deadline: Deadline) -> tuple[Answered, EosError]:
+    def _add_offsets(
+        self, identity: Identity, deadline: Deadline
+    ) -> tuple[RequestAnswer, EosError]:
         answer = self._port.add_offsets(self._transactional_id, identity, self._group, deadline)
         return self._judge(Api.ADD_OFFSETS, [(self._group, answer)])
 
     def _commit_offsets(
         self, identity: Identity, deadline: Deadline, work: Work
-    ) -> tuple[Answered, EosError]:
+    ) -> tuple[RequestAnswer, EosError]:
         answers = self._port.commit_offsets(
             self._transactional_id, identity, self._group, work.offsets, deadline
         )
@@ -121,7 +123,7 @@ class Requests:
 
     def _end(
         self, identity: Identity, commit: bool, deadline: Deadline
-    ) -> tuple[Answered, EosError]:
+    ) -> tuple[RequestAnswer, EosError]:
         def reached(point: str) -> None:
             if commit:
                 self._reached(point)
@@ -139,7 +141,7 @@ class Requests:
 
     def _judge(
         self, api: Api, answers: _Answers, identity: Identity = NO_IDENTITY
-    ) -> tuple[Answered, EosError]:
+    ) -> tuple[RequestAnswer, EosError]:
         return _judged(api, answers, self._transactional_id, identity, self._group)
 
 
@@ -149,22 +151,22 @@ def add_partitions(
     identity: Identity,
     partitions: frozenset[TopicPartition],
     deadline: Deadline,
-) -> tuple[Answered, EosError]:
+) -> tuple[RequestAnswer, EosError]:
     """Under TV1, asked by the coordinator for the ledger and by writers for their targets."""
     answers = port.add_partitions(transactional_id, identity, partitions, deadline)
     asked = _by_partition(partitions, answers)
     return _judged(Api.ADD_PARTITIONS, asked, transactional_id, NO_IDENTITY)
 
 
-def unanswered(api: Api, error: NoAnswerError) -> tuple[Answered, EosError]:
+def unanswered(api: Api, error: NoAnswerError) -> tuple[RequestAnswer, EosError]:
     hint = error.hint or "check that the brokers run and are reachable"
     text = f"{api.value} had no answer by its deadline: {error.message}"
-    return Answered(api, None), UnavailableError(text, hint=hint, **error.fields)
+    return RequestAnswer(api, None), UnavailableError(text, hint=hint, **error.fields)
 
 
 def _judged(
     api: Api, answers: _Answers, transactional_id: str, identity: Identity, group: str = ""
-) -> tuple[Answered, EosError]:
+) -> tuple[RequestAnswer, EosError]:
     deciding = {outcome_of(api, answer.error): (where, answer) for where, answer in answers}
     outcome = worst(deciding)
     if outcome is Outcome.OK:
@@ -173,11 +175,11 @@ def _judged(
             f" {transactional_id!r} expired while nothing used it",
             hint="start again; transactional.id.expiration.ms must exceed the longest pause",
         )
-        return Answered(api, outcome, identity), odd
+        return RequestAnswer(api, outcome, identity), odd
     where, answer = deciding[outcome]
     where = where or transactional_id
     resource = {30: group, 53: transactional_id}.get(answer.error, "")
-    return Answered(api, outcome), describe(api, answer.error, answer.message, where, resource)
+    return RequestAnswer(api, outcome), describe(api, answer.error, answer.message, where, resource)
 
 
 _MISSING = Answer(-1, "the partition is missing from the answer")

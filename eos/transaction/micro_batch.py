@@ -16,15 +16,15 @@ from eos.kafka.api import NO_IDENTITY, CommittedOffset, Identity, TopicPartition
 from eos.ledger import ranges
 from eos.ledger.group_offsets import GroupCheck
 from eos.ledger.ledger import Ledger
-from eos.ledger.ranges import Decision, Step, require_same_topics
-from eos.ledger.record import Attempt, Ends, Kind, Position, Record, advanced, nested
+from eos.ledger.ranges import Decision, PlannedBatch, require_same_topics
+from eos.ledger.record import AttemptRecord, Ends, Kind, LedgerRecord, Position, advanced, nested
 from eos.observe import events
 from eos.observe.bus import Bus
 from eos.transaction.attempt_events import committed_event, reason_of
 from eos.transaction.attempt_work import AttemptWork
 from eos.transaction.coordinator import Conclusion, Coordinator
 from eos.transaction.failed_attempts import FailedAttempts
-from eos.transaction.ownership_check import Claim
+from eos.transaction.ownership_check import OwnershipCheck
 
 ATTEMPTS_MAX = 3
 # The time for the driver's own requests in one step, retries included. If the step that ends a
@@ -32,7 +32,7 @@ ATTEMPTS_MAX = 3
 STEP_TIMEOUT_MS = 60_000
 
 
-class Source(Protocol):
+class SourceView(Protocol):
     """Questions about the source that a micro-batch asks the cluster. `startup/source_state.py` has
     the
     answers."""
@@ -67,12 +67,12 @@ class MicroBatches:
     position: Position
     bus: Bus
     points: Points
-    source: Source
-    last: InitVar[Record | None] = None  # the ledger's last record, if it has any
+    source: SourceView
+    last: InitVar[LedgerRecord | None] = None  # the ledger's last record, if it has any
     failed: FailedAttempts = field(default_factory=FailedAttempts)
     is_stopping: bool = False
     last_at: float = field(default_factory=time.monotonic)  # of the last commit
-    claim: Claim = field(init=False)
+    claim: OwnershipCheck = field(init=False)
     group: GroupCheck = field(init=False)
     # The identity of an attempt that may be open: no outcome of it is noted yet.
     _open: Identity = field(default=NO_IDENTITY, init=False)
@@ -80,8 +80,8 @@ class MicroBatches:
     # A micro-batch and an idle refresh never run at the same time.
     lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def __post_init__(self, last: Record | None) -> None:
-        self.claim = Claim(self.pipeline, self.coordinator, self.ledger)
+    def __post_init__(self, last: LedgerRecord | None) -> None:
+        self.claim = OwnershipCheck(self.pipeline, self.coordinator, self.ledger)
         if last is not None:
             self.claim.last, self.claim.last_offset = last.identity, last.offset
         self.group = GroupCheck(self.source, self.bus)
@@ -91,7 +91,7 @@ class MicroBatches:
         """Nothing is in the ledger yet."""
         return self.claim.last == NO_IDENTITY
 
-    def run(self, step: Step, work: AttemptWork) -> None:
+    def run(self, step: PlannedBatch, work: AttemptWork) -> None:
         """Commit the micro-batch, unless the ledger has it already. Returns only then."""
         if self._has_returned:  # Spark calls again only after its commit log
             self.points.reached("commit_log:after")
@@ -161,7 +161,7 @@ class MicroBatches:
 
     # --- which offsets are left to commit
 
-    def _decide(self, step: Step) -> Decision:
+    def _decide(self, step: PlannedBatch) -> Decision:
         unknown = ranges.unknown(self.position, step)
         earliest = self.source.earliest(unknown) if unknown else {}
         try:
@@ -170,7 +170,7 @@ class MicroBatches:
             self._same_topics(step)  # in a recreated topic, offsets explain nothing
             raise
 
-    def _same_topics(self, step: Step) -> Mapping[str, str]:
+    def _same_topics(self, step: PlannedBatch) -> Mapping[str, str]:
         """Return the ids of the source's topics. Raises if one was recreated."""
         topic_ids = self.source.topic_ids({tp.topic for tp in (*self.position.ends, *step.ends)})
         require_same_topics(self.pipeline, self.position, topic_ids)
@@ -257,7 +257,9 @@ class MicroBatches:
             self.position = replace(found.position, tables=self.position.tables)
         self._open = NO_IDENTITY
 
-    def _attempt(self, number: int, step: Step, decision: Decision, work: AttemptWork) -> None:
+    def _attempt(
+        self, number: int, step: PlannedBatch, decision: Decision, work: AttemptWork
+    ) -> None:
         if self.is_stopping:
             raise AttemptFailedError("the run was asked to stop")
         marks, begun_ms = [time.monotonic()], int(time.time() * 1000)
@@ -281,7 +283,7 @@ class MicroBatches:
             self.position, step.ends, step.query_id, step.batch_id, topic_ids, facts.producers
         )
         after = replace(after, validate_first=facts.validate_first)
-        attempt = Attempt(
+        attempt = AttemptRecord(
             number,
             identity,
             decision.starts,

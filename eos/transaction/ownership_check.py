@@ -31,7 +31,7 @@ from eos.deadline import Deadline
 from eos.errors import FencedError, PromiseBrokenError
 from eos.kafka.api import NO_IDENTITY, Identity
 from eos.ledger.ledger import Ledger
-from eos.ledger.record import Record
+from eos.ledger.record import LedgerRecord
 from eos.transaction.coordinator import Coordinator
 
 _SIXTEENTH = 16
@@ -47,7 +47,7 @@ def own_timeout_ms(asked_ms: int) -> int:
 
 
 @dataclass(slots=True)
-class Claim:
+class OwnershipCheck:
     """A coordinator, and the ledger that has the last word. `last` is the transaction of the newest
     record that this process has read or committed, and `last_offset` the record's offset;
     NO_IDENTITY as long as there is none."""
@@ -78,7 +78,7 @@ class Claim:
         if self.coordinator.is_judging:
             self._judge(unknown, deadline)
 
-    def conclude(self, identity: Identity, deadline: Deadline) -> Record | None:
+    def conclude(self, identity: Identity, deadline: Deadline) -> LedgerRecord | None:
         """Ends an attempt of which nothing is known: it may be open, in doubt, or committed, and we
         were interrupted before we noted it. Returns the ledger's last record."""
         if self.is_undecided:
@@ -88,7 +88,7 @@ class Claim:
         self._require_alone(found, identity)
         return self._noted(found)
 
-    def settle(self, identity: Identity, deadline: Deadline) -> Record | None:
+    def settle(self, identity: Identity, deadline: Deadline) -> LedgerRecord | None:
         """EndTxn was sent and its outcome is unknown: the ledger knows (rules R4, R7). Returns its
         last record, which is the attempt's if that was committed.
 
@@ -99,7 +99,7 @@ class Claim:
         self._ask(self.coordinator.settle, deadline, identity)
         return self._judge(identity, deadline)
 
-    def _noted(self, found: Record | None) -> Record | None:
+    def _noted(self, found: LedgerRecord | None) -> LedgerRecord | None:
         if found is None and self.last != NO_IDENTITY:
             raise PromiseBrokenError(
                 f"{self.pipeline}: the ledger {self.ledger.partition.topic!r} is empty, although "
@@ -147,7 +147,7 @@ class Claim:
             else:
                 return
 
-    def _judge(self, in_doubt: Identity, deadline: Deadline) -> Record | None:
+    def _judge(self, in_doubt: Identity, deadline: Deadline) -> LedgerRecord | None:
         """We are fenced off from everybody before: what the ledger ends with is final."""
         found = self.ledger.read_last(deadline)
         self._require_alone(found, in_doubt)
@@ -155,7 +155,7 @@ class Claim:
         self.coordinator.settled(found is not None and found.identity == in_doubt)
         return found
 
-    def _require_alone(self, last: Record | None, in_doubt: Identity) -> None:
+    def _require_alone(self, last: LedgerRecord | None, in_doubt: Identity) -> None:
         """Raise unless the ledger's last record is ours, or of the attempt in doubt. A later
         record means that another copy took over; an earlier one, that the ledger lost records.
         Only the offset tells them apart: two copies may have the same host name and process id,

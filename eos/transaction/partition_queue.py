@@ -51,7 +51,7 @@ class Item:
 
 
 @dataclass(slots=True)
-class Lane:
+class PartitionQueue:
     """One target partition of one attempt. `items` leave once acknowledged, in sequence order.
 
     `leader` is where its requests go, None until it is looked up; `failure` what keeps the lane

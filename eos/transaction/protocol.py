@@ -21,27 +21,27 @@ from itertools import product
 from typing import Final, NamedTuple
 
 from eos.errors import EosError
-from eos.kafka.api import NO_IDENTITY, Api, Identity, Profile
+from eos.kafka.api import NO_IDENTITY, Api, Identity, TransactionProfile
 from eos.kafka.outcomes import Outcome
 from eos.transaction.states import (
     API_OF,
     COMMANDS,
     Aborting,
-    Answered,
+    AwaitingLedger,
     Committing,
-    Disputed,
     Effect,
-    Event,
+    EpochUsed,
     Failed,
     Fenced,
+    FenceUnclear,
     InDoubt,
-    Judging,
     Open,
+    ProtocolEvent,
+    ProtocolState,
     Ready,
     Recorded,
     Renewing,
-    Spent,
-    State,
+    RequestAnswer,
     Stopped,
     Unfenced,
 )
@@ -55,129 +55,143 @@ class TransitionError(EosError):
     code = "internal"
 
 
-class Row(NamedTuple):
-    state: type[State]
+class Transition(NamedTuple):
+    state: type[ProtocolState]
     effects: tuple[Effect, ...] = ()
 
 
-Key = Event | tuple[Api, Outcome | None]
-Table = Mapping[tuple[type[State], Key], Row]
-_Rows = dict[tuple[type[State], Key], Row]
+Key = ProtocolEvent | tuple[Api, Outcome | None]
+Table = Mapping[tuple[type[ProtocolState], Key], Transition]
+_Rows = dict[tuple[type[ProtocolState], Key], Transition]
 
 _BAD: Final = (Outcome.ABORT, Outcome.UNKNOWN, Outcome.PROBE, Outcome.FENCED, Outcome.FATAL)
 
 
-def _repeat(state: type[State], request: Effect) -> _Rows:
+def _repeat(state: type[ProtocolState], request: Effect) -> _Rows:
     """Same request, same bytes. No answer: perhaps the coordinator moved, so look it up again."""
     api = API_OF[request]
-    looked_up = Row(state, (Effect.REFRESH, Effect.WAIT, request))
+    looked_up = Transition(state, (Effect.REFRESH, Effect.WAIT, request))
     return {
-        (state, (api, Outcome.RETRY)): Row(state, (Effect.WAIT, request)),
+        (state, (api, Outcome.RETRY)): Transition(state, (Effect.WAIT, request)),
         (state, (api, Outcome.REFRESH)): looked_up,
         (state, (api, None)): looked_up,
     }
 
 
 def _init(
-    state: type[State], request: Effect, ok: type[State], fenced: type[State], no: type[State]
+    state: type[ProtocolState],
+    request: Effect,
+    ok: type[ProtocolState],
+    fenced: type[ProtocolState],
+    no: type[ProtocolState],
 ) -> _Rows:
     """An init in `state`: granted, refused as fenced, refused otherwise, not answered in time."""
-    again = Row(state, (Effect.WAIT, request))
+    again = Transition(state, (Effect.WAIT, request))
     api = Api.INIT_PRODUCER_ID
     return _repeat(state, request) | {
-        (state, (api, Outcome.OK)): Row(ok),
+        (state, (api, Outcome.OK)): Transition(ok),
         (state, (api, Outcome.ABORT)): again,
         (state, (api, Outcome.PROBE)): again,
-        (state, (api, Outcome.FENCED)): Row(fenced, (Effect.RAISE,)),
-        (state, (api, Outcome.UNKNOWN)): Row(no, (Effect.RAISE,)),
-        (state, (api, Outcome.FATAL)): Row(no, (Effect.RAISE,)),
-        (state, Event.GAVE_UP): Row(state, (Effect.RAISE,)),
+        (state, (api, Outcome.FENCED)): Transition(fenced, (Effect.RAISE,)),
+        (state, (api, Outcome.UNKNOWN)): Transition(no, (Effect.RAISE,)),
+        (state, (api, Outcome.FATAL)): Transition(no, (Effect.RAISE,)),
+        (state, ProtocolEvent.GAVE_UP): Transition(state, (Effect.RAISE,)),
     }
 
 
-def _inside(state: type[State], request: Effect, ok: type[State]) -> _Rows:
+def _inside(state: type[ProtocolState], request: Effect, ok: type[ProtocolState]) -> _Rows:
     """A request inside the attempt: whatever is neither success nor retriable fails it."""
-    failed = Row(Failed, (Effect.RAISE,))
+    failed = Transition(Failed, (Effect.RAISE,))
     api = API_OF[request]
     return {
         **_repeat(state, request),
-        (state, (api, Outcome.OK)): Row(ok),
-        (state, Event.GAVE_UP): failed,
+        (state, (api, Outcome.OK)): Transition(ok),
+        (state, ProtocolEvent.GAVE_UP): failed,
         **{(state, (api, outcome)): failed for outcome in _BAD},
     }
 
 
-def _end(state: type[State], request: Effect, ok: Row, otherwise: Row, late: Row) -> _Rows:
+def _end(
+    state: type[ProtocolState],
+    request: Effect,
+    ok: Transition,
+    otherwise: Transition,
+    late: Transition,
+) -> _Rows:
     api = Api.END_TXN
     return {
         **_repeat(state, request),
         (state, (api, Outcome.OK)): ok,
-        (state, Event.GAVE_UP): late,
+        (state, ProtocolEvent.GAVE_UP): late,
         **{(state, (api, outcome)): otherwise for outcome in _BAD},
     }
 
 
-def _table(profile: Profile) -> Table:
+def _table(profile: TransactionProfile) -> Table:
     init, blank, again = (Effect.INIT,), (Effect.INIT_BLANK,), (Effect.RAISE,)
-    is_tv1 = profile is Profile.TV1
+    is_tv1 = profile is TransactionProfile.TV1
     add = (Effect.ADD_PARTITIONS,) if is_tv1 else ()
     join = (Effect.ADD_OFFSETS,) if is_tv1 else ()
-    abort, renew = Row(Aborting, (Effect.END_ABORT,)), Row(Renewing, init)
-    final = (Fenced, Stopped, Disputed)
-    rows: _Rows = {(state, event): Row(state, again) for state, event in product(final, COMMANDS)}
+    abort, renew = Transition(Aborting, (Effect.END_ABORT,)), Transition(Renewing, init)
+    final = (Fenced, Stopped, FenceUnclear)
+    rows: _Rows = {
+        (state, event): Transition(state, again) for state, event in product(final, COMMANDS)
+    }
     rows |= {
-        (Unfenced, Event.FENCE): Row(Unfenced, blank),
-        (Ready, Event.BEGIN): Row(Open),
-        (Ready, Event.ABORT): Row(Ready),
-        (Open, Event.WRITE): Row(Open, (*add, Effect.PRODUCE)),
-        (Open, Event.OFFSETS): Row(Open, (*join, Effect.COMMIT_OFFSETS)),
-        (Open, Event.FAIL): Row(Failed),
-        (Open, Event.ABORT): abort,
-        (Recorded, Event.OFFSETS): Row(Recorded, (*join, Effect.COMMIT_OFFSETS)),
-        (Recorded, Event.COMMIT): Row(Committing, (Effect.END_COMMIT,)),
-        (Recorded, Event.FAIL): Row(Failed),
-        (Recorded, Event.ABORT): abort,
-        (Failed, Event.WRITE): Row(Failed, again),
-        (Failed, Event.OFFSETS): Row(Failed, again),
-        (Failed, Event.COMMIT): Row(Failed, again),
-        (Failed, Event.FAIL): Row(Failed),
-        (Failed, Event.ABORT): abort,
-        (Committing, Event.COMMIT): Row(Committing, (Effect.END_COMMIT,)),
-        (Committing, Event.SETTLE): Row(InDoubt, init),
-        (InDoubt, Event.SETTLE): Row(InDoubt, init),
-        (Judging, Event.SETTLE): Row(Judging),
-        (Judging, Event.SETTLED): Row(Ready),
-        (Aborting, Event.ABORT): abort,
-        (Renewing, Event.ABORT): renew,
-        (Renewing, Event.BEGIN): renew,
-        (Renewing, Event.ROTATED): Row(Judging),
-        (Disputed, Event.FENCE_AGAIN): Row(Disputed, init),
+        (Unfenced, ProtocolEvent.FENCE): Transition(Unfenced, blank),
+        (Ready, ProtocolEvent.BEGIN): Transition(Open),
+        (Ready, ProtocolEvent.ABORT): Transition(Ready),
+        (Open, ProtocolEvent.WRITE): Transition(Open, (*add, Effect.PRODUCE)),
+        (Open, ProtocolEvent.OFFSETS): Transition(Open, (*join, Effect.COMMIT_OFFSETS)),
+        (Open, ProtocolEvent.FAIL): Transition(Failed),
+        (Open, ProtocolEvent.ABORT): abort,
+        (Recorded, ProtocolEvent.OFFSETS): Transition(Recorded, (*join, Effect.COMMIT_OFFSETS)),
+        (Recorded, ProtocolEvent.COMMIT): Transition(Committing, (Effect.END_COMMIT,)),
+        (Recorded, ProtocolEvent.FAIL): Transition(Failed),
+        (Recorded, ProtocolEvent.ABORT): abort,
+        (Failed, ProtocolEvent.WRITE): Transition(Failed, again),
+        (Failed, ProtocolEvent.OFFSETS): Transition(Failed, again),
+        (Failed, ProtocolEvent.COMMIT): Transition(Failed, again),
+        (Failed, ProtocolEvent.FAIL): Transition(Failed),
+        (Failed, ProtocolEvent.ABORT): abort,
+        (Committing, ProtocolEvent.COMMIT): Transition(Committing, (Effect.END_COMMIT,)),
+        (Committing, ProtocolEvent.SETTLE): Transition(InDoubt, init),
+        (InDoubt, ProtocolEvent.SETTLE): Transition(InDoubt, init),
+        (AwaitingLedger, ProtocolEvent.SETTLE): Transition(AwaitingLedger),
+        (AwaitingLedger, ProtocolEvent.SETTLED): Transition(Ready),
+        (Aborting, ProtocolEvent.ABORT): abort,
+        (Renewing, ProtocolEvent.ABORT): renew,
+        (Renewing, ProtocolEvent.BEGIN): renew,
+        (Renewing, ProtocolEvent.ROTATED): Transition(AwaitingLedger),
+        (FenceUnclear, ProtocolEvent.FENCE_AGAIN): Transition(FenceUnclear, init),
     }
     if is_tv1:
-        rows |= {(Spent, event): renew for event in (Event.BEGIN, Event.ABORT)}
+        rows |= {(EpochUsed, event): renew for event in (ProtocolEvent.BEGIN, ProtocolEvent.ABORT)}
     rows |= _init(Unfenced, Effect.INIT_BLANK, Ready, Fenced, Stopped)
-    rows |= _init(Disputed, Effect.INIT, Judging, Disputed, Stopped)
-    rows |= _init(Renewing, Effect.INIT, Ready, Disputed, Stopped)
-    rows |= _init(InDoubt, Effect.INIT, Judging, Disputed, InDoubt)
+    rows |= _init(FenceUnclear, Effect.INIT, AwaitingLedger, FenceUnclear, Stopped)
+    rows |= _init(Renewing, Effect.INIT, Ready, FenceUnclear, Stopped)
+    rows |= _init(InDoubt, Effect.INIT, AwaitingLedger, FenceUnclear, InDoubt)
     rows |= _inside(Open, Effect.PRODUCE, Recorded)
     for state in (Open, Recorded):
         for request in (*(add if state is Open else ()), *join, Effect.COMMIT_OFFSETS):
             rows |= _inside(state, request, state)
-    committed, doubt = Row(Spent if is_tv1 else Ready), Row(InDoubt)
+    committed, doubt = Transition(EpochUsed if is_tv1 else Ready), Transition(InDoubt)
     rows |= _end(Committing, Effect.END_COMMIT, committed, doubt, doubt)
-    aborted = renew if is_tv1 else Row(Ready)
-    rows |= _end(Aborting, Effect.END_ABORT, aborted, renew, Row(Aborting, again))
+    aborted = renew if is_tv1 else Transition(Ready)
+    rows |= _end(Aborting, Effect.END_ABORT, aborted, renew, Transition(Aborting, again))
     return rows
 
 
-TABLES: Final[Mapping[Profile, Table]] = {profile: _table(profile) for profile in Profile}
+TABLES: Final[Mapping[TransactionProfile, Table]] = {
+    profile: _table(profile) for profile in TransactionProfile
+}
 
 
 def step(
-    profile: Profile, state: State, event: Event | Answered
-) -> tuple[State, tuple[Effect, ...]]:
+    profile: TransactionProfile, state: ProtocolState, event: ProtocolEvent | RequestAnswer
+) -> tuple[ProtocolState, tuple[Effect, ...]]:
     """The next state and what to do. Raises TransitionError if the caller may not ask for that."""
-    if isinstance(event, Event):
+    if isinstance(event, ProtocolEvent):
         row = TABLES[profile].get((type(state), event))
         if row is None:
             raise TransitionError(
@@ -192,15 +206,17 @@ def step(
         is_next = _follows(before, event.identity)
         outcome, identity = (outcome, event.identity) if is_next else (Outcome.UNKNOWN, identity)
     is_rotated = isinstance(state, Renewing) and identity.producer_id != state.identity.producer_id
-    key: Key = Event.ROTATED if is_rotated else (event.api, outcome)
+    key: Key = ProtocolEvent.ROTATED if is_rotated else (event.api, outcome)
     row = TABLES[profile].get((type(state), key))
     if row is None:  # an answer to a question that was not asked: trust nothing from here on
-        row = Row(InDoubt if isinstance(state, Committing | InDoubt) else Stopped, (Effect.RAISE,))
+        row = Transition(
+            InDoubt if isinstance(state, Committing | InDoubt) else Stopped, (Effect.RAISE,)
+        )
     return row.state(identity), row.effects
 
 
-def _gives_identity(profile: Profile, api: Api) -> bool:
-    return api is Api.INIT_PRODUCER_ID or (api is Api.END_TXN and profile is Profile.TV2)
+def _gives_identity(profile: TransactionProfile, api: Api) -> bool:
+    return api is Api.INIT_PRODUCER_ID or (api is Api.END_TXN and profile is TransactionProfile.TV2)
 
 
 def _follows(before: Identity, after: Identity) -> bool:

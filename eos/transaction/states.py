@@ -14,7 +14,7 @@ from eos.kafka.api import NO_IDENTITY, Api, Identity
 from eos.kafka.outcomes import Outcome
 
 
-class Event(Enum):
+class ProtocolEvent(Enum):
     """What the caller asks for. Beside that GAVE_UP: a request had no final answer by its deadline;
     and ROTATED: an init with (id, epoch) was granted under another producer id."""
 
@@ -32,7 +32,7 @@ class Event(Enum):
     ROTATED = "rotated"
 
 
-class Answered(NamedTuple):
+class RequestAnswer(NamedTuple):
     """An answer. `outcome` is None if none came, so that nobody knows what the broker did."""
 
     api: Api
@@ -69,73 +69,73 @@ API_OF: Final[Mapping[Effect, Api]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ProtocolState:
     """`identity` is the attempt's, or the next attempt's. Each state names where it leads."""
 
     identity: Identity = NO_IDENTITY
 
 
-class Unfenced(State):
+class Unfenced(ProtocolState):
     """Nothing owned yet. -> Ready; refused: -> Fenced, -> Stopped."""
 
 
-class Ready(State):
+class Ready(ProtocolState):
     """An identity that no attempt has used. -> Open."""
 
 
-class Open(State):
+class Open(ProtocolState):
     """An attempt runs: writers may produce. -> Recorded, -> Failed, -> Aborting."""
 
 
-class Recorded(State):
+class Recorded(ProtocolState):
     """The ledger record is in the transaction. -> Committing, -> Failed, -> Aborting."""
 
 
-class Failed(State):
+class Failed(ProtocolState):
     """This attempt must not commit. -> Aborting."""
 
 
-class Committing(State):
-    """EndTxn(commit) may have left. -> Ready, under TV1 -> Spent; no conclusion: -> InDoubt."""
+class Committing(ProtocolState):
+    """EndTxn(commit) may have left. -> Ready, under TV1 -> EpochUsed; no conclusion: -> InDoubt."""
 
 
-class InDoubt(State):
-    """Committed or not. After an init with (id, epoch): -> Judging, -> Disputed."""
+class InDoubt(ProtocolState):
+    """Committed or not. After an init with (id, epoch): -> AwaitingLedger, -> FenceUnclear."""
 
 
-class Judging(State):
+class AwaitingLedger(ProtocolState):
     """New identity, nothing open: the ledger can be read and its word is final, on an attempt in
     doubt and on who else was there. -> Ready."""
 
 
-class Aborting(State):
+class Aborting(ProtocolState):
     """EndTxn(abort) may have left. -> Ready; TV1, or refused: -> Renewing."""
 
 
-class Spent(State):
+class EpochUsed(ProtocolState):
     """TV1: committed, and its epoch is used up. -> Renewing."""
 
 
-class Renewing(State):
+class Renewing(ProtocolState):
     """An init with (id, epoch) asks for a new epoch, which also tells our own time-out (it is
-    granted) from a newer owner (it is not). -> Ready, -> Disputed, -> Stopped.
+    granted) from a newer owner (it is not). -> Ready, -> FenceUnclear, -> Stopped.
 
-    With another producer id: -> Judging. Our epochs ran out, or the broker has forgotten the
+    With another producer id: -> AwaitingLedger. Our epochs ran out, or the broker has forgotten the
     transactional id, and with it who owned it since: the answer is the same."""
 
 
-class Disputed(State):
-    """Refused as fenced, which may be our own doing (`claim`). If there is no newer owner, an init
-    with what the coordinator is at. -> Judging, -> Stopped."""
+class FenceUnclear(ProtocolState):
+    """Refused as fenced, which may be our own doing (`ownership_check`). If there is no newer owner, an init
+    with what the coordinator is at. -> AwaitingLedger, -> Stopped."""
 
 
-class Fenced(State):
+class Fenced(ProtocolState):
     """Final: a newer owner holds the transactional id."""
 
 
-class Stopped(State):
+class Stopped(ProtocolState):
     """Final: refused for good, or answered with what can't be."""
 
 
-STATES: Final = tuple(State.__subclasses__())
-COMMANDS: Final = tuple(set(Event) - {Event.GAVE_UP, Event.ROTATED})
+STATES: Final = tuple(ProtocolState.__subclasses__())
+COMMANDS: Final = tuple(set(ProtocolEvent) - {ProtocolEvent.GAVE_UP, ProtocolEvent.ROTATED})

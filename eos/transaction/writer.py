@@ -1,7 +1,8 @@
 """Sends the record batches of one task to Kafka: pipelined, bounded, once.
 
-One writer owns a target partition for the whole attempt (rule R2). What may leave when, and what
-an answer means, is each partition's `Lane`'s business; here lanes are put together into requests.
+One writer owns a target partition for the whole attempt (rule R2). A `PartitionQueue` decides what
+its partition may send when, and what an answer means. The writer combines the record batches of its
+queues into requests.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from typing import Any
 from eos.deadline import Backoff, Deadline
 from eos.errors import AttemptFailedError, NoAnswerError, UnavailableError
 from eos.faults import Dies
-from eos.kafka.api import Identity, Profile
-from eos.kafka.client import PendingProduce, Wire
+from eos.kafka.api import Identity, TransactionProfile
+from eos.kafka.client import KafkaClient, PendingProduce
 from eos.kafka.target_partitions import Targets
 from eos.ledger.receipt import Receipt
 from eos.transaction.add_partitions import join
-from eos.transaction.partition_queue import IN_FLIGHT_MAX, Item, Lane
+from eos.transaction.partition_queue import IN_FLIGHT_MAX, Item, PartitionQueue
 
 _LAST_MOMENTS_MS = 50
 BUFFER_BYTES_MAX = 16 * 1024 * 1024  # stamped and not yet acknowledged, all partitions together
@@ -31,7 +32,7 @@ BUFFER_BYTES_MAX = 16 * 1024 * 1024  # stamped and not yet acknowledged, all par
 class _Request:
     number: int
     pending: PendingProduce
-    items: list[tuple[Lane, Item]]
+    items: list[tuple[PartitionQueue, Item]]
 
 
 class Writer:
@@ -39,7 +40,7 @@ class Writer:
 
     def __init__(
         self,
-        wire: Wire,
+        wire: KafkaClient,
         transactional_id: str,
         identity: Identity,
         targets: Targets,
@@ -55,7 +56,7 @@ class Writer:
         self._deadline = deadline
         self._crash = crash
         self._backoff = backoff
-        self._lanes: dict[int, Lane] = {}
+        self._lanes: dict[int, PartitionQueue] = {}
         self._requests: dict[int, deque[_Request]] = {}  # by leader, oldest first
         self._buffered = 0
         self._resend_at: float | None = None
@@ -68,7 +69,7 @@ class Writer:
         """
         lane = self._lanes.get(target)
         if lane is None:
-            lane = self._lanes[target] = Lane(
+            lane = self._lanes[target] = PartitionQueue(
                 self._targets.partitions[target], self._identity, self._transactional_id
             )
         self._buffered += lane.add(blob, records, digest)
@@ -87,7 +88,7 @@ class Writer:
             self._wait()
         return {target: lane.receipt() for target, lane in self._lanes.items()}
 
-    def _unfinished(self) -> list[Lane]:
+    def _unfinished(self) -> list[PartitionQueue]:
         return [lane for lane in self._lanes.values() if lane.items]
 
     # -- sending ---------------------------------------------------------------------------
@@ -111,22 +112,22 @@ class Writer:
                 before = requests[-1].pending if requests else None
                 requests.append(self._send(leader, items, before))
 
-    def _by_leader(self, lanes: Sequence[Lane]) -> dict[int, list[Lane]]:
+    def _by_leader(self, lanes: Sequence[PartitionQueue]) -> dict[int, list[PartitionQueue]]:
         unknown = [lane for lane in lanes if lane.leader is None]
         if unknown:
             partitions = frozenset(lane.partition for lane in unknown)
             found = self._wire.leaders(partitions, self._deadline)
             for lane in unknown:
                 lane.leader = found[lane.partition]
-        by_leader: dict[int, list[Lane]] = {}
+        by_leader: dict[int, list[PartitionQueue]] = {}
         for lane in lanes:
             assert lane.leader is not None
             by_leader.setdefault(lane.leader, []).append(lane)
         return by_leader
 
-    def _next_request(self, lanes: Sequence[Lane]) -> list[tuple[Lane, Item]]:
+    def _next_request(self, lanes: Sequence[PartitionQueue]) -> list[tuple[PartitionQueue, Item]]:
         """One record batch of each lane at most (87 otherwise), within max_request_bytes."""
-        items: list[tuple[Lane, Item]] = []
+        items: list[tuple[PartitionQueue, Item]] = []
         size = 0
         for lane in lanes:
             item = lane.next_waiting()
@@ -139,7 +140,7 @@ class Writer:
         return items
 
     def _send(
-        self, leader: int, items: list[tuple[Lane, Item]], before: PendingProduce | None
+        self, leader: int, items: list[tuple[PartitionQueue, Item]], before: PendingProduce | None
     ) -> _Request:
         self._sent += 1
         is_first = self._sent == 1
@@ -159,12 +160,12 @@ class Writer:
             self._crash.reached("first_produce:after")
         return _Request(self._sent, pending, items)
 
-    def _enter(self, lanes: Sequence[Lane]) -> None:
+    def _enter(self, lanes: Sequence[PartitionQueue]) -> None:
         """Before the first record batch: of all partitions that are known by now at once."""
         if not lanes:
             return
         self._look_before_first_send(lanes)
-        if self._wire.profile is Profile.TV1:
+        if self._wire.profile is TransactionProfile.TV1:
             join(
                 self._wire,
                 self._transactional_id,
@@ -176,7 +177,7 @@ class Writer:
         for lane in lanes:
             lane.is_entered = True
 
-    def _look_before_first_send(self, lanes: Sequence[Lane]) -> None:
+    def _look_before_first_send(self, lanes: Sequence[PartitionQueue]) -> None:
         """Rule R1: stops if this (producer id, epoch) already wrote to one of the partitions.
 
         A repeated stage has TaskContext.attemptNumber() 0 again. If its task came here after an
@@ -247,7 +248,7 @@ class Writer:
             except UnavailableError as nobody:  # in time: what failed before says more
                 raise failed[0].unfinished() from nobody
 
-    def _next_pause_s(self, lane: Lane) -> float:
+    def _next_pause_s(self, lane: PartitionQueue) -> float:
         if lane.backoff is None:
             lane.backoff = self._backoff()
         return lane.backoff.next_s(self._deadline)

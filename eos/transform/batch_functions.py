@@ -30,7 +30,7 @@ class InBatches:
 
     frame: DataFrame
     kind: Kind
-    part: Part
+    part: TaskFunction
     schema: StructType  # of what it returns
 
     def applied(self) -> DataFrame:
@@ -58,7 +58,7 @@ def in_batches(
     names = {field.name.lower() for field in added}
     kept = [f for f in frame.schema.fields if f.name.lower() not in names] if has_every else []
     schema = StructType([*kept, *added])
-    part = Part(reference, call, dict(arguments), tuple(schema.names))
+    part = TaskFunction(reference, call, dict(arguments), tuple(schema.names))
     return InBatches(_without_null_headers(frame), kind, part, schema)
 
 
@@ -75,7 +75,7 @@ def _without_null_headers(frame: DataFrame) -> DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TaskFunction:
     """The function as a task calls it."""
 
     reference: str

@@ -67,7 +67,7 @@ _NODES_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class PlanState:
     """What a plan remembers: Spark's `operators` that keep it, none if it is stateless.
     `branches`: how often Spark reads the source for it."""
 
@@ -79,7 +79,7 @@ class State:
         return ", ".join(dict.fromkeys(_STATEFUL[name] for name in self.operators))
 
 
-def check_stream(frame: DataFrame, output_mode: str) -> State:
+def check_stream(frame: DataFrame, output_mode: str) -> PlanState:
     """Refuses what Spark would refuse as a stream, and what is not known to run here."""
     if not frame.isStreaming:
         raise TransformError(
@@ -111,7 +111,7 @@ def check_stream(frame: DataFrame, output_mode: str) -> State:
         )
     is_growing = bool(_GROWING & set(stateful)) and "EventTimeWatermark" not in names
     branches = _branches(plan) if stateful else 1
-    return State(tuple(stateful), is_bounded=not is_growing, branches=branches)
+    return PlanState(tuple(stateful), is_bounded=not is_growing, branches=branches)
 
 
 def _branches(plan: Any) -> int:

@@ -10,9 +10,9 @@ from eos.audit import rows as made
 from eos.audit.history import COMMITTED, transactions
 from eos.audit.table import TransactionsTable
 from eos.kafka.api import Identity, TopicPartition
-from eos.ledger.record import Record
-from eos.verify.findings import Attempt, Finding
-from eos.verify.history import Committed, of_rows
+from eos.ledger.record import LedgerRecord
+from eos.verify.findings import VerifyFinding, Witness
+from eos.verify.history import CommittedAttempt, of_rows
 from eos.verify.ledger import RECORDS_MAX
 
 _KEY = ("ledger_offset", "outcome", "producer_id", "epoch", "target_topic", "target_partition")
@@ -39,7 +39,7 @@ class LedgerRows:
         found = self._query("min(ledger_offset) AS first", "")
         return found[0]["first"] if found else None
 
-    def older(self, start: int, end: int) -> Iterator[list[Committed]]:
+    def older(self, start: int, end: int) -> Iterator[list[CommittedAttempt]]:
         """What it tells of these ledger offsets, in their order."""
         for low in range(start, end, 2 * RECORDS_MAX):  # each has a marker behind it
             rows = self._rows(low, min(end, low + 2 * RECORDS_MAX))
@@ -48,8 +48,8 @@ class LedgerRows:
             yield [of_rows(each) for each in transactions(committed)]
 
     def compare(
-        self, records: Sequence[Record], start: int, end: int, forged: Collection[int]
-    ) -> Iterator[Finding]:
+        self, records: Sequence[LedgerRecord], start: int, end: int, forged: Collection[int]
+    ) -> Iterator[VerifyFinding]:
         """The table against the ledger's records at these offsets, which are all there are but for
         those that are `forged`: the table believes the ledger."""
         expected = made.table(made.rows(*self._names, records)).to_pylist()
@@ -68,7 +68,7 @@ class LedgerRows:
         )
 
 
-def compared(ledger: str, expected: Iterable[Row], found: Iterable[Row]) -> Iterator[Finding]:
+def compared(ledger: str, expected: Iterable[Row], found: Iterable[Row]) -> Iterator[VerifyFinding]:
     """Pure. Rows of aborted attempts that the ledger does not tell of are a run's last words."""
     there: dict[tuple[Any, ...], Row] = {}
     counts: Counter[tuple[Any, ...]] = Counter()
@@ -104,10 +104,10 @@ def _differing(row: Row, known: Row) -> Iterator[str]:
             yield name
 
 
-def _finding(ledger: str, row: Row, words: str) -> Finding:
+def _finding(ledger: str, row: Row, words: str) -> VerifyFinding:
     offset = row["ledger_offset"]
     batch_id = row["batch_id"]
-    told = Attempt(
+    told = Witness(
         offset,
         row["kind"],
         -1 if batch_id is None else batch_id,
@@ -116,4 +116,4 @@ def _finding(ledger: str, row: Row, words: str) -> Finding:
     )
     of = f", {row['target_topic']}-{row['target_partition']}" if row["target_topic"] else ""
     message = f"the audit table's row of {told}{of}: {words}"
-    return Finding("audit_row", message, TopicPartition(ledger, 0), offset, told)
+    return VerifyFinding("audit_row", message, TopicPartition(ledger, 0), offset, told)

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from eos.kafka.api import Identity, TopicPartition
-from eos.verify.findings import Attempt, Finding, named
-from eos.verify.history import Committed
+from eos.verify.findings import VerifyFinding, Witness, named
+from eos.verify.history import CommittedAttempt
 
 
 @dataclass(slots=True)
@@ -42,20 +42,20 @@ class Owners:
 
 
 @dataclass(slots=True)
-class Chain:
+class CommitChain:
     """`position`: how far each source partition was read; `covered`: from where to where since
     this began. `last`: the newest transaction."""
 
     position: dict[TopicPartition, int] = field(default_factory=dict)
     covered: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     owners: Owners = field(default_factory=Owners)
-    last: Attempt | None = None
+    last: Witness | None = None
     current: Identity | None = None
     attempts: int = 0
     records: int = 0
-    moved: list[Attempt] = field(default_factory=list)  # by recovery records
+    moved: list[Witness] = field(default_factory=list)  # by recovery records
 
-    def see(self, each: Committed) -> Iterator[Finding]:
+    def see(self, each: CommittedAttempt) -> Iterator[VerifyFinding]:
         yield from self._identity(each)
         if each.told.kind == "recovery":
             self._move(each)
@@ -67,12 +67,12 @@ class Chain:
         self.current = each.told.identity
         self.owners.add(each.told.identity)
 
-    def _identity(self, each: Committed) -> Iterator[Finding]:
+    def _identity(self, each: CommittedAttempt) -> Iterator[VerifyFinding]:
         identity, before = each.told.identity, self.current
         if before is None or not self.owners.is_ours(identity.producer_id):
             return
         if identity.producer_id != before.producer_id:
-            yield Finding(
+            yield VerifyFinding(
                 "forged",
                 f"producer id {identity.producer_id} comes back at ledger offset "
                 f"{each.told.ledger_offset}, but {named(before)} wrote before it: ids that were "
@@ -81,9 +81,9 @@ class Chain:
             )
         elif identity.epoch <= before.epoch:
             again = "a second time" if identity.epoch == before.epoch else f"after {named(before)}"
-            yield Finding("twice", f"{named(identity)} committed {again}", attempt=each.told)
+            yield VerifyFinding("twice", f"{named(identity)} committed {again}", attempt=each.told)
 
-    def _ranges(self, each: Committed) -> Iterator[Finding]:
+    def _ranges(self, each: CommittedAttempt) -> Iterator[VerifyFinding]:
         for tp, (start, end) in sorted(each.ranges.items()):
             before = self.position.get(tp, start)
             yield from self._step(each, tp, before, start)
@@ -99,8 +99,8 @@ class Chain:
             self.position[tp] = end
 
     def _step(
-        self, each: Committed, tp: TopicPartition, before: int, start: int
-    ) -> Iterator[Finding]:
+        self, each: CommittedAttempt, tp: TopicPartition, before: int, start: int
+    ) -> Iterator[VerifyFinding]:
         if start > before:
             words = f"offsets {before} to {start - 1} are covered by no transaction"
             yield self._finding("gap", each, tp, before, words)
@@ -109,12 +109,12 @@ class Chain:
             yield self._finding("overlap", each, tp, start, words)
 
     def _finding(
-        self, case: str, each: Committed, tp: TopicPartition, offset: int, words: str
-    ) -> Finding:
+        self, case: str, each: CommittedAttempt, tp: TopicPartition, offset: int, words: str
+    ) -> VerifyFinding:
         message = f"source {tp.topic}-{tp.partition}: {words}, at {each.told}"
-        return Finding(case, message, tp, offset, each.told)
+        return VerifyFinding(case, message, tp, offset, each.told)
 
-    def _move(self, each: Committed) -> None:
+    def _move(self, each: CommittedAttempt) -> None:
         """The whole position is another one from here on. What is read again is meant to be."""
         ends = {tp: end for tp, (_, end) in each.ranges.items()}
         if any(self.position.get(tp) != end for tp, end in ends.items()):

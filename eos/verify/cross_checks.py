@@ -11,35 +11,38 @@ from dataclasses import dataclass, field
 
 from eos.checkpoint.files import Files
 from eos.checkpoint.offset_log import Checkpoint, newest_with_offsets
-from eos.inspect.audit_live import Open
+from eos.inspect.audit_live import OpenTransaction
 from eos.kafka.api import CommittedOffset, TopicPartition
-from eos.kafka.api import TransactionState as Coordinated
-from eos.kafka.transaction_states import TransactionState
-from eos.ledger.record import Ends, Followed
-from eos.verify.findings import Attempt, Finding, Kind, named
+from eos.kafka.api import DescribedTransaction as Coordinated
+from eos.kafka.transaction_states import TransactionPhase
+from eos.ledger.record import Ends, TableState
+from eos.verify.findings import FindingKind, VerifyFinding, Witness, named
 
 _LAST_EPOCH = 2**15 - 2  # behind it comes another producer id
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class LedgerLevel:
     """The ledger as of one moment."""
 
-    told: Attempt
+    told: Witness
     query_id: str
     ends: Ends
     is_reset: bool
     topic_ids: Mapping[str, str]
-    tables: Mapping[str, Followed] = field(default_factory=dict)
+    tables: Mapping[str, TableState] = field(default_factory=dict)
 
 
 def of_group(
-    found: Mapping[TopicPartition, CommittedOffset] | None, group: str, low: Level, high: Level
-) -> Iterator[Finding]:
+    found: Mapping[TopicPartition, CommittedOffset] | None,
+    group: str,
+    low: LedgerLevel,
+    high: LedgerLevel,
+) -> Iterator[VerifyFinding]:
     """`found`: None while an open transaction hides it."""
     if found is None:
         words = f"the offsets of the group {group!r} are hidden by an open transaction"
-        yield Finding("group_hidden", words, kind=Kind.GONE)
+        yield VerifyFinding("group_hidden", words, kind=FindingKind.GONE)
         return
     if high.told.kind == "recovery" and low != high:
         return  # a person moved it this moment
@@ -53,11 +56,11 @@ def of_group(
         else:
             continue
         message = f"the offset of the group {group!r} on {tp.topic}-{tp.partition} {words}"
-        yield Finding("group", message, tp, max(offset, 0), high.told)
+        yield VerifyFinding("group", message, tp, max(offset, 0), high.told)
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class CheckpointNote:
     """What the newest checkpoint says. `ends`: of its last micro-batches, by number."""
 
     location: str
@@ -67,7 +70,7 @@ class Noted:
     ends: Mapping[int, Ends]
 
 
-def noted(files: Files | None, root: str) -> Noted | str:
+def noted(files: Files | None, root: str) -> CheckpointNote | str:
     """Or why there is nothing to compare."""
     if files is None:
         return f"the checkpoints are in {root}, which only a running Spark can read"
@@ -79,12 +82,14 @@ def noted(files: Files | None, root: str) -> Noted | str:
     assert planned is not None, "newest_with_offsets found what it planned"
     numbers = {planned} | ({committed} if committed is not None else set())
     ends = {number: checkpoint.ends(number) for number in numbers}
-    return Noted(newest, checkpoint.query_id(), planned, committed, ends)
+    return CheckpointNote(newest, checkpoint.query_id(), planned, committed, ends)
 
 
-def of_checkpoint(found: Noted | str, low: Level, high: Level) -> Iterator[Finding]:
+def of_checkpoint(
+    found: CheckpointNote | str, low: LedgerLevel, high: LedgerLevel
+) -> Iterator[VerifyFinding]:
     if isinstance(found, str):
-        yield Finding("checkpoint_unread", found, kind=Kind.GONE)
+        yield VerifyFinding("checkpoint_unread", found, kind=FindingKind.GONE)
         return
     if low.is_reset or high.is_reset:
         return  # the next start takes a fresh one: this one is no longer meant
@@ -95,16 +100,16 @@ def of_checkpoint(found: Noted | str, low: Level, high: Level) -> Iterator[Findi
             words = (
                 f"{where} is of the query {found.query_id}, the ledger of {high.query_id or '-'}"
             )
-            yield Finding("checkpoint", words, attempt=high.told)
+            yield VerifyFinding("checkpoint", words, attempt=high.told)
         return
     if committed > high.told.batch_id:
         words = f"{where} has micro-batch {committed} as committed, the ledger ends with "
-        yield Finding("checkpoint", words + str(high.told.batch_id), attempt=high.told)
+        yield VerifyFinding("checkpoint", words + str(high.told.batch_id), attempt=high.told)
         return
     if committed < low.told.batch_id - 1 or found.planned < low.told.batch_id:
         words = f"{where} ends with micro-batch {found.planned}, and has {committed} as committed: "
         words += f"the ledger has {low.told.batch_id}"
-        yield Finding("checkpoint", words, attempt=low.told)
+        yield VerifyFinding("checkpoint", words, attempt=low.told)
         return
     for level in (low, high):
         for tp, end in sorted(found.ends.get(level.told.batch_id, {}).items()):
@@ -112,13 +117,13 @@ def of_checkpoint(found: Noted | str, low: Level, high: Level) -> Iterator[Findi
             if known is not None and known != end:
                 words = f"{where} ends micro-batch {level.told.batch_id} at {end} of "
                 words += f"{tp.topic}-{tp.partition}, the ledger at {known}"
-                yield Finding("checkpoint", words, tp, min(end, known), level.told)
+                yield VerifyFinding("checkpoint", words, tp, min(end, known), level.told)
                 return
 
 
 def of_coordinator(
-    state: Coordinated | None, ledger: TopicPartition, last: Attempt, newer: Attempt
-) -> Iterator[Finding]:
+    state: Coordinated | None, ledger: TopicPartition, last: Witness, newer: Witness
+) -> Iterator[VerifyFinding]:
     """Whose the last record is. `state`: None if no coordinator knows the transactional id;
     `newer`: the last one after it was asked, which may have got another id."""
     if state is None:
@@ -126,7 +131,7 @@ def of_coordinator(
             "no coordinator knows the transactional id (any more), so that nobody can tell "
             "whether the ledger's newest record is its own"
         )
-        yield Finding("coordinator_unread", words, kind=Kind.GONE)
+        yield VerifyFinding("coordinator_unread", words, kind=FindingKind.GONE)
         return
     mine, newest = state.identity, last.identity
     is_rotated = newest.epoch >= _LAST_EPOCH or mine.epoch < 0
@@ -138,16 +143,16 @@ def of_coordinator(
         f"{ledger.topic}-0 offset {last.ledger_offset}: this record was written by {named(newest)},"
         f" but the pipeline's transactional id has {named(mine)}: it is somebody else's"
     )
-    yield Finding("forged", message, ledger, last.ledger_offset, last)
+    yield VerifyFinding("forged", message, ledger, last.ledger_offset, last)
 
 
-def is_late(each: Open, transactional_id: str) -> bool:
+def is_late(each: OpenTransaction, transactional_id: str) -> bool:
     """Open here, and over for its coordinator: it goes on to something else."""
-    state = TransactionState.of(each.phase)
+    state = TransactionPhase.of(each.phase)
     return each.owner == transactional_id and state is not None and state.is_over
 
 
-def of_open(found: Sequence[Open], transactional_id: str) -> Iterator[Finding]:
+def of_open(found: Sequence[OpenTransaction], transactional_id: str) -> Iterator[VerifyFinding]:
     for each in found:
         is_stuck = is_late(each, transactional_id)
         if each.owner == transactional_id and not is_stuck:
@@ -157,8 +162,8 @@ def of_open(found: Sequence[Open], transactional_id: str) -> Iterator[Finding]:
         where = f"{tp.topic}-{tp.partition} offset {offset}"
         if each.owner and not is_stuck:
             words = f"{where}: a transaction of {each.owner!r} ({whose}) is open here"
-            yield Finding("foreign", words, tp, offset, kind=Kind.FOREIGN)
+            yield VerifyFinding("foreign", words, tp, offset, kind=FindingKind.FOREIGN)
         else:
             words = f"{where}: a transaction of {whose} hangs here, which no coordinator will end:"
             words += " readers of committed records stop at it"
-            yield Finding("hanging", words, tp, offset)
+            yield VerifyFinding("hanging", words, tp, offset)

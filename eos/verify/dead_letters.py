@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 
 from eos.kafka.api import TopicPartition
 from eos.kafka.records.varint import Ints
-from eos.verify.history import Committed
+from eos.verify.history import CommittedAttempt
 from eos.verify.proofs import TooManyError
 from eos.verify.records import Records
 from eos.verify.stamps import header
-from eos.verify.target import Bounds
+from eos.verify.target import LogBounds
 
 LETTERS_MAX = 2_000_000  # of one pipeline's dedup; 8 bytes each
 _OFFSET = r"^[0-9]{1,18}$"
@@ -33,7 +33,7 @@ class Reads(Protocol):
 
     def bounds(
         self, partitions: Collection[TopicPartition], /
-    ) -> Mapping[TopicPartition, Bounds]: ...
+    ) -> Mapping[TopicPartition, LogBounds]: ...
 
     def records(self, at: TopicPartition, end: int) -> Iterator[tuple[Records, Ints]]: ...
 
@@ -48,7 +48,7 @@ class Letters:
     topic: str
     ends: dict[TopicPartition, int] = field(default_factory=dict)
 
-    def see(self, each: Committed) -> None:
+    def see(self, each: CommittedAttempt) -> None:
         for receipt in each.receipts:
             if receipt.topic == self.topic:
                 at = TopicPartition(receipt.topic, receipt.partition)

@@ -16,10 +16,10 @@ from eos.checkpoint.files import LocalFiles
 from eos.delta.log import DeltaLog
 from eos.delta.table_check import require_whole
 from eos.errors import PromiseBrokenError
-from eos.ledger.record import Followed
+from eos.ledger.record import TableState
 from eos.location import local_path
 from eos.plan.delta_sink import Table
-from eos.verify.findings import Attempt, Finding, Kind
+from eos.verify.findings import FindingKind, VerifyFinding, Witness
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +32,15 @@ class Sinks:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class LedgerMoment:
     """The ledger as of one moment: its record, and how the tables were when it was begun."""
 
-    told: Attempt
-    tables: Mapping[str, Followed]
+    told: Witness
+    tables: Mapping[str, TableState]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TableWrite:
     """A table's own id, and the last write of the pipeline's; -1 if there is none. `version` is
     Delta's: up to it the history is compared."""
 
@@ -54,12 +54,12 @@ def here(sinks: Sinks) -> list[Table]:
     return [table for table in sinks.tables if local_path(table.path) is not None]
 
 
-def look(sinks: Sinks) -> Mapping[str, Found | str]:
+def look(sinks: Sinks) -> Mapping[str, TableWrite | str]:
     """A text says why a table can't be read. To be called between two looks at the ledger."""
     return {table.name: _look(table, sinks.app[table.name]) for table in here(sinks)}
 
 
-def _look(table: Table, app: str) -> Found | str:
+def _look(table: Table, app: str) -> TableWrite | str:
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -70,7 +70,7 @@ def _look(table: Table, app: str) -> Found | str:
     try:
         found = DeltaTable(str(path))
         version = found.transaction_version(app)
-        return Found(
+        return TableWrite(
             str(found.metadata().id), -1 if version is None else int(version), found.version()
         )
     except (TableNotFoundError, DeltaError, OSError) as error:
@@ -78,27 +78,29 @@ def _look(table: Table, app: str) -> Found | str:
 
 
 def of_tables(
-    sinks: Sinks, found: Mapping[str, Found | str], low: Known, high: Known
-) -> Iterator[Finding]:
+    sinks: Sinks, found: Mapping[str, TableWrite | str], low: LedgerMoment, high: LedgerMoment
+) -> Iterator[VerifyFinding]:
     for table in here(sinks):
         known, now = low.tables.get(table.name), found[table.name]
         if known is None:
             continue  # it is declared, and no run has met it yet
         where = f"the table {table.name} ({table.path})"
         if isinstance(now, str):
-            yield Finding("delta_unreadable", f"{where} {now}", attempt=low.told, kind=Kind.GONE)
+            yield VerifyFinding(
+                "delta_unreadable", f"{where} {now}", attempt=low.told, kind=FindingKind.GONE
+            )
         elif now.id != known.id:
             message = f"{where} is another one: its id is {now.id}, the ledger knows {known.id}"
-            yield Finding("delta_replaced", message, attempt=low.told)
+            yield VerifyFinding("delta_replaced", message, attempt=low.told)
         elif lost := _lost(sinks, table, known, now):
-            yield Finding(f"delta_{lost.case}", lost.words, attempt=low.told)
+            yield VerifyFinding(f"delta_{lost.case}", lost.words, attempt=low.told)
         elif low.told != high.told:  # the pipeline runs, and writes meanwhile
             if not known.at <= now.at <= high.told.ledger_offset:
                 yield _disagrees(where, now.at, known.at, high.told)
         elif low.told.kind == "attempt" and now.at == known.at:
             message = f"{where} lacks the ledger's record {low.told.ledger_offset}: the next start "
             message += f"writes it, if no run is about to (it has {now.at})"
-            yield Finding("delta_pending", message, attempt=low.told, kind=Kind.GONE)
+            yield VerifyFinding("delta_pending", message, attempt=low.told, kind=FindingKind.GONE)
         elif now.at != (low.told.ledger_offset if low.told.kind == "attempt" else known.at):
             yield _disagrees(where, now.at, known.at, low.told)
 
@@ -108,7 +110,7 @@ class _Lost(NamedTuple):
     words: str
 
 
-def _lost(sinks: Sinks, table: Table, known: Followed, now: Found) -> _Lost | None:
+def _lost(sinks: Sinks, table: Table, known: TableState, now: TableWrite) -> _Lost | None:
     """What the next start would stop at in the table's history. A lower `at` is compared apart."""
     if now.version is None or now.at < known.at:
         return None
@@ -121,7 +123,7 @@ def _lost(sinks: Sinks, table: Table, known: Followed, now: Found) -> _Lost | No
     return None
 
 
-def _disagrees(where: str, at: int, known: int, told: Attempt) -> Finding:
+def _disagrees(where: str, at: int, known: int, told: Witness) -> VerifyFinding:
     expected = told.ledger_offset if told.kind == "attempt" else known
     message = f"{where} has the ledger's record {at}, the ledger expects {expected}"
-    return Finding("delta_version", message, attempt=told)
+    return VerifyFinding("delta_version", message, attempt=told)

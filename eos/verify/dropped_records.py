@@ -18,10 +18,10 @@ import numpy as np
 
 from eos.kafka.api import TopicPartition
 from eos.verify.dead_letters import Refused
-from eos.verify.findings import Attempt, Finding, Findings, Kind
-from eos.verify.history import Committed
+from eos.verify.findings import FindingKind, Findings, VerifyFinding, Witness
+from eos.verify.history import CommittedAttempt
 from eos.verify.proofs import Proofs, TooManyError, proofs
-from eos.verify.record_order import Order, Place
+from eos.verify.record_order import Order, RecordPosition
 from eos.verify.stamps import Stamps, hash_of
 
 REASONS = ("duplicate", "fenced")
@@ -29,7 +29,7 @@ ATTEMPTS_MAX, PRODUCERS_MAX = 20_000, 200_000  # that wait
 SHOWN_MAX = 100  # dropped records that are named with their proof
 
 
-class Span(NamedTuple):
+class ProducerSpan(NamedTuple):
     """What the ledger says of one producer in one partition, and what was proven of it."""
 
     producer: str
@@ -40,24 +40,24 @@ class Span(NamedTuple):
 
 
 @dataclass(slots=True)
-class Claim:
+class DropClaim:
     """Of one attempt. `proven`: by reason; `all`: for either."""
 
-    told: Attempt
+    told: Witness
     ranges: Mapping[TopicPartition, tuple[int, int]]
     dropped: Mapping[str, int]
-    spans: Mapping[TopicPartition, Sequence[Span]]
+    spans: Mapping[TopicPartition, Sequence[ProducerSpan]]
     proven: Counter[str] = field(default_factory=Counter)
     has_witness: bool = False
 
 
-class Shown(NamedTuple):
+class ProvenDrop(NamedTuple):
     """A dropped record, and where the one lies that proves it."""
 
     at: TopicPartition
     offset: int
     reason: str
-    proof: Place
+    proof: RecordPosition
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -81,28 +81,28 @@ class Log(NamedTuple):
     is_cut: bool
 
 
-def _place(tp: TopicPartition, proof: int, order: Order | None) -> Place:
-    return Place(tp, proof) if order is None else order.where(proof)
+def _place(tp: TopicPartition, proof: int, order: Order | None) -> RecordPosition:
+    return RecordPosition(tp, proof) if order is None else order.where(proof)
 
 
 def _shown(
-    tp: TopicPartition, claim: Claim, part: Proofs, reasons: Sequence[str], order: Order | None
-) -> Iterator[Shown]:
+    tp: TopicPartition, claim: DropClaim, part: Proofs, reasons: Sequence[str], order: Order | None
+) -> Iterator[ProvenDrop]:
     """Each record of one attempt and partition that has a proof: a newer epoch counts first, as it
     does for dedup."""
     for offset, before, newer in zip(part.offset, part.before, part.newer, strict=True):
         proven = {"duplicate": int(before), "fenced": int(newer)}
         for reason in reversed(reasons):
             if proven[reason] >= 0 and claim.dropped.get(reason):
-                yield Shown(tp, int(offset), reason, _place(tp, proven[reason], order))
+                yield ProvenDrop(tp, int(offset), reason, _place(tp, proven[reason], order))
                 break
 
 
-Proven = dict[tuple[int, TopicPartition, Span], Counter[str]]
+Proven = dict[tuple[int, TopicPartition, ProducerSpan], Counter[str]]
 
 
 @dataclass(slots=True)
-class Dropped:
+class DropCheck:
     """Fed with each transaction in the ledger's order. `log` is asked for a partition up to an
     offset; None: the pipeline does not say (any more) how records are stamped."""
 
@@ -112,16 +112,16 @@ class Dropped:
     # What dedup refused in the transactions that were seen so far.
     letters: Callable[[], Refused] = dict
     # Told each record that a proof was found of, and not only some of them.
-    each: Callable[[Shown, Attempt], None] | None = None
+    each: Callable[[ProvenDrop, Witness], None] | None = None
     covered: dict[TopicPartition, list[tuple[int, int]]] = field(default_factory=dict)
     records: Counter[str] = field(default_factory=Counter)
     proven: int = 0
-    shown: list[Shown] = field(default_factory=list)
-    _claims: list[Claim] = field(default_factory=list)
+    shown: list[ProvenDrop] = field(default_factory=list)
+    _claims: list[DropClaim] = field(default_factory=list)
     _spans: int = 0
     _refused: Refused = field(default_factory=dict)
 
-    def see(self, each: Committed) -> None:
+    def see(self, each: CommittedAttempt) -> None:
         if each.told.kind == "recovery":
             self.prove()  # the position may go back: behind it another order begins
         if not each.is_attempt:
@@ -136,14 +136,14 @@ class Dropped:
         dropped = {name: int(verdicts[name]) for name in REASONS if verdicts.get(name)}
         if not dropped:
             return
-        spans: dict[TopicPartition, list[Span]] = {}
+        spans: dict[TopicPartition, list[ProducerSpan]] = {}
         for topic, partition, producer, reason, *numbers in each.dedup.get("producers", ()):
             if reason in REASONS:
-                one = Span(str(producer), reason, *map(int, numbers))
+                one = ProducerSpan(str(producer), reason, *map(int, numbers))
                 spans.setdefault(TopicPartition(topic, partition), []).append(one)
                 self._spans += 1
         self.records.update(dropped)
-        self._claims.append(Claim(each.told, each.ranges, dropped, spans))
+        self._claims.append(DropClaim(each.told, each.ranges, dropped, spans))
         if len(self._claims) >= ATTEMPTS_MAX or self._spans >= PRODUCERS_MAX:
             self.prove()
 
@@ -173,7 +173,7 @@ class Dropped:
         for claim in claims:
             self._settle(claim, is_cut)
 
-    def _prove(self, tp: TopicPartition, log: Log, claims: Sequence[Claim]) -> None:
+    def _prove(self, tp: TopicPartition, log: Log, claims: Sequence[DropClaim]) -> None:
         """What its own partition proves."""
         reasons = REASONS[1:] if self.is_spread else REASONS
         proven: Proven = {}
@@ -186,7 +186,7 @@ class Dropped:
         self._compare(claims, proven, log.is_cut)
 
     def _prove_together(
-        self, logs: Mapping[TopicPartition, Log], claims: Sequence[Claim], is_cut: bool
+        self, logs: Mapping[TopicPartition, Log], claims: Sequence[DropClaim], is_cut: bool
     ) -> None:
         """Duplicates of producers whose numbers are spread over partitions."""
         order = Order([claim.ranges for claim in claims], list(logs))
@@ -207,7 +207,7 @@ class Dropped:
     def _add(
         self,
         tp: TopicPartition,
-        of: tuple[int, Claim],
+        of: tuple[int, DropClaim],
         part: Proofs,
         proven: Proven,
         reasons: Sequence[str],
@@ -226,7 +226,9 @@ class Dropped:
                 known = proven.setdefault((number, tp, span), Counter())
                 self._account(tp, span, part, known, order)
 
-    def _looked_at(self, tp: TopicPartition, claims: Iterable[Claim]) -> Callable[[Stamps], Stamps]:
+    def _looked_at(
+        self, tp: TopicPartition, claims: Iterable[DropClaim]
+    ) -> Callable[[Stamps], Stamps]:
         """What no transaction read was not accepted, nor what dedup refused as often as it was
         read: it proves nothing. And nothing is asked of producers of whom nothing was dropped,
         where the ledger names all others."""
@@ -259,7 +261,7 @@ class Dropped:
     def _account(
         self,
         tp: TopicPartition,
-        span: Span,
+        span: ProducerSpan,
         part: Proofs,
         known: Counter[str],
         order: Order | None,
@@ -272,14 +274,20 @@ class Dropped:
             known[name] += len(at)
             if len(at) and name == "first" and len(self.shown) < SHOWN_MAX:
                 place = _place(tp, int(by[at[0]]), order)
-                self.shown.append(Shown(tp, offset, span.reason, place))
+                self.shown.append(ProvenDrop(tp, offset, span.reason, place))
 
-    def _compare(self, claims: Sequence[Claim], proven: Proven, is_cut: bool) -> None:
+    def _compare(self, claims: Sequence[DropClaim], proven: Proven, is_cut: bool) -> None:
         for (number, tp, span), known in proven.items():
             self._tell(tp, claims[number], span, known, is_cut=is_cut)
 
     def _tell(
-        self, tp: TopicPartition, claim: Claim, span: Span, known: Counter[str], *, is_cut: bool
+        self,
+        tp: TopicPartition,
+        claim: DropClaim,
+        span: ProducerSpan,
+        known: Counter[str],
+        *,
+        is_cut: bool,
     ) -> None:
         missing = max(span.records - known["records"], 1 - known["first"], 1 - known["last"])
         if missing <= 0:
@@ -291,7 +299,7 @@ class Dropped:
             where = f"{tp.topic}-{tp.partition} offsets {span.first} to {span.last}"
         what = "was there before" if span.reason == "duplicate" else "comes behind a newer epoch"
         self.findings.add(
-            Finding(
+            VerifyFinding(
                 "unproven",
                 f"{where}: dedup dropped {span.records} records of producer {span.producer!r} as "
                 f"{span.reason}, and of {missing} of them nothing shows that it {what}, at "
@@ -299,11 +307,11 @@ class Dropped:
                 tp,
                 offset,
                 claim.told,
-                Kind.GONE if is_cut else Kind.WRONG,
+                FindingKind.GONE if is_cut else FindingKind.WRONG,
             )
         )
 
-    def _settle(self, claim: Claim, is_cut: bool) -> None:
+    def _settle(self, claim: DropClaim, is_cut: bool) -> None:
         """The attempt as a whole: the ledger names only the producers with the most."""
         wanted = {**claim.dropped, "all": sum(claim.dropped.values())}
         missing = max(count - claim.proven[name] for name, count in wanted.items())
@@ -312,13 +320,13 @@ class Dropped:
             return
         told = ", ".join(f"{count} {name}" for name, count in claim.dropped.items())
         self.findings.add(
-            Finding(
+            VerifyFinding(
                 "unproven",
                 f"dedup dropped {told}, and of {missing} of them nothing shows it, at {claim.told}",
                 None,
                 -1,
                 claim.told,
-                Kind.GONE if is_cut else Kind.WRONG,
+                FindingKind.GONE if is_cut else FindingKind.WRONG,
             )
         )
 
@@ -329,7 +337,9 @@ class Dropped:
             "shown": [each.as_json() for each in self.shown],
         }
 
-    def _unread(self, claims: Sequence[Claim], why: str) -> None:
+    def _unread(self, claims: Sequence[DropClaim], why: str) -> None:
         count = sum(sum(claim.dropped.values()) for claim in claims)
         message = f"{count:,} records that dedup dropped were not looked at: {why}"
-        self.findings.add(Finding("dropped_unread", message, None, -1, claims[0].told, Kind.GONE))
+        self.findings.add(
+            VerifyFinding("dropped_unread", message, None, -1, claims[0].told, FindingKind.GONE)
+        )

@@ -14,7 +14,7 @@ KEPT_MAX = 100  # of the smallest ones; all are counted
 _LATE = 2**62
 
 
-class Kind(Enum):
+class FindingKind(Enum):
     """A disagreement is wrong whatever anybody allows."""
 
     WRONG = "disagreement"
@@ -23,7 +23,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class Witness:
     """Whose transaction a witness belongs to."""
 
     ledger_offset: int
@@ -41,15 +41,15 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class VerifyFinding:
     """`offset` is the first one that shows it; -1 where no partition does."""
 
     case: str
     message: str
     at: TopicPartition | None = None
     offset: int = -1
-    attempt: Attempt | None = None
-    kind: Kind = Kind.WRONG
+    attempt: Witness | None = None
+    kind: FindingKind = FindingKind.WRONG
 
     @property
     def order(self) -> tuple[int, str, int, int, str]:
@@ -93,11 +93,13 @@ class Stretch:
 class Findings:
     """Bounded: the smallest ones of each kind, and how many there were."""
 
-    kept: dict[Kind, list[Finding]] = field(default_factory=lambda: {kind: [] for kind in Kind})
-    counts: Counter[Kind] = field(default_factory=Counter)
+    kept: dict[FindingKind, list[VerifyFinding]] = field(
+        default_factory=lambda: {kind: [] for kind in FindingKind}
+    )
+    counts: Counter[FindingKind] = field(default_factory=Counter)
     _stretches: dict[tuple[str, TopicPartition], Stretch] = field(default_factory=dict)
 
-    def add(self, finding: Finding) -> None:
+    def add(self, finding: VerifyFinding) -> None:
         self.counts[finding.kind] += 1
         kept = self.kept[finding.kind]
         insort(kept, finding, key=lambda each: each.order)
@@ -122,7 +124,11 @@ class Findings:
                 else ""
             )
             where = f"{at.topic}-{at.partition}: offsets {stretch.first} to {stretch.last}"
-            self.add(Finding(case, f"{where} {_WHY[case]}{of}", at, stretch.first, None, Kind.GONE))
+            self.add(
+                VerifyFinding(
+                    case, f"{where} {_WHY[case]}{of}", at, stretch.first, None, FindingKind.GONE
+                )
+            )
         self._stretches.clear()
 
 

@@ -10,18 +10,18 @@ from typing import Any
 from eos.audit.history import Transaction
 from eos.kafka.api import TopicPartition
 from eos.ledger.receipt import Receipt
-from eos.ledger.record import Ends, Record, flat
-from eos.verify.findings import Attempt
+from eos.ledger.record import Ends, LedgerRecord, flat
+from eos.verify.findings import Witness
 
 _RECEIPT = ("topic", "partition", "records", "offset_first", "offset_last", "bytes", "digest")
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommittedAttempt:
     """`ranges`: what was read, of a record without an attempt its position as empty ranges.
     `ends`: the whole position after it, where it is known; a row of the table has the ranges."""
 
-    told: Attempt
+    told: Witness
     query_id: str
     ranges: Mapping[TopicPartition, tuple[int, int]]
     ends: Ends | None
@@ -33,12 +33,12 @@ class Committed:
         return self.told.kind == "attempt"
 
 
-def of_record(record: Record) -> Committed:
+def of_record(record: LedgerRecord) -> CommittedAttempt:
     attempt = record.attempt or {}
     ends = record.position.ends
     starts = flat(attempt["starts"]) if record.attempt else ends
-    return Committed(
-        Attempt(
+    return CommittedAttempt(
+        Witness(
             record.offset,
             record.kind,
             record.position.batch_id,
@@ -53,9 +53,9 @@ def of_record(record: Record) -> Committed:
     )
 
 
-def of_rows(each: Transaction) -> Committed:
-    return Committed(
-        Attempt(
+def of_rows(each: Transaction) -> CommittedAttempt:
+    return CommittedAttempt(
+        Witness(
             each.ledger_offset,
             each.kind,
             -1 if each.batch_id is None else each.batch_id,

@@ -11,9 +11,9 @@ from eos.kafka.api import Identity, TopicPartition
 from eos.kafka.record_reader import StoredRecord
 from eos.ledger.decoder import decoded
 from eos.ledger.ledger import Ledger
-from eos.ledger.record import Record
-from eos.verify.findings import Attempt, Finding, Kind
-from eos.verify.history import Committed, of_record
+from eos.ledger.record import LedgerRecord
+from eos.verify.findings import FindingKind, VerifyFinding, Witness
+from eos.verify.history import CommittedAttempt, of_record
 from eos.verify.log_reader import Reader, soon
 
 RECORDS_MAX = 500  # at a time: with their receipts they must fit into memory
@@ -24,9 +24,9 @@ _SETTLE_MS = 30_000
 class Page:
     """Committed records, and what else was met among them, from `start` to `end` (exclusive)."""
 
-    records: Sequence[Record]
-    committed: Sequence[Committed]
-    findings: Sequence[Finding]
+    records: Sequence[LedgerRecord]
+    committed: Sequence[CommittedAttempt]
+    findings: Sequence[VerifyFinding]
     start: int
     end: int
 
@@ -65,8 +65,8 @@ class LedgerLog:
         return self._page(stored, start, after)
 
     def _page(self, stored: Sequence[StoredRecord], start: int, end: int) -> Page:
-        records: list[Record] = []
-        findings: list[Finding] = []
+        records: list[LedgerRecord] = []
+        findings: list[VerifyFinding] = []
         for each in stored:
             try:
                 records.append(decoded(self._pipeline, self.at.topic, each))
@@ -74,7 +74,7 @@ class LedgerLog:
                 findings.append(self._forged(each, error.message))
         return Page(records, [of_record(each) for each in records], findings, start, end)
 
-    def _forged(self, stored: StoredRecord, why: str) -> Finding:
+    def _forged(self, stored: StoredRecord, why: str) -> VerifyFinding:
         """A disagreement, until a recovery decided about the record."""
         if stored.offset >= self._decided_until and not self._is_undecided:
             own = Ledger(self._reader.wire, self.at.topic, self._pipeline, {}, skips_foreign=True)
@@ -82,11 +82,11 @@ class LedgerLog:
             self._is_undecided = not self._decided_until
         is_decided = stored.offset < self._decided_until
         identity = Identity(stored.producer_id, stored.epoch)
-        return Finding(
+        return VerifyFinding(
             "forged",
             why + (": `eos recover` decided about it" if is_decided else ""),
             self.at,
             stored.offset,
-            Attempt(stored.offset, "unknown", -1, None, identity),
-            Kind.FOREIGN if is_decided else Kind.WRONG,
+            Witness(stored.offset, "unknown", -1, None, identity),
+            FindingKind.FOREIGN if is_decided else FindingKind.WRONG,
         )

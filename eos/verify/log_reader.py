@@ -14,17 +14,24 @@ from eos.deadline import Deadline
 from eos.errors import UnavailableError
 from eos.kafka.admin import At
 from eos.kafka.api import TopicPartition
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.kafka.cluster import TopicInfo
-from eos.kafka.fetch import Fetched
-from eos.kafka.records.batch_headers import Batch, Old, Seen, Visibility, batches, next_offset
+from eos.kafka.fetch import FetchedBytes
+from eos.kafka.records.batch_headers import (
+    Batch,
+    BatchHeader,
+    Old,
+    Visibility,
+    batches,
+    next_offset,
+)
 from eos.kafka.records.decompression import BrokenPayloadError, unpack
 from eos.kafka.records.varint import Ints
 from eos.kafka.refusals import refused
 from eos.verify.records import Records, digests, parsed
-from eos.verify.source import Source
-from eos.verify.stamps import Places, Stamps, stamps
-from eos.verify.target import Bounds, Keeping, Target
+from eos.verify.source import SourcePartition
+from eos.verify.stamps import StampPlaces, Stamps, stamps
+from eos.verify.target import LogBounds, Retention, Target
 
 _FETCH_BYTES_MAX = 8 * 1024 * 1024
 _FETCH_BYTES_MORE = 256 * 1024  # for what lies between the records that are looked for
@@ -38,24 +45,26 @@ _REFUSED = 29
 class Reader:
     """`moved` is told how many offsets were passed."""
 
-    def __init__(self, wire: Wire, moved: Callable[[int], None] = lambda _offsets: None) -> None:
+    def __init__(
+        self, wire: KafkaClient, moved: Callable[[int], None] = lambda _offsets: None
+    ) -> None:
         self.wire = wire
         self._moved = moved
         self._pool = ThreadPoolExecutor(1, "eos-verify")
-        self._keeping: dict[str, Keeping] = {}
+        self._keeping: dict[str, Retention] = {}
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
+    def bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogBounds]:
         """Of a topic or a partition that is gone: nothing at all."""
         counts = self.partitions({tp.topic for tp in partitions})
         there = [tp for tp in partitions if tp.partition < counts[tp.topic]]
         first = self._offsets(there, "earliest", committed=False)
         stable = self._offsets(there, "latest", committed=True)
         end = self._offsets(there, "latest", committed=False)
-        nothing = Bounds(0, 0, 0)
-        found = {tp: Bounds(first[tp], stable[tp], end[tp]) for tp in there}
+        nothing = LogBounds(0, 0, 0)
+        found = {tp: LogBounds(first[tp], stable[tp], end[tp]) for tp in there}
         return {tp: found.get(tp, nothing) for tp in partitions}
 
     def _offsets(
@@ -74,21 +83,21 @@ class Reader:
             for name, info in found.items()
         }
 
-    def keeping(self, topic: str) -> Keeping:
+    def keeping(self, topic: str) -> Retention:
         if topic not in self._keeping:
             if not self.partitions([topic])[topic]:
-                return Keeping()
+                return Retention()
             policy, *limits = (
                 self.wire.topic_config(topic, name, soon())
                 for name in ("cleanup.policy", "retention.ms", "retention.bytes")
             )
             can_expire = "delete" in policy and any(limit != "-1" for limit in limits)
-            self._keeping[topic] = Keeping("compact" in policy, can_expire)
+            self._keeping[topic] = Retention("compact" in policy, can_expire)
         return self._keeping[topic]
 
     def target(self, target: Target, end: int, bytes_hint: int = _FETCH_BYTES_MAX) -> None:
         """Shows it what lies between its position and `end` (exclusive)."""
-        group: list[Seen | Old] = []
+        group: list[BatchHeader | Old] = []
         payloads: dict[int, bytes | None] = {}
         size = 0
         for found in self.scan(target.at, target.position, end, bytes_hint):
@@ -104,7 +113,7 @@ class Reader:
             _show(target, group, payloads)
             group, payloads, size = [], {}, 0
 
-    def source(self, source: Source, bounds: Bounds) -> None:
+    def source(self, source: SourcePartition, bounds: LogBounds) -> None:
         """Headers alone: what they say is all that is asked of a source."""
         start = source.begin(bounds)
         until = min(source.end, bounds.stable)
@@ -115,7 +124,7 @@ class Reader:
                 source.see(seen)
         source.finish(until)
 
-    def stamps(self, at: TopicPartition, end: int, places: Places) -> Iterator[Stamps]:
+    def stamps(self, at: TopicPartition, end: int, places: StampPlaces) -> Iterator[Stamps]:
         """Whose they are, and which numbers they have."""
         for records, offsets in self.records(at, end):
             yield stamps(records, offsets, places)
@@ -140,11 +149,11 @@ class Reader:
 
     def scan(
         self, at: TopicPartition, start: int, end: int, bytes_hint: int = _FETCH_BYTES_MAX
-    ) -> Iterator[list[Seen | Old]]:
+    ) -> Iterator[list[BatchHeader | Old]]:
         """All that begins before `end`, which lies at the last stable offset or below it."""
         bytes_max = min(_FETCH_BYTES_MAX, bytes_hint + _FETCH_BYTES_MORE)
         position, tries = start, 0
-        ahead: Future[Fetched] | None = None
+        ahead: Future[FetchedBytes] | None = None
         while position < end:
             fetched = (ahead or self._fetch(at, position, bytes_max)).result()
             ahead = None
@@ -157,19 +166,19 @@ class Reader:
             if following < end:
                 ahead = self._fetch(at, following, bytes_max)
             visibility = Visibility(fetched.aborted)
-            shown: list[Seen | Old] = []
+            shown: list[BatchHeader | Old] = []
             for batch in read:
                 if isinstance(batch, Old):
                     shown.append(batch)
                     continue
-                seen = Seen(batch, visibility.of(batch))
+                seen = BatchHeader(batch, visibility.of(batch))
                 if start <= batch.last_offset and batch.offset < end:
                     shown.append(seen)
             self._moved(min(following, end) - position)
             yield shown
             position, tries = following, 0
 
-    def _fetch(self, at: TopicPartition, position: int, bytes_max: int) -> Future[Fetched]:
+    def _fetch(self, at: TopicPartition, position: int, bytes_max: int) -> Future[FetchedBytes]:
         return self._pool.submit(self.wire.fetch, at, position, soon(), bytes_max)
 
     def _begins_later(self, at: TopicPartition, position: int, tries: int) -> int:
@@ -186,7 +195,7 @@ class Reader:
         return position
 
 
-def _first(seen: Seen | Old) -> int:
+def _first(seen: BatchHeader | Old) -> int:
     return seen.last_offset if isinstance(seen, Old) else seen.batch.offset
 
 
@@ -201,7 +210,7 @@ def soon() -> Deadline:
     return Deadline.after_ms(_TIMEOUT_MS)
 
 
-def _unpacked(seen: Seen) -> bytes | None:
+def _unpacked(seen: BatchHeader) -> bytes | None:
     try:
         return unpack(seen.batch.codec, seen.batch.payload)
     except BrokenPayloadError:
@@ -220,10 +229,14 @@ def _taken_apart(group: list[Batch], payloads: list[bytes]) -> Iterator[tuple[Re
             yield from _taken_apart([batch], [payload])
 
 
-def _show(target: Target, group: list[Seen | Old], payloads: Mapping[int, bytes | None]) -> None:
+def _show(
+    target: Target, group: list[BatchHeader | Old], payloads: Mapping[int, bytes | None]
+) -> None:
     """In the order of the log, each with its digest."""
     readable = [(place, plain) for place, plain in payloads.items() if plain is not None]
-    counts = [seen.batch.records for place, _ in readable if isinstance(seen := group[place], Seen)]
+    counts = [
+        seen.batch.records for place, _ in readable if isinstance(seen := group[place], BatchHeader)
+    ]
     made = digests([plain for _, plain in readable], counts)
     of_place = dict(zip((place for place, _ in readable), made, strict=True))
     for place, seen in enumerate(group):

@@ -22,7 +22,7 @@ _OFFSETS = (1 << _OFFSET_BITS) - 1
 Ranges = Mapping[TopicPartition, tuple[int, int]]
 
 
-class Place(NamedTuple):
+class RecordPosition(NamedTuple):
     at: TopicPartition
     offset: int
 
@@ -59,6 +59,6 @@ class Order:
         cut = found.between(first | span[0], first | span[1])
         return replace(cut, offset=cut.offset & _OFFSETS)
 
-    def where(self, number: int) -> Place:
+    def where(self, number: int) -> RecordPosition:
         place = (number >> _OFFSET_BITS) & ((1 << _PLACE_BITS) - 1)
-        return Place(self._partitions[place], number & _OFFSETS)
+        return RecordPosition(self._partitions[place], number & _OFFSETS)

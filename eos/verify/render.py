@@ -6,26 +6,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from eos.plural import counted
-from eos.verify.dropped_records import Dropped
-from eos.verify.findings import Finding, Findings, Kind
+from eos.plural import plural
+from eos.verify.dropped_records import DropCheck
+from eos.verify.findings import FindingKind, Findings, VerifyFinding
 from eos.verify.progress import Point
-from eos.verify.verification import Verified
+from eos.verify.verification import VerificationResult
 
 _SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RenderedResult:
     """`began`: the point from which it went on; None if it looked at all. `passed`: what is
     allowed, and so no finding. `saved`: where the point lies, if one was written."""
 
     pipeline: str
     ledger: str
-    verified: Verified
+    verified: VerificationResult
     began: Point | None
     notes: list[str]
-    passed: frozenset[Kind]
+    passed: frozenset[FindingKind]
     seconds: float
     saved: str = ""
 
@@ -38,15 +38,15 @@ class Told:
         return self.verified.findings
 
     @property
-    def smallest(self) -> Finding | None:
+    def smallest(self) -> VerifyFinding | None:
         """The oldest transaction of what is wrong; of what is foreign or gone if nothing is."""
-        for kind in Kind:
+        for kind in FindingKind:
             if kind not in self.passed and self.all.kept[kind]:
                 return self.all.kept[kind][0]
         return None
 
 
-def lines(told: Told) -> Iterator[str]:
+def lines(told: RenderedResult) -> Iterator[str]:
     done, chain = told.verified, told.verified.chain
     yield f"pipeline      {told.pipeline}, ledger {told.ledger}"
     yield f"verified      {_range(told)}"
@@ -55,8 +55,8 @@ def lines(told: Told) -> Iterator[str]:
         yield f"              allowed before: {allowed}"
     records = sum(target.records for target in done.targets)
     receipts = sum(target.receipts for target in done.targets)
-    written = f"{counted(records, 'record')} in {counted(receipts, 'receipt')}"
-    yield f"targets       {written}, {counted(chain.attempts, 'attempt')}"
+    written = f"{plural(records, 'record')} in {plural(receipts, 'receipt')}"
+    yield f"targets       {written}, {plural(chain.attempts, 'attempt')}"
     yield f"sources       {_sources(told)}"
     if done.dropped is not None and done.dropped.records:
         yield f"dropped       {_dropped(done.dropped)}"
@@ -74,7 +74,7 @@ def lines(told: Told) -> Iterator[str]:
     yield from _findings(told)
 
 
-def _range(told: Told) -> str:
+def _range(told: RenderedResult) -> str:
     done = told.verified
     if told.began is None:
         return f"all of the ledger, up to offset {done.last}"
@@ -84,7 +84,7 @@ def _range(told: Told) -> str:
     return f"ledger offsets {done.first} to {done.last}: from {was}"
 
 
-def _sources(told: Told) -> str:
+def _sources(told: RenderedResult) -> str:
     sources = told.verified.sources
     count = sum(each.end - each.start for each in sources)
     parts = {
@@ -97,13 +97,13 @@ def _sources(told: Told) -> str:
     )
 
 
-def _dropped(dropped: Dropped) -> str:
+def _dropped(dropped: DropCheck) -> str:
     told = ", ".join(f"{count:,} {name}" for name, count in sorted(dropped.records.items()))
     return f"{told}: of {dropped.proven:,} the accepted one that proves it was found"
 
 
-def _findings(told: Told) -> Iterator[str]:
-    for kind in Kind:
+def _findings(told: RenderedResult) -> Iterator[str]:
+    for kind in FindingKind:
         kept, count = told.all.kept[kind], told.all.counts[kind]
         is_passed = " (allowed)" if kind in told.passed else ""
         for finding in kept[:_SHOWN]:
@@ -112,7 +112,7 @@ def _findings(told: Told) -> Iterator[str]:
             yield f"and {count - _SHOWN:,} more of these (--json has the first {len(kept)})"
     smallest = told.smallest
     if smallest is None:
-        gone, foreign = told.all.counts[Kind.GONE], told.all.counts[Kind.FOREIGN]
+        gone, foreign = told.all.counts[FindingKind.GONE], told.all.counts[FindingKind.FOREIGN]
         what = "nothing disagrees"
         if gone or foreign:
             what = "nothing disagrees in what could be read; what is listed was allowed"
@@ -121,7 +121,7 @@ def _findings(told: Told) -> Iterator[str]:
     yield f"smallest witness: {_witness(smallest)}"
 
 
-def _witness(finding: Finding) -> str:
+def _witness(finding: VerifyFinding) -> str:
     parts = []
     if finding.at is not None:
         parts.append(f"topic {finding.at.topic}, partition {finding.at.partition}")
@@ -131,7 +131,7 @@ def _witness(finding: Finding) -> str:
     return f"{finding.case}, {', '.join(parts)}"
 
 
-def as_json(told: Told) -> dict[str, Any]:
+def as_json(told: RenderedResult) -> dict[str, Any]:
     done = told.verified
     smallest = told.smallest
     return {
@@ -164,8 +164,8 @@ def as_json(told: Told) -> dict[str, Any]:
         "moved": [str(each) for each in done.chain.moved],
         "seconds": round(told.seconds, 3),
         "saved": told.saved or None,
-        "counts": {kind.value: told.all.counts[kind] for kind in Kind},
+        "counts": {kind.value: told.all.counts[kind] for kind in FindingKind},
         "allowed": sorted(kind.value for kind in told.passed),
         "smallest": smallest and smallest.as_json(),
-        "findings": [each.as_json() for kind in Kind for each in told.all.kept[kind]],
+        "findings": [each.as_json() for kind in FindingKind for each in told.all.kept[kind]],
     }

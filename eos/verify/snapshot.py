@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from eos.checkpoint.files import Files
 from eos.deadline import Backoff, Deadline
 from eos.errors import EosError, PromiseBrokenError, UnavailableError
-from eos.inspect.audit_live import Open, opened
+from eos.inspect.audit_live import OpenTransaction, opened
 from eos.inspect.snapshot import is_hidden
-from eos.kafka.api import CommittedOffset, TopicPartition, TransactionState
-from eos.kafka.client import Wire
+from eos.kafka.api import CommittedOffset, DescribedTransaction, TopicPartition
+from eos.kafka.client import KafkaClient
 from eos.plan.names import Names
 from eos.verify import cross_checks, delta_tables
-from eos.verify.cross_checks import Level, Noted
-from eos.verify.delta_tables import Found, Known, Sinks
-from eos.verify.findings import Finding
+from eos.verify.cross_checks import CheckpointNote, LedgerLevel
+from eos.verify.delta_tables import LedgerMoment, Sinks, TableWrite
+from eos.verify.findings import VerifyFinding
 from eos.verify.log_reader import soon
 from eos.verify.verification import Subject
 
@@ -30,13 +30,15 @@ class Around:
 
     names: Names
     group: Mapping[TopicPartition, CommittedOffset] | None
-    checkpoint: Noted | str
-    state: TransactionState | None
-    open: list[Open]
+    checkpoint: CheckpointNote | str
+    state: DescribedTransaction | None
+    open: list[OpenTransaction]
     sinks: Sinks
-    tables: Mapping[str, Found | str]
+    tables: Mapping[str, TableWrite | str]
 
-    def compare(self, low: Level, high: Level) -> Iterator[tuple[str, list[Finding]]]:
+    def compare(
+        self, low: LedgerLevel, high: LedgerLevel
+    ) -> Iterator[tuple[str, list[VerifyFinding]]]:
         """Each comparison by its name, with what it found."""
         names = self.names
         ledger = TopicPartition(names.ledger, 0)
@@ -46,12 +48,12 @@ class Around:
         yield "transactional id", last
         yield "no open transaction", list(cross_checks.of_open(self.open, names.transactional_id))
         if self.tables:
-            known = Known(low.told, low.tables), Known(high.told, high.tables)
+            known = LedgerMoment(low.told, low.tables), LedgerMoment(high.told, high.tables)
             yield "Delta tables", list(delta_tables.of_tables(self.sinks, self.tables, *known))
 
 
 def look(
-    wire: Wire,
+    wire: KafkaClient,
     subject: Subject,
     sources: Collection[TopicPartition],
     targets: Collection[TopicPartition],
@@ -71,7 +73,9 @@ def look(
     )
 
 
-def _open(wire: Wire, partitions: list[TopicPartition], transactional_id: str) -> list[Open]:
+def _open(
+    wire: KafkaClient, partitions: list[TopicPartition], transactional_id: str
+) -> list[OpenTransaction]:
     """Of the pipeline's own, what its coordinator holds for over may be open for a moment: the
     marker is on its way. What stays open is not."""
     deadline, backoff = Deadline.after_ms(_MARKER_MS), Backoff()
@@ -85,12 +89,12 @@ def _open(wire: Wire, partitions: list[TopicPartition], transactional_id: str) -
     return [*mine, *late.values()]
 
 
-def _place(each: Open) -> tuple[TopicPartition, int]:
+def _place(each: OpenTransaction) -> tuple[TopicPartition, int]:
     return each.partition, each.producer.transaction_start_offset
 
 
 def _group(
-    wire: Wire, group: str, sources: Collection[TopicPartition]
+    wire: KafkaClient, group: str, sources: Collection[TopicPartition]
 ) -> Mapping[TopicPartition, CommittedOffset] | None:
     if not sources:
         return {}
@@ -102,7 +106,7 @@ def _group(
         return None
 
 
-def _checkpoint(files: Files | None, root: str) -> Noted | str:
+def _checkpoint(files: Files | None, root: str) -> CheckpointNote | str:
     try:
         return cross_checks.noted(files, root)
     except PromiseBrokenError as error:

@@ -6,19 +6,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eos.kafka.api import TopicPartition
-from eos.kafka.records.batch_headers import Old, Seen
-from eos.verify.findings import Finding, Findings
-from eos.verify.target import Bounds, Keeping
+from eos.kafka.records.batch_headers import BatchHeader, Old
+from eos.verify.findings import Findings, VerifyFinding
+from eos.verify.target import LogBounds, Retention
 
 
 @dataclass(slots=True)
-class Source:
+class SourcePartition:
     """Offsets `start` to `end` (exclusive) were covered. Fed in the order of the log."""
 
     at: TopicPartition
     start: int
     end: int
-    keeping: Keeping
+    keeping: Retention
     findings: Findings
     records: int = 0
     aborted: int = 0
@@ -26,14 +26,14 @@ class Source:
     removed: int = 0
     position: int = -1
 
-    def begin(self, bounds: Bounds) -> int:
+    def begin(self, bounds: LogBounds) -> int:
         """Where to read from. Tells what is not there any more, or never was."""
         self.position = self.start
         self.begins_at(bounds.start)
         if bounds.end < self.end:
             name = f"{self.at.topic}-{self.at.partition}"
             self.findings.add(
-                Finding(
+                VerifyFinding(
                     "source_truncated",
                     f"the ledger covers source {name} up to offset {self.end - 1}, but it ends at "
                     f"{bounds.end}: the topic was made anew, or lost what was acknowledged",
@@ -51,7 +51,7 @@ class Source:
             self.removed += gone - self.position
             self.position = gone
 
-    def see(self, seen: Seen | Old) -> None:
+    def see(self, seen: BatchHeader | Old) -> None:
         if isinstance(seen, Old):
             self._take(self.position, seen.last_offset, None, "records")
             return
@@ -86,7 +86,7 @@ class Source:
             return
         name = f"{self.at.topic}-{self.at.partition}"
         self.findings.add(
-            Finding(
+            VerifyFinding(
                 "source_hole",
                 f"source {name}: {count} of the offsets {first} to {last} hold nothing, though the "
                 "topic is not compacted: the source lost what was covered",

@@ -23,8 +23,8 @@ NUMBERS_MAX = 2**62  # what is not below is no stamp
 _NUMBER = r"^\s*[+-]?[0-9]{1,40}\s*$"
 
 
-class Place(Protocol):
-    """`eos.dedup.stamp_columns.Place`."""
+class StampPlace(Protocol):
+    """`eos.dedup.stamp_columns.StampPlace`."""
 
     @property
     def kind(self) -> Literal["header", "value", "key"]: ...
@@ -34,10 +34,10 @@ class Place(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    producer: Place
-    epoch: Place
-    sequence: Place
+class StampPlaces:
+    producer: StampPlace
+    epoch: StampPlace
+    sequence: StampPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def joined(parts: Sequence[Stamps]) -> Stamps:
     return Stamps(*(np.concatenate([none, *(getattr(p, n) for p in parts)]) for n in names))
 
 
-def stamps(records: Records, offsets: Ints, places: Places) -> Stamps:
+def stamps(records: Records, offsets: Ints, places: StampPlaces) -> Stamps:
     """Those that can be meant, as dedup takes them."""
     ids = _read(records, places.producer)
     epoch, sequence = (_numbers(_read(records, at)) for at in (places.epoch, places.sequence))
@@ -87,7 +87,7 @@ def hash_of(producer: str) -> int:
     return int.from_bytes(made.digest(), "big", signed=True)
 
 
-def _read(records: Records, place: Place) -> Any:
+def _read(records: Records, place: StampPlace) -> Any:
     """Bytes, null where there are none."""
     if place.kind == "key":
         return _nulls(records.keys)

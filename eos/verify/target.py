@@ -14,15 +14,15 @@ from typing import NamedTuple
 import google_crc32c
 
 from eos.kafka.api import Identity, TopicPartition
-from eos.kafka.records.batch_headers import Batch, Markers, Old, Seen
+from eos.kafka.records.batch_headers import Batch, BatchHeader, Markers, Old
 from eos.ledger.receipt import Receipt
 from eos.verify.chain import Owners
-from eos.verify.findings import Attempt, Finding, Findings, Kind, named
+from eos.verify.findings import FindingKind, Findings, VerifyFinding, Witness, named
 
 _MISSING_MAX = 100  # holes of one attempt that are kept apart
 
 
-class Bounds(NamedTuple):
+class LogBounds(NamedTuple):
     """Where a partition begins, where readers of committed records stop, and where it ends."""
 
     start: int
@@ -30,7 +30,7 @@ class Bounds(NamedTuple):
     end: int
 
 
-class Keeping(NamedTuple):
+class Retention(NamedTuple):
     """What the topic's settings may have removed."""
 
     is_compacted: bool = False
@@ -46,10 +46,10 @@ class Hole(NamedTuple):
 
 
 @dataclass(slots=True)
-class Part:
+class AttemptPart:
     """What was seen of one attempt."""
 
-    attempt: Attempt
+    attempt: Witness
     receipt: Receipt
     next_sequence: int = 0
     records: int = 0
@@ -122,23 +122,23 @@ class Target:
         self._owners = owners
         self._findings = findings
         self._markers = Markers()
-        self._parts: dict[Identity, Part] = {}
-        self._before: list[Finding] = []
+        self._parts: dict[Identity, AttemptPart] = {}
+        self._before: list[VerifyFinding] = []
 
     @property
     def name(self) -> str:
         return f"{self.at.topic}-{self.at.partition}"
 
-    def expect(self, receipts: Sequence[tuple[Attempt, Receipt]]) -> None:
+    def expect(self, receipts: Sequence[tuple[Witness, Receipt]]) -> None:
         for attempt, receipt in receipts:
-            self._parts[attempt.identity] = Part(attempt, receipt)
+            self._parts[attempt.identity] = AttemptPart(attempt, receipt)
 
-    def wants(self, seen: Seen) -> bool:
+    def wants(self, seen: BatchHeader) -> bool:
         """Whether its records must be read."""
         batch = seen.batch
         return seen.is_visible and batch.is_sound and batch.identity in self._parts
 
-    def see(self, seen: Seen | Old, digest: int | None) -> None:
+    def see(self, seen: BatchHeader | Old, digest: int | None) -> None:
         """In the order of the log. `digest`: of what is wanted; None if it can't be read."""
         if isinstance(seen, Old):
             self._foreign(seen.last_offset, 1, "without a producer id")
@@ -159,7 +159,7 @@ class Target:
         elif seen.is_visible and batch.records:
             self._of_others(batch)
 
-    def settle(self, bounds: Bounds, keeping: Keeping) -> None:
+    def settle(self, bounds: LogBounds, keeping: Retention) -> None:
         """What was expected is complete by now, or wrong."""
         for part in self._parts.values():
             self.receipts += 1
@@ -176,7 +176,7 @@ class Target:
         for finding in self._before:
             self._findings.add(finding)
 
-    def _of_ours(self, seen: Seen, part: Part, digest: int) -> None:
+    def _of_ours(self, seen: BatchHeader, part: AttemptPart, digest: int) -> None:
         batch = seen.batch
         if not seen.is_visible:
             if part.covers(batch.offset) and part.hidden_at < 0:
@@ -208,9 +208,9 @@ class Target:
             message = f"{named(batch.identity)} are visible, and no committed transaction is theirs"
             case = "visible"
         after = self._after(batch.offset)
-        self._findings.add(Finding(case, where + message, self.at, batch.offset, after))
+        self._findings.add(VerifyFinding(case, where + message, self.at, batch.offset, after))
 
-    def _after(self, offset: int) -> Attempt | None:
+    def _after(self, offset: int) -> Witness | None:
         """The attempt whose records come next."""
         later = [part for part in self._parts.values() if part.receipt.offset_last >= offset]
         return later[0].attempt if later else None
@@ -218,14 +218,14 @@ class Target:
     def _foreign(self, offset: int, records: int, whose: str) -> None:
         after = self._after(offset)
         message = f"{self.name} offset {offset}: {records} records {whose} are not this pipeline's"
-        finding = Finding("foreign", message, self.at, offset, after, Kind.FOREIGN)
+        finding = VerifyFinding("foreign", message, self.at, offset, after, FindingKind.FOREIGN)
         first = min((part.receipt.offset_first for part in self._parts.values()), default=None)
         if self.has_begun or (first is not None and offset > first):
             self._findings.add(finding)
         elif len(self._before) < _MISSING_MAX:
             self._before.append(finding)
 
-    def _damaged(self, batch: Batch, part: Part | None) -> None:
+    def _damaged(self, batch: Batch, part: AttemptPart | None) -> None:
         """Its header may be what is damaged: then the offset tells whose it was."""
         for each in self._parts.values():
             if each is part or each.covers(batch.offset):
@@ -236,7 +236,7 @@ class Target:
         if batch.is_sound:
             message = f"{end}: the record batch holds no records that can be read"
         told = part.attempt if part else None
-        self._findings.add(Finding("changed", message, self.at, batch.offset, told))
+        self._findings.add(VerifyFinding("changed", message, self.at, batch.offset, told))
 
     def _contradicted(self, offset: int, identity: Identity, marker: str) -> None:
         shown = "visible" if marker == "ABORT" else "hidden"
@@ -244,9 +244,9 @@ class Target:
         message += f"{shown} to readers, but the log's marker says {marker}"
         part = self._parts.get(identity)
         told = part.attempt if part else None
-        self._findings.add(Finding(shown, message, self.at, offset, told))
+        self._findings.add(VerifyFinding(shown, message, self.at, offset, told))
 
-    def _settle(self, part: Part, bounds: Bounds, keeping: Keeping) -> None:
+    def _settle(self, part: AttemptPart, bounds: LogBounds, keeping: Retention) -> None:
         receipt = part.receipt
         first, last = receipt.offset_first, receipt.offset_last
         if bounds.start > first and bounds.start <= bounds.end and bounds.end > last:
@@ -265,7 +265,7 @@ class Target:
         elif not part.is_told:
             self._compare(part)
 
-    def _removed(self, part: Part, bounds: Bounds, keeping: Keeping) -> None:
+    def _removed(self, part: AttemptPart, bounds: LogBounds, keeping: Retention) -> None:
         receipt = part.receipt
         gone = min(receipt.offset_last, bounds.start - 1)
         if keeping.can_expire:
@@ -275,7 +275,7 @@ class Target:
         words += f"deleted offsets {receipt.offset_first} to {gone}"
         self._add("truncated", part, receipt.offset_first, words)
 
-    def _lost(self, part: Part, keeping: Keeping) -> None:
+    def _lost(self, part: AttemptPart, keeping: Retention) -> None:
         receipt, holes = part.receipt, part.holes
         if keeping.is_compacted:
             self._findings.gone(
@@ -290,7 +290,7 @@ class Target:
         words = f"{part.records} of {receipt.records} records are there"
         self._add("lost", part, offset, words)
 
-    def _compare(self, part: Part) -> None:
+    def _compare(self, part: AttemptPart) -> None:
         receipt = part.receipt
         is_placed = (part.offset_first, part.offset_last) == (
             receipt.offset_first,
@@ -310,6 +310,6 @@ class Target:
             )
             self._add("changed", part, receipt.offset_first, words)
 
-    def _add(self, case: str, part: Part, offset: int, words: str) -> None:
+    def _add(self, case: str, part: AttemptPart, offset: int, words: str) -> None:
         message = f"{self.name} offset {offset}: {words}, of {part.attempt}"
-        self._findings.add(Finding(case, message, self.at, offset, part.attempt))
+        self._findings.add(VerifyFinding(case, message, self.at, offset, part.attempt))

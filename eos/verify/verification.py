@@ -9,13 +9,13 @@ from typing import Protocol
 from eos.audit.table import TransactionsTable
 from eos.checkpoint.files import Files
 from eos.plan.names import Names
-from eos.verify.chain import Chain
+from eos.verify.chain import CommitChain
 from eos.verify.delta_tables import Sinks
-from eos.verify.dropped_records import Dropped, Shown
-from eos.verify.findings import Attempt, Findings
+from eos.verify.dropped_records import DropCheck, ProvenDrop
+from eos.verify.findings import Findings, Witness
 from eos.verify.progress import Point
-from eos.verify.source import Source
-from eos.verify.stamps import Places
+from eos.verify.source import SourcePartition
+from eos.verify.stamps import StampPlaces
 from eos.verify.target import Target
 
 
@@ -36,24 +36,24 @@ class Subject:
     table: TransactionsTable | None
     table_reason: str = ""
     lake: Sinks = field(default_factory=lambda: Sinks((), {}))
-    places: Places | None = None  # of upstream's stamps, where dedup goes by them
+    places: StampPlaces | None = None  # of upstream's stamps, where dedup goes by them
     is_spread: bool = False  # what proves a dropped record may lie in another partition
     dead_letters: str = ""  # the topic that the file names now
     # Told each dropped record that has a proof.
-    names_dropped: Callable[[Shown, Attempt], None] | None = None
+    names_dropped: Callable[[ProvenDrop, Witness], None] | None = None
 
 
 @dataclass(slots=True)
-class Verified:
+class VerificationResult:
     """`first`, `last`: ledger offsets. `same`: what was compared and agrees. `point`: from which
     the next one can go on, if what was found lets it."""
 
     findings: Findings
-    chain: Chain
+    chain: CommitChain
     first: int
     last: int
     targets: list[Target] = field(default_factory=list)
-    sources: list[Source] = field(default_factory=list)
+    sources: list[SourcePartition] = field(default_factory=list)
     same: list[str] = field(default_factory=list)
     point: Point | None = None
-    dropped: Dropped | None = None
+    dropped: DropCheck | None = None

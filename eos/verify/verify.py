@@ -16,21 +16,21 @@ from eos.errors import UsageError
 from eos.inspect.audit_live import opened
 from eos.kafka.api import TopicPartition
 from eos.ledger.receipt import Receipt
-from eos.ledger.record import Record
+from eos.ledger.record import LedgerRecord
 from eos.verify import snapshot
 from eos.verify.audit_table import LedgerRows
-from eos.verify.chain import Chain
-from eos.verify.cross_checks import Level
+from eos.verify.chain import CommitChain
+from eos.verify.cross_checks import LedgerLevel
 from eos.verify.dead_letters import Letters
-from eos.verify.dropped_records import Dropped, Log
-from eos.verify.findings import Attempt, Finding, Findings, Kind, named
-from eos.verify.history import Committed, of_record
+from eos.verify.dropped_records import DropCheck, Log
+from eos.verify.findings import FindingKind, Findings, VerifyFinding, Witness, named
+from eos.verify.history import CommittedAttempt, of_record
 from eos.verify.ledger import LedgerLog, Page
 from eos.verify.log_reader import UNKNOWN_TOPIC, Reader, require_seen, soon
 from eos.verify.progress import Point
-from eos.verify.source import Source
-from eos.verify.target import Bounds, Target
-from eos.verify.verification import Progress, Subject, Verified
+from eos.verify.source import SourcePartition
+from eos.verify.target import LogBounds, Target
+from eos.verify.verification import Progress, Subject, VerificationResult
 
 _SETTLE_MS = 20_000  # a run writes its table once a second, and markers come sooner
 
@@ -42,11 +42,11 @@ class Verification:
         self._subject, self._reader, self._told = subject, reader, told
         self._ledger_id = ledger_id
         self._findings = Findings()
-        self._chain = Chain()
+        self._chain = CommitChain()
         log = self._stamped if subject.places is not None else None
         names = subject.names
         self._letters = Letters(reader, names.pipeline, subject.dead_letters)
-        self._dropped = Dropped(
+        self._dropped = DropCheck(
             self._findings,
             log,
             is_spread=subject.is_spread,
@@ -62,11 +62,11 @@ class Verification:
         self._judged: dict[str, bool] = {}
         self._stuck: set[TopicPartition] = set()  # waited for once
         self._is_table_same = True
-        self._level: Level | None = None
+        self._level: LedgerLevel | None = None
         self._point = point
         self._first = 0
 
-    def run(self) -> Verified:
+    def run(self) -> VerificationResult:
         at = self._ledger.at
         begins = self._reader.bounds([at])[at].start
         end = self._ledger.settled_end()
@@ -89,7 +89,7 @@ class Verification:
         self._catch_up(max(start, has + 1), end)
         return self._finish(self._level, end)
 
-    def _without_ledger(self) -> Verified:
+    def _without_ledger(self) -> VerificationResult:
         """It is there and empty: it always was, or it lost what others still tell of."""
         at, was_there = self._ledger.at, self._chain.current is not None
         words = f"the ledger {at.topic!r} holds no record"
@@ -100,11 +100,11 @@ class Verification:
             )
         if was_there:
             words += ", but the audit table or the last verification had some"
-            self._note([Finding("ledger_lost", words, at, 0)])
+            self._note([VerifyFinding("ledger_lost", words, at, 0)])
         self._findings.close()
-        return Verified(self._findings, self._chain, self._first, self._first - 1)
+        return VerificationResult(self._findings, self._chain, self._first, self._first - 1)
 
-    def _note(self, findings: Iterable[Finding]) -> None:
+    def _note(self, findings: Iterable[VerifyFinding]) -> None:
         for finding in findings:
             self._findings.add(finding)
 
@@ -138,8 +138,8 @@ class Verification:
             f"{at.topic}-0 offset {point.ledger_offset}: the record of {named(point.identity)}, at "
             "which the last verification ended, is not there any more"
         )
-        told = Attempt(point.ledger_offset, "verified", -1, None, point.identity)
-        self._note([Finding("ledger_lost", message, at, point.ledger_offset, told)])
+        told = Witness(point.ledger_offset, "verified", -1, None, point.identity)
+        self._note([VerifyFinding("ledger_lost", message, at, point.ledger_offset, told)])
 
     def _older(self, position: int, begins: int) -> int:
         """What the ledger does not have from `position` on is told by the table, as far as it can.
@@ -173,8 +173,8 @@ class Verification:
 
     # --- window by window ---------------------------------------------------------------------
 
-    def _window(self, committed: Sequence[Committed]) -> None:
-        wanted: dict[TopicPartition, list[tuple[Attempt, Receipt]]] = {}
+    def _window(self, committed: Sequence[CommittedAttempt]) -> None:
+        wanted: dict[TopicPartition, list[tuple[Witness, Receipt]]] = {}
         for each in committed:
             self._note(self._chain.see(each))
             self._letters.see(each)
@@ -190,7 +190,7 @@ class Verification:
             self._verify(target, receipts, bounds[tp])
 
     def _verify(
-        self, target: Target, receipts: Sequence[tuple[Attempt, Receipt]], bounds: Bounds
+        self, target: Target, receipts: Sequence[tuple[Witness, Receipt]], bounds: LogBounds
     ) -> None:
         target.expect(receipts)
         end = max(receipt.offset_last for _, receipt in receipts) + 1
@@ -204,7 +204,7 @@ class Verification:
             bounds = bounds._replace(start=self._reader.bounds([target.at])[target.at].start)
         target.settle(bounds, keeping)
 
-    def _decided(self, tp: TopicPartition, end: int, bounds: Bounds) -> Bounds:
+    def _decided(self, tp: TopicPartition, end: int, bounds: LogBounds) -> LogBounds:
         """A target's markers may be written a moment after the ledger's."""
         deadline, backoff = Deadline.after_ms(_SETTLE_MS), Backoff()
         names = self._subject.names
@@ -221,7 +221,7 @@ class Verification:
 
     # --- the table ----------------------------------------------------------------------------
 
-    def _compare(self, records: Sequence[Record], until: int, page: Page) -> None:
+    def _compare(self, records: Sequence[LedgerRecord], until: int, page: Page) -> None:
         """As far as the table goes: it may be a moment behind."""
         told = [record for record in records if record.offset <= until]
         if self._rows is not None and until >= page.start:
@@ -235,7 +235,13 @@ class Verification:
         last = self._chain.last.ledger_offset if self._chain.last else -1
         if self._rows is None:
             if self._subject.table_reason:
-                self._note([Finding("table_unread", self._subject.table_reason, kind=Kind.GONE)])
+                self._note(
+                    [
+                        VerifyFinding(
+                            "table_unread", self._subject.table_reason, kind=FindingKind.GONE
+                        )
+                    ]
+                )
             return
         deadline, backoff = Deadline.after_ms(_SETTLE_MS), Backoff()
         while (has := self._rows.until()) < last and not deadline.has_passed:
@@ -245,11 +251,11 @@ class Verification:
         if has < last:
             message = f"the audit table has the ledger up to offset {has}, not yet up to {last}"
             self._is_table_same = False
-            self._note([Finding("table_behind", message, kind=Kind.GONE)])
+            self._note([VerifyFinding("table_behind", message, kind=FindingKind.GONE)])
 
     # --- at the end ---------------------------------------------------------------------------
 
-    def _finish(self, low: Level, end: int) -> Verified:
+    def _finish(self, low: LedgerLevel, end: int) -> VerificationResult:
         names, chain = self._subject.names, self._chain
         positions = {tp: each.position for tp, each in self._targets.items() if each.has_begun}
         # In this order: what readers are shown here is decided, so it is in the ledger after.
@@ -286,7 +292,7 @@ class Verification:
         )
         last = low.told.ledger_offset
         targets = list(self._targets.values())
-        return Verified(
+        return VerificationResult(
             self._findings,
             chain,
             self._first,
@@ -298,25 +304,25 @@ class Verification:
             self._dropped,
         )
 
-    def _tail(self, target: Target, bounds: Bounds) -> None:
+    def _tail(self, target: Target, bounds: LogBounds) -> None:
         """Behind what is verified: nothing, or what newer attempts wrote, whose turn is next."""
         if bounds.end < target.position:
             message = (
                 f"{target.name} ends at {bounds.end}, but was verified up to {target.position}"
             )
-            self._note([Finding("truncated", message, target.at, bounds.end)])
+            self._note([VerifyFinding("truncated", message, target.at, bounds.end)])
         target.position = max(target.position, bounds.start)
         self._reader.target(target, bounds.stable)
         target.finish()
 
-    def _sources(self, low: Level) -> list[Source]:
+    def _sources(self, low: LedgerLevel) -> list[SourcePartition]:
         covered = {
             tp: span for tp, span in self._chain.covered.items() if self._is_same(tp.topic, low)
         }
         bounds = self._reader.bounds(list(covered))
         found = []
         for tp, (start, end) in sorted(covered.items()):
-            source = Source(tp, start, end, self._reader.keeping(tp.topic), self._findings)
+            source = SourcePartition(tp, start, end, self._reader.keeping(tp.topic), self._findings)
             first, stable = bounds[tp].start, bounds[tp].stable
             self._told.expects(max(0, min(end, stable) - max(start, first)))
             self._reader.source(source, bounds[tp])
@@ -335,7 +341,7 @@ class Verification:
         self._told.expects(max(0, end - bounds.start))
         return Log(lambda: self._reader.stamps(tp, end, places), is_cut=is_cut)
 
-    def _is_same(self, topic: str, low: Level) -> bool:
+    def _is_same(self, topic: str, low: LedgerLevel) -> bool:
         """What offsets meant is over with the topic that they were of."""
         if topic in self._judged:
             return self._judged[topic]
@@ -351,13 +357,13 @@ class Verification:
                 else f"was made anew: its id is {now.topic_id}"
             )
             message = f"the source topic {topic!r} {what}, the ledger's offsets are of {known}"
-            self._note([Finding("source_recreated", message, TopicPartition(topic, 0))])
+            self._note([VerifyFinding("source_recreated", message, TopicPartition(topic, 0))])
         return is_same
 
 
-def _level(record: Record) -> Level:
+def _level(record: LedgerRecord) -> LedgerLevel:
     position = record.position
-    return Level(
+    return LedgerLevel(
         of_record(record).told,
         position.query_id,
         position.ends,

@@ -38,7 +38,7 @@ from support.processes import (  # noqa: E402
 
 from eos.observe import events  # noqa: E402
 from eos.observe.bus import Bus  # noqa: E402
-from eos.observe.live import Live  # noqa: E402
+from eos.observe.live import ProgressLine  # noqa: E402
 from eos.run import pipeline  # noqa: E402
 from eos.spark.session import open_session  # noqa: E402
 
@@ -72,7 +72,7 @@ def _heard_by(heard: Collected) -> Iterator[None]:
     shown = pipeline.shown
 
     @contextmanager
-    def both(bus: Bus, *of_a_run: Any) -> Iterator[Live | None]:
+    def both(bus: Bus, *of_a_run: Any) -> Iterator[ProgressLine | None]:
         bus.subscribe(heard)
         with shown(bus, *of_a_run) as live:
             yield live

@@ -24,7 +24,7 @@ from eos.audit.reader import look, walk
 from eos.audit.table import TransactionsTable
 from eos.kafka.api import Identity, TopicPartition
 from eos.ledger.receipt import Receipt
-from eos.ledger.record import Position, Record, nested
+from eos.ledger.record import LedgerRecord, Position, nested
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.producers.batch import decide_all
 from eos.report.content import gather
@@ -77,7 +77,7 @@ def test_a_micro_batch(broker: EmbeddedKafka, figures: Figures, tmp_path: Path) 
     figures.add("CPU time more for each", f"{more:.1f} ms")
 
 
-def record(number: int) -> Record:
+def record(number: int) -> LedgerRecord:
     tps = [TopicPartition("in", partition) for partition in range(PARTITIONS)]
     receipts = [
         Receipt("out", p, 9, number * 10, number * 10 + 8, 100, 1) for p in range(PARTITIONS)
@@ -91,7 +91,7 @@ def record(number: int) -> Record:
     position = Position(dict.fromkeys(tps, number * 10 + 10), {}, "q", number)
     owner = {"deployment": "d", "host": "h", "process": 1}
     identity = Identity(5 + number // 30_000, number % 30_000)
-    return Record("attempt", position, owner, 1000 * number, 2 * number, identity, attempt)
+    return LedgerRecord("attempt", position, owner, 1000 * number, 2 * number, identity, attempt)
 
 
 @pytest.mark.timeout(3600)

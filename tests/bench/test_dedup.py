@@ -21,9 +21,9 @@ from support import outside
 from support.deduped import generations, policy
 
 from eos.dedup.buckets import STATES, BucketFile, Home, bucket_of, grown, write_states
-from eos.dedup.producer_scope_stage import SpreadStage
+from eos.dedup.producer_scope_stage import ProducerScopeStage
 from eos.dedup.stamp_shards import STAMPS
-from eos.dedup.state_versions import Generations
+from eos.dedup.state_versions import StateVersions
 from eos.kafka.api import TopicPartition
 from eos.local.embedded_kafka import EmbeddedKafka
 
@@ -137,9 +137,9 @@ def test_one_shard_of_spread_producers(tmp_path: Path, figures: Figures) -> None
         made = generations(tmp_path / str(producers), policy(window=1_000_000))
         generation = ""
         for turn in range(2):
-            fresh = Generations(made.pipeline, made.table, made.policy, made.reading)
+            fresh = StateVersions(made.pipeline, made.table, made.policy, made.reading)
             opened = fresh.begun(generation)
-            assert isinstance(opened.stage, SpreadStage)
+            assert isinstance(opened.stage, ProducerScopeStage)
             batches = shard_rows(count, producers, turn)
             begun, rss = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             opened.stage.judge(batches)
@@ -178,7 +178,7 @@ def names(numbers: np.ndarray) -> pa.Array:
     return pa.array([b"producer-%08d" % number for number in numbers], pa.binary())
 
 
-def filled(made: Generations, count: int) -> str:
+def filled(made: StateVersions, count: int) -> str:
     """All of them in one partition, as if each had sent its first record."""
     folder, buckets = made.table.location, grown(4, count)
     (folder / "t-0").mkdir(parents=True)
@@ -203,14 +203,14 @@ def filled(made: Generations, count: int) -> str:
 
 
 def micro_batch(
-    made: Generations, generation: str, known: int, active: int, number: int
+    made: StateVersions, generation: str, known: int, active: int, number: int
 ) -> tuple[str, tuple[float, float, float, int, int]]:
     """As the next process would: nothing is remembered. Its producers are those of each round."""
     # Those of one count are no part of the other's, so that each sends what is next.
     half = known // 2
     chosen = np.random.default_rng(active).choice(half, active, replace=False)
     chosen += half * ACTIVE.index(active)
-    fresh = Generations(made.pipeline, made.table, made.policy, made.reading)
+    fresh = StateVersions(made.pipeline, made.table, made.policy, made.reading)
     marks = [time.perf_counter()]
     opened = fresh.begun(generation)
     marks.append(time.perf_counter())

@@ -12,14 +12,14 @@ from bench.conftest import Figures
 from support.simulated_ledger import values
 
 from eos.deadline import Deadline
-from eos.kafka.api import Identity, Profile, TopicPartition
-from eos.kafka.client import Wire
+from eos.kafka.api import Identity, TopicPartition, TransactionProfile
+from eos.kafka.client import KafkaClient
 from eos.kafka.compression_type import Codec
 from eos.kafka.records.record_batch import Columns, encode, stamp
 from eos.kafka.settings import KafkaSettings
 from eos.ledger.ledger import Ledger
 from eos.ledger.receipt import Receipt
-from eos.ledger.record import Attempt, Position, encoded
+from eos.ledger.record import AttemptRecord, Position, encoded
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.transaction.coordinator import Conclusion, Coordinator
 
@@ -32,7 +32,7 @@ ROUNDS = 20
 @pytest.mark.timeout(300)
 def test_ledger(broker: EmbeddedKafka, figures: Figures) -> None:
     name = f"bench-{uuid.uuid4().hex[:8]}"
-    wire = Wire(KafkaSettings((broker.bootstrap,)), Profile.TV2)
+    wire = KafkaClient(KafkaSettings((broker.bootstrap,)), TransactionProfile.TV2)
     try:
         deadline = Deadline.after_ms(240_000)
         ledger = Ledger(wire, f"{name}.ledger", name, OWNER)
@@ -52,7 +52,7 @@ def test_ledger(broker: EmbeddedKafka, figures: Figures) -> None:
     figures.add(f"a ledger of {RECORDS:,} records opens, median", shown, "2,000 ms")
 
 
-def _fill(wire: Wire, ledger: Ledger, name: str, deadline: Deadline) -> None:
+def _fill(wire: KafkaClient, ledger: Ledger, name: str, deadline: Deadline) -> None:
     """About a day of a pipeline at one a second. A thousand in each transaction, for speed: the
     last one, which alone is decoded, is in one of its own."""
     coordinator = Coordinator(wire, name, name, 60_000)
@@ -62,7 +62,7 @@ def _fill(wire: Wire, ledger: Ledger, name: str, deadline: Deadline) -> None:
 
     def made(number: int, identity: Identity) -> bytes:
         position = Position(dict.fromkeys(sources, number), {}, name, number)
-        attempt = Attempt(1, identity, position.ends, receipts)
+        attempt = AttemptRecord(1, identity, position.ends, receipts)
         return encoded(name, OWNER, "attempt", position, attempt, identity=identity)
 
     def commit(blob: bytes, identity: Identity) -> None:

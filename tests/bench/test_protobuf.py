@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from support.local_spark import local_spark
 from support.messages import add, descriptor_file, file_of
 
-from eos.config.sink import Encoded, KafkaSink
+from eos.config.sink import EncodedFormat, KafkaSink
 from eos.config.source import KafkaSource
 from eos.formats.expressions import Format
 from eos.plan.names import Names
@@ -49,8 +49,8 @@ def test_reading_and_writing(figures: Figures, tmp_path: Path) -> None:
         "protobuf": Format("protobuf", columns=names, message=message),
     }
     writes = {
-        "avro": Encoded(avro=schema),
-        "protobuf": Encoded(protobuf={"file": "shop.desc", "message": "shop.Order"}),
+        "avro": EncodedFormat(avro=schema),
+        "protobuf": EncodedFormat(protobuf={"file": "shop.desc", "message": "shop.Order"}),
     }
     with local_spark("bench-protobuf") as spark:
         made = _orders(spark)

@@ -11,12 +11,12 @@ import pytest
 from bench.conftest import Figures
 
 from eos.deadline import Deadline
-from eos.kafka.api import CommittedOffset, Profile, TopicPartition
-from eos.kafka.client import Wire
+from eos.kafka.api import CommittedOffset, TopicPartition, TransactionProfile
+from eos.kafka.client import KafkaClient
 from eos.kafka.settings import KafkaSettings
 from eos.ledger.ledger import Ledger
 from eos.ledger.receipt import Receipt
-from eos.ledger.record import Attempt, Position, stamped
+from eos.ledger.record import AttemptRecord, Position, stamped
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.transaction.coordinator import Conclusion, Coordinator
 
@@ -29,7 +29,7 @@ PARTITIONS = 4
 @pytest.mark.timeout(300)
 def test_transaction(broker: EmbeddedKafka, figures: Figures) -> None:
     name = f"bench-{uuid.uuid4().hex[:8]}"
-    wire = Wire(KafkaSettings((broker.bootstrap,)), Profile.TV2)
+    wire = KafkaClient(KafkaSettings((broker.bootstrap,)), TransactionProfile.TV2)
     try:
         rounds = _measured(wire, name)
     finally:
@@ -42,7 +42,7 @@ def test_transaction(broker: EmbeddedKafka, figures: Figures) -> None:
     figures.add("with the ledger record, median", f"{statistics.median(whole):.1f} ms")
 
 
-def _measured(wire: Wire, name: str) -> list[list[float]]:
+def _measured(wire: KafkaClient, name: str) -> list[list[float]]:
     """Milliseconds of each step of each round: begin, ledger record, offsets, end."""
     deadline = Deadline.after_ms(240_000)
     ledger = Ledger(wire, f"{name}.ledger", name, OWNER)
@@ -60,7 +60,7 @@ def _measured(wire: Wire, name: str) -> list[list[float]]:
         identity = coordinator.begin(deadline)
         marks.append(time.perf_counter())
         position = Position(ends=ends, query_id=name, batch_id=number, topic_ids={})
-        record = ledger.record("attempt", position, Attempt(1, identity, starts, receipts))
+        record = ledger.record("attempt", position, AttemptRecord(1, identity, starts, receipts))
         coordinator.produce({ledger.partition: stamped(record, identity)}, deadline)
         marks.append(time.perf_counter())
         offsets = {tp: CommittedOffset(end) for tp, end in ends.items()}

@@ -22,11 +22,11 @@ from eos.deadline import Deadline
 from eos.faults import CrashPlan
 from eos.kafka.api import Identity
 from eos.kafka.compression_type import Codec
-from eos.kafka.records.record_batch import Columns, Span, encode_spans
+from eos.kafka.records.record_batch import BatchSpan, Columns, encode_spans
 from eos.kafka.records.sizes import layout
 from eos.kafka.target_partitions import Targets
 from eos.ledger import receipt
-from eos.ledger.ranges import Step
+from eos.ledger.ranges import PlannedBatch
 from eos.ledger.receipt import Receipt
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.transaction.writer import Writer
@@ -53,7 +53,7 @@ def values(start: int, count: int) -> list[bytes]:
 class Fast(Copying):
     """Writes as many records as it should have read, without reading them one by one."""
 
-    def _copied(self, identity: Identity, step: Step, _floors: Any) -> Sequence[Receipt]:
+    def _copied(self, identity: Identity, step: PlannedBatch, _floors: Any) -> Sequence[Receipt]:
         targets = Targets.of({self.of.target: (PARTITIONS, 1_000_000)})
         names = self.of.planned().names
         late = Deadline.after_ms(600_000)
@@ -66,7 +66,7 @@ class Fast(Copying):
                 pa.array([b"%d" % (n % 1000) for n in range(count)], pa.binary()),
                 pa.array(values(start, count), pa.binary()),
             )
-            spans = [Span(at, min(count, at + BATCH)) for at in range(0, count, BATCH)]
+            spans = [BatchSpan(at, min(count, at + BATCH)) for at in range(0, count, BATCH)]
             for batch in encode_spans(
                 layout(columns, int(time.time() * 1000)), spans, self.of.codec
             ):

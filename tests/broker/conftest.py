@@ -20,8 +20,8 @@ from support.scenes import Scenes, SideBySide
 from support.worlds import Readers, reading
 
 from eos.deadline import Backoff, Deadline
-from eos.kafka.api import Identity, Profile, TopicPartition
-from eos.kafka.client import Wire
+from eos.kafka.api import Identity, TopicPartition, TransactionProfile
+from eos.kafka.client import KafkaClient
 from eos.kafka.settings import KafkaSettings
 from eos.local.embedded_kafka import EmbeddedKafka
 
@@ -35,12 +35,14 @@ def within() -> Callable[[int], Deadline]:
 
 
 @pytest.fixture
-def wires(broker: EmbeddedKafka) -> Iterator[Callable[..., Wire]]:
+def wires(broker: EmbeddedKafka) -> Iterator[Callable[..., KafkaClient]]:
     """Makes a Wire, with a connection of its own, that the test need not close."""
-    made: list[Wire] = []
+    made: list[KafkaClient] = []
 
-    def make(profile: Profile | None = Profile.TV2, bootstrap: str = "") -> Wire:
-        made.append(Wire(KafkaSettings((bootstrap or broker.bootstrap,)), profile))
+    def make(
+        profile: TransactionProfile | None = TransactionProfile.TV2, bootstrap: str = ""
+    ) -> KafkaClient:
+        made.append(KafkaClient(KafkaSettings((bootstrap or broker.bootstrap,)), profile))
         return made[-1]
 
     yield make
@@ -49,7 +51,7 @@ def wires(broker: EmbeddedKafka) -> Iterator[Callable[..., Wire]]:
 
 
 @pytest.fixture
-def wire(wires: Callable[..., Wire]) -> Wire:
+def wire(wires: Callable[..., KafkaClient]) -> KafkaClient:
     return wires()
 
 
@@ -60,7 +62,7 @@ def name() -> str:
 
 
 @pytest.fixture
-def topic(wire: Wire, name: str) -> str:
+def topic(wire: KafkaClient, name: str) -> str:
     """Three partitions."""
     deadline = Deadline.after_ms(120_000)
     wire.create_topic(name, 3, 1, {}, deadline)

@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient
 from support.outside import create_topics
 
 from eos.deadline import Deadline
-from eos.kafka.api import Profile
-from eos.kafka.client import Wire
+from eos.kafka.api import TransactionProfile
+from eos.kafka.client import KafkaClient
 from eos.kafka.settings import KafkaSettings
 from eos.local.broker_node import HOST, free_ports
 from eos.local.broker_probe import live_brokers
@@ -183,7 +183,7 @@ def test_three_nodes_from_start_to_stop_with_one_that_dies(project: Project) -> 
 
 def check_replicas(bootstrap: str) -> None:
     """Of the topics that Kafka makes by itself, and of one that says nothing about it."""
-    wire = Wire(KafkaSettings(tuple(bootstrap.split(","))), Profile.TV2)
+    wire = KafkaClient(KafkaSettings(tuple(bootstrap.split(","))), TransactionProfile.TV2)
     topics = ["__transaction_state", "__consumer_offsets", "said-nothing"]
     with closing(wire):
         deadline = Deadline.after_ms(300_000)

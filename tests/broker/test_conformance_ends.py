@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.conformance import BOTH, Script, Scripts, compare
 
-from eos.kafka.api import Profile
+from eos.kafka.api import TransactionProfile
 
 script = Scripts()
 
@@ -70,7 +70,7 @@ def an_empty_transaction(s: Script):
     after = s.end(identity, commit=False)
     s.end(identity, commit=False)
     s.end(identity, commit=True)
-    if s.profile is Profile.TV2:
+    if s.profile is TransactionProfile.TV2:
         s.write(identity, 0, "late")
         s.write(after, 0, "a")
         s.end(after, commit=True)
@@ -89,7 +89,7 @@ def an_end_below_the_open_epoch_is_refused(s: Script):
     s.look()
 
 
-@script(Profile.TV1)
+@script(TransactionProfile.TV1)
 def tv1_keeps_the_epoch_through_an_end(s: Script):
     identity = s.init()
     s.write(identity, 0, "a")

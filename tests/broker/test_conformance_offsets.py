@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.conformance import BOTH, Script, Scripts, compare
 
-from eos.kafka.api import CommittedOffset, Profile
+from eos.kafka.api import CommittedOffset, TransactionProfile
 
 script = Scripts()
 
@@ -42,7 +42,7 @@ def unknown_topics(s: Script):
     s.look()
 
 
-@script(Profile.TV1)
+@script(TransactionProfile.TV1)
 def tv1_wants_partitions_and_groups_added_first(s: Script):
     identity = s.init()
     s.write(identity, 0, "a", adds=False)
@@ -58,7 +58,7 @@ def tv1_wants_partitions_and_groups_added_first(s: Script):
     s.look()
 
 
-@script(Profile.TV2)
+@script(TransactionProfile.TV2)
 def tv2_allows_partitions_and_groups_to_be_added_first(s: Script):
     identity = s.init()
     s.add(identity, s.target(), s.target(1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.conformance import BOTH, Script, Scripts, compare
 
-from eos.kafka.api import Profile
+from eos.kafka.api import TransactionProfile
 
 script = Scripts()
 
@@ -22,7 +22,7 @@ def a_remembered_range_is_acknowledged_whatever_its_bytes(s: Script):
     s.write(identity, 0, "forgotten", "by now")
     s.write(identity, 2, "still remembered")
     s.end(identity, commit=True)
-    s.next(identity) if s.profile is Profile.TV1 else None
+    s.next(identity) if s.profile is TransactionProfile.TV1 else None
     s.look()
 
 
@@ -49,7 +49,7 @@ def each_epoch_begins_at_0(s: Script):
     s.look()
 
 
-@script(Profile.TV1)
+@script(TransactionProfile.TV1)
 def sequences_wrap(s: Script):
     """Under TV1, since TV2 lets no producer begin near the end."""
     identity = s.init()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.conformance import BOTH, NEWER, UPGRADED, Script, Scripts, compare
 
-from eos.kafka.api import Profile
+from eos.kafka.api import TransactionProfile
 
 script = Scripts()
 
@@ -26,7 +26,7 @@ def a_straggler_of_an_ended_attempt(s: Script):
     s.write(identity, 1, "latest", adds=False)
     s.write(identity, 0, "latest", at=s.target(2), adds=False)
     s.end(after, commit=True)
-    s.next(after) if s.profile is Profile.TV1 else None
+    s.next(after) if s.profile is TransactionProfile.TV1 else None
     s.look()
 
 

@@ -10,7 +10,7 @@ from support.conformance import NEWER, OLDER, UPGRADED, On, Script, compare
 from support.worlds import Readers, reading
 
 from eos.deadline import Deadline
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.local.embedded_kafka import EmbeddedKafka
 
 # What comes before it is over has to come before it is over, on a busy machine, too.
@@ -76,7 +76,11 @@ def older(readers_of: Callable[[EmbeddedKafka], Readers], older_broker: Embedded
     ids=["TV2", "TV1-upgraded", "TV1-unfinished", "TV1-older"],
 )
 def test_a_timeout_ends_a_transaction_as_it_does_for_real(
-    wires: Callable[..., Wire], request: pytest.FixtureRequest, on: On, where: str, version: int
+    wires: Callable[..., KafkaClient],
+    request: pytest.FixtureRequest,
+    on: On,
+    where: str,
+    version: int,
 ) -> None:
     readers: Readers = request.getfixturevalue(where)
     compare(a_timed_out_transaction, on, wires, readers)

@@ -18,7 +18,7 @@ from support.proxied import PARTITIONS, SOURCE, ProxiedKafka, proxied_kafka, run
 from eos.deadline import Deadline
 from eos.errors import AttemptFailedError, FencedError
 from eos.kafka.api import TopicPartition
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.kafka.cluster import Kind
 from eos.observe import events
 
@@ -46,7 +46,7 @@ def small(job: Callable[..., Job]) -> Job:
 
 
 @pytest.fixture
-def looking(small: Job) -> Iterator[Wire]:
+def looking(small: Job) -> Iterator[KafkaClient]:
     made = small.wire(".looks")
     yield made
     made.close()
@@ -63,7 +63,7 @@ def until(is_met: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def expire_offsets(wire: Wire, group: str, offsets: Mapping[int, int]) -> None:
+def expire_offsets(wire: KafkaClient, group: str, offsets: Mapping[int, int]) -> None:
     """The same offsets once more, to be kept for half a second, and waits until they are gone."""
     topic = OffsetCommitRequest.OffsetCommitRequestTopic
     partition = topic.OffsetCommitRequestPartition

@@ -14,13 +14,13 @@ from support import outside
 from eos.deadline import Deadline
 from eos.errors import PromiseBrokenError, UnavailableError
 from eos.kafka.api import Identity, TopicPartition
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.kafka.compression_type import Codec
 from eos.kafka.records.batch_headers import batches
 from eos.ledger import ledger as module
 from eos.ledger.ledger import Ledger
 from eos.ledger.receipt import Receipt
-from eos.ledger.record import Attempt, Position, advanced, stamped
+from eos.ledger.record import AttemptRecord, Position, advanced, stamped
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.transaction.coordinator import Conclusion, Coordinator
 
@@ -37,14 +37,14 @@ def soon() -> Deadline:
 
 
 @pytest.fixture
-def ledger(wire: Wire, name: str) -> Ledger:
+def ledger(wire: KafkaClient, name: str) -> Ledger:
     made = Ledger(wire, f"{name}.ledger", "orders", OWNER)
     made.ensure_topic(1, soon())
     return made
 
 
 @pytest.fixture
-def owner(wire: Wire, name: str) -> Coordinator:
+def owner(wire: KafkaClient, name: str) -> Coordinator:
     """Fenced: it may write to the ledger."""
     made = Coordinator(wire, name, name, 60_000)
     made.fence(soon())
@@ -65,7 +65,7 @@ def abort(owner: Coordinator, ledger: Ledger, record: bytes) -> None:
 
 def attempt(ledger: Ledger, position: Position, number: int = 1) -> Callable[[Identity], bytes]:
     return lambda identity: ledger.record(
-        "attempt", position, Attempt(number, identity, START.ends, [RECEIPT])
+        "attempt", position, AttemptRecord(number, identity, START.ends, [RECEIPT])
     )
 
 

@@ -18,7 +18,7 @@ from support.scenes import Scene, Scenes, ended
 from eos.deadline import Deadline
 from eos.errors import EosError, PromiseBrokenError, Recovery
 from eos.kafka.api import CommittedOffset, TopicPartition
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.ledger import ledger as ledger_module
 
 RECORDS = 20  # one micro-batch
@@ -30,7 +30,7 @@ class Stale:
     """A wire whose reads come from a leader that stood still since it was made. `times`: how often
     the ledger's end is told as it was; `has_group`: it also coordinates the group."""
 
-    wire: Wire
+    wire: KafkaClient
     ledger: TopicPartition
     group: Mapping[TopicPartition, CommittedOffset]
     has_group: bool

@@ -19,8 +19,8 @@ from support.proxy import Do, Rule
 from support.scenes import SideBySide
 
 from eos.errors import Recovery
+from eos.ledger import group_offsets
 from eos.observe import events
-from eos.transaction import micro_batch
 
 RECORDS = 17  # of each partition: two micro-batches
 
@@ -139,7 +139,9 @@ def test_markers_that_are_late_are_waited_for(
     proxied: ProxiedKafka, small: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next first Produce is refused (51) until the partition's last transaction is closed."""
-    monkeypatch.setattr(micro_batch, "_COMPARE_TIMEOUT_MS", 200)  # the group's markers are late too
+    monkeypatch.setattr(
+        group_offsets, "_COMPARE_TIMEOUT_MS", 200
+    )  # the group's markers are late too
     markers = proxied.proxy.rule("WriteTxnMarkers", Do.HOLD_REQUEST, nth=2)
     produced = proxied.proxy.rule("Produce", Do.NOTHING, client=f"{small.name}.writer", times=1_000)
 

@@ -26,7 +26,7 @@ from eos.checkpoint.files import LocalFiles
 from eos.deadline import Deadline
 from eos.errors import EosError, PromiseBrokenError, Recovery, UnavailableError
 from eos.faults import CrashPlan
-from eos.ledger.record import Record
+from eos.ledger.record import LedgerRecord
 from eos.observe import events
 from eos.plan.plan import Plan
 from eos.startup import acquire, ownership
@@ -88,7 +88,7 @@ def test_a_clean_end_that_is_on_its_way_is_waited_for(scenes, monkeypatch):
     monkeypatch.setattr(acquire, "_MARKER_MS", 300_000)
     looked, told = threading.Event(), list[EosError | None]()
 
-    def is_free(planned: Plan, last: Record | None) -> bool:
+    def is_free(planned: Plan, last: LedgerRecord | None) -> bool:
         found = ownership.is_free(planned, last)
         looked.set()
         return found
@@ -282,13 +282,13 @@ def test_one_whose_own_files_do_not_fit_fences_nobody(scenes, is_forced):
         healthy.drain()
         planned = replace(scene.job.plan(), is_stateful=True)
 
-        def examine(last: Record | None) -> None:
+        def examine(last: LedgerRecord | None) -> None:
             require_local(planned, LocalFiles(), None, last, accepts=False)
 
         deadline = Deadline.after_ms(scene.job.start_timeout_ms)
         with closing(scene.job.wire()) as wire:
             wire.agree_on_profile(deadline)
-            asked = partial(acquire.take, planned, wire, CrashPlan(), deadline)
+            asked = partial(acquire.acquire, planned, wire, CrashPlan(), deadline)
             with pytest.raises(PromiseBrokenError) as caught:
                 asked(is_forced=is_forced, examine=examine)
         assert caught.value.fields["case"] == "state_lost"

@@ -10,7 +10,7 @@ from support.copy import Copy, Job
 from support.scenes import Scene, Scenes, ended
 
 from eos.errors import EosError, PromiseBrokenError
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.plan.names import Names
 from eos.plan.plan import Plan
 
@@ -77,9 +77,9 @@ def test_the_second_of_a_name_does_not_disturb_the_first(scenes, take_over):
 
 def test_the_group_shows_a_first_whose_ledger_this_user_may_not_see(scenes, monkeypatch):
     scene, second = pair(scenes)
-    asked = Wire.topics
+    asked = KafkaClient.topics
 
-    def hidden(wire: Wire, names: object, deadline: object) -> object:
+    def hidden(wire: KafkaClient, names: object, deadline: object) -> object:
         found = asked(wire, names, deadline)
         return {
             name: info._replace(error=29) if name == scene.job.ledger else info
@@ -89,7 +89,7 @@ def test_the_group_shows_a_first_whose_ledger_this_user_may_not_see(scenes, monk
     with Copy(scene.job) as first:
         first.start()
         first.drain()
-        monkeypatch.setattr(Wire, "topics", hidden)
+        monkeypatch.setattr(KafkaClient, "topics", hidden)
         error = refused(second)
         monkeypatch.undo()
         assert error.fields["case"] == "ledger_lost"

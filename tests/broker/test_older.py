@@ -12,8 +12,8 @@ from support.scenes import Scenes, ended
 
 from eos.deadline import Deadline
 from eos.faults import MOMENTS, POINTS
-from eos.kafka.api import NO_IDENTITY, CommittedOffset, Identity, Profile, TopicPartition
-from eos.kafka.client import Wire
+from eos.kafka.api import NO_IDENTITY, CommittedOffset, Identity, TopicPartition, TransactionProfile
+from eos.kafka.client import KafkaClient
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.observe import events
 
@@ -45,12 +45,12 @@ def test_whoever_dies_when_everything_comes_through_once(side_by_side, point):
 
 
 @pytest.fixture
-def tv1(wires: Callable[..., Wire], older_broker: EmbeddedKafka) -> Wire:
-    return wires(Profile.TV1, older_broker.bootstrap)
+def tv1(wires: Callable[..., KafkaClient], older_broker: EmbeddedKafka) -> KafkaClient:
+    return wires(TransactionProfile.TV1, older_broker.bootstrap)
 
 
 def test_a_refused_offset_commit_takes_pending_ones_with_it(
-    tv1: Wire, name: str, settled: Callable[[Callable[[], object]], object]
+    tv1: KafkaClient, name: str, settled: Callable[[Callable[[], object]], object]
 ) -> None:
     """Before 4.0 the group's coordinator keeps them by producer id alone: EndTxn succeeds, and the
     group has no offsets. That is why the ledger is the truth."""
@@ -73,7 +73,9 @@ def test_a_refused_offset_commit_takes_pending_ones_with_it(
     assert tv1.committed_offsets(name, soon()) == {}
 
 
-def test_a_group_that_lost_its_offsets_so_is_told_and_put_right(scenes: Scenes, tv1: Wire) -> None:
+def test_a_group_that_lost_its_offsets_so_is_told_and_put_right(
+    scenes: Scenes, tv1: KafkaClient
+) -> None:
     scene = scenes.new(RECORDS)
     at = TopicPartition(scene.job.source, 0)
 

@@ -10,7 +10,7 @@ from support.played import Told
 from support.proxied import ProxiedKafka
 from support.proxy import ANY, Do
 
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.kafka.settings import KafkaSettings
 from eos.observe import events
 from eos.run import broker_outage as module
@@ -26,7 +26,7 @@ def watched(proxied: ProxiedKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     monkeypatch.setattr(module, "_TICK_S", 0.05)
     monkeypatch.setattr(module, "_QUIET_S", 0.2)
     monkeypatch.setattr(module, "_SILENT_S", 0.5)
-    told, wire = Told(), Wire(KafkaSettings((proxied.bootstrap,), client_id=CLIENT))
+    told, wire = Told(), KafkaClient(KafkaSettings((proxied.bootstrap,), client_id=CLIENT))
     watch = BrokerWatch(wire, told.emit)
     watch.start()
     yield told

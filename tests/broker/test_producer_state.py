@@ -10,13 +10,13 @@ import google_crc32c
 from support.simulated_broker.kit import record_batch
 
 from eos.deadline import Backoff
-from eos.kafka.api import Identity, Profile, TopicPartition
+from eos.kafka.api import Identity, TopicPartition, TransactionProfile
 from eos.producers.state import (
     KAFKA_ANSWERS,
-    Event,
+    ProducerState,
     Range,
     Rules,
-    State,
+    SequenceEvent,
     Verdict,
     after,
     decide,
@@ -44,11 +44,11 @@ class Producer:
         self.at = at
         self.random = random.Random(number)
         self.id = 1_000_000 + number
-        self.state: State | None = None
+        self.state: ProducerState | None = None
         self.offsets: dict[Range, int] = {}
         self.starts = 0 if number % 3 else TOP - number % 20
 
-    def next(self) -> Event:
+    def next(self) -> SequenceEvent:
         state, choose = self.state, self.random
         if state is None:
             first = self.starts or choose.choice([0, 0, 4])
@@ -59,16 +59,16 @@ class Producer:
             return self._of(state.epoch, following)
         if what < 0.62:
             kept = choose.choice(state.ranges)
-            return Event(state.epoch, *kept)
+            return SequenceEvent(state.epoch, *kept)
         if what < 0.72:
             return self._of(state.epoch + choose.choice([-1, 1, 1]), choose.choice([0, following]))
         return self._of(state.epoch, (following + choose.randint(-16, 4)) % (TOP + 1))
 
-    def _of(self, epoch: int, first: int) -> Event:
+    def _of(self, epoch: int, first: int) -> SequenceEvent:
         count = self.random.randint(1, 4)
-        return Event(max(0, epoch), first, (first + count - 1) % (TOP + 1))
+        return SequenceEvent(max(0, epoch), first, (first + count - 1) % (TOP + 1))
 
-    def check(self, event: Event, error: int, offset: int) -> Verdict:
+    def check(self, event: SequenceEvent, error: int, offset: int) -> Verdict:
         verdict = decide(self.state, event)
         said = Range(event.first, event.last)
         kept = self.state.ranges if self.state and self.state.epoch == event.epoch else ()
@@ -120,13 +120,13 @@ def transaction(wire, name, at, within, settled, sends):
     identity = settled(
         lambda: wire.init_producer_id(name, 60_000, Identity(-1, -1), within())
     ).identity
-    if wire.profile is Profile.TV1:
+    if wire.profile is TransactionProfile.TV1:
         settled(lambda: wire.add_partitions(name, identity, frozenset({at}), within()))
     state, told = None, []
     for first, count in sends:
         blob = record_batch(identity, first, [b"x"] * count)
         answer = settled(lambda blob=blob: wire.produce(name, {at: blob}, within()))[at]
-        event = Event(identity.epoch, first, first + count - 1)
+        event = SequenceEvent(identity.epoch, first, first + count - 1)
         verdict = decide(state, event)
         told.append((verdict, answer.error))
         if not answer.error:
@@ -139,13 +139,13 @@ def test_an_unknown_producer_begins_anywhere_under_tv1_and_at_0_under_tv2(
 ):
     sends = [(5, 2), (7, 1)]
     found = {}
-    for number, profile in enumerate(Profile):
+    for number, profile in enumerate(TransactionProfile):
         at, wire = TopicPartition(topic, number), wires(profile)
         _, _, told = transaction(wire, f"{name}.{number}", at, within, settled, sends)
         found[profile] = told
     unknown, appended = Verdict.UNKNOWN_PRODUCER, Verdict.APPENDED
-    assert found[Profile.TV1] == [(unknown, 0), (appended, 0)]
-    assert found[Profile.TV2] == [(unknown, 45), (unknown, 45)]
+    assert found[TransactionProfile.TV1] == [(unknown, 0), (appended, 0)]
+    assert found[TransactionProfile.TV2] == [(unknown, 45), (unknown, 45)]
 
 
 def test_behind_a_marker_the_next_epoch_begins_at_0(wire, topic, name, within, settled):
@@ -161,6 +161,6 @@ def test_behind_a_marker_the_next_epoch_begins_at_0(wire, topic, name, within, s
     for epoch, first in [(identity.epoch, 3), (following.epoch, 3), (following.epoch, 0)]:
         blob = record_batch(Identity(identity.producer_id, epoch), first, [b"y"])
         answer = settled(lambda blob=blob: wire.produce(name, {at: blob}, within()))[at]
-        verdict = decide(state, Event(epoch, first, first))
+        verdict = decide(state, SequenceEvent(epoch, first, first))
         assert answer.error in KAFKA_ANSWERS[verdict]
         assert (verdict is Verdict.APPENDED) == (answer.error == 0)

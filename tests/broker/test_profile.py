@@ -26,8 +26,8 @@ from support.scenes import Scenes, ended
 
 from eos.deadline import Backoff, Deadline
 from eos.errors import UnavailableError, UnsupportedBrokerError
-from eos.kafka.api import Profile
-from eos.kafka.client import Wire
+from eos.kafka.api import TransactionProfile
+from eos.kafka.client import KafkaClient
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.observe import events
 
@@ -36,7 +36,7 @@ AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
 }
-AGREES = Callable[[], Profile]
+AGREES = Callable[[], TransactionProfile]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def admin(own_broker: EmbeddedKafka) -> AdminClient:
 
 
 @pytest.fixture
-def agrees(wires: Callable[..., Wire], own_broker: EmbeddedKafka) -> AGREES:
+def agrees(wires: Callable[..., KafkaClient], own_broker: EmbeddedKafka) -> AGREES:
     """Every start's first question."""
     return lambda: wires(None, own_broker.bootstrap).agree_on_profile(Deadline.after_ms(120_000))
 
@@ -134,7 +134,7 @@ def unreadable(admin: AdminClient, agrees: AGREES) -> Iterator[None]:
 
 def test_brokers_that_verify_get_tv1(agrees: AGREES) -> None:
     until(lambda: refusal(agrees) is None, "still refused")
-    assert agrees() is Profile.TV1
+    assert agrees() is TransactionProfile.TV1
 
 
 @pytest.mark.usefixtures("off")
@@ -156,9 +156,9 @@ def test_a_setting_that_may_not_be_read_is_not_taken_for_granted(agrees: AGREES)
 
 
 def test_a_cluster_that_was_lowered_meanwhile_costs_another_start(
-    wires: Callable[..., Wire], own_broker: EmbeddedKafka
+    wires: Callable[..., KafkaClient], own_broker: EmbeddedKafka
 ) -> None:
-    before = wires(Profile.TV2, own_broker.bootstrap)
+    before = wires(TransactionProfile.TV2, own_broker.bootstrap)
     with pytest.raises(UnavailableError, match="was lowered"):
         before.agree_on_profile(Deadline.after_ms(120_000))
 
@@ -182,7 +182,7 @@ def test_a_run_keeps_its_profile_when_the_cluster_changes_and_the_next_one_has_t
 ) -> None:
     """Changed in the middle of a transaction, once up and once down."""
 
-    def finds(profile: Profile) -> None:
+    def finds(profile: TransactionProfile) -> None:
         until(lambda: agrees() is profile, "the change was not heard of")
 
     scene = Scenes(own_broker, tmp_path, "profile").new(
@@ -197,11 +197,11 @@ def test_a_run_keeps_its_profile_when_the_cluster_changes_and_the_next_one_has_t
             scene.feed(20)
             copy.drain()
             copy.stop()
-            assert copy.wire.profile is Profile[before]
+            assert copy.wire.profile is TransactionProfile[before]
         assert changed.times
         assert copy.told.of(events.AttemptFailed) == []
         scene.check()
-        finds(Profile[now])
+        finds(TransactionProfile[now])
         scene = replace(scene, job=replace(scene.job, profile=now), fed=scene.fed)
         scene.feed(20)
     with Copy(scene.job) as last:

@@ -20,7 +20,7 @@ from eos.deadline import Deadline
 from eos.encode.partitioner import by_key
 from eos.encode.stage import EncodeStage, SinkSpec
 from eos.kafka.api import NO_IDENTITY, TopicPartition
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.kafka.compression_type import Codec
 from eos.kafka.records.columns import Columns, blobs
 from eos.kafka.records.record_batch import encode, record_count, stamp
@@ -63,7 +63,7 @@ def records(count: int) -> list[Record]:
 
 
 def commit(
-    wire: Wire, settled: Callable, topic: str, codec: Codec, some: list[Record]
+    wire: KafkaClient, settled: Callable, topic: str, codec: Codec, some: list[Record]
 ) -> dict[int, list[tuple[int, int]]]:
     """One transaction: partition -> (records, digest) of each record batch, in order."""
     targets = Targets.of({topic: (PARTITIONS, 200_000)})  # several of a codec's blocks
@@ -140,7 +140,7 @@ _RECORD = re.compile(
 
 @pytest.mark.parametrize("codec", Codec)
 def test_librdkafka_and_kafkas_log_dump_find_what_went_in(
-    codec: Codec, broker: EmbeddedKafka, wire: Wire, name: str, settled: Callable
+    codec: Codec, broker: EmbeddedKafka, wire: KafkaClient, name: str, settled: Callable
 ) -> None:
     # The records are of 2023: retention by time would delete them while the test reads.
     wire.create_topic(name, PARTITIONS, 1, {"retention.ms": "-1"}, Deadline.after_ms(300_000))
@@ -184,7 +184,7 @@ def test_librdkafka_and_kafkas_log_dump_find_what_went_in(
 
 @pytest.mark.parametrize("codec", [Codec.LZ4, Codec.NONE])
 def test_the_digest_survives_recompression_and_log_append_time(
-    codec: Codec, broker: EmbeddedKafka, wire: Wire, name: str, settled: Callable
+    codec: Codec, broker: EmbeddedKafka, wire: KafkaClient, name: str, settled: Callable
 ) -> None:
     config = {"compression.type": "gzip", "message.timestamp.type": "LogAppendTime"}
     wire.create_topic(name, PARTITIONS, 1, config, Deadline.after_ms(300_000))
@@ -210,7 +210,7 @@ def test_the_digest_survives_recompression_and_log_append_time(
 
 
 def test_ten_thousand_keys_go_where_librdkafka_sends_them(
-    broker: EmbeddedKafka, wire: Wire, name: str
+    broker: EmbeddedKafka, wire: KafkaClient, name: str
 ) -> None:
     count = 37
     wire.create_topic(name, count, 1, {}, Deadline.after_ms(300_000))

@@ -349,14 +349,14 @@ def test_what_commits_while_it_looks_is_not_compared(
 ) -> None:
     """Else the group would be ahead of the ledger, each time that it was asked later."""
     with pipeline.running() as run:
-        true = snapshot.View.newest
+        true = snapshot.Snapshot.newest
 
-        def busy(seen: snapshot.View):
+        def busy(seen: snapshot.Snapshot):
             pipeline.fill(1)
             run.step()
             return true(seen)
 
-        monkeypatch.setattr(snapshot.View, "newest", busy)
+        monkeypatch.setattr(snapshot.Snapshot, "newest", busy)
         said = pipeline.explained()
         assert (said.code, said.cases, said.json["moving"]) == (0, [], True)
         assert "the pipeline runs, and well" in pipeline.recover().out

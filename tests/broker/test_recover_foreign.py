@@ -15,7 +15,7 @@ from eos.audit.projection import Projection
 from eos.cli.status import status
 from eos.errors import PromiseBrokenError
 from eos.kafka.api import TopicPartition
-from eos.ledger.record import Record
+from eos.ledger.record import LedgerRecord
 
 
 def values(pipeline: Pipeline) -> list[bytes]:
@@ -41,7 +41,7 @@ def forged(pipeline: Pipeline, **fields: Any) -> int:
     return plain(pipeline, json.dumps({**body, **fields}).encode())
 
 
-def audited(pipeline: Pipeline) -> list[Record]:
+def audited(pipeline: Pipeline) -> list[LedgerRecord]:
     wire, names = pipeline.asks, pipeline.planned().names
     (end,) = pipeline.ledger_ends().values()
     return Projection(None, wire, names.pipeline, names.ledger).records(0, end, soon())

@@ -14,13 +14,13 @@ from support.audited import projection_of, settled
 from support.recovered import Pipeline
 from support.reported import NOW, RECORDS, aborted, history, made, transaction
 
-from eos.audit.history import Finding
+from eos.audit.history import AuditFinding
 from eos.audit.rows import table
 from eos.cli.report import report
 from eos.errors import UsageError
 from eos.inspect import cluster_state as asking
-from eos.inspect.audit_live import Live
-from eos.inspect.cluster_state import Asked
+from eos.inspect.audit_live import LiveState
+from eos.inspect.cluster_state import ClusterState
 from eos.kafka.api import TopicPartition
 from eos.report.content import FINDINGS_MAX, NOTABLE_MAX, gather
 from eos.report.timeline import INTERVALS_MAX
@@ -128,8 +128,8 @@ def test_a_page_has_a_bound_whatever_it_is_about():
             yield replace(transaction(n, at=NOW + timedelta(hours=n)), **wide)
 
     found = gather(rows())
-    live = Live("Empty", findings=[Finding("hanging", "<" * 400, -1)] * 1000)
-    page = made(found, asked=Asked(NOW, live, dict.fromkeys(sources, 10**16)))
+    live = LiveState("Empty", findings=[AuditFinding("hanging", "<" * 400, -1)] * 1000)
+    page = made(found, asked=ClusterState(NOW, live, dict.fromkeys(sources, 10**16)))
     assert len(page) < SIZE_MAX
     assert "700 partitions more" in page
     left_out = found.findings_count - FINDINGS_MAX + 1000 - FINDINGS_MAX

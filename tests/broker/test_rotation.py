@@ -14,7 +14,7 @@ from support.worn import wear
 from eos.deadline import Backoff, Deadline
 from eos.errors import AttemptFailedError
 from eos.kafka.api import CommittedOffset, Identity, TopicPartition
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.observe import events
 from eos.transaction.coordinator import Coordinator
 from eos.transaction.protocol import EPOCH_LAST
@@ -32,7 +32,7 @@ def soon() -> Deadline:
 @pytest.fixture
 def worn(proxied: ProxiedKafka, job: Callable[..., Job]) -> Iterator[Callable[..., Job]]:
     """A job whose micro-batch 1 will have the last epoch, or with `epoch` left for its start."""
-    wires: list[Wire] = []
+    wires: list[KafkaClient] = []
 
     def make(epoch: int = EPOCH_LAST - 3, **options: int) -> Job:
         made = job(records=RECORDS, **options)
@@ -89,7 +89,7 @@ def test_micro_batches_go_on_across_the_rotation_and_the_old_identity_is_over(
     proxied.check(small)
 
 
-def refused(wire: Wire, job: Job, old: Identity, make_batch: Callable[..., bytes]) -> None:
+def refused(wire: KafkaClient, job: Job, old: Identity, make_batch: Callable[..., bytes]) -> None:
     """Whatever a zombie with this identity may send."""
     target = TopicPartition(job.target, 0)
     batch = {target: make_batch(old, 0, b"of a zombie")}

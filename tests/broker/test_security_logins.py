@@ -12,7 +12,7 @@ from support.secured import PASSWORD, SecuredKafka, secured_kafka
 
 from eos.deadline import Deadline
 from eos.errors import KafkaRefusedError, UnavailableError
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.kafka.settings import KafkaSettings
 
 Security = dict[str, str]
@@ -33,8 +33,8 @@ def mutual(secured: SecuredKafka, certificate: Path | None) -> Security:
 
 
 @contextmanager
-def wire_to(address: str, security: Security) -> Iterator[Wire]:
-    wire = Wire(KafkaSettings((address,), security=tuple(security.items())))
+def wire_to(address: str, security: Security) -> Iterator[KafkaClient]:
+    wire = KafkaClient(KafkaSettings((address,), security=tuple(security.items())))
     try:
         yield wire
     finally:

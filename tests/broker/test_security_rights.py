@@ -23,8 +23,8 @@ from eos.config.security import Security
 from eos.deadline import Deadline
 from eos.errors import EosError, KafkaRefusedError, UnsupportedBrokerError
 from eos.inspect.topic_check import _rights, _transactional_id
-from eos.kafka.api import Profile, TopicPartition
-from eos.kafka.client import Wire
+from eos.kafka.api import TopicPartition, TransactionProfile
+from eos.kafka.client import KafkaClient
 from eos.kafka.features import _require_verification
 from eos.kafka.settings import KafkaSettings
 from eos.plan.security import told_who
@@ -41,11 +41,11 @@ class SecuredJob(Job):
     security: tuple[tuple[str, str], ...] = ()
     reader: str = ""  # an address where nobody asks who reads
 
-    def wire(self, role: str = "") -> Wire:
+    def wire(self, role: str = "") -> KafkaClient:
         if role == ".source" and self.reader:
-            return Wire(KafkaSettings((self.reader,)), Profile[self.profile])
+            return KafkaClient(KafkaSettings((self.reader,)), TransactionProfile[self.profile])
         settings = KafkaSettings((self.bootstrap,), self.name + role, self.security)
-        return Wire(settings, Profile[self.profile])
+        return KafkaClient(settings, TransactionProfile[self.profile])
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +165,7 @@ def test_who_may_only_look_is_told_what_is_missing(
 
 def test_a_ledger_that_is_there_need_not_be_created(secured: SecuredKafka, job: SecuredJob) -> None:
     config = {"retention.ms": "-1", "retention.bytes": "-1"}
-    wire = Wire(KafkaSettings((secured.broker.bootstrap,)))
+    wire = KafkaClient(KafkaSettings((secured.broker.bootstrap,)))
     try:
         wire.create_topic(job.ledger, 1, 1, config, Deadline.after_ms(300_000))
     finally:

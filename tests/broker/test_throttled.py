@@ -12,8 +12,8 @@ from support.recent import NOW_MS
 
 from eos.deadline import Deadline
 from eos.faults import CrashPlan
-from eos.kafka.api import Profile, TopicPartition
-from eos.kafka.client import PendingProduce, Wire
+from eos.kafka.api import TopicPartition, TransactionProfile
+from eos.kafka.client import KafkaClient, PendingProduce
 from eos.kafka.compression_type import Codec
 from eos.kafka.records.record_batch import Columns, encode
 from eos.kafka.settings import KafkaSettings
@@ -32,11 +32,11 @@ def soon() -> Deadline:
     return Deadline.after_ms(300_000)
 
 
-class Watched(Wire):
+class Watched(KafkaClient):
     """Notes every Produce request, and whether its connection was paused when it was handed in."""
 
     def __init__(self, settings: KafkaSettings) -> None:
-        super().__init__(settings, Profile.TV2)
+        super().__init__(settings, TransactionProfile.TV2)
         self.produced: list[PendingProduce] = []
         self.into_a_pause = 0
 
@@ -49,7 +49,7 @@ class Watched(Wire):
 
 
 @pytest.fixture
-def throttled(wire: Wire, broker: EmbeddedKafka, name: str) -> Iterator[Watched]:
+def throttled(wire: KafkaClient, broker: EmbeddedKafka, name: str) -> Iterator[Watched]:
     """A Wire whose client id may send QUOTA; no other client is touched."""
 
     def alter(*, remove: bool) -> None:

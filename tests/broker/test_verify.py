@@ -18,14 +18,14 @@ from support.verified import Finished
 
 from eos.errors import PromiseBrokenError
 from eos.kafka.api import TopicPartition
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.kafka.compression_type import Codec
 from eos.verify import ledger, log_reader
-from eos.verify.findings import Findings, Kind
+from eos.verify.findings import FindingKind, Findings
 from eos.verify.ledger import LedgerLog
 from eos.verify.log_reader import soon
-from eos.verify.source import Source
-from eos.verify.target import Keeping
+from eos.verify.source import SourcePartition
+from eos.verify.target import Retention
 
 
 @pytest.fixture
@@ -347,10 +347,10 @@ def test_what_is_no_pipeline(finished):
 
 
 @dataclass
-class Cut(Source):
+class Cut(SourcePartition):
     """Loses its beginning as soon as something of it was read."""
 
-    wire: Wire | None = None
+    wire: KafkaClient | None = None
 
     def see(self, seen) -> None:
         super().see(seen)
@@ -371,10 +371,12 @@ def test_retention_while_it_reads(wire, topic, monkeypatch):
     monkeypatch.setattr(log_reader, "_FETCH_BYTES_MAX", 1)  # a record batch at a time
     at, findings = TopicPartition(topic, 0), Findings()
     with closing(log_reader.Reader(wire)) as reads:
-        source = Cut(at, 0, 60, Keeping(), findings, wire=wire)
+        source = Cut(at, 0, 60, Retention(), findings, wire=wire)
         reads.source(source, reads.bounds([at])[at])
     findings.close()
     assert source.removed >= 10
     assert source.records + source.removed == 60
-    assert {kind: count for kind, count in findings.counts.items() if count} == {Kind.GONE: 1}
-    assert findings.kept[Kind.GONE][0].case == "source_retention"
+    assert {kind: count for kind, count in findings.counts.items() if count} == {
+        FindingKind.GONE: 1
+    }
+    assert findings.kept[FindingKind.GONE][0].case == "source_retention"

@@ -12,8 +12,8 @@ import pytest
 from support.processes import pause
 
 from eos.errors import NoAnswerError
-from eos.kafka.api import NO_IDENTITY, Identity, Profile, TopicPartition
-from eos.kafka.client import Wire
+from eos.kafka.api import NO_IDENTITY, Identity, TopicPartition, TransactionProfile
+from eos.kafka.client import KafkaClient
 from eos.kafka.settings import KafkaSettings
 from eos.local.embedded_kafka import EmbeddedKafka
 
@@ -80,7 +80,7 @@ def test_closing_leaves_neither_thread_nor_file_descriptor(broker, topic, within
 
     def kept() -> bool:
         before = held()
-        wire = Wire(KafkaSettings((broker.bootstrap,)), Profile.TV2)
+        wire = KafkaClient(KafkaSettings((broker.bootstrap,)), TransactionProfile.TV2)
         wire.list_offsets([TopicPartition(topic, 0)], "latest", committed=True, deadline=within())
         assert held() > before
         wire.close()

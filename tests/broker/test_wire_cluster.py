@@ -9,7 +9,13 @@ from support.recent import NOW_MS
 
 from eos.errors import KafkaRefusedError, UnavailableError
 from eos.kafka import cluster
-from eos.kafka.api import NO_IDENTITY, CommittedOffset, ProducerState, Profile, TopicPartition
+from eos.kafka.api import (
+    NO_IDENTITY,
+    CommittedOffset,
+    DescribedProducer,
+    TopicPartition,
+    TransactionProfile,
+)
 
 
 @pytest.fixture
@@ -72,7 +78,7 @@ def test_describes_the_producers_of_a_partition(wire, story, within):
     tp, identity = story
     other = TopicPartition(tp.topic, 1)
     states = wire.describe_producers([tp, other], within())
-    assert states == {tp: (ProducerState(identity, 0, 8),), other: ()}
+    assert states == {tp: (DescribedProducer(identity, 0, 8),), other: ()}
 
 
 def test_lists_offsets_by_time(wire, story, within):
@@ -142,4 +148,4 @@ def test_reads_settings_of_topics_and_brokers(wire, topic, within):
 
 def test_the_embedded_broker_is_supported(wire, within):
     assert wire.transaction_version(within()) == 2
-    assert wire.agree_on_profile(within()) is Profile.TV2
+    assert wire.agree_on_profile(within()) is TransactionProfile.TV2

@@ -7,11 +7,11 @@ from typing import Any
 
 from eos.deadline import Backoff, Deadline
 from eos.kafka.api import NO_IDENTITY, TopicPartition
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 
 
 def test_on_sent_comes_when_the_bytes_have_left_and_before_the_answer_is_known(
-    wires: Callable[..., Wire],
+    wires: Callable[..., KafkaClient],
     topic: str,
     name: str,
     settled: Callable[[Callable[[], Any]], Any],

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from eos.kafka.api import NO_IDENTITY, Answer, CommittedOffset, Identity, Profile, TopicPartition
+from eos.kafka.api import (
+    NO_IDENTITY,
+    Answer,
+    CommittedOffset,
+    Identity,
+    TopicPartition,
+    TransactionProfile,
+)
 
 
 @pytest.fixture
@@ -116,7 +123,7 @@ def test_blank_init_takes_over_and_init_with_identity_fences_the_older_owner(
 def test_tv1_commits_and_keeps_its_identity_until_the_next_init(
     wires, topic, name, begin, settled, within, make_batch, values
 ):
-    wire, tp, group = wires(Profile.TV1), TopicPartition(topic, 0), f"{name}-group"
+    wire, tp, group = wires(TransactionProfile.TV1), TopicPartition(topic, 0), f"{name}-group"
     identity = begin(wire, name)
     added = settled(lambda: wire.add_partitions(name, identity, frozenset({tp}), within()))
     assert added == {tp: Answer(0)}
@@ -131,7 +138,9 @@ def test_tv1_commits_and_keeps_its_identity_until_the_next_init(
     assert (ended.error, ended.identity) == (0, identity)
     assert values(tp) == [b"a"]  # until the marker is there the broker would take it in
     late = settled(
-        lambda: wires(Profile.TV1).produce(name, {tp: make_batch(identity, 1, b"late")}, within())
+        lambda: wires(TransactionProfile.TV1).produce(
+            name, {tp: make_batch(identity, 1, b"late")}, within()
+        )
     )
     assert late[tp].error == 48
     assert begin(wire, name, identity).epoch == identity.epoch + 1
@@ -140,7 +149,7 @@ def test_tv1_commits_and_keeps_its_identity_until_the_next_init(
 
 
 def test_tv1_empty_transaction_neither_commits_nor_aborts(wires, name, begin, settled, within):
-    wire = wires(Profile.TV1)
+    wire = wires(TransactionProfile.TV1)
     identity = begin(wire, name)
     assert settled(lambda: wire.end_txn(name, identity, True, within())).error == 48
     assert settled(lambda: wire.end_txn(name, identity, False, within())).error == 48
@@ -149,7 +158,7 @@ def test_tv1_empty_transaction_neither_commits_nor_aborts(wires, name, begin, se
 def test_tv1_produce_to_a_partition_that_was_not_added_is_refused(
     wires, topic, name, begin, settled, within, make_batch
 ):
-    wire, tp = wires(Profile.TV1), TopicPartition(topic, 0)
+    wire, tp = wires(TransactionProfile.TV1), TopicPartition(topic, 0)
     identity = begin(wire, name)
     answer = settled(lambda: wire.produce(name, {tp: make_batch(identity, 0, b"a")}, within()))
     assert answer[tp].error == 48

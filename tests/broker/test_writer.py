@@ -13,7 +13,7 @@ from eos.deadline import Deadline
 from eos.errors import AttemptFailedError, RecordRefusedError
 from eos.faults import CrashPlan
 from eos.kafka.api import Identity, TopicPartition
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.kafka.compression_type import Codec
 from eos.kafka.records.record_batch import Columns, encode
 from eos.kafka.target_partitions import Targets
@@ -35,10 +35,10 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def on(wires: Callable[..., Wire], bootstrap: str) -> Callable[[], Wire]:
+def on(wires: Callable[..., KafkaClient], bootstrap: str) -> Callable[[], KafkaClient]:
     """Makes a Wire of its own with the profile that the cluster gets."""
 
-    def make() -> Wire:
+    def make() -> KafkaClient:
         wire = wires(None, bootstrap)
         wire.agree_on_profile(soon())
         return wire
@@ -47,25 +47,25 @@ def on(wires: Callable[..., Wire], bootstrap: str) -> Callable[[], Wire]:
 
 
 @pytest.fixture
-def wire(on: Callable[[], Wire]) -> Wire:
+def wire(on: Callable[[], KafkaClient]) -> KafkaClient:
     return on()
 
 
 @pytest.fixture
-def targets(wire: Wire, name: str) -> Targets:
+def targets(wire: KafkaClient, name: str) -> Targets:
     wire.create_topic(f"{name}-a", 3, 1, {}, soon())
     wire.create_topic(f"{name}-b", 1, 1, {}, soon())
     return Targets.of({f"{name}-a": (3, 1_000_000), f"{name}-b": (1, 1_000_000)})
 
 
 @pytest.fixture
-def owner(wire: Wire, name: str) -> Coordinator:
+def owner(wire: KafkaClient, name: str) -> Coordinator:
     made = Coordinator(wire, name, name, 60_000)
     made.fence(soon())
     return made
 
 
-def a_writer(wire: Wire, name: str, identity: Identity, targets: Targets) -> Writer:
+def a_writer(wire: KafkaClient, name: str, identity: Identity, targets: Targets) -> Writer:
     return Writer(wire, name, identity, targets, soon(), CrashPlan())
 
 
@@ -78,7 +78,7 @@ def encoded(target: int, number: int):
     return encode(Columns(key=array, value=array), Codec.LZ4, NOW_MS)
 
 
-def record(wire: Wire, name: str, owner: Coordinator, make_batch) -> None:
+def record(wire: KafkaClient, name: str, owner: Coordinator, make_batch) -> None:
     """The ledger's part, without which nothing can be committed."""
     wire.create_topic(f"{name}-l", 1, 1, {}, soon())
     batch = make_batch(owner.identity, 0, b"ledger")

@@ -14,13 +14,13 @@ from eos.audit.projection import Projection
 from eos.audit.table import TransactionsTable
 from eos.kafka.api import Identity, TopicPartition
 from eos.ledger.receipt import Receipt
-from eos.ledger.record import Position, Record, nested
+from eos.ledger.record import LedgerRecord, Position, nested
 
 COMMITS = 70  # maintenance comes after 64
 Rows = Sequence[Mapping[str, Any]]
 
 
-def record(number: int) -> Record:
+def record(number: int) -> LedgerRecord:
     """Two source and two target partitions; one in ten comes after an attempt that was aborted,
     one in ten wrote nothing."""
     sources = [TopicPartition("in", partition) for partition in range(2)]
@@ -32,7 +32,7 @@ def record(number: int) -> Record:
         "receipts": [each.as_json() for each in receipts] if number % 10 else [],
     }
     failed = {"producer_id": 9, "epoch": number, "error": "task_failed", "reason": "it's \u00fc"}
-    return Record(
+    return LedgerRecord(
         "attempt",
         Position(dict.fromkeys(sources, number + 1), {}, "q", number),
         {"deployment": "d", "host": "h", "process": 1},

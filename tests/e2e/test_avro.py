@@ -29,7 +29,7 @@ from eos.formats.schema_ids import Writers
 from eos.pipeline_tests.runner import run_case
 from eos.plan.plan import Plan, plan
 from eos.read import decode as decode_module
-from eos.read.decode import Decode, Refused
+from eos.read.decode import Decode, RejectedRecords
 from eos.run.java_client_errors import avro_refusal
 from eos.spark.failure import Failure
 from eos.spark.sink_columns import sink_columns
@@ -165,7 +165,7 @@ def test_what_is_no_record_of_the_schema_is_told_from_one_of_nulls(spark, planne
     assert [row["id"] for row in found] == [1, None, 2]
     assert (found[0]["name"], found[0]["price"], found[0]["kind"]) == ("n1", Decimal("0.25"), "OLD")
     assert planned.decode.found(out, 3, frame) == (
-        Refused("malformed", "dead_letter", 3, "in", 0, 1),
+        RejectedRecords("malformed", "dead_letter", 3, "in", 0, 1),
     )
     dead = planned.decode.dead_letters(frame).collect()
     assert [bytes(row.value) for row in dead] == values[1:4]

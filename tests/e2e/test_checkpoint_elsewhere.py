@@ -20,8 +20,8 @@ from support.stores import NOWHERE, S3, Store, hdfs, s3
 from support.warm import KILLED, Warm
 
 from eos.config.load import load_profile
-from eos.kafka.api import Profile
-from eos.kafka.client import Wire
+from eos.kafka.api import TransactionProfile
+from eos.kafka.client import KafkaClient
 from eos.kafka.settings import KafkaSettings
 from eos.local import jars
 
@@ -198,7 +198,7 @@ def test_a_store_that_refuses_or_is_not_there_is_told_and_loses_nothing(
         assert "Traceback" not in said
 
         # The next starts are told before they fence anybody.
-        with closing(Wire(KafkaSettings((past.bootstrap,)), Profile.TV2)) as wire:
+        with closing(KafkaClient(KafkaSettings((past.bootstrap,)), TransactionProfile.TV2)) as wire:
             before = transaction(wire, past.project.group)
             refused = ("AccessDeniedException", "Status Code: 403")
             past.stops(*refused, remedy="these credentials", code=5, command="")

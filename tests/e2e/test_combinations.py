@@ -19,7 +19,7 @@ from support.local_spark import local_spark
 from eos.plan.plan import Plan
 from eos.read.dedup_by import Distinct
 from eos.spark.steps import transformed
-from eos.transform.plan_check import State, check_stream
+from eos.transform.plan_check import PlanState, check_stream
 from eos.transform.sql import Query, ask
 
 pytestmark = pytest.mark.spark
@@ -45,9 +45,9 @@ def test_spark_and_the_page_agree_on_what_goes_with_state(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     rows = spark.readStream.format("rate").load().selectExpr(*RECORD)
-    seen = dict[str, State]()
+    seen = dict[str, PlanState]()
 
-    def look(planned: Plan) -> State:
+    def look(planned: Plan) -> PlanState:
         seen[pair] = check_stream(transformed(planned, rows), planned.output_mode)
         return seen[pair]
 

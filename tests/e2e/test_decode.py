@@ -13,7 +13,7 @@ from support.local_spark import local_spark
 
 from eos.errors import AttemptFailedError, RecordRefusedError, TransformError
 from eos.formats.expressions import Format
-from eos.read.decode import Decode, Refused, Rule
+from eos.read.decode import Decode, RecordRule, RejectedRecords
 from eos.read.dedup_by import Distinct
 from eos.transform.functions import apply
 from eos.transform.plan_check import check_stream
@@ -39,14 +39,14 @@ def records(spark: SparkSession, *values: bytes | None, key: bytes | None = b"k"
     return spark.createDataFrame(rows, KAFKA)
 
 
-def read(decode: Decode, frame: DataFrame) -> tuple[list[dict], tuple[Refused, ...]]:
+def read(decode: Decode, frame: DataFrame) -> tuple[list[dict], tuple[RejectedRecords, ...]]:
     out = decode.apply(frame)
     rows = [row.asDict(recursive=True) for row in out.collect()]
     return rows, decode.found(out, len(rows), frame)
 
 
 def told(decode: Decode, records: int, topic: str, partition: int, offset: int) -> tuple:
-    return (Refused("malformed", decode.on_error, records, topic, partition, offset),)
+    return (RejectedRecords("malformed", decode.on_error, records, topic, partition, offset),)
 
 
 def test_json_columns_stand_beside_kafkas(spark):
@@ -171,7 +171,7 @@ def test_the_count_is_there_behind_a_shuffle_and_without_rows(spark):
     def as_it_is(batches):
         return batches
 
-    def job(condition: str, encode: Callable) -> tuple[list, tuple[Refused, ...]]:
+    def job(condition: str, encode: Callable) -> tuple[list, tuple[RejectedRecords, ...]]:
         chosen = decode.apply(rows).where(condition).selectExpr("int(offset) % 3 AS writer", "id")
         shuffled = chosen.mapInArrow(encode, schema).repartitionById(3, "writer")
         made = shuffled.sortWithinPartitions("id").mapInArrow(as_it_is, schema)
@@ -227,7 +227,10 @@ def test_a_schema_that_passes_here_passes_in_spark(spark):
     assert malformed[0].records == 1
 
 
-RULES = (Rule("paid", "amount > 0", "dead_letter"), Rule("named", "name <> '' -- all", "drop"))
+RULES = (
+    RecordRule("paid", "amount > 0", "dead_letter"),
+    RecordRule("named", "name <> '' -- all", "drop"),
+)
 PRICED = Format("json", "amount INT, name STRING", ("amount", "name"))
 
 
@@ -246,9 +249,9 @@ def test_a_rule_that_is_not_true_refuses_a_record_and_the_first_one_is_told(spar
     assert [(row["offset"], row["amount"], row["name"]) for row in rows] == [(0, 1, "x")]
     assert "__eos" not in " ".join(rows[0])
     assert refused == (
-        Refused("malformed", "dead_letter", 1, "in", 1, 5),
-        Refused("paid", "dead_letter", 4, "in", 1, 1),
-        Refused("named", "drop", 1, "in", 1, 4),
+        RejectedRecords("malformed", "dead_letter", 1, "in", 1, 5),
+        RejectedRecords("paid", "dead_letter", 4, "in", 1, 1),
+        RejectedRecords("named", "drop", 1, "in", 1, 4),
     )
     decode.require_none(refused, "orders")
     dead = decode.dead_letters(records(spark, *values)).collect()
@@ -267,7 +270,7 @@ def test_dead_letters_keep_the_bytes_that_a_text_would_not(spark):
 
 
 def test_a_rule_may_be_asked_of_bytes_that_nobody_reads(spark):
-    decode = Decode(rules=(Rule("short", "length(value) < 3 AND topic = 'in'"),))
+    decode = Decode(rules=(RecordRule("short", "length(value) < 3 AND topic = 'in'"),))
     rows, refused = read(decode, records(spark, b"abc", b"ab"))
     assert [row["offset"] for row in rows] == [1]
     with pytest.raises(RecordRefusedError) as caught:
@@ -285,7 +288,7 @@ def test_a_rule_may_be_asked_of_bytes_that_nobody_reads(spark):
     ],
 )
 def test_a_rule_that_is_no_condition_is_told_by_its_name(spark, condition, words):
-    decode = Decode(value=PRICED, rules=(RULES[0], Rule("odd", condition)))
+    decode = Decode(value=PRICED, rules=(RULES[0], RecordRule("odd", condition)))
     with pytest.raises(TransformError) as caught:
         decode.apply(records(spark, b"{}"))
     assert "the rule `odd` of `expect`" in caught.value.message

@@ -12,16 +12,21 @@ from support.deduped import generations, policy
 from support.local_spark import local_spark
 
 from eos.dedup.header_stamps import numbers
-from eos.dedup.stamp_columns import Dedup, Place
-from eos.dedup.verdict_lookup import Lookup
+from eos.dedup.stamp_columns import StampPlace, StampRules
+from eos.dedup.verdict_lookup import VerdictLookup
 from eos.errors import AttemptFailedError
 from eos.kafka.api import TopicPartition
 from eos.spark.dedup_columns import counted, judging, require_counted
 
 pytestmark = pytest.mark.spark
 
-DEDUP = Dedup(Place("header", "p"), Place("header", "e"), Place("header", "s"), policy(window=9))
-LOOKUP = Lookup("orders", (), {TopicPartition("t", 0): 2, TopicPartition("t", 1): 1})
+DEDUP = StampRules(
+    StampPlace("header", "p"),
+    StampPlace("header", "e"),
+    StampPlace("header", "s"),
+    policy(window=9),
+)
+LOOKUP = VerdictLookup("orders", (), {TopicPartition("t", 0): 2, TopicPartition("t", 1): 1})
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +44,11 @@ def rows(spark: SparkSession, *partitions: int) -> DataFrame:
     ("place", "column", "wanted"),
     [
         # The last of that name; a name that has letters of the SQL's own; none; one without bytes.
-        (Place("header", "h"), "headers", {1: "2", 2: None, 3: None}),
-        (Place("header", "it's.\\n"), "headers", {1: "7"}),
-        (Place("value", "n"), "value", {1: "5", 2: "x y", 3: None, 4: None}),
-        (Place("value", "m.n"), "value", {1: "6", 2: None}),
-        (Place("key"), "key", {1: "k", 2: None}),
+        (StampPlace("header", "h"), "headers", {1: "2", 2: None, 3: None}),
+        (StampPlace("header", "it's.\\n"), "headers", {1: "7"}),
+        (StampPlace("value", "n"), "value", {1: "5", 2: "x y", 3: None, 4: None}),
+        (StampPlace("value", "m.n"), "value", {1: "6", 2: None}),
+        (StampPlace("key"), "key", {1: "k", 2: None}),
     ],
 )
 def test_a_stamp_is_read_where_the_pipeline_says(spark, place, column, wanted):
@@ -67,7 +72,7 @@ def test_a_stamp_is_read_where_the_pipeline_says(spark, place, column, wanted):
 def test_a_number_that_is_none_is_null(spark):
     texts = [b"5", b" 7 ", b"-1", b"1.5", b"x", b"", b"9" * 30, None]
     frame = spark.createDataFrame([(each,) for each in texts], "key BINARY")
-    _, number, _ = replace(DEDUP, epoch=Place("key")).columns
+    _, number, _ = replace(DEDUP, epoch=StampPlace("key")).columns
     found = [row[0] for row in frame.selectExpr(number).collect()]
     assert found == [5, 7, -1, None, None, None, None, None]
 
@@ -91,7 +96,7 @@ ODD = [
 
 def test_a_number_in_a_header_that_python_reads_is_sparks(spark):
     """Each by itself, too: digits alone take a shorter way."""
-    _, number, _ = replace(DEDUP, epoch=Place("key")).columns
+    _, number, _ = replace(DEDUP, epoch=StampPlace("key")).columns
     frame = spark.createDataFrame([(each,) for each in ODD], "key BINARY").coalesce(1)
     wanted = [row[0] for row in frame.selectExpr(number).collect()]
     assert numbers(pa.array(ODD, pa.binary())).to_pylist() == wanted

@@ -350,7 +350,7 @@ def test_the_lakehouse_example_from_end_to_end(made: Project) -> None:
     assert DeltaTable(str(place / "orders_now")).metadata().partition_columns == []
     other = Table("history", str(place / "orders_history"), partition_by=("state", "day"))
     with pytest.raises(UsageError, match="by day, and the pipeline says state, day"):
-        require_fits(other, StructType(), delta.Seen("", 0, StructType(), tuple(by_day)))
+        require_fits(other, StructType(), delta.TableView("", 0, StructType(), tuple(by_day)))
     now = lake.rows(place / "orders_now")
     assert {row["order_id"]: (row["state"], float(row["amount"])) for row in now} == {
         n: ("sent", 10.5 + n) for n in range(5)

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from support.project import RUN_S_MAX, Project
 
 from eos.cli.audit import audit
-from eos.launch.demo import Demo, Loaded
+from eos.launch.demo import Demo, LoadedRecords
 
 ROOT = Path(__file__).parents[2]
 ORDERS = 3000
@@ -48,7 +48,7 @@ def test_each_order_of_the_quickstart_comes_out_once_by_the_profile_of_a_contain
     shutil.copy(ROOT / "conf" / "container.yaml", project.profile)
     fewer = {"quickstart": project.name, "ORDERS = 100_000": f"ORDERS = {ORDERS}", "20000": "1000"}
     demo = declare(project, "quickstart", fewer)
-    assert demo.load() == Loaded(ORDERS, ORDERS)
+    assert demo.load() == LoadedRecords(ORDERS, ORDERS)
     done = project.run_warm(KAFKA_BOOTSTRAP=project.broker.bootstrap)
     assert done.returncode == 0, done.stderr
     assert (project.folder / ".eos" / "container" / "checkpoints").is_dir()
@@ -63,7 +63,7 @@ def test_what_a_till_sent_again_and_what_came_too_late_is_dropped(
 ) -> None:
     own = {"payments_deduped": project.name, r'(?<=[" ])payments(?=[".,])': project.source}
     demo = declare(project, "payments_deduped", own)
-    assert demo.load() == Loaded(2250, 2250)
+    assert demo.load() == LoadedRecords(2250, 2250)
     done = project.run_warm()
     assert done.returncode == 0, done.stderr
     assert "dedup dropped 500 duplicate and 250 fenced" in done.stderr
@@ -76,7 +76,7 @@ def test_what_a_till_sent_again_and_what_came_too_late_is_dropped(
         "lost": 0,
         "seconds": 1.5,
     }
-    assert demo.load() == Loaded(0, 2250)
+    assert demo.load() == LoadedRecords(0, 2250)
     done = project.run_warm()  # writes into the table what the first had no time for
     assert done.returncode == 0, done.stderr
     assert audit(project.words()) == 0

@@ -19,7 +19,7 @@ from eos.faults import CrashPlan
 from eos.kafka.target_partitions import Targets
 from eos.plan.plan import Plan, plan
 from eos.seal import crossed
-from eos.spark.fused_step import Fused
+from eos.spark.fused_step import FusedStep
 from eos.spark.steps import encodable, mapped, projected
 from eos.spark.tasks import EncodeTask
 from eos.transform.functions import Function
@@ -81,7 +81,7 @@ def planned(
     return plan(load_pipeline(path, {}), load_profile(None, folder, {}), ("a:1",), (step,))
 
 
-def encoded(rows: DataFrame | Fused, made: Plan, limit: int = 1 << 20) -> list[tuple[Any, ...]]:
+def encoded(rows: DataFrame | FusedStep, made: Plan, limit: int = 1 << 20) -> list[tuple[Any, ...]]:
     targets = Targets.of(dict.fromkeys(made.row_topics, (3, limit)))
     topics = made.source_topics
     stage = EncodeStage(
@@ -121,7 +121,7 @@ def test_what_comes_out_is_the_same(spark, tmp_path, kind, sink, returns):
     rows = spark.sql(ROWS)
     short = encodable(made, rows)
     has_headers = "*" in returns and "headers" not in sink
-    assert isinstance(short, Fused) == (kind == "arrow" or not has_headers)
+    assert isinstance(short, FusedStep) == (kind == "arrow" or not has_headers)
     found = encoded(short, made)
     assert found == encoded(projected(made, rows), made)
     assert sum(row[4] for row in found) == 50
@@ -150,7 +150,7 @@ def test_rows_leave_the_jvm_once(spark, tmp_path, kind):
 def test_what_sql_has_to_make_goes_the_long_way(spark, tmp_path, sink, returns):
     """Without running it."""
     made = planned(tmp_path, sink, "arrow", returns)
-    assert not isinstance(encodable(made, spark.sql(ROWS)), Fused)
+    assert not isinstance(encodable(made, spark.sql(ROWS)), FusedStep)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_what_no_sink_can_write_is_refused_there(spark, tmp_path, returns, words
 def test_what_spark_has_to_look_at_goes_the_long_way(spark, tmp_path, sink, returns):
     """For nulls where there may be none; at what a table reads, before anything is committed."""
     made = planned(tmp_path, sink, "arrow", returns)
-    assert not isinstance(encodable(made, spark.sql(ROWS)), Fused)
+    assert not isinstance(encodable(made, spark.sql(ROWS)), FusedStep)
 
 
 @pytest.mark.parametrize("kind", ["arrow", "pandas"])

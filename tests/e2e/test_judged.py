@@ -15,9 +15,9 @@ from support.local_spark import local_spark
 
 from eos.config.load import load_pipeline, load_profile
 from eos.dedup import stage as stage_file
-from eos.dedup.stamp_columns import Dedup, Place
+from eos.dedup.stamp_columns import StampPlace, StampRules
 from eos.dedup.state_table import ProducersTable
-from eos.dedup.state_versions import Generations, Opened
+from eos.dedup.state_versions import StateAttempt, StateVersions
 from eos.encode.stage import SPARK_SCHEMA, EncodeStage
 from eos.errors import RecordRefusedError
 from eos.faults import CrashPlan
@@ -26,7 +26,7 @@ from eos.plan.plan import Plan, plan
 from eos.seal import crossed
 from eos.spark import fused_dedup
 from eos.spark.dedup_columns import in_one_pass, judging, taken
-from eos.spark.fused_dedup import Judged
+from eos.spark.fused_dedup import FusedDedup
 from eos.spark.steps import encodable, mapped
 from eos.spark.tasks import EncodeTask
 from eos.transform.functions import Function
@@ -61,8 +61,10 @@ ROWS = """
     ))) AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers
   FROM range(0, 400, 1, 1)
 """
-DEDUP = Dedup(Place("header", "p"), Place("header", "e"), Place("header", "s"), policy())
-BY_KEY = replace(DEDUP, producer=Place("key"))
+DEDUP = StampRules(
+    StampPlace("header", "p"), StampPlace("header", "e"), StampPlace("header", "s"), policy()
+)
+BY_KEY = replace(DEDUP, producer=StampPlace("key"))
 
 
 @pytest.fixture(scope="module")
@@ -96,13 +98,13 @@ def encoded(out: Any, made: Plan) -> list[tuple[Any, ...]]:
     return [(*row[:-1], bytes(row.blob)) for row in found]
 
 
-def opened(folder: Path, dedup: Dedup, topics: str = ONE) -> Opened:
+def opened(folder: Path, dedup: StampRules, topics: str = ONE) -> StateAttempt:
     table = ProducersTable(folder / "producers", "orders")
     topic = "a" if topics == ONE else ""
-    return Generations("orders", table, dedup.policy, dedup.reading, topic).begun("")
+    return StateVersions("orders", table, dedup.policy, dedup.reading, topic).begun("")
 
 
-def told(begun: Opened) -> dict[str, Any]:
+def told(begun: StateAttempt) -> dict[str, Any]:
     said = dict(begun.commit().told)
     assert said["verdicts"]["duplicate"] > 10
     return said
@@ -123,7 +125,7 @@ def test_what_comes_out_and_what_is_told_is_the_same(spark, tmp_path, sink, dedu
     frame = rows(spark, topics)
     short = opened(tmp_path / "short", dedup, topics)
     found = in_one_pass(made, dedup, short.stage, frame)
-    assert isinstance(found, Judged)
+    assert isinstance(found, FusedDedup)
     in_one = encoded(found, made)
     long = opened(tmp_path / "long", dedup, topics)
     assert in_one == encoded(encodable(made, taken(frame, dedup, long.stage)), made)
@@ -159,7 +161,7 @@ def test_rows_leave_the_jvm_once(spark, tmp_path):
     begun = opened(tmp_path, DEDUP)
     ways = in_one_pass(made, DEDUP, begun.stage, frame), taken(frame, DEDUP, begun.stage)
     for out, passes in zip(ways, (1, 2), strict=True):
-        rest = out if isinstance(out, Judged) else encodable(made, out)
+        rest = out if isinstance(out, FusedDedup) else encodable(made, out)
         job = mapped(rest, lambda parts: parts, SPARK_SCHEMA)
         text = job._jdf.queryExecution().executedPlan().toString()
         assert text.count("MapInArrow") + text.count("ArrowEvalPython") == passes, text
@@ -215,7 +217,7 @@ def test_rows_wait_in_a_bounded_space(tmp_path, monkeypatch):
         monkeypatch.setattr(fused_dedup, "HELD_BYTES_MAX", bytes_max)
         seen: list[int] = []
         begun = opened(tmp_path / str(waiting), DEDUP)
-        judging = fused_dedup.Judging(begun.stage, (), ())
+        judging = fused_dedup.HeaderValidation(begun.stage, (), ())
         for given, _ in enumerate(judging.kept(batches())):
             assert len(seen) - given <= waiting
         assert given == 59

@@ -14,7 +14,7 @@ from support.deduped import policy
 from support.judged_run import DEDUP, IN_ORDER, TASKS, Run, encoding, offsets, selected
 from support.local_spark import local_spark
 
-from eos.dedup.stamp_columns import Place
+from eos.dedup.stamp_columns import StampPlace
 from eos.errors import (
     AttemptFailedError,
     PromiseBrokenError,
@@ -45,7 +45,7 @@ def of_no_use(rows: DataFrame) -> DataFrame:
     "dedup",
     [
         DEDUP,
-        replace(DEDUP, producer=Place("key")),
+        replace(DEDUP, producer=StampPlace("key")),
         replace(DEDUP, verdict="how"),
         IN_ORDER,
         replace(IN_ORDER, verdict="how"),

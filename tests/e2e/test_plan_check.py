@@ -28,11 +28,11 @@ from eos.cli.plan import _delta, _joined
 from eos.config.load import load_pipeline, load_profile
 from eos.delta import table as delta
 from eos.delta.log import DeltaLog
-from eos.delta.sinks import Known
+from eos.delta.sinks import TablesInLedger
 from eos.delta.table_check import require_whole
 from eos.errors import PromiseBrokenError
 from eos.inspect.check import Check
-from eos.ledger.record import Followed, Position
+from eos.ledger.record import Position, TableState
 from eos.plan.delta_sink import Table, app_of
 from eos.plan.plan import Plan, plan
 from eos.spark.local_session import local_session
@@ -176,16 +176,16 @@ def test_a_table_that_is_not_as_the_ledger_knows_it_is_found(spark, planned) -> 
     table = next(each for each in planned.tables if each.name == "there")
     only = replace(planned, tables=(table,))
 
-    def by(known: Followed) -> list[tuple[str, str]]:
+    def by(known: TableState) -> list[tuple[str, str]]:
         position = Position({}, {}, tables={"there": known})
-        return told(_delta(spark, only, Known("a-topic-id", position, None)))
+        return told(_delta(spark, only, TablesInLedger("a-topic-id", position, None)))
 
     own = DeltaTable(table.path).metadata().id
-    ((level, behind),) = by(Followed(own, 5))
+    ((level, behind),) = by(TableState(own, 5))
     assert (level, "has the ledger's record -1, but it had 5 before" in behind) == ("finding", True)
-    ((level, anew),) = by(Followed("another", 5))
+    ((level, anew),) = by(TableState("another", 5))
     assert (level, "was recreated (its id was another, and is " in anew) == ("finding", True)
-    ((level, fine),) = by(Followed(own, -1))
+    ((level, fine),) = by(TableState(own, -1))
     assert (level, fine.endswith("has all that is committed")) == ("ok", True)
 
 
@@ -202,7 +202,7 @@ def test_a_table_that_spark_restored_is_found(spark, planned, folder) -> None:
         seen = delta.look(spark, table, app)
         assert seen is not None
         assert seen.at == 3
-        known = Followed(seen.id, 3, version)
+        known = TableState(seen.id, 3, version)
         position = Position({}, {}, tables={table.name: known})
         log = DeltaLog(HadoopFiles(spark), table.path, app)
         told_of: tuple[str, str] = ("ok", "")
@@ -210,7 +210,7 @@ def test_a_table_that_spark_restored_is_found(spark, planned, folder) -> None:
             require_whole(planned.names.pipeline, table, log, known, seen.version)
         except PromiseBrokenError as error:
             told_of = ("finding", error.message)
-        ((level, says),) = told(_delta(spark, only, Known("a-topic-id", position, None)))
+        ((level, says),) = told(_delta(spark, only, TablesInLedger("a-topic-id", position, None)))
         assert level == told_of[0], says
         return level, says
 

@@ -18,7 +18,7 @@ from eos.config.load import load_pipeline, load_profile
 from eos.errors import RecordRefusedError, TransformError
 from eos.pipeline_tests.runner import run_case
 from eos.plan.plan import Plan, plan
-from eos.read.decode import Refused
+from eos.read.decode import RejectedRecords
 from eos.run.task_errors import task_error
 from eos.spark.failure import Failure
 from eos.spark.sink_columns import sink_columns
@@ -118,7 +118,7 @@ def test_what_is_no_message_is_told_from_a_tombstone(spark, planned):
     assert [row["k"].id for row in found] == [5, 5, 5, 5]
     assert (found[0]["first"].sku, found[0]["name"], found[0]["lines"]) == ("s1", None, [])
     assert planned.decode.found(out, 4, frame) == (
-        Refused("malformed", "dead_letter", 3, "in", 0, 2),
+        RejectedRecords("malformed", "dead_letter", 3, "in", 0, 2),
     )
     dead = planned.decode.dead_letters(frame).collect()
     assert [bytes(row.value) for row in dead] == [*values[2:4], order(3)]

@@ -15,7 +15,7 @@ from support.project import Project
 from eos.cli.init import init
 from eos.cli.replay import replay
 from eos.cli.verify import verify
-from eos.launch.demo import Demo, Loaded
+from eos.launch.demo import Demo, LoadedRecords
 from eos.testing.outside import read
 
 
@@ -52,7 +52,7 @@ def came_out(project: Project) -> dict[int, Any]:
 def test_from_init_to_a_dead_letter_that_was_put_back(project: Project, capfd) -> None:
     folder = made(project)
     demo = Demo(folder / "demo.py", project.broker.bootstrap)
-    assert demo.load() == Loaded(1000, 1000)
+    assert demo.load() == LoadedRecords(1000, 1000)
     assert "1,000 records in, 999 out" in ran(project)
     capfd.readouterr()
     assert demo.report(1.0, 0, as_json=False) == 0

@@ -14,7 +14,7 @@ from support.simulated_broker.kit import Tries, record_batch
 from support.work import Execute
 
 from eos.errors import AttemptFailedError, FencedError, PromiseBrokenError, UnavailableError
-from eos.kafka.api import NO_IDENTITY, Api, Identity, Profile
+from eos.kafka.api import NO_IDENTITY, Api, Identity, TransactionProfile
 from eos.ledger.receipt import Receipt
 from eos.ledger.record import Ends, encoded, stamped
 from eos.observe import events
@@ -30,7 +30,7 @@ def _no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def world() -> World:
-    made = World(Profile.TV1, Profile.TV1)
+    made = World(TransactionProfile.TV1, TransactionProfile.TV1)
     made.run(0)
     return made
 
@@ -263,9 +263,9 @@ def test_a_newer_owner_that_comes_between_our_look_and_our_init_goes_on(
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-@pytest.mark.parametrize("profile", Profile)
+@pytest.mark.parametrize("profile", TransactionProfile)
 def test_another_producer_id_is_a_rotation_only_if_nobody_else_was_there(
-    profile: Profile, is_replaced: bool
+    profile: TransactionProfile, is_replaced: bool
 ) -> None:
     """The broker forgot the id while ours was at its last epoch, whoever owned it since."""
     world = World(profile, profile)

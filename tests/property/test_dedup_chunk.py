@@ -17,14 +17,14 @@ from support.examples import examples
 from support.upstream import CIRCLE, stories
 
 from eos.dedup import buckets, chunk, stage
-from eos.dedup.partition_states import READ, Known
+from eos.dedup.partition_states import READ, PartitionStates
 from eos.producers.state import (
     UNWRAPPED,
     VERDICTS,
-    Event,
+    ProducerState,
     Range,
     Rules,
-    State,
+    SequenceEvent,
     Verdict,
     after,
     decide,
@@ -79,7 +79,7 @@ def test_a_chunk_is_decided_as_its_records_one_by_one(data, circle, ranges_max):
     accepts = data.draw(st.sets(st.sampled_from([Verdict.GAP, Verdict.UNKNOWN_PRODUCER])))
     sequences = UNWRAPPED if circle == 2**62 else circle
     rules = Rules(ranges_max, accepts=frozenset(accepts), sequences=sequences, epochs=2**62)
-    rows, known, states = data.draw(sent(circle)), Known(ranges_max), {}
+    rows, known, states = data.draw(sent(circle)), PartitionStates(ranges_max), {}
     while rows:
         count = data.draw(st.integers(1, len(rows)))
         part, rows = rows[:count], rows[count:]
@@ -89,7 +89,10 @@ def test_a_chunk_is_decided_as_its_records_one_by_one(data, circle, ranges_max):
 
 
 def one_by_one(states, each, rules):
-    state, one = states.get(each.producer), Event(each.epoch, each.sequence, each.sequence, 7)
+    state, one = (
+        states.get(each.producer),
+        SequenceEvent(each.epoch, each.sequence, each.sequence, 7),
+    )
     verdict = decide(state, one, rules)
     moved = after(state, one, verdict, rules)
     if moved is not None:
@@ -111,12 +114,12 @@ def states_in(known):
     in_full = in_full.set_column(0, "producer", names)
     shortened, bucket = known.by_bucket(1, is_as_read=True)
     for files in (shortened, in_full):
-        read = Known(len(known.older) + 1)
+        read = PartitionStates(len(known.older) + 1)
         read.add(files.select(READ.names), bucket)
         again = read.states(np.arange(len(bucket)))
         assert again.drop(["producer"]) == in_full.drop(["producer"])
     return {
-        row["producer"]: State(
+        row["producer"]: ProducerState(
             row["epoch"],
             tuple(Range(*each) for each in zip(row["first"], row["last"], strict=True)),
             row["run"],

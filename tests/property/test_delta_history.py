@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eos.delta.history import Change, Commit, History, Lost, MissingCommitError
+from eos.delta.history import Commit, CommitFiles, History, MissingCommitError, RemovedWrites
 
 File = tuple[str, str]
 
@@ -18,7 +18,7 @@ class Table:
     """`states`: the files of each version, and the pipeline's rows that are in them, by write."""
 
     commits: list[Commit] = field(default_factory=list)
-    changes: list[Change] = field(default_factory=list)
+    changes: list[CommitFiles] = field(default_factory=list)
     states: list[dict[File, frozenset[int]]] = field(default_factory=list)
     gone: set[int] = field(default_factory=set)
 
@@ -32,7 +32,7 @@ class Table:
 
     def make(self, state: dict[File, frozenset[int]], **more: object) -> None:
         before = self.state
-        change = Change(
+        change = CommitFiles(
             frozenset(state.keys() - before.keys()), frozenset(before.keys() - state.keys())
         )
         changes_rows = bool(change.added or change.removed)
@@ -62,7 +62,7 @@ class Table:
             raise MissingCommitError(version)
         return self.commits[version]
 
-    def lost(self, kept: int) -> Lost | None:
+    def lost(self, kept: int) -> RemovedWrites | None:
         return History(self.commit, lambda version: self.changes[version]).lost(kept, self.now)
 
     def is_whole(self, version: int | None = None) -> bool:
@@ -90,20 +90,24 @@ def table(steps: str) -> Table:
     [
         ("w w", 1, None),
         ("w w f o", 1, None),
-        ("w w 0", 1, Lost(2, 0, 1)),
-        ("w w 0", 0, Lost(2, 0, 1)),
-        ("w w 0 w", 1, Lost(2, 0, None)),  # written again before the look: no RESTORE mends it
+        ("w w 0", 1, RemovedWrites(2, 0, 1)),
+        ("w w 0", 0, RemovedWrites(2, 0, 1)),
+        (
+            "w w 0 w",
+            1,
+            RemovedWrites(2, 0, None),
+        ),  # written again before the look: no RESTORE mends it
         ("w w 0 1", 1, None),  # forward again
-        ("w w 0 w 1", 1, Lost(2, 0, None)),
+        ("w w 0 w 1", 1, RemovedWrites(2, 0, None)),
         ("w w f f 1", 3, None),  # at the newest write
         ("w w f f 2", 3, None),
-        ("w w f f 0", 3, Lost(4, 0, 3)),
-        ("w w 0 1 2", 3, Lost(4, 2, 3)),  # to a state that was lossy once
+        ("w w f f 0", 3, RemovedWrites(4, 0, 3)),
+        ("w w 0 1 2", 3, RemovedWrites(4, 2, 3)),  # to a state that was lossy once
         ("w e 0", 1, None),  # an empty write can't be lost
-        ("f w f 0", 2, Lost(3, 0, 2)),
+        ("f w f 0", 2, RemovedWrites(3, 0, 2)),
     ],
 )
-def test_what_a_restore_leaves(steps: str, kept: int, lost: Lost | None) -> None:
+def test_what_a_restore_leaves(steps: str, kept: int, lost: RemovedWrites | None) -> None:
     made = table(steps)
     assert made.lost(kept) == lost
     assert made.is_whole() == (lost is None)

@@ -13,12 +13,12 @@ from support.simulated_ledger import stored_at
 from eos.audit import rows
 from eos.errors import PromiseBrokenError
 from eos.inspect.explanation_render import _record as as_json
-from eos.inspect.record_time import at
+from eos.inspect.record_time import record_time
 from eos.kafka.api import Identity, TopicPartition
 from eos.kafka.records.record_batch import stamp
 from eos.ledger.decoder import decoded
 from eos.ledger.receipt import Receipt
-from eos.ledger.record import Attempt, Followed, Position, encoded
+from eos.ledger.record import AttemptRecord, Position, TableState, encoded
 from eos.verify.history import of_record
 
 ME = Identity(77, 3)
@@ -33,12 +33,12 @@ POSITION = Position(
     checkpoint="0007-77-3",
     producers="12/0f3a/991",
     validate_first=8,
-    tables={"history": Followed("7f", 12)},
+    tables={"history": TableState("7f", 12)},
 )
 ROUNDS = 2_000
 
 
-def attempt() -> Attempt:
+def attempt() -> AttemptRecord:
     dedup = {
         "verdicts": {"appended": 4, "duplicate": 1},
         "producers": [["events", 0, "till-7", "duplicate", 1, 2, 2]],
@@ -48,7 +48,7 @@ def attempt() -> Attempt:
     receipts = [Receipt("out", p, 5, 10, 14, 100, 2**32 - 1) for p in range(2)]
     starts = dict.fromkeys(ENDS, 2)
     refused = {"json": {"dropped": 1}}
-    return Attempt(2, ME, starts, receipts, 1_000, refused, dedup, {"customers": 4})
+    return AttemptRecord(2, ME, starts, receipts, 1_000, refused, dedup, {"customers": 4})
 
 
 def bodies() -> list[dict[str, Any]]:
@@ -224,7 +224,7 @@ def used(record) -> None:
     of_record(record)
     rows.table(rows.rows("p", "ledger", "id", [record]))
     json.dumps(as_json(record)).encode()
-    assert at(record)
+    assert record_time(record)
 
 
 VALUES = [

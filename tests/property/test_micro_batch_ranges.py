@@ -16,7 +16,7 @@ from eos.errors import (
     PromiseBrokenError,
 )
 from eos.kafka.api import TopicPartition
-from eos.ledger.ranges import Step
+from eos.ledger.ranges import PlannedBatch
 from eos.observe import events
 from eos.transaction import micro_batch as module
 
@@ -43,7 +43,7 @@ def test_a_number_that_comes_again_with_another_range_is_not_taken_for_done(numb
     world.run(0)
     world.run(1)
     world.start()  # on a checkpoint that fell back: the same number is planned with more records
-    again = Step("q", number, {SOURCE: number * SIZE}, {SOURCE: 5 * SIZE})
+    again = PlannedBatch("q", number, {SOURCE: number * SIZE}, {SOURCE: 5 * SIZE})
     world.batches.run(again, Work(world.writes(2)))
     assert world.of_kind(events.MicroBatchSkipped) == []
     assert world.floors == {SOURCE: 2 * SIZE}
@@ -61,7 +61,7 @@ def test_a_micro_batch_that_ends_below_the_ledger_stops():
     world.run(1)
     world.start()
     with pytest.raises(PromiseBrokenError, match="the ledger says that 20 is next") as caught:
-        world.batches.run(Step("q", 0, {SOURCE: 0}, {SOURCE: 15}), Work(world.writes(9)))
+        world.batches.run(PlannedBatch("q", 0, {SOURCE: 0}, {SOURCE: 15}), Work(world.writes(9)))
     assert caught.value.fields["case"] == "beyond"
     world.check(2)
 
@@ -73,7 +73,9 @@ def test_offsets_of_a_recreated_topic_are_not_compared_with_the_ledgers():
     world.run(1)
     world.cluster.ids["source"] = "another-id"
     with pytest.raises(PromiseBrokenError, match="deleted and created again") as stop:
-        world.batches.run(Step("q", 2, {SOURCE: 2 * SIZE}, {SOURCE: 5}), Work(world.writes(2)))
+        world.batches.run(
+            PlannedBatch("q", 2, {SOURCE: 2 * SIZE}, {SOURCE: 5}), Work(world.writes(2))
+        )
     assert stop.value.fields["case"] == "recreated"
     assert "`eos recover p --forget-topic source`" in stop.value.hint
     world.check(2)
@@ -82,7 +84,9 @@ def test_offsets_of_a_recreated_topic_are_not_compared_with_the_ledgers():
 def test_the_range_of_another_query_that_is_committed_already_is_skipped():
     world = World()
     world.run(0)
-    world.batches.run(Step("another", 7, {SOURCE: 0}, {SOURCE: SIZE}), Work(world.writes(9)))
+    world.batches.run(
+        PlannedBatch("another", 7, {SOURCE: 0}, {SOURCE: SIZE}), Work(world.writes(9))
+    )
     assert [e.batch_id for e in world.of_kind(events.MicroBatchSkipped)] == [7]
     world.check(1)
 
@@ -92,7 +96,7 @@ def test_a_partition_that_the_ledger_does_not_know_must_start_at_its_first_recor
     world.run(0)
     new = TopicPartition("source", 1)
     world.broker.logs[new] = world.broker.logs[TARGET].__class__()
-    both = Step("q", 1, {SOURCE: SIZE, new: 3}, {SOURCE: 2 * SIZE, new: 8})
+    both = PlannedBatch("q", 1, {SOURCE: SIZE, new: 3}, {SOURCE: 2 * SIZE, new: 8})
     with pytest.raises(PromiseBrokenError, match=r"source-1 from offset 3 on.*is at 0: 3 offsets"):
         world.batches.run(both, Work(world.writes(1)))
     world.cluster.first = {new: 3}
@@ -104,7 +108,7 @@ def test_the_same_number_of_another_query_is_another_micro_batch():
     world = World()
     world.run(0)
     world.start()
-    fresh = Step("another", 0, {SOURCE: SIZE}, {SOURCE: 2 * SIZE})
+    fresh = PlannedBatch("another", 0, {SOURCE: SIZE}, {SOURCE: 2 * SIZE})
     world.batches.run(fresh, Work(world.writes(1)))
     assert world.visible() == [0, 1]
     assert world.ledger_body()["query_id"] == "another"
@@ -114,7 +118,9 @@ def test_a_range_that_starts_above_the_ledger_stops():
     world = World()
     world.run(0)
     with pytest.raises(PromiseBrokenError) as caught:
-        world.batches.run(Step("q", 1, {SOURCE: SIZE + 4}, {SOURCE: 20}), Work(world.writes(1)))
+        world.batches.run(
+            PlannedBatch("q", 1, {SOURCE: SIZE + 4}, {SOURCE: 20}), Work(world.writes(1))
+        )
     assert "source-0 from offset 14 on" in caught.value.message
     assert f"that {SIZE} is next: running it would lose 4" in caught.value.message
     assert len(world.identities) == 1
@@ -124,13 +130,13 @@ def test_a_partition_that_spark_takes_for_new_but_the_ledger_knows_stops():
     world = World()
     world.run(0)
     with pytest.raises(PromiseBrokenError, match=r"source-0 from its beginning.*10 is next"):
-        world.batches.run(Step("q", 1, {}, {SOURCE: 20}), Work(world.writes(1)))
+        world.batches.run(PlannedBatch("q", 1, {}, {SOURCE: 20}), Work(world.writes(1)))
 
 
 def test_a_partition_that_neither_knows_is_new_and_kept_from_then_on():
     world = World()
     world.broker.logs[TopicPartition("source", 1)] = world.broker.logs[TARGET].__class__()
     ends = {SOURCE: SIZE, TopicPartition("source", 1): 5}
-    world.batches.run(Step("q", 0, {SOURCE: 0}, ends), Work(world.writes(0)))
+    world.batches.run(PlannedBatch("q", 0, {SOURCE: 0}, ends), Work(world.writes(0)))
     world.run(1)  # touches partition 0 only
     assert world.ledger_body()["ends"] == {"source": {"0": 2 * SIZE, "1": 5}}

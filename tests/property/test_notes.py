@@ -24,7 +24,7 @@ from support.simulated_ledger import stored
 from eos.errors import FencedError, UnavailableError
 from eos.faults import MOMENTS, POINTS
 from eos.kafka.api import NO_IDENTITY, Api
-from eos.ledger.record import Followed
+from eos.ledger.record import TableState
 from eos.observe import events
 from eos.transaction import micro_batch as module
 
@@ -122,7 +122,7 @@ def test_what_follows_a_failed_refresh_knows_how_far_the_tables_are(where):
     world = World(*where)
 
     def follow(position, at):
-        return replace(position, tables={"t": Followed("id", at)})
+        return replace(position, tables={"t": TableState("id", at)})
 
     world.run(0, follows=follow)
     known = world.batches.position.tables["t"].at

@@ -14,10 +14,10 @@ from eos.producers.batch import decide_all
 from eos.producers.state import (
     UNWRAPPED,
     VERDICTS,
-    Event,
+    ProducerState,
     Range,
     Rules,
-    State,
+    SequenceEvent,
     Verdict,
     after,
     decide,
@@ -44,7 +44,7 @@ class Seen:
         self.epoch: int | None = None
         self.ranges: list[tuple[int, int]] = []
 
-    def decide(self, one: Event) -> Verdict:
+    def decide(self, one: SequenceEvent) -> Verdict:
         verdict = self._verdict(one)
         if verdict is Verdict.APPENDED or verdict in self.rules.accepts:
             first, last = self._plain(one)
@@ -54,7 +54,7 @@ class Seen:
             self.ranges.append((first, last))
         return verdict
 
-    def _plain(self, one: Event) -> tuple[int, int]:
+    def _plain(self, one: SequenceEvent) -> tuple[int, int]:
         if one.epoch != self.epoch or not self.ranges:
             first = one.first
         else:
@@ -68,7 +68,7 @@ class Seen:
     def _next(self) -> int:
         return self.ranges[-1][1] + 1
 
-    def _verdict(self, one: Event) -> Verdict:
+    def _verdict(self, one: SequenceEvent) -> Verdict:
         if self.epoch is None:
             return UNKNOWN if one.first else Verdict.APPENDED
         if one.epoch < self.epoch:
@@ -104,7 +104,7 @@ def sent(draw, most=14, producers=1):
             first = draw(numbers)
         last = (first + draw(sizes) - 1) % CIRCLE
         ends[key] = epoch, (last + 1) % CIRCLE
-        found.append((*key, Event(epoch, first, last, at_ms=len(found))))
+        found.append((*key, SequenceEvent(epoch, first, last, at_ms=len(found))))
     return found
 
 
@@ -125,7 +125,7 @@ def table(found, name=lambda n: f"p{n}"):
             "partition": pa.array([partition for _, partition, _ in found], pa.int32()),
             **{
                 field: pa.array([getattr(one, field) for _, _, one in found], pa.int64())
-                for field in Event._fields
+                for field in SequenceEvent._fields
             },
         }
     )
@@ -133,7 +133,7 @@ def table(found, name=lambda n: f"p{n}"):
 
 def states_of(found: pa.Table, name=lambda text: int(text[1:])):
     return {
-        (name(row["producer"]), row["partition"]): State(
+        (name(row["producer"]), row["partition"]): ProducerState(
             row["epoch"],
             tuple(Range(*each) for each in zip(row["first"], row["last"], strict=True)),
             row["run"],
@@ -171,7 +171,7 @@ def test_a_table_of_events_gets_the_same_verdicts(found, cut, given_rules, rows_
 def test_sequences_that_jump_around_the_circle_get_the_same_verdicts(data, circle, accepted, order):
     given_rules = Rules(2, order, accepted, circle)
     one = st.builds(
-        lambda epoch, first, size: Event(epoch, first, (first + size - 1) % circle),
+        lambda epoch, first, size: SequenceEvent(epoch, first, (first + size - 1) % circle),
         st.integers(0, 1),
         st.integers(0, circle - 1),
         st.integers(1, max(1, circle // 4)),
@@ -191,7 +191,7 @@ LARGE = st.sampled_from([0, 2**31, 2**38, 2**40, 2**61, 2**62 - 20])
 def test_numbers_of_64_bits_that_never_wrap_get_the_same_verdicts(data, accepted, order):
     given_rules = Rules(2, order, accepted, UNWRAPPED, 2**62)
     one = st.builds(
-        lambda epoch, near, far, size: Event(epoch, far + near, far + near + size - 1),
+        lambda epoch, near, far, size: SequenceEvent(epoch, far + near, far + near + size - 1),
         st.sampled_from([0, 1, 2**62 - 1]),
         st.integers(0, 12),
         LARGE,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from eos.errors import PromiseBrokenError
 from eos.kafka.api import TopicPartition
-from eos.ledger.ranges import Step, decide, require_same_topics, unknown
+from eos.ledger.ranges import PlannedBatch, decide, require_same_topics, unknown
 from eos.ledger.record import Position
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 7)
@@ -34,7 +34,7 @@ def by_partition(partitions):
     return starts, ends, known, first
 
 
-def runs(step: Step, decision) -> dict[TopicPartition, set[int]]:
+def runs(step: PlannedBatch, decision) -> dict[TopicPartition, set[int]]:
     """What is left of Spark's range once rows below the floors are left out."""
     return {
         tp: {n for n in range(step.starts.get(tp, 0), end) if n >= decision.floors.get(tp, 0)}
@@ -42,7 +42,7 @@ def runs(step: Step, decision) -> dict[TopicPartition, set[int]]:
     }
 
 
-def check_stop(stop: PromiseBrokenError, step: Step, known, first) -> None:
+def check_stop(stop: PromiseBrokenError, step: PlannedBatch, known, first) -> None:
     event(stop.fields["case"])
     where = TopicPartition(stop.fields["topic"], stop.fields["partition"])
     at, start = known.get(where), step.starts.get(where)
@@ -59,7 +59,7 @@ def check_stop(stop: PromiseBrokenError, step: Step, known, first) -> None:
 @given(st.tuples(planned(A), planned(B)), st.booleans())
 def test_nothing_is_lost_or_repeated_or_it_stops(partitions, is_same):
     starts, ends, known, first = by_partition(partitions)
-    step = Step("q", 4, starts, ends)
+    step = PlannedBatch("q", 4, starts, ends)
     position = Position(known, {}, "q" if is_same else "another", 4)
     try:
         decision = decide("p", position, step, {tp: first[tp] for tp in unknown(position, step)})
@@ -83,15 +83,15 @@ def test_nothing_is_lost_or_repeated_or_it_stops(partitions, is_same):
 
 def test_the_name_alone_does_not_make_it_done():
     position = Position({A: 5}, {}, "q", 4)
-    assert decide("p", position, Step("q", 4, {A: 2}, {A: 5}), {}).is_done
-    again = decide("p", position, Step("q", 4, {A: 2}, {A: 9}), {})
+    assert decide("p", position, PlannedBatch("q", 4, {A: 2}, {A: 5}), {}).is_done
+    again = decide("p", position, PlannedBatch("q", 4, {A: 2}, {A: 9}), {})
     assert (again.is_done, again.starts, again.floors) == (False, {A: 5}, {A: 5})
 
 
 def test_partitions_may_mix_done_inside_whole_and_new():
     c, d = TopicPartition("c", 0), TopicPartition("d", 0)
     position = Position({A: 5, B: 3, c: 2}, {}, "q", 4)
-    step = Step("q", 5, {A: 2, B: 0, c: 2, d: 1}, {A: 5, B: 4, c: 9, d: 3})
+    step = PlannedBatch("q", 5, {A: 2, B: 0, c: 2, d: 1}, {A: 5, B: 4, c: 9, d: 3})
     decision = decide("p", position, step, {d: 1})
     assert decision.floors == {A: 5, B: 3}
     assert decision.starts == {A: 5, B: 3, c: 2, d: 1}
@@ -101,7 +101,7 @@ def test_partitions_may_mix_done_inside_whole_and_new():
 def test_the_checks_that_stop_come_before_any_decision():
     position = Position({A: 5, B: 3}, {}, "q", 4)
     with pytest.raises(PromiseBrokenError, match="b-7"):
-        decide("p", position, Step("q", 5, {A: 0, B: 4}, {A: 5, B: 6}), {})
+        decide("p", position, PlannedBatch("q", 5, {A: 0, B: 4}, {A: 5, B: 6}), {})
 
 
 def test_a_topic_made_anew_is_another_topic():
@@ -112,7 +112,7 @@ def test_a_topic_made_anew_is_another_topic():
     assert "--forget-topic a" in caught.value.hint
 
 
-def check_inside(stop: PromiseBrokenError, step: Step, known) -> None:
+def check_inside(stop: PromiseBrokenError, step: PlannedBatch, known) -> None:
     where = TopicPartition(stop.fields["topic"], stop.fields["partition"])
     assert step.starts.get(where, 0) < known[where] <= step.ends[where]
     assert "--accept-state-loss" in stop.hint
@@ -123,7 +123,7 @@ def test_a_stateful_micro_batch_is_whole_or_done_by_its_name(partitions, last, i
     """Never in part, since its state has counted all of it; and not done by its ends alone: one
     without any new record may emit, too."""
     starts, ends, known, first = by_partition(partitions)
-    step = Step("q", 4, starts, ends, is_stateful=True)
+    step = PlannedBatch("q", 4, starts, ends, is_stateful=True)
     position = Position(known, {}, "q" if is_same else "another", last)
     is_that = is_same and last == 4 and known == ends
     try:
@@ -145,7 +145,7 @@ def test_a_stateful_micro_batch_is_whole_or_done_by_its_name(partitions, last, i
 def test_the_way_past_a_checkpoint_with_state_names_the_loss(ledger, case):
     tp = TopicPartition("t", 0)
     for is_stateful in (False, True):
-        step = Step("q", 7, {tp: 10}, {tp: 20}, is_stateful=is_stateful)
+        step = PlannedBatch("q", 7, {tp: 10}, {tp: 20}, is_stateful=is_stateful)
         with pytest.raises(PromiseBrokenError) as caught:
             decide("p", Position({tp: ledger}, {}), step, {})
         assert caught.value.fields["case"] == case

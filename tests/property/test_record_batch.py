@@ -21,7 +21,7 @@ from eos.kafka.compression_type import Codec
 from eos.kafka.records.columns import Columns
 from eos.kafka.records.record_batch import (
     HEADER_BYTES,
-    Span,
+    BatchSpan,
     encode,
     encode_spans,
     record_count,
@@ -190,7 +190,7 @@ def test_the_digest_is_that_of_the_decoded_records(table, codecs: list[Codec]) -
 def test_many_record_batches_at_once_are_the_same_as_one_by_one(table, cuts, codec) -> None:
     _, columns = table
     edges = [0, *sorted(cut for cut in cuts if cut < len(columns)), len(columns)]
-    spans = [Span(start, end) for start, end in itertools.pairwise(edges)]
+    spans = [BatchSpan(start, end) for start, end in itertools.pairwise(edges)]
     together = encode_spans(layout(columns, BASE_MS), spans, codec)
     alone = [encode(columns.slice(start, end), codec, BASE_MS) for start, end, _ in spans]
     assert together == alone

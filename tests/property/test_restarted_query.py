@@ -20,7 +20,7 @@ from eos.deadline import Deadline
 from eos.errors import AttemptFailedError, FencedError, PromiseBrokenError, UnavailableError
 from eos.faults import MOMENTS, POINTS
 from eos.kafka.api import NO_IDENTITY, Api, Identity
-from eos.ledger.ranges import Step
+from eos.ledger.ranges import PlannedBatch
 from eos.ledger.receipt import Receipt
 from eos.ledger.record import Ends
 from eos.observe import events
@@ -61,7 +61,7 @@ class Copied(World):
             last = answer.offset + len(offsets) - 1
             return [Receipt("target", 0, len(offsets), answer.offset, last, len(blob), 7)]
 
-        self.batches.run(Step(query, number, {SOURCE: start}, {SOURCE: end}), Work(execute))
+        self.batches.run(PlannedBatch(query, number, {SOURCE: start}, {SOURCE: end}), Work(execute))
 
     def ended_at(self, point: str, kind: type[BaseException]) -> None:
         """The query before: a micro-batch that committed, and one that did not return."""

@@ -22,20 +22,20 @@ from support.simulated_broker.kit import Tries, record_batch
 
 from eos.deadline import Backoff
 from eos.errors import AttemptFailedError, EosError, FencedError, NoAnswerError
-from eos.kafka.api import Api, CommittedOffset, Identity, Profile, TopicPartition
+from eos.kafka.api import Api, CommittedOffset, Identity, TopicPartition, TransactionProfile
 from eos.transaction.coordinator import Conclusion, Coordinator
 from eos.transaction.protocol import EPOCH_LAST
 from eos.transaction.states import (
     Aborting,
-    Disputed,
+    AwaitingLedger,
+    EpochUsed,
     Failed,
     Fenced,
-    Judging,
+    FenceUnclear,
     Open,
     Ready,
     Recorded,
     Renewing,
-    Spent,
     Stopped,
     Unfenced,
 )
@@ -89,13 +89,13 @@ class Owners(RuleBasedStateMachine):
     """One cluster, one transactional id, two processes that both believe they own it."""
 
     @initialize(
-        profile=st.sampled_from(list(Profile)),
-        server=st.sampled_from(list(Profile)),
+        profile=st.sampled_from(list(TransactionProfile)),
+        server=st.sampled_from(list(TransactionProfile)),
         near_the_end=st.booleans(),
     )
     def begin(self, profile, server, near_the_end):
         # a TV2 client needs a TV2 cluster
-        server = Profile.TV2 if profile is Profile.TV2 else server
+        server = TransactionProfile.TV2 if profile is TransactionProfile.TV2 else server
         self.profile = profile
         self.broker = SimulatedBroker({"ledger": 1, "source": 1, "target": 2}, server)
         self.port = SimulatedPort(self.broker, profile)
@@ -188,7 +188,7 @@ class Owners(RuleBasedStateMachine):
         state = owner.coordinator.state
         if isinstance(state, Unfenced):
             self.fence(owner)
-        elif isinstance(state, Ready | Spent):
+        elif isinstance(state, Ready | EpochUsed):
             self.begin_attempt(owner)
         elif isinstance(state, Open):
             self.write_ledger(owner)
@@ -209,7 +209,7 @@ class Owners(RuleBasedStateMachine):
     @rule(name=OWNERS, seldom=st.integers(0, 4))
     def restart(self, name, seldom):
         """A new process. What the former one believed dies with it."""
-        is_over = isinstance(self.owners[name].coordinator.state, Fenced | Stopped | Disputed)
+        is_over = isinstance(self.owners[name].coordinator.state, Fenced | Stopped | FenceUnclear)
         if seldom and not is_over:
             return
         owner = self.owners[name] = Owner(self.new_coordinator())
@@ -251,7 +251,7 @@ class Owners(RuleBasedStateMachine):
         blob = record_batch(identity, sequence, [value])
         for _ in range(2):
             try:
-                if self.profile is Profile.TV1:
+                if self.profile is TransactionProfile.TV1:
                     self.port.add_partitions("id", identity, frozenset({at}), Tries(1))
                 return self.port.produce("id", {at: blob}, Tries(1))[at].error
             except NoAnswerError:
@@ -288,7 +288,7 @@ class Owners(RuleBasedStateMachine):
             return
         except EosError:
             return
-        assert isinstance(owner.coordinator.state, Judging)
+        assert isinstance(owner.coordinator.state, AwaitingLedger)
         self.judge(owner)
 
     def abort(self, owner):

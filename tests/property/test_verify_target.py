@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eos.kafka.api import Identity, TopicPartition
-from eos.kafka.records.batch_headers import Batch, Seen
+from eos.kafka.records.batch_headers import Batch, BatchHeader
 from eos.ledger.receipt import Receipt
-from eos.verify.chain import Chain, Owners
-from eos.verify.findings import KEPT_MAX, Attempt, Finding, Findings, Kind
-from eos.verify.history import Committed
-from eos.verify.source import Source
-from eos.verify.target import Bounds, Keeping, Target
+from eos.verify.chain import CommitChain, Owners
+from eos.verify.findings import KEPT_MAX, FindingKind, Findings, VerifyFinding, Witness
+from eos.verify.history import CommittedAttempt
+from eos.verify.source import SourcePartition
+from eos.verify.target import LogBounds, Retention, Target
 
 OUT, IN = TopicPartition("out", 0), TopicPartition("in", 0)
 NOTHING = np.zeros(0, np.uint8)
-FOREVER = Keeping(can_expire=False)
+FOREVER = Retention(can_expire=False)
 # Sizes of an attempt's record batches; whether an aborted one of the same size comes before it.
 ATTEMPTS = st.lists(
     st.tuples(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.booleans()),
@@ -32,7 +32,9 @@ WINDOW = st.integers(1, 3)
 
 def batch(offset, identity, sequence, records, marker="", visible=True):
     last = offset + records - 1
-    return Seen(Batch(offset, last, identity, sequence, records, 0, True, marker, NOTHING), visible)
+    return BatchHeader(
+        Batch(offset, last, identity, sequence, records, 0, True, marker, NOTHING), visible
+    )
 
 
 class Log:
@@ -51,7 +53,7 @@ class Log:
                     sequence += size
                 if is_kept:
                     receipt = Receipt(*OUT, sequence, first, self.end - 1, 0, chain)
-                    self.receipts.append((Attempt(number, "attempt", number, 1, identity), receipt))
+                    self.receipts.append((Witness(number, "attempt", number, 1, identity), receipt))
                 marker = "COMMIT" if is_kept else "ABORT"
                 self.add(batch(self.end, Identity(9, epoch + 1), -1, 1, marker, visible=False))
                 epoch += 1
@@ -75,7 +77,7 @@ class Log:
         findings, owners = Findings(), Owners()
         target = Target(OUT, owners, findings)
         log = [pair for pair in self.log if pair[0].batch.offset >= start]
-        bounds = Bounds(start, self.end, self.end)
+        bounds = LogBounds(start, self.end, self.end)
         for first in range(0, len(self.receipts), window):
             part = self.receipts[first : first + window]
             for attempt, _ in part:
@@ -111,25 +113,25 @@ def test_whatever_is_changed_is_found_at_its_attempt(attempts, window, data):
         del log.log[place]
     elif kind == "less":
         fewer = seen.batch._replace(records=seen.batch.records - 1)
-        log.log[place] = Seen(fewer, is_visible=True), digest ^ 1
+        log.log[place] = BatchHeader(fewer, is_visible=True), digest ^ 1
     elif kind == "changed":
         log.log[place] = seen, digest ^ 1
     elif kind == "damaged":
-        log.log[place] = Seen(seen.batch._replace(is_sound=False), is_visible=True), None
+        log.log[place] = BatchHeader(seen.batch._replace(is_sound=False), is_visible=True), None
     elif kind == "hidden":
-        log.log[place] = Seen(seen.batch, is_visible=False), digest
+        log.log[place] = BatchHeader(seen.batch, is_visible=False), digest
     else:
         again = seen.batch._replace(offset=log.end, last_offset=log.end + seen.batch.records - 1)
-        log.add(Seen(again, is_visible=True), digest)
+        log.add(BatchHeader(again, is_visible=True), digest)
     whose = Log(attempts).whose(place)
     found = log.verified(window)
-    assert found.counts[Kind.WRONG]
-    first = found.kept[Kind.WRONG][0]
+    assert found.counts[FindingKind.WRONG]
+    first = found.kept[FindingKind.WRONG][0]
     if kind == "twice":
         assert (first.case, first.offset) == ("duplicate", again.offset)
     elif kind == "hidden":
-        assert {each.case for each in found.kept[Kind.WRONG]} == {"hidden"}
-        assert whose in [each.attempt for each in found.kept[Kind.WRONG]]
+        assert {each.case for each in found.kept[FindingKind.WRONG]} == {"hidden"}
+        assert whose in [each.attempt for each in found.kept[FindingKind.WRONG]]
     else:
         assert first.attempt == whose
         cases = {"less": "lost", "damaged": "changed"}
@@ -155,10 +157,12 @@ def test_an_order_that_is_swapped(attempts, window, data):
         (seen, digest) = log.log[place]
         last = base + seen.batch.last_offset - seen.batch.offset
         moved = seen.batch._replace(offset=base, last_offset=last)
-        log.log[place] = Seen(moved, seen.is_visible), digest
+        log.log[place] = BatchHeader(moved, seen.is_visible), digest
         base = last + 1
     found = log.verified(window)
-    assert {(each.case, each.attempt) for each in found.kept[Kind.WRONG]} == {("order", whose)}
+    assert {(each.case, each.attempt) for each in found.kept[FindingKind.WRONG]} == {
+        ("order", whose)
+    }
 
 
 @settings(max_examples=60, deadline=None)
@@ -167,20 +171,21 @@ def test_what_is_removed_is_out_of_reach_and_never_fine(attempts, data):
     log = Log(attempts)
     start = data.draw(st.integers(0, log.end))
     gone = [r for _, r in log.receipts if r.offset_first < start]
-    found = log.verified(keeping=Keeping(), start=start)
-    assert found.counts == ({Kind.GONE: 1} if gone else {})
+    found = log.verified(keeping=Retention(), start=start)
+    assert found.counts == ({FindingKind.GONE: 1} if gone else {})
     if gone:
         records = sum(receipt.records for receipt in gone)
         assert (
-            f": {records:,} records of {len(gone):,} attempts" in found.kept[Kind.GONE][0].message
+            f": {records:,} records of {len(gone):,} attempts"
+            in found.kept[FindingKind.GONE][0].message
         )
     kept = log.verified(keeping=FOREVER, start=start)
-    assert kept.counts == ({Kind.WRONG: len(gone)} if gone else {})
-    assert {each.case for each in kept.kept[Kind.WRONG]} <= {"truncated"}
+    assert kept.counts == ({FindingKind.WRONG: len(gone)} if gone else {})
+    assert {each.case for each in kept.kept[FindingKind.WRONG]} <= {"truncated"}
     place = data.draw(st.sampled_from(log.data()))
     del log.log[place]
-    compacted = log.verified(keeping=Keeping(is_compacted=True))
-    assert compacted.counts[Kind.GONE] + compacted.counts[Kind.WRONG] == 1
+    compacted = log.verified(keeping=Retention(is_compacted=True))
+    assert compacted.counts[FindingKind.GONE] + compacted.counts[FindingKind.WRONG] == 1
 
 
 def test_others_before_between_and_behind():
@@ -190,7 +195,7 @@ def test_others_before_between_and_behind():
         moved = seen.batch._replace(
             offset=seen.batch.offset + shift, last_offset=seen.batch.last_offset + shift
         )
-        log.log[place] = Seen(moved, seen.is_visible), digest
+        log.log[place] = BatchHeader(moved, seen.is_visible), digest
     log.receipts = [
         (
             each,
@@ -203,8 +208,8 @@ def test_others_before_between_and_behind():
     assert not log.verified().counts
     log.add(batch(log.end, plain, -1, 1))
     found = log.verified()
-    assert [each.offset for each in found.kept[Kind.FOREIGN]] == [log.end - 1]
-    assert not found.counts[Kind.WRONG]
+    assert [each.offset for each in found.kept[FindingKind.FOREIGN]] == [log.end - 1]
+    assert not found.counts[FindingKind.WRONG]
 
 
 def test_records_under_a_transactions_name_that_nobody_acknowledged():
@@ -215,21 +220,21 @@ def test_records_under_a_transactions_name_that_nobody_acknowledged():
     shift = log.end
     for seen, digest in later.log[3:]:
         offset = seen.batch.offset - 3 + shift
-        log.add(Seen(seen.batch._replace(offset=offset, last_offset=offset), True), digest)
-    (first,) = log.verified().kept[Kind.WRONG][:1]
+        log.add(BatchHeader(seen.batch._replace(offset=offset, last_offset=offset), True), digest)
+    (first,) = log.verified().kept[FindingKind.WRONG][:1]
     assert (first.case, first.offset) == ("duplicate", 3)
 
 
 def test_a_log_that_ends_early_and_one_that_is_held_up():
     log = Log([([2], False), ([3, 4], False)])
-    for bounds, case in ((Bounds(0, 5, 5), "truncated"), (Bounds(0, 5, 11), "hidden")):
+    for bounds, case in ((LogBounds(0, 5, 5), "truncated"), (LogBounds(0, 5, 11), "hidden")):
         findings, owners = Findings(), Owners()
         target = Target(OUT, owners, findings)
         target.expect(log.receipts)
         for pair in log.log[:3]:
             target.see(*pair)
         target.settle(bounds, FOREVER)
-        (first,) = findings.kept[Kind.WRONG]
+        (first,) = findings.kept[FindingKind.WRONG]
         assert (first.case, first.offset, first.attempt.batch_id) == (case, 5, 1)
 
 
@@ -237,16 +242,16 @@ def test_a_log_that_ends_early_and_one_that_is_held_up():
 
 
 def told(number, kind="attempt", identity=None):
-    return Attempt(number, kind, number, 1, identity or Identity(5, number))
+    return Witness(number, kind, number, 1, identity or Identity(5, number))
 
 
 def committed(number, start, end, kind="attempt", identity=None, ends=None):
     ranges = {IN: (start, end)}
-    return Committed(told(number, kind, identity), "q", ranges, ends or {IN: end}, [])
+    return CommittedAttempt(told(number, kind, identity), "q", ranges, ends or {IN: end}, [])
 
 
 def cases(*steps):
-    chain = Chain()
+    chain = CommitChain()
     return [(f.case, f.offset) for step in steps for f in chain.see(step)], chain
 
 
@@ -285,7 +290,7 @@ def test_identities_rise_and_never_come_back():
     assert cases(begun, again)[0] == [("twice", -1)]
     other = committed(2, 7, 8, identity=Identity(6, 0))
     assert cases(begun, other)[0] == []
-    chain = Chain()
+    chain = CommitChain()
     for each in (begun, other):
         assert not list(chain.see(each))
     (found,) = chain.see(committed(3, 8, 9))
@@ -295,9 +300,9 @@ def test_identities_rise_and_never_come_back():
 # --- the source -----------------------------------------------------------------------------------
 
 
-def source(*seen, start=0, end=10, bounds=Bounds(0, 10, 10), keeping=FOREVER):  # noqa: B008
+def source(*seen, start=0, end=10, bounds=LogBounds(0, 10, 10), keeping=FOREVER):  # noqa: B008
     findings = Findings()
-    made = Source(IN, start, end, keeping, findings)
+    made = SourcePartition(IN, start, end, keeping, findings)
     made.begin(bounds)
     for each in seen:
         made.see(each)
@@ -326,20 +331,22 @@ def test_every_offset_of_the_source_is_accounted_for():
     assert counted(made) == (3, 2, 2, 0)
     made, findings = source(*log[:2], *log[3:])
     assert counted(made) == (6, 2, 0, 2)
-    assert [(f.case, f.offset) for f in findings.kept[Kind.WRONG]] == [("source_hole", 5)]
-    made, findings = source(*log[:2], *log[3:], keeping=Keeping(is_compacted=True))
-    assert dict(findings.counts) == {Kind.GONE: 1}
-    made, findings = source(*log[1:], bounds=Bounds(4, 10, 10))
+    assert [(f.case, f.offset) for f in findings.kept[FindingKind.WRONG]] == [("source_hole", 5)]
+    made, findings = source(*log[:2], *log[3:], keeping=Retention(is_compacted=True))
+    assert dict(findings.counts) == {FindingKind.GONE: 1}
+    made, findings = source(*log[1:], bounds=LogBounds(4, 10, 10))
     assert counted(made) == (2, 2, 2, 4)
-    assert findings.kept[Kind.GONE][0].case == "source_retention"
+    assert findings.kept[FindingKind.GONE][0].case == "source_retention"
     made, findings = source(*log, end=12)
-    assert [(f.case, f.offset) for f in findings.kept[Kind.WRONG]] == [("source_truncated", 10)]
+    assert [(f.case, f.offset) for f in findings.kept[FindingKind.WRONG]] == [
+        ("source_truncated", 10)
+    ]
 
 
 def test_findings_are_bounded_and_the_smallest_stay():
     findings = Findings()
     for number in range(3 * KEPT_MAX, 0, -1):
-        findings.add(Finding("lost", "", OUT, number, told(number)))
-    assert findings.counts[Kind.WRONG] == 3 * KEPT_MAX
-    kept = findings.kept[Kind.WRONG]
+        findings.add(VerifyFinding("lost", "", OUT, number, told(number)))
+    assert findings.counts[FindingKind.WRONG] == 3 * KEPT_MAX
+    kept = findings.kept[FindingKind.WRONG]
     assert [kept[0].offset, kept[-1].offset, len(kept)] == [1, KEPT_MAX, KEPT_MAX]

@@ -29,7 +29,7 @@ from eos.errors import (
     UnavailableError,
 )
 from eos.faults import CrashPlan
-from eos.kafka.api import NO_IDENTITY, Identity, Profile
+from eos.kafka.api import NO_IDENTITY, Identity, TransactionProfile
 from eos.kafka.settings import KafkaSettings
 from eos.spark.tasks import WriteStage
 from eos.transaction import writer as writer_module
@@ -67,7 +67,7 @@ work = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 3), st.booleans()), 
     work,
     st.lists(happenings, max_size=25),
     st.lists(st.integers(0, 3), max_size=20),
-    st.sampled_from(Profile),
+    st.sampled_from(TransactionProfile),
     st.sampled_from((100, 250, 1_000)),
     adds,
 )
@@ -94,7 +94,7 @@ def test_what_was_added_is_in_the_log_once_whatever_passes(
     st.lists(happenings, max_size=8),
     st.builds(Refuse, st.sampled_from(FATAL), st.integers(1, 15), st.booleans()),
     st.lists(st.integers(0, 3), max_size=20),
-    st.sampled_from(Profile),
+    st.sampled_from(TransactionProfile),
 )
 def test_what_can_not_pass_raises_and_receipts_nothing(work, script, fatal, eager, profile):
     run = Run(*script, fatal, eager=eager, profile=profile)
@@ -199,7 +199,7 @@ def test_a_leader_that_is_gone_is_looked_up_before_the_next_try():
 
 def test_a_request_behind_a_lost_one_does_not_leave_by_the_next_connection():
     # TV1: a leader that knows nothing of the producer takes any first sequence
-    run = Run(Break(), eager=[0, 1], profile=Profile.TV1)
+    run = Run(Break(), eager=[0, 1], profile=TransactionProfile.TV1)
     run.begin(0)
     run.broker.logs[A0]._producers.clear()
     run.add(0)
@@ -341,10 +341,12 @@ def test_a_partition_that_this_identity_already_wrote_to_stops_the_writer_before
 def test_another_identity_on_the_partition_and_the_marker_of_the_last_attempt_are_no_obstacle():
     run = Run()
     other = run.broker.transactions.init("other", 60_000, NO_IDENTITY).identity
-    run.broker.produce(Profile.TV2, "other", {A1: record_batch(other, 0, [b"theirs"])})
+    run.broker.produce(TransactionProfile.TV2, "other", {A1: record_batch(other, 0, [b"theirs"])})
     run.add(1)
     run.writer.finish()
-    ended = run.broker.transactions.end("id", run.identity, commit=False, profile=Profile.TV2)
+    ended = run.broker.transactions.end(
+        "id", run.identity, commit=False, profile=TransactionProfile.TV2
+    )
     again = Run()
     again.broker = again.wire.broker = run.broker
     again.identity = again.writer._identity = ended.identity
@@ -360,7 +362,7 @@ def test_another_identity_on_the_partition_and_the_marker_of_the_last_attempt_ar
 def test_the_second_attempt_of_a_task_is_refused_before_there_is_a_connection():
     stage = WriteStage(
         settings=KafkaSettings(("nowhere.invalid:1",)),
-        profile=Profile.TV2,
+        profile=TransactionProfile.TV2,
         transactional_id="id",
         identity=Identity(1, 0),
         targets=TARGETS,

@@ -7,7 +7,7 @@ from support.simulated_wire import Lose, Refuse
 from support.writer_run import TARGETS, Run
 
 from eos.errors import AttemptFailedError, KafkaRefusedError, UnavailableError
-from eos.kafka.api import Profile
+from eos.kafka.api import TransactionProfile
 
 A0, A1 = TARGETS.partitions[0], TARGETS.partitions[1]
 
@@ -20,7 +20,7 @@ A0, A1 = TARGETS.partitions[0], TARGETS.partitions[1]
     ],
 )
 def test_a_partition_that_can_not_be_added_gets_nothing(code, kind):
-    run = Run(profile=Profile.TV1, adds=[Refuse(51), Refuse(code)])
+    run = Run(profile=TransactionProfile.TV1, adds=[Refuse(51), Refuse(code)])
     run.add(0)
     run.add(3)
     with pytest.raises(kind, match=rf"\({code}\) to AddPartitionsToTxn for (a-0|b-0)"):
@@ -38,7 +38,7 @@ def test_a_partition_that_can_not_be_added_gets_nothing(code, kind):
     ],
 )
 def test_what_keeps_a_partition_out_until_the_deadline_is_named(happens, kind, words):
-    run = Run(profile=Profile.TV1, adds=[happens] * 500, pauses_max=20)
+    run = Run(profile=TransactionProfile.TV1, adds=[happens] * 500, pauses_max=20)
     run.add(0)
     with pytest.raises(kind, match=words):
         run.writer.finish()
@@ -47,7 +47,7 @@ def test_what_keeps_a_partition_out_until_the_deadline_is_named(happens, kind, w
 
 
 def test_partitions_are_added_together_and_once_and_later_ones_when_they_come():
-    run = Run(profile=Profile.TV1, adds=[Lose(is_carried_out=True)])
+    run = Run(profile=TransactionProfile.TV1, adds=[Lose(is_carried_out=True)])
     run.add(0)
     run.add(1)
     run.writer.advance()
@@ -58,10 +58,10 @@ def test_partitions_are_added_together_and_once_and_later_ones_when_they_come():
 
 
 def test_a_partition_that_was_written_to_is_not_even_added():
-    run = Run(profile=Profile.TV1)
+    run = Run(profile=TransactionProfile.TV1)
     run.add(1)
     run.writer.finish()
-    again = Run(profile=Profile.TV1)
+    again = Run(profile=TransactionProfile.TV1)
     again.broker = again.wire.broker = run.broker
     again.identity = again.writer._identity = run.identity
     again.add(1, records=2)

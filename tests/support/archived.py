@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from eos.launch import spark
-from eos.launch.java_and_jars import provide_java
+from eos.launch.java_and_jars import ensure_java
 from eos.local.class_archive import Archive
 
 CLASS_PATH = "spark.driver.extraClassPath"
@@ -32,7 +32,7 @@ def class_path(words: Sequence[str]) -> dict[str, str]:
 def archive(master: str, words: Sequence[str]) -> Archive | None:
     """What lies beside the class path, as Delta may, the JVM loads as ever."""
     own = [word for word in words if word.startswith(f"{CLASS_PATH}=")]
-    return spark.archive(spark.find_spark(), provide_java(), master, own)
+    return spark.archive(spark.find_spark(), ensure_java(), master, own)
 
 
 def with_archive(

@@ -21,7 +21,7 @@ from eos.audit.table import TransactionsTable
 from eos.audit.updater import location_of
 from eos.config.load import load_profile
 from eos.deadline import Backoff, Deadline
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.kafka.settings import KafkaSettings
 from support.recovered import Pipeline
 from support.scenes import Scene
@@ -30,7 +30,7 @@ _TIMEOUT_MS = 300_000
 _ORDER = "ledger_offset, epoch, target_partition"
 
 
-def projection(scene: Scene, wire: Wire, location: Path) -> Projection:
+def projection(scene: Scene, wire: KafkaClient, location: Path) -> Projection:
     return Projection(TransactionsTable(location), wire, scene.job.name, scene.job.ledger)
 
 
@@ -100,7 +100,10 @@ def spawn(scene: Scene, location: Path, point: str = "") -> subprocess.Popen[str
 def main(bootstrap: str, pipeline: str, ledger: str, location: str, point: str) -> None:
     projections.RECORDS_MAX = 1
     made = Projection(
-        TransactionsTable(Path(location)), Wire(KafkaSettings((bootstrap,))), pipeline, ledger
+        TransactionsTable(Path(location)),
+        KafkaClient(KafkaSettings((bootstrap,))),
+        pipeline,
+        ledger,
     )
 
     def reached(where: str) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from eos.launch import spark
-from eos.launch.java_and_jars import provide_java
+from eos.launch.java_and_jars import ensure_java
 from eos.local.processes import end_with_parent
 
 WORKERS = 2
@@ -98,7 +98,7 @@ def _bare_environment(folder: Path) -> dict[str, str]:
     python = folder / "python"
     venv.create(python, with_pip=False)
     home = spark.find_spark().home
-    java = provide_java().home
+    java = ensure_java().home
     return {
         "PATH": os.pathsep.join([str(python / "bin"), str(java / "bin"), "/usr/bin", "/bin"]),
         "HOME": str(folder),

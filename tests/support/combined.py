@@ -12,7 +12,7 @@ import yaml
 
 from eos.config.load import load_pipeline
 from eos.config.model import ProfileFile
-from eos.delta.sinks import Lake
+from eos.delta.sinks import DeltaSinks
 from eos.errors import EosError
 from eos.faults import CrashPlan
 from eos.observe.bus import Bus
@@ -20,7 +20,7 @@ from eos.plan.plan import Plan, plan
 from eos.spark.dedup_attempt import deduplicating
 from eos.startup.stateful_pipeline import with_state
 from eos.transform.functions import load
-from eos.transform.plan_check import State
+from eos.transform.plan_check import PlanState
 
 Part = Mapping[str, Any]
 BASE: Part = {
@@ -78,7 +78,7 @@ OPERATORS: Mapping[str, tuple[str, ...]] = {
     "E": ("Join",),
     "F": ("Aggregate",),
 }
-Look = Callable[[Plan], State]
+Look = Callable[[Plan], PlanState]
 
 
 def declared(letters: str, folder: Path) -> Path:
@@ -110,7 +110,7 @@ def refusal(letters: str, folder: Path, look: Look | None = None) -> str:
             if planned.tables and planned.is_stateful:
                 # No session and no rows: it refuses before it reads them.
                 no: Any = None
-                Lake(planned, no, bus, CrashPlan.from_environment()).check(no)
+                DeltaSinks(planned, no, bus, CrashPlan.from_environment()).check(no)
     except EosError as error:
         return f"{error.message} {error.hint}"
     return ""
@@ -118,7 +118,7 @@ def refusal(letters: str, folder: Path, look: Look | None = None) -> str:
 
 def _state(letters: str) -> Look:
     found = [name for letter in letters for name in OPERATORS.get(letter, ())]
-    return lambda _: State(tuple(found), branches=2 if "E" in letters else 1)
+    return lambda _: PlanState(tuple(found), branches=2 if "E" in letters else 1)
 
 
 def _merged(one: Any, other: Any) -> Any:

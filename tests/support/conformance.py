@@ -13,12 +13,19 @@ from typing import NamedTuple
 import pytest
 
 from eos.deadline import Backoff, Deadline
-from eos.kafka.api import NO_IDENTITY, Api, CommittedOffset, Identity, Profile, TopicPartition
+from eos.kafka.api import (
+    NO_IDENTITY,
+    Api,
+    CommittedOffset,
+    Identity,
+    TopicPartition,
+    TransactionProfile,
+)
 from support.simulated_broker.kit import record_batch
 from support.worlds import SOURCE, TARGETS, Readers, RealWorld, SimulatedWorld, World
 
 AGAIN = {14, 15, 16, 19, 51}
-BOTH = tuple(Profile)
+BOTH = tuple(TransactionProfile)
 GONE = "conformance-gone"
 
 
@@ -31,7 +38,7 @@ class Script:
         self._ids: dict[int, int] = {-1: -1}
 
     @property
-    def profile(self) -> Profile:
+    def profile(self) -> TransactionProfile:
         return self.world.port.profile
 
     def target(self, partition: int = 0) -> TopicPartition:
@@ -62,7 +69,7 @@ class Script:
     def write(self, identity, sequence, *values, at=None, name="id", adds=None, damaged=False):
         """A record batch; TV1 adds the partition before it, unless told not to."""
         at = at or self.target()
-        if self.profile is Profile.TV1 if adds is None else adds:
+        if self.profile is TransactionProfile.TV1 if adds is None else adds:
             self.add(identity, at, name=name)
         blob = record_batch(identity, sequence, [value.encode() for value in values])
         blob = blob[:-1] + b"!" if damaged else blob
@@ -80,7 +87,7 @@ class Script:
         self.trace.append((Api.ADD_OFFSETS, answer.error))
 
     def offsets(self, identity, offsets, name="id", group="group", adds=None):
-        if self.profile is Profile.TV1 if adds is None else adds:
+        if self.profile is TransactionProfile.TV1 if adds is None else adds:
             self.add_offsets(identity, name, group)
         offsets = {
             at: offset if isinstance(offset, CommittedOffset) else CommittedOffset(offset)
@@ -127,7 +134,7 @@ class Script:
 
     def next(self, identity) -> Identity:
         """The next attempt's identity: TV1 has to ask for it."""
-        return self.init(identity) if self.profile is Profile.TV1 else identity
+        return self.init(identity) if self.profile is TransactionProfile.TV1 else identity
 
     def _note(self, api, answer) -> Identity:
         if answer.error:
@@ -157,14 +164,17 @@ def _codes(answer) -> set[int]:
 class On(NamedTuple):
     """A client's profile, on a cluster: the fixture of its broker, and its transaction version."""
 
-    profile: Profile
+    profile: TransactionProfile
     broker: str
-    server: Profile
+    server: TransactionProfile
 
 
 # TV1 stays right on a cluster that is upgraded while a client runs.
-NEWER, UPGRADED = (On(profile, "broker", Profile.TV2) for profile in (Profile.TV2, Profile.TV1))
-OLDER = On(Profile.TV1, "older_broker", Profile.TV1)
+NEWER, UPGRADED = (
+    On(profile, "broker", TransactionProfile.TV2)
+    for profile in (TransactionProfile.TV2, TransactionProfile.TV1)
+)
+OLDER = On(TransactionProfile.TV1, "older_broker", TransactionProfile.TV1)
 
 
 class Scripts:
@@ -173,7 +183,9 @@ class Scripts:
     def __init__(self) -> None:
         self._cases: list[tuple[Callable[[Script], None], On]] = []
 
-    def __call__(self, *profiles: Profile, where: Collection[On] = (NEWER, UPGRADED, OLDER)):
+    def __call__(
+        self, *profiles: TransactionProfile, where: Collection[On] = (NEWER, UPGRADED, OLDER)
+    ):
         def register(function):
             self._cases.extend((function, on) for on in where if on.profile in profiles)
             return function

@@ -2,18 +2,18 @@
 
 import pytest
 
-from eos.kafka.api import CommittedOffset, Profile, TopicPartition
+from eos.kafka.api import CommittedOffset, TopicPartition, TransactionProfile
 from eos.transaction.coordinator import Coordinator
 from support.simulated_broker import SimulatedBroker, SimulatedPort
 from support.simulated_broker.kit import Tries, record_batch
 
-BOTH = pytest.mark.parametrize("profile", Profile)
+BOTH = pytest.mark.parametrize("profile", TransactionProfile)
 LEDGER, SOURCE = TopicPartition("ledger", 0), TopicPartition("source", 0)
 TARGETS = [TopicPartition("target", number) for number in range(3)]
 TIMEOUT_MS = 60_000
 
 
-def cluster(server=Profile.TV2):
+def cluster(server=TransactionProfile.TV2):
     return SimulatedBroker({"ledger": 1, "source": 2, "target": 3}, server)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest
 
 from eos.deadline import Deadline
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.kafka.cluster import Kind
 
 EXPIRED = 105  # TRANSACTIONAL_ID_NOT_FOUND
@@ -23,7 +23,7 @@ class Transaction(NamedTuple):
     epoch: int
 
 
-def transaction(wire: Wire, transactional_id: str) -> Transaction:
+def transaction(wire: KafkaClient, transactional_id: str) -> Transaction:
     deadline, cluster = Deadline.after_ms(PATIENCE_S * 1000), wire._cluster
     response = cluster.ask(
         lambda: cluster.coordinator(Kind.TRANSACTION, transactional_id, deadline),
@@ -35,7 +35,7 @@ def transaction(wire: Wire, transactional_id: str) -> Transaction:
     return Transaction(found.transaction_state, found.producer_id, found.producer_epoch)
 
 
-def wait_ended(wire: Wire, transactional_id: str) -> Transaction:
+def wait_ended(wire: KafkaClient, transactional_id: str) -> Transaction:
     """Until what was decided is carried out, with all of its markers. What is open stays open."""
     give_up_at = time.monotonic() + PATIENCE_S
     while (found := transaction(wire, transactional_id)).state.startswith("Prepare"):
@@ -44,7 +44,7 @@ def wait_ended(wire: Wire, transactional_id: str) -> Transaction:
     return found
 
 
-def wait_for(wire: Wire, transactional_id: str, *states: str) -> Transaction:
+def wait_for(wire: KafkaClient, transactional_id: str, *states: str) -> Transaction:
     """Until the coordinator says one of these. "": it has forgotten the id."""
     give_up_at = time.monotonic() + PATIENCE_S
     while (found := transaction(wire, transactional_id)).state not in states:

@@ -41,25 +41,25 @@ from eos.config.source import KafkaSource
 from eos.deadline import Deadline
 from eos.errors import EosError, FencedError, Recovery
 from eos.faults import CrashPlan
-from eos.kafka.api import Identity, Profile
-from eos.kafka.client import Wire
+from eos.kafka.api import Identity, TransactionProfile
+from eos.kafka.client import KafkaClient
 from eos.kafka.compression_type import Codec
 from eos.kafka.records.record_batch import Columns, encode
 from eos.kafka.settings import KafkaSettings
 from eos.kafka.target_partitions import Targets
 from eos.ledger import receipt
+from eos.ledger.ranges import PlannedBatch
 from eos.ledger.receipt import Receipt
 from eos.ledger.record import Ends
 from eos.observe import events
 from eos.plan.names import Names
 from eos.plan.plan import Plan
 from eos.run.idle_refresh import IdleWatch
-from eos.startup.acquire import still_ours, take
+from eos.startup.acquire import acquire, still_ours
 from eos.startup.ownership import RunLock
-from eos.startup.resume_position import where_to_go_on
+from eos.startup.resume_position import resume_position
 from eos.startup.source_state import LiveSource
 from eos.transaction.attempt_work import AttemptFacts
-from eos.transaction.micro_batch import Step
 from eos.transaction.writer import Writer
 from support.deduped import Deduped
 from support.played import At, Folder, Hurried, Told
@@ -115,13 +115,13 @@ class Job:
             deployment=self.deployment,
         )
 
-    def wire(self, role: str = "") -> Wire:
+    def wire(self, role: str = "") -> KafkaClient:
         settings = KafkaSettings(
             tuple(self.bootstrap.split(",")),
             client_id=self.name + role,
             request_timeout_ms=self.request_timeout_ms,
         )
-        return Wire(settings, Profile[self.profile])
+        return KafkaClient(settings, TransactionProfile[self.profile])
 
 
 class Copy:
@@ -157,10 +157,10 @@ class Copy:
         self.lock.take(is_forced=take_over)
         self.wire.agree_on_profile(deadline)
         source = LiveSource(planned, self.wire)
-        taken = take(planned, self.wire, self.crash, deadline, is_forced=take_over)
+        taken = acquire(planned, self.wire, self.crash, deadline, is_forced=take_over)
         self.coordinator = taken.coordinator
         with still_ours(taken.coordinator, taken.ledger):
-            position = where_to_go_on(planned, source, taken.last, self.told, deadline)
+            position = resume_position(planned, source, taken.last, self.told, deadline)
         self.batches = taken.batches(position, source, self.told)
         self.folder = Folder(self.job.folder, position)
         self.dedup = None
@@ -200,7 +200,7 @@ class Copy:
         version, counts = self.dedup.producers()
         return AttemptFacts(producers=version, dedup=counts)
 
-    def _execute(self, identity: Identity, step: Step, floors: Ends) -> Sequence[Receipt]:
+    def _execute(self, identity: Identity, step: PlannedBatch, floors: Ends) -> Sequence[Receipt]:
         """The Spark job: reads the ranges, encodes, writes, and accounts for it."""
         deadline = Deadline.after_ms(self.job.start_timeout_ms)
         topic = self.wire.topics([self.job.target], deadline)[self.job.target]

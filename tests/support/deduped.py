@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 
 from eos.dedup.buckets import SHARDS
 from eos.dedup.policy import NAMES, OPTIONS, Policy
-from eos.dedup.producer_scope_stage import SpreadStage
+from eos.dedup.producer_scope_stage import ProducerScopeStage
 from eos.dedup.stamp_shards import STAMPS, Gather, unpacked
 from eos.dedup.state_table import ProducersTable
-from eos.dedup.state_versions import Generations, Opened
+from eos.dedup.state_versions import StateAttempt, StateVersions
 from eos.faults import Dies
 from eos.kafka.api import TopicPartition
 from eos.kafka.record_reader import StoredRecord
@@ -54,17 +54,17 @@ def policy(
     return Policy(rules, forget_ms, frozenset(refused), frozenset(dead), window)
 
 
-def generations(folder: Path, wanted: Policy | None = None, *reading: str) -> Generations:
+def generations(folder: Path, wanted: Policy | None = None, *reading: str) -> StateVersions:
     table = ProducersTable(folder / "producers", "p")
-    return Generations("p", table, wanted or policy(), reading or ("id", "epoch", "sequence"))
+    return StateVersions("p", table, wanted or policy(), reading or ("id", "epoch", "sequence"))
 
 
-def judged(opened: Opened, rows: Sequence[Row], batch: int = 3) -> dict[tuple[int, int], str]:
+def judged(opened: StateAttempt, rows: Sequence[Row], batch: int = 3) -> dict[tuple[int, int], str]:
     """The verdict of each (partition, offset). Each partition is a task's, as Spark has it; and
     where producers are spread over partitions, their stamps came by shard before."""
     found: dict[tuple[int, int], str] = {}
     stage = opened.stage
-    if isinstance(stage, SpreadStage):
+    if isinstance(stage, ProducerScopeStage):
         stage.judge(unpacked(by_shard(rows, stage, batch), stage.schema))
         stage = opened.lookup()
     for partition in sorted({row.sent.partition for row in rows}):
@@ -77,7 +77,9 @@ def judged(opened: Opened, rows: Sequence[Row], batch: int = 3) -> dict[tuple[in
     return found
 
 
-def by_shard(rows: Sequence[Row], stage: SpreadStage, batch: int) -> Iterator[pa.RecordBatch]:
+def by_shard(
+    rows: Sequence[Row], stage: ProducerScopeStage, batch: int
+) -> Iterator[pa.RecordBatch]:
     """As `run.dedup_rows.judging` hands them over: each partition was gathered by a task of its
     own, and Spark's shuffle brought a shard's packed rows together."""
     gathered = Gather(stage.schema)
@@ -119,7 +121,7 @@ class Deduped:
     def __init__(self, folder: Path, crash: Dies, window: int = 0) -> None:
         self._generations = generations(folder, policy(OPTIONS, window=window))
         self._crash = crash
-        self.opened: Opened | None = None
+        self.opened: StateAttempt | None = None
 
     def require(self, position: Position) -> None:
         self._generations.require(position.producers)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from eos.launch import spark
-from eos.launch.java_and_jars import provide_java
+from eos.launch.java_and_jars import ensure_java
 from eos.local import jars
 from support.archived import class_path, with_archive, words_of_a_run
 
@@ -34,7 +34,7 @@ _S_MAX = 600  # a bound, not a measure
 
 
 def read(location: Path) -> Sequence[dict[str, Any]]:
-    java = provide_java().home
+    java = ensure_java().home
     found = spark.find_spark()
     files = ",".join(map(str, jars.ensure(jars.DELTA)[jars.DELTA]))
     words = [str(found.home / "bin" / "spark-submit"), "--master", "local[1]", "--jars", files]

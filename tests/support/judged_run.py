@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from eos.checkpoint.offset_log import Ranges
 from eos.config.load import load_pipeline, load_profile
-from eos.dedup.stamp_columns import Dedup, Place
+from eos.dedup.stamp_columns import StampPlace, StampRules
 from eos.dedup.state_table import ProducersTable
-from eos.dedup.state_versions import Generations
+from eos.dedup.state_versions import StateVersions
 from eos.encode.stage import SPARK_SCHEMA, EncodeStage
 from eos.faults import CrashPlan
 from eos.kafka.api import TopicPartition
@@ -21,7 +21,7 @@ from eos.kafka.target_partitions import Targets
 from eos.ledger.record import Position
 from eos.observe.bus import Bus
 from eos.plan.plan import Plan, plan
-from eos.spark.dedup_attempt import Deduplicating
+from eos.spark.dedup_attempt import DedupAttempts
 from eos.spark.steps import encodable, mapped
 from eos.spark.tasks import EncodeTask
 from support.deduped import policy
@@ -60,9 +60,9 @@ ROWS_IN_ORDER = """
     ) AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers
   FROM range({first}, {first} + 400, 1, 2)
 """
-HEADERS = Place("header", "p"), Place("header", "e"), Place("header", "s")
-DEDUP = Dedup(*HEADERS, policy(refused=("gap",), window=999))
-IN_ORDER = Dedup(*HEADERS, policy(refused=("gap",)))
+HEADERS = StampPlace("header", "p"), StampPlace("header", "e"), StampPlace("header", "s")
+DEDUP = StampRules(*HEADERS, policy(refused=("gap",), window=999))
+IN_ORDER = StampRules(*HEADERS, policy(refused=("gap",)))
 TASKS = 3
 Make = Callable[[Any], DataFrame]
 
@@ -70,7 +70,7 @@ Make = Callable[[Any], DataFrame]
 class Run:
     """One of a pipeline: micro-batches of 400 rows, one after the other."""
 
-    def __init__(self, spark: SparkSession, folder: Path, dedup: Dedup = DEDUP) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, dedup: StampRules = DEDUP) -> None:
         self.spark = spark
         folder.mkdir(exist_ok=True)
         path = folder / "pipeline.yaml"
@@ -79,9 +79,9 @@ class Run:
             load_pipeline(path, {}), load_profile(None, folder, {}), ("a:1",), ()
         )
         table = ProducersTable(folder / "producers", "orders")
-        made = Generations("orders", table, dedup.policy, dedup.reading, "a")
+        made = StateVersions("orders", table, dedup.policy, dedup.reading, "a")
         self._made = dedup, made
-        self.dedup = Deduplicating(dedup, made, CrashPlan(), 2)
+        self.dedup = DedupAttempts(dedup, made, CrashPlan(), 2)
         self.position = Position({}, {})
         self.turn = -1
         self.jobs = 0  # of judging
@@ -90,7 +90,7 @@ class Run:
 
     def restart(self) -> None:
         """As the next run, which has the ledger's position."""
-        self.dedup = Deduplicating(*self._made, CrashPlan(), 2)
+        self.dedup = DedupAttempts(*self._made, CrashPlan(), 2)
         self.dedup.require(self.position)
 
     def next(self, again: int = 0) -> DataFrame:

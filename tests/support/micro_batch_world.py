@@ -13,9 +13,16 @@ import pytest
 from eos.deadline import Backoff
 from eos.errors import AttemptFailedError, NoAnswerError, UnavailableError
 from eos.faults import Points
-from eos.kafka.api import Answer, CommittedOffset, Identity, ProduceAnswer, Profile, TopicPartition
+from eos.kafka.api import (
+    Answer,
+    CommittedOffset,
+    Identity,
+    ProduceAnswer,
+    TopicPartition,
+    TransactionProfile,
+)
 from eos.ledger.ledger import Ledger
-from eos.ledger.ranges import Step
+from eos.ledger.ranges import PlannedBatch
 from eos.ledger.receipt import Receipt
 from eos.ledger.record import Ends, Position
 from eos.transaction.coordinator import Coordinator
@@ -31,9 +38,9 @@ TRIES = 4
 TIMEOUT_MS = 60_000
 # A client's profile on a cluster's: TV2 needs a cluster that has it, TV1 is right on both.
 EVERYWHERE = (
-    (Profile.TV2, Profile.TV2),
-    (Profile.TV1, Profile.TV2),
-    (Profile.TV1, Profile.TV1),
+    (TransactionProfile.TV2, TransactionProfile.TV2),
+    (TransactionProfile.TV1, TransactionProfile.TV2),
+    (TransactionProfile.TV1, TransactionProfile.TV1),
 )
 ALL = pytest.mark.parametrize("where", EVERYWHERE, ids=["TV2", "TV1-upgraded", "TV1"])
 
@@ -87,15 +94,19 @@ class Cluster:
         return {tp: found[tp].offset for tp in partitions if tp in found}
 
 
-def step(number: int, query: str = "q") -> Step:
-    return Step(query, number, {SOURCE: number * SIZE}, {SOURCE: (number + 1) * SIZE})
+def step(number: int, query: str = "q") -> PlannedBatch:
+    return PlannedBatch(query, number, {SOURCE: number * SIZE}, {SOURCE: (number + 1) * SIZE})
 
 
 class World:
     """One pipeline: started as a process starts, run as Spark runs it. `server` is the cluster's
     own transaction version."""
 
-    def __init__(self, profile: Profile = Profile.TV2, server: Profile = Profile.TV2) -> None:
+    def __init__(
+        self,
+        profile: TransactionProfile = TransactionProfile.TV2,
+        server: TransactionProfile = TransactionProfile.TV2,
+    ) -> None:
         self.profile = profile
         self.broker = SimulatedBroker({"ledger": 1, "source": 1, "target": 1}, server)
         self.identities: list[Identity] = []
@@ -165,7 +176,7 @@ class World:
         """What a writer does: TV1 adds the partition first."""
         for _ in range(TRIES):
             try:
-                if self.profile is Profile.TV1:
+                if self.profile is TransactionProfile.TV1:
                     only = frozenset({TARGET})
                     added = self.port.add_partitions("id", identity, only, Tries(1))[TARGET]
                     if added.error:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from eos.ledger.ranges import PlannedBatch
 from eos.ledger.record import Ends, Position, flat, nested
 from eos.observe import events
 from eos.transaction import micro_batch
-from eos.transaction.micro_batch import Step
 
 if TYPE_CHECKING:
     import pytest
@@ -112,7 +112,7 @@ class Folder:
         self.query_id = json.loads(metadata.read_text())["id"]
         self._first = position.ends
 
-    def next(self, latest: Ends, records: int) -> Step | None:
+    def next(self, latest: Ends, records: int) -> PlannedBatch | None:
         """The micro-batch that had no end, or a new one; None if the source is drained."""
         number = self._last("offsets")
         if number < 0 or number == self._last("commits"):
@@ -124,9 +124,9 @@ class Folder:
             ranges = {"starts": nested(starts), "ends": nested(ends)}
             _write(self._path / "offsets" / str(number), ranges)
         planned = self._read(number)
-        return Step(self.query_id, number, flat(planned["starts"]), flat(planned["ends"]))
+        return PlannedBatch(self.query_id, number, flat(planned["starts"]), flat(planned["ends"]))
 
-    def commit(self, step: Step) -> None:
+    def commit(self, step: PlannedBatch) -> None:
         _write(self._path / "commits" / str(step.batch_id), {})
 
     def _ends(self, number: int) -> Ends:

@@ -30,17 +30,17 @@ from eos.config.load import load_pipeline, load_profile
 from eos.deadline import Deadline
 from eos.errors import EosError
 from eos.faults import Points
-from eos.kafka.api import Profile, TopicPartition
-from eos.kafka.client import Wire
+from eos.kafka.api import TopicPartition, TransactionProfile
+from eos.kafka.client import KafkaClient
 from eos.kafka.settings import KafkaSettings
-from eos.ledger.ranges import Step
-from eos.ledger.record import Ends, Record, nested
+from eos.ledger.ranges import PlannedBatch
+from eos.ledger.record import Ends, LedgerRecord, nested
 from eos.plan.plan import Plan, plan
-from eos.startup.acquire import ledger_of, take
+from eos.startup.acquire import acquire, ledger_of
 from eos.startup.deployment import known
 from eos.startup.local_checks import choose, require_local
 from eos.startup.ownership import RunLock
-from eos.startup.resume_position import starting_offsets, where_to_go_on
+from eos.startup.resume_position import resume_position, starting_offsets
 from eos.startup.source_state import LiveSource
 from eos.transaction.micro_batch import MicroBatches
 from support import outside
@@ -86,7 +86,7 @@ class Pipeline:
     partitions: int = 2
     pattern: str = ""
     state: str = "state"
-    wires: list[Wire] = field(default_factory=list, repr=False)
+    wires: list[KafkaClient] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
         # Kept: one that is collected never answers.
@@ -128,8 +128,8 @@ class Pipeline:
         profile = load_profile(self.words[2], self.folder)
         return known(plan(pipeline, profile, (self.bootstrap,), ()))
 
-    def wire(self) -> Wire:
-        self.wires.append(Wire(KafkaSettings((self.bootstrap,)), Profile.TV2))
+    def wire(self) -> KafkaClient:
+        self.wires.append(KafkaClient(KafkaSettings((self.bootstrap,)), TransactionProfile.TV2))
         return self.wires[-1]
 
     def close(self) -> None:
@@ -200,7 +200,7 @@ class Pipeline:
 
     # --- what is there -------------------------------------------------------------------------
 
-    def last(self) -> Record:
+    def last(self) -> LedgerRecord:
         found = ledger_of(self.planned(), self.asks).look(soon())
         assert found is not None
         return found
@@ -276,11 +276,11 @@ class Running:
         source = LiveSource(planned, pipeline.wire())
         files = LocalFiles()
 
-        def examine(last: Record | None) -> None:
+        def examine(last: LedgerRecord | None) -> None:
             require_local(with_state(planned, last), files, None, last, accepts=False)
 
-        taken = take(planned, wire, Points(self), soon(), is_forced=take_over, examine=examine)
-        position = where_to_go_on(planned, source, taken.last, self.told, soon())
+        taken = acquire(planned, wire, Points(self), soon(), is_forced=take_over, examine=examine)
+        position = resume_position(planned, source, taken.last, self.told, soon())
         self.batches: MicroBatches = taken.batches(position, source, self.told)
         planned, last = with_state(taken.planned, taken.last), taken.last
         chosen = choose(planned, files, position, last, bus=self.told, accepts=False)
@@ -289,7 +289,7 @@ class Running:
         self.settled()
         self.starts = starting_offsets(planned, wire, position, soon())
         self.spark = Folder(Path(self.location))
-        self.read: list[Step] = []
+        self.read: list[PlannedBatch] = []
 
     def reached(self, _point: str) -> None:
         """No crash is planned."""
@@ -302,7 +302,7 @@ class Running:
         if is_noted:
             self.spark.commit(step.batch_id)
 
-    def plan(self, records: int = 1_000_000) -> Step:
+    def plan(self, records: int = 1_000_000) -> PlannedBatch:
         spark = self.spark
         if not spark.path.exists():
             first = self.batches.source.earliest(self.starts)
@@ -318,7 +318,7 @@ class Running:
             ends = {tp: min(start + records, latest[tp]) for tp, start in starts.items()}
             spark.plan(number, ends)
         ranges = files.ranges(number)
-        return Step(files.query_id(), number, ranges.starts, ranges.ends)
+        return PlannedBatch(files.query_id(), number, ranges.starts, ranges.ends)
 
     def stop(self) -> None:
         self.batches.is_stopping = True
@@ -330,13 +330,13 @@ class Running:
         self.batches.ledger.read_last(soon())
         wait_ended(self.wire, self.transactional_id)
 
-    def _ran(self, step: Step, floors: Ends) -> list[Any]:
+    def _ran(self, step: PlannedBatch, floors: Ends) -> list[Any]:
         starts = {tp: floors.get(tp, step.starts.get(tp, 0)) for tp in step.ends}
-        self.read.append(Step(step.query_id, step.batch_id, starts, step.ends))
+        self.read.append(PlannedBatch(step.query_id, step.batch_id, starts, step.ends))
         return []
 
 
-def with_state(planned: Plan, last: Record | None) -> Plan:
+def with_state(planned: Plan, last: LedgerRecord | None) -> Plan:
     """Spark says whether the transforms keep state. Here the ledger does."""
     return replace(planned, is_stateful=last is not None and last.position.keeps_state)
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 
 from eos.audit.history import Transaction
-from eos.inspect.cluster_state import Asked
+from eos.inspect.cluster_state import ClusterState
 from eos.kafka.api import Identity, TopicPartition
-from eos.report.content import Gathered, gather
+from eos.report.content import PageContent, gather
 from eos.report.page import Subject, page
 
 NOW = datetime(2026, 11, 21, 10, tzinfo=timezone.utc)
@@ -90,12 +90,12 @@ def history(
 
 
 def made(
-    found: Iterator[Transaction] | Gathered,
+    found: Iterator[Transaction] | PageContent,
     pipeline: str = "orders_enriched",
-    asked: Asked | None = None,
+    asked: ClusterState | None = None,
     since: str = "",
 ) -> str:
-    gathered = found if isinstance(found, Gathered) else gather(found)
+    gathered = found if isinstance(found, PageContent) else gather(found)
     at = (gathered.last_at or NOW) + timedelta(minutes=1)
     table = "/var/lib/eos/audit/transactions"
     subject = Subject(pipeline, f"eos.ledger.{pipeline}", table, "0.1.0", at, since)

@@ -14,7 +14,14 @@ from dataclasses import dataclass, field
 
 from eos.deadline import Backoff, Deadline
 from eos.errors import NoAnswerError, UnavailableError
-from eos.kafka.api import Answer, Identity, ProduceAnswer, ProducerState, Profile, TopicPartition
+from eos.kafka.api import (
+    Answer,
+    DescribedProducer,
+    Identity,
+    ProduceAnswer,
+    TopicPartition,
+    TransactionProfile,
+)
 from eos.kafka.settings import KafkaSettings
 from support.simulated_broker import SimulatedBroker
 from support.simulated_broker.log import parse
@@ -122,7 +129,7 @@ class SimulatedWire:
     broker: SimulatedBroker
     script: Iterator[Happening] = field(default_factory=lambda: iter(()))
     eager: Iterator[int] = field(default_factory=lambda: iter(()))
-    profile: Profile = Profile.TV2
+    profile: TransactionProfile = TransactionProfile.TV2
     max_request_bytes: int = 1_000
     adds: Iterator[Refuse | Lose | None] = field(default_factory=lambda: iter(()))
 
@@ -157,7 +164,7 @@ class SimulatedWire:
 
     def describe_producers(
         self, partitions: Iterable[TopicPartition], _deadline: Deadline
-    ) -> Mapping[TopicPartition, tuple[ProducerState, ...]]:
+    ) -> Mapping[TopicPartition, tuple[DescribedProducer, ...]]:
         return {at: tuple(self.broker.describe_producers(at).values()) for at in partitions}
 
     def add_partitions(
@@ -167,7 +174,9 @@ class SimulatedWire:
         partitions: frozenset[TopicPartition],
         _deadline: Deadline,
     ) -> Mapping[TopicPartition, Answer]:
-        assert self.profile is Profile.TV1, "under TV2 the first record batch adds its partition"
+        assert self.profile is TransactionProfile.TV1, (
+            "under TV2 the first record batch adds its partition"
+        )
         assert not partitions & self.added, "once is enough"
         self.asked_to_add.append(partitions)
         happens = next(self.adds, None)
@@ -193,7 +202,7 @@ class SimulatedWire:
         after: Asked | None = None,
     ) -> Asked:
         assert transactional_id == "id"
-        assert self.profile is Profile.TV2 or record_batches.keys() <= self.added
+        assert self.profile is TransactionProfile.TV2 or record_batches.keys() <= self.added
         asked = Asked(self, leader, record_batches, after)
         self.sent.append(asked)
         if after is not None and after.error is not None:

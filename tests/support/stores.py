@@ -24,7 +24,7 @@ from xml.etree import ElementTree as ET
 import boto3
 from botocore.config import Config
 
-from eos.launch.java_and_jars import provide_java
+from eos.launch.java_and_jars import ensure_java
 from eos.launch.spark import find_spark
 from eos.local.broker_node import free_ports
 from eos.local.jars import HDFS, ensure
@@ -178,7 +178,7 @@ def hdfs(folder: Path) -> Iterator[Callable[[], Hdfs]]:
     shared = ("hadoop-client-[ar]*", "slf4j-api-*", "jcl-over-slf4j-*", "commons-*")
     jars = [*ensure(HDFS)[HDFS], *(jar for each in shared for jar in spark.glob(f"{each}.jar"))]
     command = [
-        *(str(provide_java().binary), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m"),
+        *(str(ensure_java().binary), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m"),
         *(f"-Dtest.build.data={folder}", "-cp", os.pathsep.join(map(str, jars))),
         *("org.apache.hadoop.mapreduce.MiniHadoopClusterManager", "-nomr", "-format"),
         *("-nnport", "0", "-writeConfig", str(settings), "-writeDetails", str(details)),

@@ -25,8 +25,8 @@ from kafka.protocol.admin.client_quotas import AlterClientQuotasRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from eos.deadline import Backoff, Deadline
-from eos.kafka.api import Profile
-from eos.kafka.client import Wire
+from eos.kafka.api import TransactionProfile
+from eos.kafka.client import KafkaClient
 from eos.kafka.cluster import Kind
 from eos.kafka.settings import KafkaSettings
 from eos.local.broker_node import HOST, Node, free_ports
@@ -57,7 +57,9 @@ class Three:
     def __init__(self, kafka: EmbeddedKafka, proxy: Proxy, ports: Mapping[int, int]) -> None:
         self.kafka, self.proxy = kafka, proxy
         self.bootstrap = ",".join(f"{HOST}:{ports[number]}" for number in NODES)
-        self.wire = Wire(KafkaSettings(tuple(kafka.bootstrap.split(","))), Profile.TV2)
+        self.wire = KafkaClient(
+            KafkaSettings(tuple(kafka.bootstrap.split(","))), TransactionProfile.TV2
+        )
         self._pool = ThreadPoolExecutor(32)
         self._folder = kafka.root / "jobs"
         self._flows: list[Flow] = []
@@ -353,7 +355,7 @@ def _soon() -> Deadline:
     return Deadline.after_ms(PATIENCE_S * 1000)
 
 
-def _reassign(wire: Wire, turned: Mapping[tuple[str, int], Sequence[int]]) -> None:
+def _reassign(wire: KafkaClient, turned: Mapping[tuple[str, int], Sequence[int]]) -> None:
     topic = AlterPartitionReassignmentsRequest.ReassignableTopic
     partition = topic.ReassignablePartition
     asked = [
@@ -366,7 +368,7 @@ def _reassign(wire: Wire, turned: Mapping[tuple[str, int], Sequence[int]]) -> No
     )
 
 
-def _elect(wire: Wire, turned: Mapping[tuple[str, int], Sequence[int]]) -> None:
+def _elect(wire: KafkaClient, turned: Mapping[tuple[str, int], Sequence[int]]) -> None:
     of_topic = ElectLeadersRequest.TopicPartitions
     asked = [of_topic(topic=name, partitions=[number]) for name, number in turned]
     wire._cluster.ask_any(

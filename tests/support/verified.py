@@ -30,7 +30,7 @@ from eos.kafka.compression_type import Codec
 from eos.kafka.records.record_batch import Columns, encode
 from eos.kafka.target_partitions import Targets
 from eos.ledger import receipt
-from eos.ledger.ranges import Step
+from eos.ledger.ranges import PlannedBatch
 from eos.ledger.receipt import Receipt
 from eos.ledger.record import Ends
 from eos.startup.ownership import RunLock
@@ -134,7 +134,7 @@ class Copying(Running):
         self.spark = Whole(self.spark.path)
         self.fails = 0  # so many attempts die once they have written
 
-    def _copied(self, identity: Identity, step: Step, floors: Ends) -> Sequence[Receipt]:
+    def _copied(self, identity: Identity, step: PlannedBatch, floors: Ends) -> Sequence[Receipt]:
         topic = self.wire.topics([self.of.target], soon())[self.of.target]
         targets = Targets.of({self.of.target: (topic.partitions, 1_000_000)})
         names = self.of.planned().names

@@ -21,7 +21,7 @@ from typing import Any
 
 from eos.config.model import ProfileFile, SparkProfile
 from eos.launch import spark
-from eos.launch.java_and_jars import provide_java
+from eos.launch.java_and_jars import ensure_java
 from eos.local.file_locks import FileLock
 from eos.local.processes import LAUNCHER_LOCK, end_with_parent
 from support.archived import with_archive
@@ -185,7 +185,7 @@ class _Driver:
         found = spark.find_spark()
         master = profile.master
         words = spark.command(found, [], master, profile.conf, [], folder / "ship", folder)
-        environment = spark.environment(found, provide_java().home, master, folder, folder)
+        environment = spark.environment(found, ensure_java().home, master, folder, folder)
         environment = with_archive(environment, master, words)
         with self._log.open("ab") as output:
             process = subprocess.Popen(

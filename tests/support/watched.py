@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 
 _ASKS_NOBODY = {"close", "forget_coordinators"}
 
@@ -13,7 +13,7 @@ _ASKS_NOBODY = {"close", "forget_coordinators"}
 class Watched:
     """In the place of a `Wire`: calls `before` with the name of what is asked, then asks it."""
 
-    def __init__(self, wire: Wire, before: Callable[[str], None]) -> None:
+    def __init__(self, wire: KafkaClient, before: Callable[[str], None]) -> None:
         self._wire = wire
         self._before = before
 

@@ -11,8 +11,8 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 
 from eos.deadline import Backoff, Deadline
-from eos.kafka.api import Profile, TopicPartition, TransactionPort
-from eos.kafka.client import Wire
+from eos.kafka.api import TopicPartition, TransactionPort, TransactionProfile
+from eos.kafka.client import KafkaClient
 from eos.kafka.settings import KafkaSettings
 from support.outside import stable_offsets
 from support.simulated_broker import SimulatedBroker, SimulatedPort
@@ -45,7 +45,9 @@ class World:
 
 
 class SimulatedWorld(World):
-    def __init__(self, profile: Profile, server: Profile = Profile.TV2) -> None:
+    def __init__(
+        self, profile: TransactionProfile, server: TransactionProfile = TransactionProfile.TV2
+    ) -> None:
         self.broker = SimulatedBroker({TARGETS: 3, SOURCE: 2}, server)
         super().__init__(SimulatedPort(self.broker, profile))
 
@@ -77,7 +79,7 @@ class Readers:
     partitions of its own instead of a topic.
     """
 
-    def __init__(self, wire: Wire, scripts: int) -> None:
+    def __init__(self, wire: KafkaClient, scripts: int) -> None:
         # The kit's records are of 2023: retention would delete them under a script's feet.
         kept, deadline = {"retention.ms": "-1"}, Deadline.after_ms(300_000)
         for topic, partitions in ((TARGETS, 3 * scripts), (SOURCE, 2)):
@@ -143,7 +145,7 @@ class Readers:
 
 
 class RealWorld(World):
-    def __init__(self, wire: Wire, readers: Readers) -> None:
+    def __init__(self, wire: KafkaClient, readers: Readers) -> None:
         super().__init__(wire)
         self.wire = wire
         self.readers = readers
@@ -162,7 +164,7 @@ class RealWorld(World):
 
 @contextmanager
 def reading(bootstrap: str, scripts: int) -> Iterator[Readers]:
-    wire = Wire(KafkaSettings((bootstrap,)))
+    wire = KafkaClient(KafkaSettings((bootstrap,)))
     made = Readers(wire, scripts)
     yield made
     made.close()

@@ -11,7 +11,7 @@ import struct
 
 from eos.deadline import Deadline
 from eos.kafka.api import Identity
-from eos.kafka.client import Wire
+from eos.kafka.client import KafkaClient
 from eos.transaction.coordinator import Coordinator
 from support.frames import read_frame, sized
 from support.proxy import HOST, PATIENCE_S
@@ -24,7 +24,7 @@ _AT_ONCE = 400
 _TIMEOUT_MS = 60_000
 
 
-def wear(wire: Wire, port: int, transactional_id: str, epoch: int) -> Identity:
+def wear(wire: KafkaClient, port: int, transactional_id: str, epoch: int) -> Identity:
     """Takes over the id from whoever holds it, and spends its epochs up to this one."""
     owner = Coordinator(wire, transactional_id, transactional_id, _TIMEOUT_MS)
     at = owner.fence(Deadline.after_ms(_TIMEOUT_MS))

@@ -9,7 +9,7 @@ import google_crc32c
 import pyarrow as pa
 
 from eos.faults import CrashPlan
-from eos.kafka.api import NO_IDENTITY, Identity, Profile, TopicPartition
+from eos.kafka.api import NO_IDENTITY, Identity, TopicPartition, TransactionProfile
 from eos.kafka.compression_type import Codec
 from eos.kafka.records.record_batch import Columns, EncodedBatch, encode
 from eos.kafka.target_partitions import Targets
@@ -37,7 +37,7 @@ class Run:
         *script: object,
         eager=(),
         pauses_max: int = 500,
-        profile=Profile.TV2,
+        profile=TransactionProfile.TV2,
         max_request_bytes=1_000,
         adds=(),
     ):

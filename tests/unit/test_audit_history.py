@@ -10,8 +10,14 @@ import pytest
 from eos.audit.history import findings, summary, transactions
 from eos.errors import KafkaRefusedError
 from eos.inspect.audit_live import live
-from eos.inspect.audit_render import Audited, as_json, lines
-from eos.kafka.api import CommittedOffset, Identity, ProducerState, TopicPartition, TransactionState
+from eos.inspect.audit_render import AuditResult, as_json, lines
+from eos.kafka.api import (
+    CommittedOffset,
+    DescribedProducer,
+    DescribedTransaction,
+    Identity,
+    TopicPartition,
+)
 from eos.kafka.cluster import TopicInfo
 from eos.kafka.record_reader import StoredRecord
 from eos.kafka.transactions import ListedTransaction
@@ -107,7 +113,7 @@ def test_sums():
     assert [each.identity.epoch for each in sums.fenced] == [90]
     assert [each.batch_id for each in sums.restarts] == [1]
     assert not sums.takeovers
-    audited = Audited("p", "l", "/t", found, sums, list(findings(found)))
+    audited = AuditResult("p", "l", "/t", found, sums, list(findings(found)))
     said = "\n".join(lines(audited))
     assert "2 committed, 2 aborted: 1.000 redone" in said
     assert "restarts    1 of its own, the last: process 8 on h (here) from" in said
@@ -131,7 +137,7 @@ def test_records_that_were_visible_are_summed_beside_offsets_and_dead_letters_by
         row(1, records_read=10, offsets_in=10, refused=json.dumps({"paid": {"dead_letter": 3}})),
     ]
     found = transactions(rows)
-    audited = Audited("p", "l", "/t", found, summary(found), [])
+    audited = AuditResult("p", "l", "/t", found, summary(found), [])
     said = list(lines(audited))
     assert "records     17 records read in 20 offsets, 20 records written" in said
     assert "dead letter 5 records by rule paid" in said
@@ -149,11 +155,11 @@ class Cluster:
         self.group = {IN: 40}
         self.end = 8
         self.producers = {
-            LEDGER: [ProducerState(Identity(9, 3), 0, -1)],
-            OUT: [ProducerState(Identity(9, 3), 9, -1)],
+            LEDGER: [DescribedProducer(Identity(9, 3), 0, -1)],
+            OUT: [DescribedProducer(Identity(9, 3), 9, -1)],
         }
         self.listed = [ListedTransaction("eos.p", 9, "CompleteCommit")]
-        self.state = TransactionState("CompleteCommit", Identity(9, 4), 60_000)
+        self.state = DescribedTransaction("CompleteCommit", Identity(9, 4), 60_000)
 
     def topics(self, names, _deadline):
         return {name: TopicInfo(topic_id="id", partitions=1, error=0) for name in names}
@@ -187,7 +193,7 @@ class Cluster:
 
 
 def hangs(cluster):
-    cluster.producers[OUT].append(ProducerState(Identity(5, 1), 3, 77))
+    cluster.producers[OUT].append(DescribedProducer(Identity(5, 1), 3, 77))
 
 
 def foreign(cluster):
@@ -196,13 +202,13 @@ def foreign(cluster):
 
 
 def ours_is_open(cluster):
-    cluster.producers[OUT] = [ProducerState(Identity(9, 4), 3, 77)]
+    cluster.producers[OUT] = [DescribedProducer(Identity(9, 4), 3, 77)]
     cluster.listed = [ListedTransaction("eos.p", 9, "Ongoing")]
-    cluster.state = TransactionState("Ongoing", Identity(9, 4), 60_000)
+    cluster.state = DescribedTransaction("Ongoing", Identity(9, 4), 60_000)
 
 
 def writes_the_ledger(cluster):
-    cluster.producers[LEDGER].append(ProducerState(Identity(5, 0), 0, -1))
+    cluster.producers[LEDGER].append(DescribedProducer(Identity(5, 0), 0, -1))
 
 
 def moves_the_group(cluster):
@@ -223,7 +229,7 @@ def is_newer(cluster):
 
 
 def has_another_id(cluster):
-    cluster.state = TransactionState("CompleteCommit", Identity(8, 4), 60_000)
+    cluster.state = DescribedTransaction("CompleteCommit", Identity(8, 4), 60_000)
 
 
 def expired(cluster):
@@ -232,7 +238,7 @@ def expired(cluster):
 
 
 def wrote_more(cluster):
-    cluster.producers[OUT] = [ProducerState(Identity(9, 3), 12, -1)]
+    cluster.producers[OUT] = [DescribedProducer(Identity(9, 3), 12, -1)]
 
 
 @pytest.mark.parametrize(
@@ -257,6 +263,6 @@ def test_the_cluster_says_something_else(happens, cases):
     happens(cluster)
     seen = live(cluster, "eos.p", "eos.p", "l", transactions(history()))
     assert [finding.case for finding in seen.findings] == cases
-    audited = Audited("p", "l", "/t", [], summary([]), seen.findings, seen)
+    audited = AuditResult("p", "l", "/t", [], summary([]), seen.findings, seen)
     assert ("differs" in "\n".join(lines(audited))) == ("differs" in cases or happens is is_newer)
     assert len(as_json(audited)["live"]["fields"]) == len(seen.fields)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from eos.audit import rows
 from eos.audit.dedup_summary import Producers
 from eos.audit.history import summary, transactions
-from eos.inspect.audit_render import Audited, as_json
+from eos.inspect.audit_render import AuditResult, as_json
 from eos.kafka.api import Identity, TopicPartition
-from eos.ledger.record import Position, Record
+from eos.ledger.record import LedgerRecord, Position
 
 TOLD = {
     "verdicts": {"appended": 5, "duplicate": 3, "gap": 1},
@@ -19,14 +19,14 @@ TOLD = {
 }
 
 
-def record(number: int, dedup: dict, targets: int) -> Record:
+def record(number: int, dedup: dict, targets: int) -> LedgerRecord:
     receipts = [
         {"topic": "out", "partition": p, "digest": 0, **dict.fromkeys(rows._TARGET, 0)}
         for p in range(targets)
     ]
     attempt = {"number": 1, "starts": {"in": {"0": 0}}, "receipts": receipts, "dedup": dedup}
     position = Position({TopicPartition("in", 0): 9}, {}, "q", number)
-    return Record("attempt", position, {}, 0, number, Identity(1, number), attempt)
+    return LedgerRecord("attempt", position, {}, 0, number, Identity(1, number), attempt)
 
 
 def test_from_the_ledger_to_words():
@@ -53,9 +53,9 @@ def test_from_the_ledger_to_words():
     assert as_json(audited(found))["transactions"][0]["producer_states"] is None
 
 
-def audited(found: list) -> Audited:
+def audited(found: list) -> AuditResult:
     shown = list(transactions([*reversed(found[:3]), *found[3:]]))
-    return Audited("p", "l", "t", shown, summary(shown), [])
+    return AuditResult("p", "l", "t", shown, summary(shown), [])
 
 
 def test_of_many_gaps_the_newest_are_shown():

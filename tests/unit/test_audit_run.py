@@ -9,7 +9,7 @@ from support.copy import Job
 from support.played import Told
 
 from eos.audit.follower import Follower
-from eos.audit.projection import Reached
+from eos.audit.projection import ProjectionResult
 from eos.audit.updater import NO_AUDIT, audit_of, location_of
 from eos.config.model import Profile
 from eos.deadline import Backoff, Deadline
@@ -40,7 +40,7 @@ class Fails:
     def __init__(self, error: Exception) -> None:
         self.error = error
 
-    def catch_up(self, _deadline: object) -> Reached:
+    def catch_up(self, _deadline: object) -> ProjectionResult:
         raise self.error
 
     def end_with(self, _failed: object, _last: object) -> int:

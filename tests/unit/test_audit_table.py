@@ -24,13 +24,15 @@ from eos.errors import UnavailableError
 from eos.kafka.api import Identity, TopicPartition
 from eos.ledger.decoder import decoded
 from eos.ledger.receipt import Receipt
-from eos.ledger.record import Attempt, Position, Record, encoded, stamped
+from eos.ledger.record import AttemptRecord, LedgerRecord, Position, encoded, stamped
 
 OWNER = {"deployment": "here", "host": "h", "process": 7}
 IN = [TopicPartition("in", 0), TopicPartition("in", 1)]
 
 
-def record(offset: int, number: int = 1, failed: Sequence[dict] = (), targets: int = 2) -> Record:
+def record(
+    offset: int, number: int = 1, failed: Sequence[dict] = (), targets: int = 2
+) -> LedgerRecord:
     identity = Identity(9, offset)
     receipts = [Receipt("out", p, 5, 10, 14, 100, -3) for p in range(targets)]
     blob = encoded(
@@ -38,13 +40,13 @@ def record(offset: int, number: int = 1, failed: Sequence[dict] = (), targets: i
         OWNER,
         "attempt",
         Position({IN[0]: 7, IN[1]: 4}, {"in": "id"}, "q", 3),
-        Attempt(number, identity, {IN[0]: 2, IN[1]: 4}, receipts, 1_000),
+        AttemptRecord(number, identity, {IN[0]: 2, IN[1]: 4}, receipts, 1_000),
         failed=failed,
     )
     return decoded("p", "l", *stored_at(stamped(blob, identity), offset))
 
 
-def table_of(*records: Record) -> pa.Table:
+def table_of(*records: LedgerRecord) -> pa.Table:
     return made.table(made.rows("p", "l", "lid", records))
 
 
@@ -65,7 +67,7 @@ def test_a_row_for_each_target_partition():
 
 
 def test_visible_records_and_records_by_rule_are_told_once():
-    said = Attempt(
+    said = AttemptRecord(
         1,
         Identity(9, 4),
         {IN[0]: 2},

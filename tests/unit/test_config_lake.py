@@ -13,7 +13,7 @@ from eos.kafka.api import Identity, TopicPartition
 from eos.launch import spark
 from eos.launch.spark import Spark
 from eos.ledger.decoder import decoded
-from eos.ledger.record import Attempt, Followed, Position, encoded, stamped
+from eos.ledger.record import AttemptRecord, Position, TableState, encoded, stamped
 from eos.local import jars
 from eos.plan.delta_sink import Table, app_of
 from eos.plan.plan import Plan, plan
@@ -137,9 +137,9 @@ def test_tables_that_can_not_be_meant(tmp_path: Path, tables: str, told: str) ->
 def test_a_record_of_the_ledger_tells_how_the_tables_were() -> None:
     tp = TopicPartition("orders", 0)
     # A release that kept no version of Delta's wrote the second form.
-    tables = {"all": Followed("7f", 12, 3), "old": Followed("8a", 12)}
+    tables = {"all": TableState("7f", 12, 3), "old": TableState("8a", 12)}
     position = Position({tp: 5}, {"orders": "x"}, tables=tables)
-    attempt = Attempt(1, Identity(1, 2), {tp: 3}, ())
+    attempt = AttemptRecord(1, Identity(1, 2), {tp: 3}, ())
     owner = {"deployment": "d", "host": "h", "process": 1}
     blob = stamped(encoded("orders", owner, "attempt", position, attempt), Identity(1, 2))
     assert decoded("orders", "ledger", *stored_at(blob, 20)).position.tables == tables

@@ -12,8 +12,8 @@ from eos.cli.lint import find
 from eos.config.load import load_pipeline, load_profile
 from eos.errors import UsageError
 from eos.kafka.compression_type import Codec
-from eos.plan.plan import DeadLetters, plan
-from eos.read.decode import Rule
+from eos.plan.plan import DeadLetterSink, plan
+from eos.read.decode import RecordRule
 from eos.spark.dead_letters import Origin, origin
 
 TEXT = """\
@@ -43,10 +43,10 @@ def test_answers_reach_the_plan_and_the_topic_is_a_target(tmp_path):
     found = plan(load_pipeline(path, {}), load_profile(None, tmp_path, {}), ("a:1",), ())
     assert found.decode.on_error == "dead_letter"
     assert found.decode.rules == (
-        Rule("paid", "amount > 0", "dead_letter"),
-        Rule("known", "id > 0", "fail"),
+        RecordRule("paid", "amount > 0", "dead_letter"),
+        RecordRule("known", "id > 0", "fail"),
     )
-    assert found.dead_letters == DeadLetters("dlq", Codec.ZSTD)
+    assert found.dead_letters == DeadLetterSink("dlq", Codec.ZSTD)
     assert (found.row_topics, found.sink_topics) == (("out",), ("out", "dlq"))
     assert found.created_topics["dlq"].partitions == 3
     assert list(find(path)) == []
@@ -55,7 +55,7 @@ def test_answers_reach_the_plan_and_the_topic_is_a_target(tmp_path):
 def test_a_topic_alone_is_enough_and_none_is_none(tmp_path):
     of = load_profile(None, tmp_path, {})
     found = plan(load_pipeline(written(tmp_path), {}), of, ("a:1",), ())
-    assert found.dead_letters == DeadLetters("dlq")
+    assert found.dead_letters == DeadLetterSink("dlq")
     assert not found.created_topics
     none = written(tmp_path, sink="")
     assert plan(load_pipeline(none, {}), of, ("a:1",), ()).dead_letters is None

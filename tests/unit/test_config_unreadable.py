@@ -10,7 +10,7 @@ import pytest
 from eos.cli.pipeline_argument import find_pipeline
 from eos.config.load import load_parts, load_pipeline, load_profile
 from eos.errors import UsageError
-from eos.plural import counted
+from eos.plural import plural
 
 WHOLE = """\
 version: 1
@@ -87,7 +87,7 @@ def test_what_was_got_is_told_once(old: str, new: str) -> None:
 
 
 def test_one_is_no_plural() -> None:
-    assert [counted(count, "rule") for count in (0, 1, 2, 1234)] == [
+    assert [plural(count, "rule") for count in (0, 1, 2, 1234)] == [
         "0 rules",
         "1 rule",
         "2 rules",

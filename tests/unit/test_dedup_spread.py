@@ -12,7 +12,7 @@ from support.deduped import Row, Sent, columns, generations, judged, policy, sta
 from eos.dedup import stage, summary
 from eos.dedup.buckets import SHARDS
 from eos.dedup.policy import NAMES
-from eos.dedup.producer_scope_stage import SpreadStage
+from eos.dedup.producer_scope_stage import ProducerScopeStage
 from eos.errors import (
     AttemptFailedError,
     PromiseBrokenError,
@@ -150,7 +150,7 @@ def test_who_sent_nothing_for_too_long_is_forgotten_with_all_epochs(tmp_path):
     first, _ = committed(made, "", *numbers(0, 1), *numbers(0, epoch=1))
     opened = made.begun(first.generation)
     fields = {name: getattr(opened.stage, name) for name in opened.stage.__dataclass_fields__}
-    opened.stage = SpreadStage(**{**fields, "now_ms": opened.stage.now_ms + 60_001})
+    opened.stage = ProducerScopeStage(**{**fields, "now_ms": opened.stage.now_ms + 60_001})
     assert judged(opened, rows(*numbers(1), start=3)) == {(0, 3): "unknown_producer"}
     assert opened.commit().told["expired"] == 1
 

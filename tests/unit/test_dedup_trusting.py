@@ -15,7 +15,7 @@ from support.deduped import Row, Sent, columns, generations, policy, stamps
 
 from eos.dedup import optimistic_pass
 from eos.dedup import stage as stages
-from eos.dedup.optimistic_pass import Behind, Trusting
+from eos.dedup.optimistic_pass import DeferredCheck, OptimisticPass
 from eos.dedup.stamp_shards import STAMPS, Gather, unpacked
 from eos.errors import (
     AttemptFailedError,
@@ -49,7 +49,7 @@ def opened(folder, topic=""):
 
 def judged(begun, tasks=3):
     """By as many tasks; 0: it is done."""
-    behind = pickle.loads(pickle.dumps(Behind(begun.stage, begun.trusting(), tasks)))
+    behind = pickle.loads(pickle.dumps(DeferredCheck(begun.stage, begun.trusting(), tasks)))
     for task in range(tasks):
         behind(task)
     files = {"files", "notes"}  # they have names of their own
@@ -221,7 +221,7 @@ def test_a_task_that_did_not_come_to_its_end_has_left_nothing(tmp_path):
 
 
 def test_a_folder_that_can_not_be_written_is_told(tmp_path):
-    stage = Trusting("orders", str(tmp_path / "gone"))
+    stage = OptimisticPass("orders", str(tmp_path / "gone"))
     with pytest.raises(CrossingError) as caught:
         list(stage(iter([LOGS[0].columns])))
     told = crossed(str(caught.value))

@@ -15,7 +15,7 @@ from eos.checkpoint.files import LocalFiles
 from eos.delta.log import DeltaLog
 from eos.delta.table_check import require_whole
 from eos.errors import PromiseBrokenError
-from eos.ledger.record import Followed
+from eos.ledger.record import TableState
 from eos.plan.delta_sink import Table
 
 ROWS = 10
@@ -37,7 +37,7 @@ def rows(table: Table) -> int:
     return pa.table(made.read_all()).num_rows
 
 
-def check(table: Table, known: Followed) -> str:
+def check(table: Table, known: TableState) -> str:
     """What stops, or nothing."""
     log = DeltaLog(LocalFiles(), table.path, "app")
     now = log.newest()
@@ -52,17 +52,17 @@ def check(table: Table, known: Followed) -> str:
 def test_a_restore_behind_the_newest_write_stops(table: Table) -> None:
     for at in (1, 3, 5):
         write(table, at)
-    assert check(table, Followed("id", 5, 2)) == ""
+    assert check(table, TableState("id", 5, 2)) == ""
     DeltaTable(table.path).restore(1)
     assert DeltaTable(table.path).transaction_version("app") == 5  # as if nothing had happened
-    told = check(table, Followed("id", 5, 2))
+    told = check(table, TableState("id", 5, 2))
     assert told.startswith("table_behind: orders: the table all (")
     assert "was restored to version 1 by the RESTORE in its version 3" in told
     assert f"RESTORE TABLE delta.`{table.path}` TO VERSION AS OF 2" in told
     assert "`eos recover orders --accept-table all`" in told
-    assert check(table, Followed("id", 5)) == told  # a record of a release that kept no version
+    assert check(table, TableState("id", 5)) == told  # a record of a release that kept no version
     DeltaTable(table.path).restore(2)
-    assert check(table, Followed("id", 5, 2)) == ""
+    assert check(table, TableState("id", 5, 2)) == ""
 
 
 def test_a_restore_to_a_time_is_known_by_its_files(table: Table) -> None:
@@ -76,10 +76,10 @@ def test_a_restore_to_a_time_is_known_by_its_files(table: Table) -> None:
         os.utime(Path(table.path) / "_delta_log" / f"{version:020d}.json", (second, second))
     DeltaTable(table.path).restore(first + timedelta(seconds=1.5))
     assert rows(table) == 2 * ROWS
-    assert check(table, Followed("id", 3, 1)) == ""
+    assert check(table, TableState("id", 3, 1)) == ""
     DeltaTable(table.path).restore(first + timedelta(seconds=0.5))
     assert rows(table) == ROWS
-    assert "was restored to an older version" in check(table, Followed("id", 3, 1))
+    assert "was restored to an older version" in check(table, TableState("id", 3, 1))
 
 
 def test_what_others_do_to_the_rows_passes(table: Table) -> None:
@@ -97,9 +97,9 @@ def test_what_others_do_to_the_rows_passes(table: Table) -> None:
     assert {"OPTIMIZE", "DELETE", "UPDATE", "MERGE"} <= {
         each["operation"] for each in found.history()
     }
-    assert check(table, Followed("id", 3, 1)) == ""
+    assert check(table, TableState("id", 3, 1)) == ""
     found.restore(found.version() - 1)
-    assert check(table, Followed("id", 3, 1)) == ""
+    assert check(table, TableState("id", 3, 1)) == ""
 
 
 def test_history_that_is_missing_stops(table: Table) -> None:
@@ -107,19 +107,19 @@ def test_history_that_is_missing_stops(table: Table) -> None:
         write(table, at)
     log = Path(table.path) / "_delta_log"
     (log / f"{1:020d}.json").unlink()
-    told = check(table, Followed("id", 1, 0))
+    told = check(table, TableState("id", 1, 0))
     assert told.startswith("table_history: ")
     assert "can't be read from version 0 to 3, since the commit of version 1 is missing" in told
     assert "`eos recover orders --accept-table all`" in told
-    assert "back from version 3" in check(table, Followed("id", 1))
-    assert check(table, Followed("id", 3, 1)) == ""  # it is not needed any more
+    assert "back from version 3" in check(table, TableState("id", 1))
+    assert check(table, TableState("id", 3, 1)) == ""  # it is not needed any more
     (log / f"{2:020d}.json").write_text('{"commitInfo":')
-    assert "version 2 is missing or damaged" in check(table, Followed("id", 3, 1))
+    assert "version 2 is missing or damaged" in check(table, TableState("id", 3, 1))
 
 
 def test_a_version_that_is_lower_than_the_kept_one_stops(table: Table) -> None:
     write(table, 1)
-    told = check(table, Followed("id", 1, 4))
+    told = check(table, TableState("id", 1, 4))
     assert told.startswith("table_behind: ")
     assert "is at Delta's version 0, but it was at 4 before" in told
 

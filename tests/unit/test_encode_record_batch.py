@@ -15,7 +15,7 @@ from eos.kafka.records.columns import Columns
 from eos.kafka.records.compression import compress
 from eos.kafka.records.record_batch import (
     HEADER_BYTES,
-    Span,
+    BatchSpan,
     encode,
     encode_spans,
     record_count,
@@ -204,9 +204,9 @@ def test_what_compression_makes_too_large_is_left_uncompressed(codec: Codec) -> 
     plain = encode(noise, Codec.NONE).blob
     assert len(encode(noise, codec).blob) > len(plain)  # else this test shows nothing
     rows = layout(noise, 0)
-    assert encode_spans(rows, [Span(0, 1, len(plain))], codec)[0].blob == plain
+    assert encode_spans(rows, [BatchSpan(0, 1, len(plain))], codec)[0].blob == plain
     # One byte less, and neither fits: it comes back as it was asked for, to be refused.
-    too_large = encode_spans(rows, [Span(0, 1, len(plain) - 1)], codec)[0].blob
+    too_large = encode_spans(rows, [BatchSpan(0, 1, len(plain) - 1)], codec)[0].blob
     assert len(too_large) > len(plain)
 
 

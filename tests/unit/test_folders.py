@@ -12,7 +12,7 @@ from support.played import Told
 from eos.checkpoint.files import LocalFiles
 from eos.errors import PromiseBrokenError
 from eos.kafka.api import Identity
-from eos.ledger.record import Kind, Position, Record
+from eos.ledger.record import Kind, LedgerRecord, Position
 from eos.plan.names import Names
 from eos.plan.plan import Plan
 from eos.startup.checkpoint_dir import KEPT, choose_checkpoint, remove_old
@@ -42,13 +42,13 @@ def a_plan(tmp_path: Path) -> Plan:
     return made
 
 
-def last(kind: Kind, checkpoint: str = "0002-7-3", by: str = "here") -> Record:
+def last(kind: Kind, checkpoint: str = "0002-7-3", by: str = "here") -> LedgerRecord:
     position = Position({}, {}, checkpoint=checkpoint)
     owner = {"deployment": by, "host": "h", "process": 1}
-    return Record(kind, position, owner, at_ms=0, offset=0, identity=Identity(7, 3))
+    return LedgerRecord(kind, position, owner, at_ms=0, offset=0, identity=Identity(7, 3))
 
 
-def chosen(made: Plan, record: Record | None, *, is_reset: bool = False) -> str:
+def chosen(made: Plan, record: LedgerRecord | None, *, is_reset: bool = False) -> str:
     position = record.position if record else Position({}, {})
     position = replace(position, is_reset=is_reset)
     return choose_checkpoint(made, Far(), position, record, NEXT).rpartition("/")[2]

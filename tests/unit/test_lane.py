@@ -9,15 +9,15 @@ from eos.errors import AttemptFailedError, NoAnswerError, RecordRefusedError
 from eos.kafka.api import Identity, ProduceAnswer, TopicPartition
 from eos.kafka.compression_type import Codec
 from eos.kafka.records.record_batch import Columns, encode
-from eos.transaction.partition_queue import Lane
+from eos.transaction.partition_queue import PartitionQueue
 
 LOST = NoAnswerError("Produce could not be sent: broker 2: the time for it was up")
 
 
 @pytest.fixture
-def refused() -> Lane:
+def refused() -> PartitionQueue:
     """Its record batch got a 19, and is on its way again."""
-    lane = Lane(TopicPartition("out", 0), Identity(7, 0))
+    lane = PartitionQueue(TopicPartition("out", 0), Identity(7, 0))
     columns = Columns(key=pa.nulls(1, pa.binary()), value=pa.array([b"v"], pa.binary()))
     batch = encode(columns, Codec.NONE, 0)
     lane.add(batch.blob, batch.records, batch.digest)
@@ -29,19 +29,21 @@ def refused() -> Lane:
     return lane
 
 
-def test_a_request_for_which_no_time_was_left_does_not_hide_the_cause(refused: Lane) -> None:
+def test_a_request_for_which_no_time_was_left_does_not_hide_the_cause(
+    refused: PartitionQueue,
+) -> None:
     refused.lost(LOST, is_late=True)
     assert "NOT_ENOUGH_REPLICAS (19)" in refused.unfinished().message
 
 
-def test_a_leader_that_was_lost_is_the_newer_cause(refused: Lane) -> None:
+def test_a_leader_that_was_lost_is_the_newer_cause(refused: PartitionQueue) -> None:
     refused.lost(LOST)
     assert "out-0: Produce could not be sent" in refused.unfinished().message
 
 
 @pytest.mark.parametrize(("records", "kind"), [(1, RecordRefusedError), (3, AttemptFailedError)])
 def test_only_a_single_record_that_is_too_large_ends_the_run(records: int, kind: type) -> None:
-    lane = Lane(TopicPartition("out", 0), Identity(7, 0))
+    lane = PartitionQueue(TopicPartition("out", 0), Identity(7, 0))
     values = pa.array([b"v"] * records, pa.binary())
     batch = encode(Columns(key=pa.nulls(records, pa.binary()), value=values), Codec.NONE, 0)
     lane.add(batch.blob, batch.records, batch.digest)

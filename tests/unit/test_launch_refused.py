@@ -44,7 +44,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     def reached() -> None:
         raise ReachedError
 
-    monkeypatch.setattr(submit, "provide_java", reached)
+    monkeypatch.setattr(submit, "ensure_java", reached)
     before = {*sys.modules}
     yield tmp_path
     for name in {*sys.modules} - before:  # the packages that a step's module lies in

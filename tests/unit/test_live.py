@@ -19,7 +19,7 @@ from eos.launch import submit
 from eos.observe import events
 from eos.observe import live as live_module
 from eos.observe.bus import Bus
-from eos.observe.live import TERMINAL, Live, shown
+from eos.observe.live import TERMINAL, ProgressLine, shown
 from eos.run.progress import lag_of
 
 
@@ -36,9 +36,9 @@ def clock() -> Clock:
     return Clock()
 
 
-def live(clock: Clock, columns: int = 200) -> tuple[Live, io.StringIO]:
+def live(clock: Clock, columns: int = 200) -> tuple[ProgressLine, io.StringIO]:
     stream = io.StringIO()
-    return Live("orders", stream, columns, clock), stream
+    return ProgressLine("orders", stream, columns, clock), stream
 
 
 def committed(batch_id: int, records: int = 1000) -> events.MicroBatchCommitted:
@@ -125,7 +125,7 @@ def test_lines_stand_above_it_and_commits_are_only_counted(clock: Clock) -> None
 
 @pytest.mark.parametrize(("columns", "width"), [(60, 59), (0, 79), (5, 39), (10**9, 399)])
 def test_it_is_never_wider_than_the_terminal(clock: Clock, columns: int, width: int) -> None:
-    line = Live("o" * 500, io.StringIO(), columns, clock)
+    line = ProgressLine("o" * 500, io.StringIO(), columns, clock)
     assert len(line.text()) == width
 
 
@@ -152,7 +152,7 @@ def test_a_terminal_that_takes_nothing_holds_up_nobody(
             was_released.append(release.wait(300))
             return len(text)
 
-    bus, line = Bus(), Live("orders", Stuck(), 80, clock)
+    bus, line = Bus(), ProgressLine("orders", Stuck(), 80, clock)
     bus.subscribe(line)
     line.start()
     assert entered.wait(300)

@@ -18,7 +18,7 @@ from support.played import Told
 from eos.checkpoint.files import LocalFiles
 from eos.errors import PromiseBrokenError
 from eos.kafka.api import Identity, TopicPartition
-from eos.ledger.record import Position, Record
+from eos.ledger.record import LedgerRecord, Position
 from eos.plan.names import Names
 from eos.plan.plan import Plan
 from eos.startup.local_checks import Chosen, choose
@@ -58,7 +58,7 @@ def start(
     made: Plan = replace(plan(), names=Names.of("eos", "orders", str(root)), **planned)
     position = Position({A: a, B: b}, {}, query_id=query, batch_id=batch_id)
     owner = {"deployment": "here", "host": "h", "process": 1}
-    last = Record("attempt", position, owner, at_ms=0, offset=0, identity=Identity(7, 3))
+    last = LedgerRecord("attempt", position, owner, at_ms=0, offset=0, identity=Identity(7, 3))
     told = Told()
     chosen = choose(made, LocalFiles(), position, last, bus=told, accepts=False)
     return chosen, [each.message for each in told.events]

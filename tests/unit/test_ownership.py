@@ -16,7 +16,7 @@ from support.plans import plan
 import eos
 from eos.errors import PromiseBrokenError, Recovery, UnavailableError
 from eos.kafka.api import Identity
-from eos.ledger.record import Position, Record
+from eos.ledger.record import LedgerRecord, Position
 from eos.local import file_locks as locks
 from eos.local.file_locks import FileLock, is_held
 from eos.plan.names import Names
@@ -35,9 +35,9 @@ time.sleep(900)
 """
 
 
-def written_by(deployment: str, kind: str = "attempt") -> Record:
+def written_by(deployment: str, kind: str = "attempt") -> LedgerRecord:
     by = {"deployment": deployment, "host": "mars", "process": 7, "version": "1"}
-    return Record(kind, Position({}, {}), by, at_ms=0, offset=0, identity=Identity(1, 0))
+    return LedgerRecord(kind, Position({}, {}), by, at_ms=0, offset=0, identity=Identity(1, 0))
 
 
 # --- the lock -----------------------------------------------------------------------------------
@@ -181,9 +181,9 @@ def test_a_new_pipeline_a_clean_end_and_a_recovery_are_free_for_anybody():
 ROOT = "/srv/eos"
 
 
-def of(deployment: str, host: str = "", **more: str) -> Record:
+def of(deployment: str, host: str = "", **more: str) -> LedgerRecord:
     by = {"deployment": deployment, "host": host or socket.gethostname(), "process": 7, **more}
-    return Record("attempt", Position({}, {}), by, at_ms=0, offset=0, identity=Identity(1, 0))
+    return LedgerRecord("attempt", Position({}, {}), by, at_ms=0, offset=0, identity=Identity(1, 0))
 
 
 def test_a_record_names_the_deployment_and_where_its_state_root_is():

@@ -13,10 +13,10 @@ from eos.producers.state import (
     IDLE_MS,
     KAFKA,
     KAFKA_ANSWERS,
-    Event,
+    ProducerState,
     Range,
     Rules,
-    State,
+    SequenceEvent,
     Verdict,
     after,
     decide,
@@ -31,7 +31,7 @@ DOCS = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf
 def sent(*ranges, epoch=3, rules=KAFKA):
     state = None
     for first, last in ranges:
-        one = Event(epoch, first, last)
+        one = SequenceEvent(epoch, first, last)
         state = after(state, one, decide(state, one, rules), rules)
     return state
 
@@ -42,25 +42,25 @@ SEVEN = [(n * 10, n * 10 + 9) for n in range(7)]
 @pytest.mark.parametrize(
     ("ranges", "event", "verdict"),
     [
-        (SEVEN, Event(3, 70, 74), "appended"),
-        (SEVEN, Event(3, 30, 39), "duplicate"),  # an exact range
-        (SEVEN, Event(3, 33, 33), "duplicate"),  # inside a retained one
-        (SEVEN, Event(3, 38, 41), "duplicate"),  # across two of them
-        (SEVEN, Event(3, 0, 9), "duplicate"),  # below those retained
-        (SEVEN, Event(3, 68, 72), "late"),  # a part is new
-        (SEVEN, Event(3, 71, 71), "gap"),
-        (SEVEN, Event(2, 70, 70), "fenced"),
-        (SEVEN, Event(2, 0, 0), "fenced"),
-        (SEVEN, Event(4, 0, 5), "appended"),
-        (SEVEN, Event(4, 70, 75), "gap"),
-        ([], Event(9, 0, 0), "appended"),
-        ([], Event(9, 1, 1), "unknown_producer"),
-        ([(5, 6)], Event(3, 7, 7), "appended"),
-        ([(5, 6)], Event(3, 4, 4), "late"),  # it began above: nobody knows
-        ([(TOP - 1, TOP)], Event(3, 0, 2), "appended"),
-        ([(TOP - 1, TOP)], Event(3, 1, 2), "gap"),
-        ([(TOP - 1, 3)], Event(3, 4, 4), "appended"),
-        ([(TOP - 1, 3)], Event(3, TOP, 1), "duplicate"),
+        (SEVEN, SequenceEvent(3, 70, 74), "appended"),
+        (SEVEN, SequenceEvent(3, 30, 39), "duplicate"),  # an exact range
+        (SEVEN, SequenceEvent(3, 33, 33), "duplicate"),  # inside a retained one
+        (SEVEN, SequenceEvent(3, 38, 41), "duplicate"),  # across two of them
+        (SEVEN, SequenceEvent(3, 0, 9), "duplicate"),  # below those retained
+        (SEVEN, SequenceEvent(3, 68, 72), "late"),  # a part is new
+        (SEVEN, SequenceEvent(3, 71, 71), "gap"),
+        (SEVEN, SequenceEvent(2, 70, 70), "fenced"),
+        (SEVEN, SequenceEvent(2, 0, 0), "fenced"),
+        (SEVEN, SequenceEvent(4, 0, 5), "appended"),
+        (SEVEN, SequenceEvent(4, 70, 75), "gap"),
+        ([], SequenceEvent(9, 0, 0), "appended"),
+        ([], SequenceEvent(9, 1, 1), "unknown_producer"),
+        ([(5, 6)], SequenceEvent(3, 7, 7), "appended"),
+        ([(5, 6)], SequenceEvent(3, 4, 4), "late"),  # it began above: nobody knows
+        ([(TOP - 1, TOP)], SequenceEvent(3, 0, 2), "appended"),
+        ([(TOP - 1, TOP)], SequenceEvent(3, 1, 2), "gap"),
+        ([(TOP - 1, 3)], SequenceEvent(3, 4, 4), "appended"),
+        ([(TOP - 1, 3)], SequenceEvent(3, TOP, 1), "duplicate"),
     ],
 )
 def test_a_verdict(ranges, event, verdict):
@@ -69,27 +69,27 @@ def test_a_verdict(ranges, event, verdict):
 
 def test_below_what_is_retained_nothing_is_proven_where_a_sequence_is_spread_over_partitions():
     spread = Rules(is_ordered=False)
-    assert decide(sent(*SEVEN), Event(3, 20, 29), spread) is Verdict.DUPLICATE
-    assert decide(sent(*SEVEN), Event(3, 0, 9), spread) is Verdict.LATE
+    assert decide(sent(*SEVEN), SequenceEvent(3, 20, 29), spread) is Verdict.DUPLICATE
+    assert decide(sent(*SEVEN), SequenceEvent(3, 0, 9), spread) is Verdict.LATE
 
 
 def test_how_many_ranges_are_retained_can_be_chosen():
     for kept in (1, 5, 7):
         spread = Rules(kept, is_ordered=False)
         state = sent(*SEVEN, rules=spread)
-        found = [decide(state, Event(3, *each), spread).value for each in SEVEN]
+        found = [decide(state, SequenceEvent(3, *each), spread).value for each in SEVEN]
         assert found == ["late"] * (7 - kept) + ["duplicate"] * kept
 
 
 def test_what_is_refused_changes_nothing_and_an_accepted_gap_is_remembered_as_a_hole():
     state = sent((0, 2))
-    assert after(state, Event(3, 5, 6), Verdict.GAP) is state
+    assert after(state, SequenceEvent(3, 5, 6), Verdict.GAP) is state
     accepts = Rules(accepts=frozenset({Verdict.GAP}))
-    state = after(state, Event(3, 5, 6), Verdict.GAP, accepts)
+    state = after(state, SequenceEvent(3, 5, 6), Verdict.GAP, accepts)
     assert state is not None
     assert state.ranges == (Range(0, 2), Range(5, 6))
-    assert decide(state, Event(3, 1, 1), accepts) is Verdict.DUPLICATE
-    assert decide(state, Event(3, 3, 3), accepts) is Verdict.LATE  # it never came
+    assert decide(state, SequenceEvent(3, 1, 1), accepts) is Verdict.DUPLICATE
+    assert decide(state, SequenceEvent(3, 3, 3), accepts) is Verdict.LATE  # it never came
 
 
 def test_a_marker_of_the_next_epoch_forgets_the_ranges_and_one_of_the_same_does_not():
@@ -97,18 +97,20 @@ def test_a_marker_of_the_next_epoch_forgets_the_ranges_and_one_of_the_same_does_
     assert marked(state, 3, 7) == state._replace(at_ms=7)
     assert marked(state, 2) is state
     opened = marked(state, 4)
-    assert decide(opened, Event(3, 10, 10)) is Verdict.FENCED
-    assert decide(opened, Event(4, 10, 10)) is Verdict.GAP
-    assert decide(opened, Event(4, 0, 0)) is Verdict.APPENDED
+    assert decide(opened, SequenceEvent(3, 10, 10)) is Verdict.FENCED
+    assert decide(opened, SequenceEvent(4, 10, 10)) is Verdict.GAP
+    assert decide(opened, SequenceEvent(4, 0, 0)) is Verdict.APPENDED
 
 
 def test_an_idle_producer_is_forgotten():
-    state = State(1, (Range(0, 0),), 1, at_ms=5)
+    state = ProducerState(1, (Range(0, 0),), 1, at_ms=5)
     assert not is_expired(state, 5 + IDLE_MS - 1)
     assert is_expired(state, 5 + IDLE_MS)
 
 
-@pytest.mark.parametrize("event", [Event(-1, 0, 0), Event(2**15, 0, 0), Event(0, -1, 0)])
+@pytest.mark.parametrize(
+    "event", [SequenceEvent(-1, 0, 0), SequenceEvent(2**15, 0, 0), SequenceEvent(0, -1, 0)]
+)
 def test_what_is_no_sequence_is_refused(event):
     with pytest.raises(ValueError, match="expected 0 to"):
         decide(None, event)
@@ -118,7 +120,7 @@ def test_what_is_no_sequence_is_refused(event):
 
 
 def test_rows_of_nobody_are_refused():
-    columns = {name: pa.array([0]) for name in Event._fields}
+    columns = {name: pa.array([0]) for name in SequenceEvent._fields}
     nobody = pa.table({"producer": pa.array([None], pa.string()), "partition": [0], **columns})
     with pytest.raises(ValueError, match="producer is null"):
         decide_all(nobody)

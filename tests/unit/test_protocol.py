@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from eos.kafka.api import NO_IDENTITY, Api, Identity, Profile
+from eos.kafka.api import NO_IDENTITY, Api, Identity, TransactionProfile
 from eos.kafka.outcomes import Outcome
 from eos.transaction.protocol import TABLES, TransitionError, step
 from eos.transaction.states import (
@@ -12,27 +12,27 @@ from eos.transaction.states import (
     COMMANDS,
     STATES,
     Aborting,
-    Answered,
+    AwaitingLedger,
     Committing,
-    Disputed,
     Effect,
-    Event,
+    EpochUsed,
     Failed,
     Fenced,
+    FenceUnclear,
     InDoubt,
-    Judging,
     Open,
+    ProtocolEvent,
     Ready,
     Recorded,
     Renewing,
-    Spent,
+    RequestAnswer,
     Stopped,
     Unfenced,
 )
 
-BOTH = pytest.mark.parametrize("profile", Profile)
+BOTH = pytest.mark.parametrize("profile", TransactionProfile)
 OLD, NEW = Identity(7, 3), Identity(7, 4)
-INIT_OK = Answered(Api.INIT_PRODUCER_ID, Outcome.OK, NEW)
+INIT_OK = RequestAnswer(Api.INIT_PRODUCER_ID, Outcome.OK, NEW)
 
 
 def rows(profile, state=None):
@@ -56,7 +56,7 @@ def test_each_states_docstring_names_where_it_leads():
         written = set(re.findall(r"-> (\w+)", state.__doc__))
         led = {
             row.state.__name__
-            for profile in Profile
+            for profile in TransactionProfile
             for row in rows(profile, state).values()
             if row.state is not state
         }
@@ -66,7 +66,7 @@ def test_each_states_docstring_names_where_it_leads():
 @BOTH
 def test_every_state_is_reached_and_only_tv1_has_spent(profile):
     # Stopped is also where an answer to no question leads, which is no row
-    expected = set(STATES) - ({Spent} if profile is Profile.TV2 else set())
+    expected = set(STATES) - ({EpochUsed} if profile is TransactionProfile.TV2 else set())
     assert reachable(profile, Unfenced) == expected
 
 
@@ -79,14 +79,14 @@ def test_every_request_has_a_row_for_every_outcome_and_for_silence(profile):
             answers = {(API_OF[request], outcome) for outcome in [*Outcome, None]}
             missing = {a for a in answers if (row.state, a) not in TABLES[profile]}
             assert not missing, (state, key, request)
-            assert (row.state, Event.GAVE_UP) in TABLES[profile], row.state
+            assert (row.state, ProtocolEvent.GAVE_UP) in TABLES[profile], row.state
 
 
 @BOTH
 def test_every_repetition_waits_first(profile):
     """A request that an answer sends again must pass a WAIT, which is what the deadline ends."""
     for (state, key), row in rows(profile).items():
-        if isinstance(key, Event) or row.state is not state:
+        if isinstance(key, ProtocolEvent) or row.state is not state:
             continue
         for request in set(row.effects) & set(API_OF):
             assert Effect.WAIT in row.effects[: row.effects.index(request)], (state, key)
@@ -94,7 +94,7 @@ def test_every_repetition_waits_first(profile):
 
 @BOTH
 def test_after_the_first_byte_of_a_commit_nothing_aborts(profile):
-    closed = {Judging, Ready, Spent, Fenced, Stopped, Disputed}
+    closed = {AwaitingLedger, Ready, EpochUsed, Fenced, Stopped, FenceUnclear}
     for state in reachable(profile, Committing, until=closed) - closed:
         for key, row in rows(profile, state).items():
             assert Effect.END_ABORT not in row.effects, (state, key)
@@ -112,7 +112,7 @@ def test_a_commit_leaves_only_a_recorded_attempt(profile):
 
 @BOTH
 def test_only_success_of_end_txn_leads_from_committing_to_the_next_attempt(profile):
-    done = Spent if profile is Profile.TV1 else Ready
+    done = EpochUsed if profile is TransactionProfile.TV1 else Ready
     led = {key for (_, key), row in rows(profile, Committing).items() if row.state is done}
     assert led == {(Api.END_TXN, Outcome.OK)}
     assert {row.state for row in rows(profile, Committing).values()} == {Committing, InDoubt, done}
@@ -123,7 +123,7 @@ def test_the_blank_init_belongs_to_the_start(profile):
     blank = {at for (at, _), row in rows(profile).items() if Effect.INIT_BLANK in row.effects}
     assert blank == {Unfenced}
     with pytest.raises(TransitionError):
-        step(profile, Ready(OLD), Event.FENCE)
+        step(profile, Ready(OLD), ProtocolEvent.FENCE)
 
 
 @BOTH
@@ -131,10 +131,10 @@ def test_tv1_adds_before_it_writes_and_tv2_never_adds(profile):
     for row in rows(profile).values():
         sent = [effect for effect in row.effects if effect in API_OF]
         adds = [e for e in sent if e in {Effect.ADD_PARTITIONS, Effect.ADD_OFFSETS}]
-        assert profile is Profile.TV1 or not adds
-    write, _ = TABLES[profile][Open, Event.WRITE].effects, None
-    offsets = TABLES[profile][Open, Event.OFFSETS].effects
-    if profile is Profile.TV1:
+        assert profile is TransactionProfile.TV1 or not adds
+    write, _ = TABLES[profile][Open, ProtocolEvent.WRITE].effects, None
+    offsets = TABLES[profile][Open, ProtocolEvent.OFFSETS].effects
+    if profile is TransactionProfile.TV1:
         assert write == (Effect.ADD_PARTITIONS, Effect.PRODUCE)
         assert offsets == (Effect.ADD_OFFSETS, Effect.COMMIT_OFFSETS)
     else:
@@ -145,13 +145,16 @@ def test_tv1_adds_before_it_writes_and_tv2_never_adds(profile):
 @pytest.mark.parametrize("state", [Open, Recorded, Failed])
 def test_a_failed_attempt_reaches_ready_only_through_a_new_identity(profile, state):
     """Every way from an attempt that is aborted into Ready is a granted init or a TV2 EndTxn."""
-    grants = {(Api.INIT_PRODUCER_ID, Outcome.OK), Event.ROTATED}
-    if profile is Profile.TV2:
+    grants = {(Api.INIT_PRODUCER_ID, Outcome.OK), ProtocolEvent.ROTATED}
+    if profile is TransactionProfile.TV2:
         grants.add((Api.END_TXN, Outcome.OK))
-    aborted, _ = step(profile, state(OLD), Event.ABORT)
-    for at in reachable(profile, type(aborted), until={Ready, Judging}) - {Ready, Judging}:
+    aborted, _ = step(profile, state(OLD), ProtocolEvent.ABORT)
+    for at in reachable(profile, type(aborted), until={Ready, AwaitingLedger}) - {
+        Ready,
+        AwaitingLedger,
+    }:
         for (_, key), row in rows(profile, at).items():
-            if row.state in {Ready, Judging} and row.state is not at:
+            if row.state in {Ready, AwaitingLedger} and row.state is not at:
                 assert key in grants, (at, key)
 
 
@@ -168,14 +171,14 @@ def test_a_failed_attempt_reaches_ready_only_through_a_new_identity(profile, sta
     ],
 )
 def test_an_identity_must_follow_the_one_before(profile, before, after, is_next):
-    granted = Answered(Api.INIT_PRODUCER_ID, Outcome.OK, after)
+    granted = RequestAnswer(Api.INIT_PRODUCER_ID, Outcome.OK, after)
     state, _ = step(profile, Renewing(before), granted)
-    granted_as = Ready if after.producer_id == before.producer_id else Judging
+    granted_as = Ready if after.producer_id == before.producer_id else AwaitingLedger
     assert state == (granted_as(after) if is_next else Stopped(before))
     state, _ = step(profile, InDoubt(before), granted)
-    assert state == (Judging(after) if is_next else InDoubt(before))
-    if profile is Profile.TV2:
-        ended = Answered(Api.END_TXN, Outcome.OK, after)
+    assert state == (AwaitingLedger(after) if is_next else InDoubt(before))
+    if profile is TransactionProfile.TV2:
+        ended = RequestAnswer(Api.END_TXN, Outcome.OK, after)
         assert step(profile, Committing(before), ended)[0] == (
             Ready(after) if is_next else InDoubt(before)
         )
@@ -187,14 +190,14 @@ def test_an_identity_must_follow_the_one_before(profile, before, after, is_next)
 @BOTH
 def test_a_blank_init_takes_whatever_identity_it_is_given(profile):
     assert step(profile, Unfenced(), INIT_OK) == (Ready(NEW), ())
-    nothing = Answered(Api.INIT_PRODUCER_ID, Outcome.OK)
+    nothing = RequestAnswer(Api.INIT_PRODUCER_ID, Outcome.OK)
     assert step(profile, Unfenced(), nothing) == (Stopped(), (Effect.RAISE,))
 
 
 def test_tv1_keeps_the_identity_that_end_txn_was_sent_with():
-    ended = Answered(Api.END_TXN, Outcome.OK, NEW)
-    assert step(Profile.TV1, Committing(OLD), ended) == (Spent(OLD), ())
-    assert step(Profile.TV1, Aborting(OLD), ended) == (Renewing(OLD), (Effect.INIT,))
+    ended = RequestAnswer(Api.END_TXN, Outcome.OK, NEW)
+    assert step(TransactionProfile.TV1, Committing(OLD), ended) == (EpochUsed(OLD), ())
+    assert step(TransactionProfile.TV1, Aborting(OLD), ended) == (Renewing(OLD), (Effect.INIT,))
 
 
 @BOTH
@@ -216,7 +219,7 @@ def test_an_answer_to_no_question_stops_and_never_looks_like_success(profile, st
         for outcome in [*Outcome, None]:
             if (state, (api, outcome)) in TABLES[profile]:
                 continue
-            after, effects = step(profile, state(OLD), Answered(api, outcome, NEW))
+            after, effects = step(profile, state(OLD), RequestAnswer(api, outcome, NEW))
             kept = state in {Committing, InDoubt}
             assert type(after) is (InDoubt if kept else Stopped)
             assert effects == (Effect.RAISE,)

@@ -10,13 +10,13 @@ from support.simulated_broker.log import SEQUENCE_MAX
 from support.simulated_broker.transactions import PREDECESSORS
 
 from eos.errors import NoAnswerError
-from eos.kafka.api import NO_IDENTITY, Answer, Api, Identity, Profile, TopicPartition
+from eos.kafka.api import NO_IDENTITY, Answer, Api, Identity, TopicPartition, TransactionProfile
 
 AT = TopicPartition("t", 0)
-BOTH = pytest.mark.parametrize("profile", Profile)
+BOTH = pytest.mark.parametrize("profile", TransactionProfile)
 
 
-def client(profile=Profile.TV2):
+def client(profile=TransactionProfile.TV2):
     broker = SimulatedBroker({"t": 1})
     port = SimulatedPort(broker, profile)
     return broker, port, port.init_producer_id("id", 1000, NO_IDENTITY, Tries(1)).identity

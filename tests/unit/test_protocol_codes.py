@@ -11,25 +11,25 @@ from support.simulated_broker.kit import Tries, record_batch
 
 from eos.deadline import Backoff
 from eos.errors import EosError, FencedError
-from eos.kafka.api import Api, CommittedOffset, Identity, Profile, TopicPartition
+from eos.kafka.api import Api, CommittedOffset, Identity, TopicPartition, TransactionProfile
 from eos.kafka.outcomes import Outcome, outcome_of
 from eos.transaction import coordinator as module
 from eos.transaction.coordinator import Conclusion, Coordinator
 from eos.transaction.protocol import EPOCH_LAST, TABLES
 from eos.transaction.states import (
     Aborting,
+    AwaitingLedger,
     Committing,
-    Disputed,
-    Event,
+    EpochUsed,
     Failed,
     Fenced,
+    FenceUnclear,
     InDoubt,
-    Judging,
     Open,
+    ProtocolEvent,
     Ready,
     Recorded,
     Renewing,
-    Spent,
     Stopped,
     Unfenced,
 )
@@ -37,7 +37,7 @@ from eos.transaction.states import (
 LEDGER, SOURCE = TopicPartition("ledger", 0), TopicPartition("source", 0)
 CODES = [-1, *range(1, 134), 999]
 REQUESTS = [api for api in Api if api is not Api.FIND_COORDINATOR]
-BOTH = pytest.mark.parametrize("profile", Profile)
+BOTH = pytest.mark.parametrize("profile", TransactionProfile)
 
 
 class Once(Backoff):
@@ -47,7 +47,7 @@ class Once(Backoff):
         assert deadline.left_ms == 0
 
 
-def owner(profile, server=Profile.TV2):
+def owner(profile, server=TransactionProfile.TV2):
     broker = SimulatedBroker({"ledger": 1, "source": 1}, server)
     port = SimulatedPort(broker, profile)
     return broker, Coordinator(port, "id", "group", 60_000, backoff=Once)
@@ -93,7 +93,7 @@ def test_no_code_leads_to_a_wrong_commit(profile, strike, times, api):
         is_there = bool(broker.read_committed(LEDGER))
         assert is_there == bool(broker.committed_offsets("group")), code
         assert claim in {None, is_there}, code
-        if claim is False and not isinstance(coordinator.state, Fenced | Stopped | Disputed):
+        if claim is False and not isinstance(coordinator.state, Fenced | Stopped | FenceUnclear):
             before = coordinator.identity
             after = coordinator.abort(Tries(3))
             assert after == before or after > before
@@ -208,59 +208,61 @@ WAYS = {
     Failed: _failed,
     Committing: _interrupted_commit,
     InDoubt: _in_doubt,
-    Judging: _judging,
+    AwaitingLedger: _judging,
     Aborting: _aborting,
     Renewing: _renewing,
-    Spent: _spent,
-    Disputed: _disputed,
+    EpochUsed: _spent,
+    FenceUnclear: _disputed,
     Fenced: _replaced,
     Stopped: _stopped,
 }
 CALLS = {
-    Event.FENCE: lambda c: c.fence(Tries(3)),
-    Event.BEGIN: lambda c: c._run(Event.BEGIN, Tries(3)),
-    Event.WRITE: record,
-    Event.OFFSETS: offsets,
-    Event.FAIL: lambda c: c.fail(EosError("failed")),
-    Event.COMMIT: lambda c: c.commit(Tries(3)),
-    Event.ABORT: lambda c: c.abort(Tries(3)),
-    Event.SETTLE: lambda c: c.settle(Tries(3)),
-    Event.SETTLED: lambda c: c.settled(True),
-    Event.FENCE_AGAIN: lambda c: c.fence_again(c.identity, Tries(3)),
+    ProtocolEvent.FENCE: lambda c: c.fence(Tries(3)),
+    ProtocolEvent.BEGIN: lambda c: c._run(ProtocolEvent.BEGIN, Tries(3)),
+    ProtocolEvent.WRITE: record,
+    ProtocolEvent.OFFSETS: offsets,
+    ProtocolEvent.FAIL: lambda c: c.fail(EosError("failed")),
+    ProtocolEvent.COMMIT: lambda c: c.commit(Tries(3)),
+    ProtocolEvent.ABORT: lambda c: c.abort(Tries(3)),
+    ProtocolEvent.SETTLE: lambda c: c.settle(Tries(3)),
+    ProtocolEvent.SETTLED: lambda c: c.settled(True),
+    ProtocolEvent.FENCE_AGAIN: lambda c: c.fence_again(c.identity, Tries(3)),
 }
 # which call makes a state ask which API
 ASKS = {
-    (Unfenced, Api.INIT_PRODUCER_ID): Event.FENCE,
-    (Disputed, Api.INIT_PRODUCER_ID): Event.FENCE_AGAIN,
-    (Renewing, Api.INIT_PRODUCER_ID): Event.ABORT,
-    (InDoubt, Api.INIT_PRODUCER_ID): Event.SETTLE,
-    (Committing, Api.END_TXN): Event.COMMIT,
-    (Aborting, Api.END_TXN): Event.ABORT,
-    (Open, Api.PRODUCE): Event.WRITE,
-    (Open, Api.ADD_PARTITIONS): Event.WRITE,
-    (Open, Api.ADD_OFFSETS): Event.OFFSETS,
-    (Open, Api.TXN_OFFSET_COMMIT): Event.OFFSETS,
-    (Recorded, Api.ADD_OFFSETS): Event.OFFSETS,
-    (Recorded, Api.TXN_OFFSET_COMMIT): Event.OFFSETS,
+    (Unfenced, Api.INIT_PRODUCER_ID): ProtocolEvent.FENCE,
+    (FenceUnclear, Api.INIT_PRODUCER_ID): ProtocolEvent.FENCE_AGAIN,
+    (Renewing, Api.INIT_PRODUCER_ID): ProtocolEvent.ABORT,
+    (InDoubt, Api.INIT_PRODUCER_ID): ProtocolEvent.SETTLE,
+    (Committing, Api.END_TXN): ProtocolEvent.COMMIT,
+    (Aborting, Api.END_TXN): ProtocolEvent.ABORT,
+    (Open, Api.PRODUCE): ProtocolEvent.WRITE,
+    (Open, Api.ADD_PARTITIONS): ProtocolEvent.WRITE,
+    (Open, Api.ADD_OFFSETS): ProtocolEvent.OFFSETS,
+    (Open, Api.TXN_OFFSET_COMMIT): ProtocolEvent.OFFSETS,
+    (Recorded, Api.ADD_OFFSETS): ProtocolEvent.OFFSETS,
+    (Recorded, Api.TXN_OFFSET_COMMIT): ProtocolEvent.OFFSETS,
 }
 
 
 def _trigger(coordinator, state, key):
     """Makes the coordinator, which is in `state`, take the row's event."""
     broker = coordinator._port._broker
-    if key is Event.ROTATED:
+    if key is ProtocolEvent.ROTATED:
         kept = broker.transactions.by_name["id"]
         kept.identity = Identity(kept.identity.producer_id, EPOCH_LAST)
         coordinator._state = state(kept.identity)
         coordinator.abort(Tries(3))
         return
-    if isinstance(key, Event) and key is not Event.GAVE_UP:
+    if isinstance(key, ProtocolEvent) and key is not ProtocolEvent.GAVE_UP:
         call = CALLS[key]
     else:
-        asked = [api for at, api in ASKS if at is state] if key is Event.GAVE_UP else [key[0]]
+        asked = (
+            [api for at, api in ASKS if at is state] if key is ProtocolEvent.GAVE_UP else [key[0]]
+        )
         asked = [api for api in asked if (state, api) in ASKS][-1]
         call = CALLS[ASKS[state, asked]]
-        if key is Event.GAVE_UP or key[1] is None:
+        if key is ProtocolEvent.GAVE_UP or key[1] is None:
             broker.arm(Fault(asked, Strike.LOSE_REQUEST, times=99))
         elif key[1] is not Outcome.OK:
             code = next(code for code in CODES if outcome_of(asked, code) is key[1])
@@ -275,17 +277,17 @@ def test_every_row_of_the_table_is_taken_on_a_live_coordinator(profile, monkeypa
     real = module.step
 
     def watched(profile, state, event):
-        key = event if isinstance(event, Event) else (event.api, event.outcome)
+        key = event if isinstance(event, ProtocolEvent) else (event.api, event.outcome)
         after = real(profile, state, event)
-        if type(state) is Renewing and type(after[0]) is Judging:
-            key = Event.ROTATED
+        if type(state) is Renewing and type(after[0]) is AwaitingLedger:
+            key = ProtocolEvent.ROTATED
         taken.add((type(state), key))
         return after
 
     monkeypatch.setattr(module, "step", watched)
     without_a_code = set()
     for state, key in TABLES[profile]:
-        if not isinstance(key, Event) and key[1] is not None:
+        if not isinstance(key, ProtocolEvent) and key[1] is not None:
             api, outcome = key
             if outcome not in {outcome_of(api, code) for code in [0, *CODES]}:
                 without_a_code.add((state, key))
@@ -304,7 +306,7 @@ def test_every_row_of_the_table_is_taken_on_a_live_coordinator(profile, monkeypa
 
 
 def test_a_fenced_owner_stays_fenced_whatever_it_tries():
-    broker, coordinator = owner(Profile.TV2)
+    broker, coordinator = owner(TransactionProfile.TV2)
     _replaced(coordinator)
     for call in CALLS.values():
         with pytest.raises(FencedError):

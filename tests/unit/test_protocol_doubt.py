@@ -6,7 +6,7 @@ from support.simulated_broker import Fault, Phase, Strike
 from support.simulated_broker.kit import Tries
 
 from eos.errors import UnavailableError
-from eos.kafka.api import Api, Profile
+from eos.kafka.api import Api, TransactionProfile
 from eos.transaction.coordinator import Conclusion
 from eos.transaction.protocol import TransitionError
 
@@ -25,7 +25,9 @@ def test_a_lost_request_or_answer_is_repeated_and_changes_nothing(profile, api, 
     assert values(broker) == [b"ledger"]
     coordinator.begin(some())
     only_tv1 = {Api.ADD_PARTITIONS, Api.ADD_OFFSETS}
-    assert broker.faults.hit == ([] if api in only_tv1 and profile is Profile.TV2 else [fault])
+    assert broker.faults.hit == (
+        [] if api in only_tv1 and profile is TransactionProfile.TV2 else [fault]
+    )
 
 
 @BOTH

@@ -5,19 +5,19 @@ from support.coordination import BOTH, TARGETS, TIMEOUT_MS, attempt, cluster, ow
 from support.simulated_broker import Fault, SimulatedPort, Strike
 from support.simulated_broker.kit import record_batch
 
-from eos.kafka.api import Api, Identity, Profile
+from eos.kafka.api import Api, Identity, TransactionProfile
 from eos.transaction.coordinator import Conclusion
 from eos.transaction.protocol import EPOCH_LAST
-from eos.transaction.states import Ready, Spent
+from eos.transaction.states import EpochUsed, Ready
 
 
 def test_tv1_asks_for_the_next_epoch_when_the_next_attempt_begins():
     broker = cluster()
-    coordinator = owner(broker, Profile.TV1)
+    coordinator = owner(broker, TransactionProfile.TV1)
     coordinator.fence(some())
     before = attempt(coordinator)
     coordinator.commit(some())
-    assert isinstance(coordinator.state, Spent)
+    assert isinstance(coordinator.state, EpochUsed)
     assert coordinator.begin(some()) == Identity(before.producer_id, before.epoch + 1)
 
 
@@ -42,7 +42,7 @@ def test_at_the_end_of_the_epochs_a_new_producer_id_begins(profile, commits, str
         identity = attempt(coordinator, b"number" if commits else b"voided")
         seen.append(identity)
         if strike and number in {1, 2}:
-            renews = profile is Profile.TV1 and number == 1
+            renews = profile is TransactionProfile.TV1 and number == 1
             broker.arm(Fault(Api.INIT_PRODUCER_ID if renews else Api.END_TXN, strike))
         if commits:
             assert coordinator.commit(some()) is Conclusion.COMMITTED

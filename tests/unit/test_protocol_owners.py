@@ -15,11 +15,11 @@ from support.coordination import (
 from support.simulated_broker import Fault, Phase, SimulatedPort, Strike
 
 from eos.errors import AttemptFailedError, FencedError, KafkaRefusedError, UnavailableError
-from eos.kafka.api import Api, Identity, Profile
+from eos.kafka.api import Api, Identity, TransactionProfile
 from eos.transaction.coordinator import Conclusion, Coordinator
 from eos.transaction.ownership_check import own_timeout_ms
 from eos.transaction.protocol import EPOCH_LAST, TransitionError
-from eos.transaction.states import Disputed, Failed, Judging, Ready, Stopped
+from eos.transaction.states import AwaitingLedger, Failed, FenceUnclear, Ready, Stopped
 
 
 @BOTH
@@ -86,8 +86,8 @@ def test_our_own_timeout_is_no_fence_and_the_micro_batch_is_redone(profile):
 
 
 def test_on_a_tv1_cluster_a_timeout_looks_like_a_fence_until_the_ledger_is_read():
-    broker = cluster(server=Profile.TV1)
-    coordinator = owner(broker, Profile.TV1)
+    broker = cluster(server=TransactionProfile.TV1)
+    coordinator = owner(broker, TransactionProfile.TV1)
     coordinator.fence(some())
     attempt(coordinator)
     broker.advance(TIMEOUT_MS)
@@ -96,28 +96,28 @@ def test_on_a_tv1_cluster_a_timeout_looks_like_a_fence_until_the_ledger_is_read(
         coordinator.settle(some())
     assert coordinator.is_disputed
     coordinator.fence_again(coordinator.look(some()).identity, some())
-    assert isinstance(coordinator.state, Judging)
+    assert isinstance(coordinator.state, AwaitingLedger)
     coordinator.settled(committed=False)
     attempt(coordinator)
     assert coordinator.commit(some()) is Conclusion.COMMITTED
 
 
 def test_a_second_chance_that_is_refused_leaves_it_disputed():
-    broker = cluster(server=Profile.TV1)
-    coordinator = owner(broker, Profile.TV1)
+    broker = cluster(server=TransactionProfile.TV1)
+    coordinator = owner(broker, TransactionProfile.TV1)
     coordinator.fence(some())
     attempt(coordinator)
     broker.advance(TIMEOUT_MS)
     with pytest.raises(FencedError):
         coordinator.abort(some())
-    assert isinstance(coordinator.state, Disputed)
+    assert isinstance(coordinator.state, FenceUnclear)
     seen = coordinator.look(some()).identity
     broker.arm(Fault(Api.INIT_PRODUCER_ID, Strike.ANSWER, code=90))
     with pytest.raises(FencedError):
         coordinator.fence_again(seen, some())
-    assert isinstance(coordinator.state, Disputed)
+    assert isinstance(coordinator.state, FenceUnclear)
     coordinator.fence_again(seen, some())
-    assert isinstance(coordinator.state, Judging)
+    assert isinstance(coordinator.state, AwaitingLedger)
 
 
 @BOTH

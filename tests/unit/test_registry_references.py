@@ -16,7 +16,7 @@ from eos.deadline import Deadline
 from eos.errors import UsageError
 from eos.formats import registry_references
 from eos.formats.registry_client import Client
-from eos.formats.registry_references import Registered, Version, standing_alone
+from eos.formats.registry_references import RegisteredSchema, Version, standing_alone
 
 TODAY = Deadline.after_ms(86_400_000)  # made when this is imported: later than any test
 
@@ -96,8 +96,8 @@ def test_each_version_is_asked_for_once_for_all_of_a_subject(asked: FakeRegistry
 def test_the_same_short_name_in_three_namespaces_is_three_types() -> None:
     kinds = [record(name, (name[0], "int")) for name in ("T", "a.T", "b.T")]
     main = record("a.Main", ("x", "T"), ("y", "b.T"), ("z", "T"))
-    known = {Version("s", n): Registered(json.dumps(each)) for n, each in enumerate(kinds)}
-    whole = json.loads(standing_alone(Registered(json.dumps(main), tuple(known)), known.get))
+    known = {Version("s", n): RegisteredSchema(json.dumps(each)) for n, each in enumerate(kinds)}
+    whole = json.loads(standing_alone(RegisteredSchema(json.dumps(main), tuple(known)), known.get))
     first, second, third = [each["type"] for each in whole["fields"]]
     assert [first["namespace"], second["namespace"], third] == ["a", "b", "a.T"]
     assert [each["fields"][0]["name"] for each in (first, second)] == ["a", "b"]
@@ -143,31 +143,31 @@ def test_what_is_missing_or_no_schema_is_told(
 def test_how_much_is_followed_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Version] = []
 
-    def deeper(at: Version) -> Registered:
+    def deeper(at: Version) -> RegisteredSchema:
         asked.append(at)
-        return Registered('"int"', (Version("s", at.number + 1),))
+        return RegisteredSchema('"int"', (Version("s", at.number + 1),))
 
-    def wider(at: Version) -> Registered:
+    def wider(at: Version) -> RegisteredSchema:
         asked.append(at)
-        return Registered('"int"')
+        return RegisteredSchema('"int"')
 
     monkeypatch.setattr(registry_references, "REFERRED_MAX", 50)
     with pytest.raises(ValueError, match="behind more than 20 others"):
-        standing_alone(Registered('"int"', (Version("s", 1),)), deeper)
+        standing_alone(RegisteredSchema('"int"', (Version("s", 1),)), deeper)
     assert len(asked) == 20
     many = tuple(Version("s", number) for number in range(51))
     with pytest.raises(ValueError, match="refers to more than 50 schemas"):
-        standing_alone(Registered('"int"', many), wider)
+        standing_alone(RegisteredSchema('"int"', many), wider)
     assert len(asked) == 70
 
 
 def test_what_many_ways_lead_to_is_followed_once() -> None:
     asked: list[Version] = []
 
-    def ladder(at: Version) -> Registered:
+    def ladder(at: Version) -> RegisteredSchema:
         asked.append(at)
         below = (Version("a", at.number + 1), Version("b", at.number + 1))
-        return Registered('"int"', below if at.number < 15 else ())
+        return RegisteredSchema('"int"', below if at.number < 15 else ())
 
-    assert standing_alone(Registered('"int"', (Version("a", 1),)), ladder) == '"int"'
+    assert standing_alone(RegisteredSchema('"int"', (Version("a", 1),)), ladder) == '"int"'
     assert len(asked) == len(set(asked)) == 29

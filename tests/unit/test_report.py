@@ -9,9 +9,9 @@ from itertools import pairwise
 import pytest
 from support.reported import NOW, aborted, history, made, transaction
 
-from eos.audit.history import Finding
-from eos.inspect.audit_live import Live
-from eos.inspect.cluster_state import Asked
+from eos.audit.history import AuditFinding
+from eos.inspect.audit_live import LiveState
+from eos.inspect.cluster_state import ClusterState
 from eos.kafka.api import TopicPartition
 from eos.report.conclusion import Level, verdict
 from eos.report.content import gather
@@ -29,11 +29,11 @@ from eos.report.units import duration, number, size, time
         (list(history(1)), (), Level.KEPT, "1 micro-batch committed once each"),
         ([*history(3), transaction(4)], (), Level.BROKEN, "offsets 30 to 39 were left out"),
         ([*history(3), transaction(2)], (), Level.BROKEN, "4 contradictions among 4 transactions"),
-        (list(history(3)), [Finding("hanging", "one hangs", -1)], Level.LOOK, "one hangs."),
+        (list(history(3)), [AuditFinding("hanging", "one hangs", -1)], Level.LOOK, "one hangs."),
     ],
 )
 def test_one_sentence_says_it(rows, live, level, words):
-    asked = Asked(NOW, Live("Empty", findings=live))
+    asked = ClusterState(NOW, LiveState("Empty", findings=live))
     found = gather(rows)
     judged = verdict(found, asked)
     assert judged.level is level
@@ -49,10 +49,22 @@ def test_one_sentence_says_it(rows, live, level, words):
     ("asked", "lag", "words"),
     [
         (None, "not known", "it was not asked (--offline)"),
-        (Asked(NOW, problem="no answer from k:1"), "not known", "it did not answer. no answer"),
-        (Asked(NOW, Live("Empty"), {TopicPartition("orders", 0): 37}), "7", "outside of Kafka"),
-        (Asked(NOW, Live("Empty"), {TopicPartition("orders", 0): 1}), "0", "outside of Kafka"),
-        (Asked(NOW, Live("Empty"), {}), "0", "is gone"),
+        (
+            ClusterState(NOW, problem="no answer from k:1"),
+            "not known",
+            "it did not answer. no answer",
+        ),
+        (
+            ClusterState(NOW, LiveState("Empty"), {TopicPartition("orders", 0): 37}),
+            "7",
+            "outside of Kafka",
+        ),
+        (
+            ClusterState(NOW, LiveState("Empty"), {TopicPartition("orders", 0): 1}),
+            "0",
+            "outside of Kafka",
+        ),
+        (ClusterState(NOW, LiveState("Empty"), {}), "0", "is gone"),
     ],
 )
 def test_lag_is_told_or_why_it_is_not_known(asked, lag, words):

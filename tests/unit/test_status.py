@@ -19,17 +19,17 @@ from eos.audit.table import TransactionsTable
 from eos.cli.status import status
 from eos.errors import UnavailableError, UsageError
 from eos.kafka.api import Identity
-from eos.ledger.record import Kind, Position, Record
+from eos.ledger.record import Kind, LedgerRecord, Position
 from eos.local.file_locks import FileLock
-from eos.startup.liveness import Runs, running
+from eos.startup.liveness import Liveness, liveness_of
 from eos.startup.ownership import RunLock
 
 GONE = 2**22 + 1  # above what Linux gives to a process
 
 
-def last(kind: Kind, process: int = GONE, host: str = "", by: str = "here") -> Record:
+def last(kind: Kind, process: int = GONE, host: str = "", by: str = "here") -> LedgerRecord:
     owner = {"deployment": by, "host": host or socket.gethostname(), "process": process}
-    return Record(kind, Position({}, {}), owner, at_ms=0, offset=0, identity=Identity(1, 0))
+    return LedgerRecord(kind, Position({}, {}), owner, at_ms=0, offset=0, identity=Identity(1, 0))
 
 
 def test_a_held_lock_is_a_run_whatever_the_ledger_says(tmp_path: Path) -> None:
@@ -37,36 +37,36 @@ def test_a_held_lock_is_a_run_whatever_the_ledger_says(tmp_path: Path) -> None:
     with closing(RunLock(planned)) as lock:
         lock.take(is_forced=False)
         for record in (None, last("stop"), last("attempt")):
-            assert running(planned, record) == (Runs.YES, os.getpid())
-    assert running(planned, last("stop")) == (Runs.NO, None)
-    assert running(planned, last("recovery")) == (Runs.NO, None)
-    assert running(planned, last("attempt")) == (Runs.DIED, None)
-    assert running(planned, last("attempt", by="there")) == (Runs.UNKNOWN, None)
-    assert running(planned, None) == (Runs.NO, None)
+            assert liveness_of(planned, record) == (Liveness.YES, os.getpid())
+    assert liveness_of(planned, last("stop")) == (Liveness.NO, None)
+    assert liveness_of(planned, last("recovery")) == (Liveness.NO, None)
+    assert liveness_of(planned, last("attempt")) == (Liveness.DIED, None)
+    assert liveness_of(planned, last("attempt", by="there")) == (Liveness.UNKNOWN, None)
+    assert liveness_of(planned, None) == (Liveness.NO, None)
 
 
 def test_a_killed_process_that_nobody_has_waited_for_does_not_run() -> None:
     """A signal finds it, although the kernel has dropped its locks."""
     planned = replace(plan(), names=replace(plan().names, lock=""))
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(900)"]) as child:
-        assert running(planned, last("attempt", child.pid)) == (Runs.YES, child.pid)
+        assert liveness_of(planned, last("attempt", child.pid)) == (Liveness.YES, child.pid)
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # and leaves it as it is
         os.kill(child.pid, 0)
-        assert running(planned, last("attempt", child.pid)) == (Runs.DIED, None)
+        assert liveness_of(planned, last("attempt", child.pid)) == (Liveness.DIED, None)
 
 
 @pytest.mark.parametrize(
     ("record", "runs"),
     [
-        (last("attempt", os.getpid()), (Runs.YES, os.getpid())),
-        (last("attempt"), (Runs.DIED, None)),
-        (last("refresh", host="elsewhere"), (Runs.UNKNOWN, None)),
-        (last("stop", os.getpid()), (Runs.NO, None)),
+        (last("attempt", os.getpid()), (Liveness.YES, os.getpid())),
+        (last("attempt"), (Liveness.DIED, None)),
+        (last("refresh", host="elsewhere"), (Liveness.UNKNOWN, None)),
+        (last("stop", os.getpid()), (Liveness.NO, None)),
     ],
 )
 def test_without_a_lock_the_last_records_process_tells(record, runs):
-    assert running(replace(plan(), names=replace(plan().names, lock="")), record) == runs
+    assert liveness_of(replace(plan(), names=replace(plan().names, lock="")), record) == runs
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pyspark import TaskContext
 
 from eos.encode.stage import EncodeStage, SinkSpec
 from eos.faults import CrashPlan
-from eos.kafka.api import Identity, Profile
+from eos.kafka.api import Identity, TransactionProfile
 from eos.kafka.settings import KafkaSettings
 from eos.kafka.target_partitions import Targets
 from eos.spark import tasks
@@ -21,7 +21,13 @@ TARGETS = Targets.of({"out": (1, 1_000_000)})
 NO_CRASH = CrashPlan.from_environment().of_tasks(0)
 ENCODE = EncodeStage((SinkSpec("out"),), TARGETS, n_writers=1, base_timestamp_ms=0)
 WRITE = tasks.WriteStage(
-    KafkaSettings(("nowhere:1",)), Profile.TV2, "id", Identity(1, 1), TARGETS, 1_000, NO_CRASH
+    KafkaSettings(("nowhere:1",)),
+    TransactionProfile.TV2,
+    "id",
+    Identity(1, 1),
+    TARGETS,
+    1_000,
+    NO_CRASH,
 )
 
 

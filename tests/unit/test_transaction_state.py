@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from eos.kafka.transaction_states import OVER, PREDECESSORS, TransactionState, may_follow
+from eos.kafka.transaction_states import OVER, PREDECESSORS, TransactionPhase, may_follow
 
-S = TransactionState
+S = TransactionPhase
 
 
 def test_every_state_is_reached_and_left_but_the_last():

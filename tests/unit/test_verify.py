@@ -10,29 +10,29 @@ import pytest
 
 from eos.audit import rows as made
 from eos.cli.verify import Shown
-from eos.inspect.audit_live import Open
-from eos.kafka.api import CommittedOffset, Identity, ProducerState, TopicPartition
-from eos.kafka.api import TransactionState as Coordinated
+from eos.inspect.audit_live import OpenTransaction
+from eos.kafka.api import CommittedOffset, DescribedProducer, Identity, TopicPartition
+from eos.kafka.api import DescribedTransaction as Coordinated
 from eos.ledger.receipt import Receipt
-from eos.ledger.record import Position, Record, nested
+from eos.ledger.record import LedgerRecord, Position, nested
 from eos.verify.audit_table import compared
 from eos.verify.cross_checks import (
-    Level,
-    Noted,
+    CheckpointNote,
+    LedgerLevel,
     noted,
     of_checkpoint,
     of_coordinator,
     of_group,
     of_open,
 )
-from eos.verify.findings import Attempt, Kind
+from eos.verify.findings import FindingKind, Witness
 from eos.verify.progress import Point, load
 
 A, B = TopicPartition("in", 0), TopicPartition("in", 1)
 LEDGER = TopicPartition("l", 0)
 
 
-def record(number: int) -> Record:
+def record(number: int) -> LedgerRecord:
     attempt = {
         "number": 1,
         "begun_ms": 1000,
@@ -41,7 +41,7 @@ def record(number: int) -> Record:
     }
     position = Position({A: number * 10 + 10}, {}, "q", number)
     owner = {"deployment": "d", "host": "h", "process": 1}
-    return Record("attempt", position, owner, 2000, 2 * number, Identity(5, number), attempt)
+    return LedgerRecord("attempt", position, owner, 2000, 2 * number, Identity(5, number), attempt)
 
 
 def rows(*numbers: int) -> list[dict]:
@@ -86,16 +86,16 @@ def test_rows_that_are_missing_doubled_or_of_nobody():
     ]
 
 
-def level(number: int, ends: dict, query: str = "q", **changes: bool) -> Level:
-    told = Attempt(2 * number, "attempt", number, 1, Identity(5, number))
-    return Level(told, query, ends, changes.get("is_reset", False), {})
+def level(number: int, ends: dict, query: str = "q", **changes: bool) -> LedgerLevel:
+    told = Witness(2 * number, "attempt", number, 1, Identity(5, number))
+    return LedgerLevel(told, query, ends, changes.get("is_reset", False), {})
 
 
 LOW = level(4, {A: 10, B: 20})
 HIGH = level(5, {A: 12, B: 20})
 
 
-def group(low: Level, high: Level, **offsets: int) -> list[tuple]:
+def group(low: LedgerLevel, high: LedgerLevel, **offsets: int) -> list[tuple]:
     found = {TopicPartition("in", int(p[1:])): CommittedOffset(o) for p, o in offsets.items()}
     return [(each.case, each.at, each.offset) for each in of_group(found, "g", low, high)]
 
@@ -107,11 +107,13 @@ def test_the_group_lies_between_two_looks_at_the_ledger():
     assert group(LOW, HIGH, p0=12, p1=20) == group(LOW, HIGH, p0=10, p1=20) == []
     assert group(LOW, HIGH, p0=13, p1=20) == [("group", A, 13)]
     (hidden,) = of_group(None, "g", LOW, LOW)
-    assert hidden.kind is Kind.GONE
+    assert hidden.kind is FindingKind.GONE
 
 
-def checkpoint(low: Level, high: Level, planned: int, committed: int | None, ends: dict) -> list:
-    found = Noted("c/0001", "q", planned, committed, ends)
+def checkpoint(
+    low: LedgerLevel, high: LedgerLevel, planned: int, committed: int | None, ends: dict
+) -> list:
+    found = CheckpointNote("c/0001", "q", planned, committed, ends)
     return [each.case for each in of_checkpoint(found, low, high)]
 
 
@@ -135,7 +137,7 @@ def test_a_checkpoint_of_another_query():
     moved = level(4, {A: 1, B: 2}, is_reset=True)
     assert checkpoint(moved, moved, 4, 4, {4: {A: 10, B: 20}}) == []
     (unread,) = of_checkpoint(noted(None, "s3a://b/c"), LOW, LOW)
-    assert (unread.case, unread.kind) == ("checkpoint_unread", Kind.GONE)
+    assert (unread.case, unread.kind) == ("checkpoint_unread", FindingKind.GONE)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +168,7 @@ def test_whose_the_newest_record_is(mine, newest, cases):
     ],
 )
 def test_what_is_open(owner, phase, case):
-    one = Open(A, ProducerState(Identity(8, 0), 3, 41), owner, phase)
+    one = OpenTransaction(A, DescribedProducer(Identity(8, 0), 3, 41), owner, phase)
     found = list(of_open([one], "me"))
     assert [each.case for each in found] == case
     assert {(each.at, each.offset) for each in found} <= {(A, 41)}

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from eos.dedup.stamp_columns import Place
+from eos.dedup.stamp_columns import StampPlace
 from eos.kafka.api import Identity, TopicPartition
 from eos.kafka.compression_type import Codec
 from eos.kafka.records.batch_headers import HEADER_BYTES
@@ -19,13 +19,13 @@ from eos.verify import dead_letters as letters_module
 from eos.verify import dropped_records as module
 from eos.verify import proofs as proving
 from eos.verify.dead_letters import Letters
-from eos.verify.dropped_records import Dropped, Log
-from eos.verify.findings import Attempt, Findings, Kind
-from eos.verify.history import Committed
+from eos.verify.dropped_records import DropCheck, Log
+from eos.verify.findings import FindingKind, Findings, Witness
+from eos.verify.history import CommittedAttempt
 from eos.verify.proofs import TooManyError, proofs
 from eos.verify.records import parsed
-from eos.verify.stamps import Places, Stamps, hash_of, stamps
-from eos.verify.target import Bounds
+from eos.verify.stamps import StampPlaces, Stamps, hash_of, stamps
+from eos.verify.target import LogBounds
 
 A, B = TopicPartition("in", 0), TopicPartition("in", 1)
 Sent = list[tuple[str, int, int]]  # id, epoch, number; the place is the offset
@@ -103,7 +103,7 @@ def test_stamps_are_read_as_dedup_reads_them(codec):
     records, deltas = parsed([payload, payload], [10, 10])
     assert deltas.tolist() == [*range(10), *range(10)]
     assert parsed([payload[:-1]], [10]) is None
-    places = Places(Place("key"), Place("header", "e"), Place("value", "m.n"))
+    places = StampPlaces(StampPlace("key"), StampPlace("header", "e"), StampPlace("value", "m.n"))
     found = stamps(records, np.arange(100, 120), places)
     assert found.offset.tolist() == [100, 101, 110, 111]
     assert found.epoch.tolist() == [1, 2, 1, 2]
@@ -113,13 +113,13 @@ def test_stamps_are_read_as_dedup_reads_them(codec):
 
 def attempt(number: int, ranges: dict, verdicts: dict | None = None, producers: tuple = ()):
     dedup = {"verdicts": verdicts, "producers": producers} if verdicts else {}
-    told = Attempt(number, "attempt", number, 1, Identity(1, number))
-    return Committed(told, "q", ranges, None, [], dedup)
+    told = Witness(number, "attempt", number, 1, Identity(1, number))
+    return CommittedAttempt(told, "q", ranges, None, [], dedup)
 
 
 def judged(
     sent: dict,
-    *attempts: Committed,
+    *attempts: CommittedAttempt,
     is_cut: bool = False,
     is_spread: bool = False,
     refused: dict | None = None,
@@ -131,7 +131,7 @@ def judged(
         part = logs[tp]
         return Log(lambda: [part.where(part.offset < end)], is_cut)
 
-    made = Dropped(Findings(), log, is_spread=is_spread)
+    made = DropCheck(Findings(), log, is_spread=is_spread)
     if refused is not None:
         made.letters = lambda: {tp: np.array(each, np.int64) for tp, each in refused.items()}
     if told is not None:
@@ -171,22 +171,24 @@ def test_what_was_dropped_is_proven_by_another_record():
 )
 def test_what_nothing_proves_is_found_with_its_witness(verdicts, producer, offset, words):
     made = judged({A: SENT}, FIRST, attempt(2, {A: (3, 6)}, verdicts, (producer,)))
-    (finding,) = made.findings.kept[Kind.WRONG]
+    (finding,) = made.findings.kept[FindingKind.WRONG]
     assert (finding.case, finding.offset, finding.attempt.ledger_offset) == ("unproven", offset, 2)
     assert words in finding.message
     # Where the source is cut off, nobody knows.
     cut = judged({A: SENT}, attempt(2, {A: (3, 6)}, verdicts, (producer,)), is_cut=True)
-    assert not cut.findings.kept[Kind.WRONG]
-    assert cut.findings.kept[Kind.GONE]
+    assert not cut.findings.kept[FindingKind.WRONG]
+    assert cut.findings.kept[FindingKind.GONE]
 
 
 def test_what_dedup_refused_was_read_and_proves_nothing():
     """Offsets 1 and 2 are dead letters: then 3 and 4, which are the same, were no duplicates. Nor
     does a newer epoch fence that was refused itself."""
     made = judged({A: SENT}, FIRST, AGAIN, refused={A: [1]})
-    (finding,) = made.findings.kept[Kind.WRONG]
+    (finding,) = made.findings.kept[FindingKind.WRONG]
     assert (finding.offset, finding.attempt.ledger_offset) == (3, 2)
-    assert judged({A: SENT}, FIRST, AGAIN, FENCED, refused={A: [6]}).findings.kept[Kind.WRONG]
+    assert judged({A: SENT}, FIRST, AGAIN, FENCED, refused={A: [6]}).findings.kept[
+        FindingKind.WRONG
+    ]
     assert not judged({A: SENT}, FIRST, AGAIN, refused={A: [0, 5], B: [1, 2]}).findings.counts
     # What came again before, and was accepted then, proves it.
     later = attempt(3, {A: (6, 8)}, {"duplicate": 1}, (["in", 0, "a", "duplicate", 1, 7, 7],))
@@ -199,12 +201,14 @@ def test_what_dedup_refused_was_read_and_proves_nothing():
 
 def test_what_was_refused_once_and_accepted_behind_a_rewind_proves():
     """Each time that it was read counts, and each dead letter."""
-    back = Committed(Attempt(3, "recovery", -1, None, Identity(1, 3)), "q", {A: (0, 0)}, None, [])
+    back = CommittedAttempt(
+        Witness(3, "recovery", -1, None, Identity(1, 3)), "q", {A: (0, 0)}, None, []
+    )
     again = attempt(4, {A: (0, 6)}, {"duplicate": 2}, AGAIN.dedup["producers"])
     first = attempt(1, {A: (0, 3)})
     for refused, is_proven in (([1, 2], True), ([1, 1, 2], False)):
         made = judged({A: SENT}, first, back, again, refused={A: refused})
-        assert bool(made.findings.kept[Kind.WRONG]) is not is_proven, refused
+        assert bool(made.findings.kept[FindingKind.WRONG]) is not is_proven, refused
 
 
 @pytest.mark.parametrize("is_spread", [False, True])
@@ -254,7 +258,7 @@ def test_dead_letters_of_dedup_are_known_by_their_headers():
 
     class Log:
         def bounds(self, partitions):
-            return {tp: Bounds(0, stable, stable) for tp in partitions}
+            return {tp: LogBounds(0, stable, stable) for tp in partitions}
 
         def records(self, at, end):
             asked.append((at, end))
@@ -262,7 +266,7 @@ def test_dead_letters_of_dedup_are_known_by_their_headers():
 
     letters = Letters(Log(), "p", "dead")
     receipts = [Receipt(topic, 0, 7, 10, 16, 1, 0) for topic in ("dead", "out")]
-    letters.see(Committed(FIRST.told, "q", {}, None, receipts))
+    letters.see(CommittedAttempt(FIRST.told, "q", {}, None, receipts))
     found = {tp: offsets.tolist() for tp, offsets in letters.read().items()}
     assert found == {B: [5, 7, 7], TopicPartition("more", 0): [0]}
     assert asked == [(TopicPartition("dead", 0), 17)]
@@ -278,10 +282,10 @@ def test_dead_letters_of_dedup_are_known_by_their_headers():
 def test_what_nobody_read_and_what_lies_in_another_partition_proves_nothing():
     skipping = attempt(1, {A: (2, 3)})  # a person moved the position past 0 and 1
     made = judged({A: SENT}, skipping, AGAIN)
-    assert made.findings.kept[Kind.WRONG][0].offset == 3
+    assert made.findings.kept[FindingKind.WRONG][0].offset == 3
     sent = {A: SENT[:3], B: SENT[:3]}
     claim = attempt(2, {B: (0, 3)}, {"duplicate": 1}, (["in", 1, "a", "duplicate", 1, 1, 1],))
-    assert judged(sent, FIRST, claim).findings.kept[Kind.WRONG]
+    assert judged(sent, FIRST, claim).findings.kept[FindingKind.WRONG]
 
 
 def test_a_rewind_proves_the_same_again_and_many_attempts_are_proven_in_parts(monkeypatch):
@@ -294,8 +298,8 @@ def test_a_rewind_proves_the_same_again_and_many_attempts_are_proven_in_parts(mo
 
 def test_behind_a_rewind_the_order_begins_anew():
     """Else what is read again would have one place in it for both times."""
-    back = Attempt(3, "recovery", -1, None, Identity(1, 3))
-    rewind = Committed(back, "q", {A: (3, 3)}, None, [])
+    back = Witness(3, "recovery", -1, None, Identity(1, 3))
+    rewind = CommittedAttempt(back, "q", {A: (3, 3)}, None, [])
     again = attempt(4, AGAIN.ranges, {"duplicate": 2}, AGAIN.dedup["producers"])
     made = judged({A: SENT}, FIRST, AGAIN, rewind, again, is_spread=True)
     assert not made.findings.counts, made.findings.kept
@@ -315,17 +319,17 @@ def test_numbers_that_are_spread_are_proven_by_other_partitions():
     shown = {(each.at, each.offset): tuple(each.proof) for each in made.shown}
     assert shown == {(A, 4): (A, 3), (B, 1): (A, 1)}
     # Not by its own partition alone, and not by what came later.
-    assert judged(sent, first, claim).findings.kept[Kind.WRONG]
+    assert judged(sent, first, claim).findings.kept[FindingKind.WRONG]
     early = attempt(
         1, {A: (0, 3), B: (0, 0)}, {"duplicate": 1}, (["in", 0, "a", "duplicate", 1, 1, 1],)
     )
     late = attempt(2, {A: (3, 6), B: (0, 6)})
-    (finding,) = judged(sent, early, late, is_spread=True).findings.kept[Kind.WRONG]
+    (finding,) = judged(sent, early, late, is_spread=True).findings.kept[FindingKind.WRONG]
     assert (finding.at, finding.offset) == (A, 1)
     fenced = {A: [("a", 0, 0)], B: [("a", 1, 0)]}
     told = (["in", 0, "a", "fenced", 1, 0, 0],)
     claim = attempt(1, {A: (0, 1), B: (0, 1)}, {"fenced": 1}, told)
-    assert judged(fenced, claim, is_spread=True).findings.kept[Kind.WRONG]
+    assert judged(fenced, claim, is_spread=True).findings.kept[FindingKind.WRONG]
     assert not judged({A: SENT}, FIRST, AGAIN, FENCED, is_spread=True).findings.counts
 
 
@@ -363,12 +367,12 @@ def test_spread_proofs_are_those_of_a_plain_oracle():
             place = seen.choice(claiming)
             lying = attempts[place]
             lying.dedup["verdicts"]["duplicate"] += 1
-            assert judged(sent, *attempts, is_spread=True).findings.kept[Kind.WRONG]
+            assert judged(sent, *attempts, is_spread=True).findings.kept[FindingKind.WRONG]
 
 
 def test_a_file_that_does_not_say_how_is_told():
-    made = Dropped(Findings(), None)
+    made = DropCheck(Findings(), None)
     made.see(AGAIN)
     made.prove()
-    (finding,) = made.findings.kept[Kind.GONE]
+    (finding,) = made.findings.kept[FindingKind.GONE]
     assert finding.case == "dropped_unread"

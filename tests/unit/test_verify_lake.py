@@ -9,21 +9,23 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from eos.kafka.api import Identity
-from eos.ledger.record import Followed
+from eos.ledger.record import TableState
 from eos.plan.delta_sink import Table
-from eos.verify.delta_tables import Found, Known, Sinks, look, of_tables
-from eos.verify.findings import Attempt
+from eos.verify.delta_tables import LedgerMoment, Sinks, TableWrite, look, of_tables
+from eos.verify.findings import Witness
 
 TABLE = Table("all", "/lake/all")
 SINKS = Sinks((TABLE,), {"all": "app"})
 
 
-def known(offset: int, at: int, kind: str = "attempt") -> Known:
-    told = Attempt(offset, kind, 1, 1, Identity(1, offset))
-    return Known(told, {"all": Followed("id", at)})
+def known(offset: int, at: int, kind: str = "attempt") -> LedgerMoment:
+    told = Witness(offset, kind, 1, 1, Identity(1, offset))
+    return LedgerMoment(told, {"all": TableState("id", at)})
 
 
-def cases(found: Found | str, low: Known, high: Known | None = None) -> list[str]:
+def cases(
+    found: TableWrite | str, low: LedgerMoment, high: LedgerMoment | None = None
+) -> list[str]:
     return [each.case for each in of_tables(SINKS, {"all": found}, low, high or low)]
 
 
@@ -40,21 +42,21 @@ def cases(found: Found | str, low: Known, high: Known | None = None) -> list[str
     ],
 )
 def test_two_versions_fit_an_attempt_and_one_any_other_record(
-    at: int, low: Known, told: list[str]
+    at: int, low: LedgerMoment, told: list[str]
 ) -> None:
-    assert cases(Found("id", at), low) == told
+    assert cases(TableWrite("id", at), low) == told
 
 
 def test_while_it_runs_it_may_be_anywhere_between_two_looks() -> None:
     for at, told in ((7, ["delta_version"]), (8, []), (20, []), (21, ["delta_version"])):
-        assert cases(Found("id", at), known(12, 8), known(20, 16)) == told
+        assert cases(TableWrite("id", at), known(12, 8), known(20, 16)) == told
 
 
 def test_another_table_and_none() -> None:
-    assert cases(Found("other", 12), known(12, 8)) == ["delta_replaced"]
+    assert cases(TableWrite("other", 12), known(12, 8)) == ["delta_replaced"]
     assert cases("is gone", known(12, 8)) == ["delta_unreadable"]
-    unknown = Known(known(12, 8).told, {})
-    assert cases(Found("id", 99), unknown) == []  # declared, and not met by any run yet
+    unknown = LedgerMoment(known(12, 8).told, {})
+    assert cases(TableWrite("id", 99), unknown) == []  # declared, and not met by any run yet
 
 
 def test_a_table_is_read_as_it_lies_there(tmp_path: Path) -> None:
@@ -67,7 +69,7 @@ def test_a_table_is_read_as_it_lies_there(tmp_path: Path) -> None:
     (tmp_path / "broken" / "_delta_log").mkdir(parents=True)
     every = (there, absent, broken, elsewhere)
     found = look(Sinks(every, dict.fromkeys(("all", "no", "broken", "far"), "app")))
-    assert isinstance(found["all"], Found)
+    assert isinstance(found["all"], TableWrite)
     assert (found["all"].at, found["all"].version) == (12, 0)
     assert found["no"] == "is gone"
     assert str(found["broken"]).startswith("can't be read")
@@ -83,7 +85,7 @@ def test_a_restore_that_removed_rows_is_found(tmp_path: Path) -> None:
     identity = str(DeltaTable(there.path).metadata().id)
 
     def found() -> list[str]:
-        level = Known(known(14, 12, "stop").told, {"all": Followed(identity, 12, 1)})
+        level = LedgerMoment(known(14, 12, "stop").told, {"all": TableState(identity, 12, 1)})
         return [each.case for each in of_tables(sinks, look(sinks), level, level)]
 
     assert found() == []

@@ -12,9 +12,9 @@ import pytest
 from eos.deadline import Deadline
 from eos.errors import KafkaRefusedError, NoAnswerError, UnavailableError, UsageError
 from eos.kafka import requests
-from eos.kafka.api import NO_IDENTITY, Profile, TopicPartition
-from eos.kafka.client import Wire
-from eos.kafka.pending_request import Pending
+from eos.kafka.api import NO_IDENTITY, TopicPartition, TransactionProfile
+from eos.kafka.client import KafkaClient
+from eos.kafka.pending_request import PendingRequest
 from eos.kafka.settings import KafkaSettings
 
 TLS = (("security_protocol", "SSL"), ("ssl_check_hostname", "false"))
@@ -48,7 +48,7 @@ def server(answer: bytes | None):
 
 @contextmanager
 def wire_to(*bootstrap, security=()):
-    wire = Wire(KafkaSettings(bootstrap, security=security), Profile.TV2)
+    wire = KafkaClient(KafkaSettings(bootstrap, security=security), TransactionProfile.TV2)
     try:
         yield wire
     finally:
@@ -105,7 +105,9 @@ def test_a_tls_handshake_that_never_ends_is_hung_up_at_the_deadline():
 
 
 def test_a_request_that_its_caller_gave_up_never_leaves():
-    pending = Pending(1, requests.end_txn(5, "t", NO_IDENTITY, True), Deadline.after_ms(60_000))
+    pending = PendingRequest(
+        1, requests.end_txn(5, "t", NO_IDENTITY, True), Deadline.after_ms(60_000)
+    )
     with pytest.raises(NoAnswerError) as caught:
         pending.wait(Deadline.after_ms(0))
     assert caught.value.fields == {"api": "EndTxn", "node": 1, "sent": False}
@@ -142,7 +144,7 @@ def test_an_answer_that_is_no_kafka_hints_at_another_port():
 def test_certificate_file_that_is_missing_is_named(tmp_path: Path):
     missing = str(tmp_path / "ca.pem")
     with pytest.raises(UsageError, match=f"the file {missing} .ssl_cafile. can't be read on"):
-        Wire(KafkaSettings(("none:1",), security=(*TLS, ("ssl_cafile", missing))))
+        KafkaClient(KafkaSettings(("none:1",), security=(*TLS, ("ssl_cafile", missing))))
 
 
 def test_a_produce_request_that_never_left_says_so(free_port):
@@ -161,15 +163,17 @@ def test_a_produce_request_that_never_left_says_so(free_port):
 
 def test_unknown_security_option_is_refused_before_anything_connects():
     with pytest.raises(UsageError, match="ssl_calfile is no security option"):
-        Wire(KafkaSettings(("a:1",), security=(("ssl_calfile", "x"),)))
+        KafkaClient(KafkaSettings(("a:1",), security=(("ssl_calfile", "x"),)))
     with pytest.raises(UsageError, match="say true or false"):
-        Wire(KafkaSettings(("a:1",), security=(("ssl_check_hostname", "maybe"),)))
+        KafkaClient(KafkaSettings(("a:1",), security=(("ssl_check_hostname", "maybe"),)))
     with pytest.raises(UsageError, match="can't be loaded"):
-        Wire(KafkaSettings(("a:1",), security=(("sasl_oauth_token_provider", "no.such:Thing"),)))
+        KafkaClient(
+            KafkaSettings(("a:1",), security=(("sasl_oauth_token_provider", "no.such:Thing"),))
+        )
 
 
 def test_a_wire_without_profile_only_looks(free_port):
-    wire = Wire(KafkaSettings((f"127.0.0.1:{free_port}",)))
+    wire = KafkaClient(KafkaSettings((f"127.0.0.1:{free_port}",)))
     try:
         with pytest.raises(UsageError, match="only looks"):
             wire.init_producer_id("t", 1000, NO_IDENTITY, Deadline.after_ms(100))
@@ -193,7 +197,7 @@ def test_closing_leaves_neither_thread_nor_file_descriptor(free_port):
 
 def test_closing_ends_the_wait_of_another_thread():
     with server(None) as address:
-        wire = Wire(KafkaSettings((address,)), Profile.TV2)
+        wire = KafkaClient(KafkaSettings((address,)), TransactionProfile.TV2)
         pending = wire.send_produce("bootstrap-0", "t", {TopicPartition("t", 0): b"x"}, 60_000)
         wire.close()
         with pytest.raises(NoAnswerError):

@@ -12,8 +12,8 @@ from support.certificates import Authority
 from eos.deadline import Deadline
 from eos.errors import UsageError
 from eos.kafka import connection_cache
-from eos.kafka.api import Profile
-from eos.kafka.client import Wire
+from eos.kafka.api import TransactionProfile
+from eos.kafka.client import KafkaClient
 from eos.kafka.client_options import security_options
 from eos.kafka.settings import KafkaSettings
 from eos.transaction.micro_batch import STEP_TIMEOUT_MS
@@ -85,15 +85,15 @@ def test_files_that_can_be_used_are_taken(signed):
 
 def test_equal_settings_share_a_wire_until_it_is_closed():
     settings = KafkaSettings(("127.0.0.1:1",))
-    first = Wire.shared(settings, Profile.TV2)
+    first = KafkaClient.shared(settings, TransactionProfile.TV2)
     try:
-        assert Wire.shared(KafkaSettings(("127.0.0.1:1",)), Profile.TV2) is first
-        looking = Wire.shared(settings)
+        assert KafkaClient.shared(KafkaSettings(("127.0.0.1:1",)), TransactionProfile.TV2) is first
+        looking = KafkaClient.shared(settings)
         assert looking is not first
         looking.close()
     finally:
         first.close()
-    again = Wire.shared(settings, Profile.TV2)
+    again = KafkaClient.shared(settings, TransactionProfile.TV2)
     assert again is not first
     again.close()
 
@@ -106,8 +106,8 @@ def test_brokers_that_answer_nothing_leave_a_step_its_time():
 
 def test_one_of_several_brokers_that_answers_nothing_is_left_sooner():
     several, one = (
-        Wire(KafkaSettings(("127.0.0.1:1", "127.0.0.1:2"))),
-        Wire(KafkaSettings(("a:1",))),
+        KafkaClient(KafkaSettings(("127.0.0.1:1", "127.0.0.1:2"))),
+        KafkaClient(KafkaSettings(("a:1",))),
     )
     minute = Deadline.after_ms(60_000)
     turns_ms = [wire._cluster._turn_deadline(minute).left_ms for wire in (several, one)]
@@ -117,7 +117,7 @@ def test_one_of_several_brokers_that_answers_nothing_is_left_sooner():
 
 
 def test_the_number_of_shared_wires_is_bounded():
-    wires = [Wire.shared(KafkaSettings((f"127.0.0.1:{n}",))) for n in range(1, 12)]
+    wires = [KafkaClient.shared(KafkaSettings((f"127.0.0.1:{n}",))) for n in range(1, 12)]
     assert [wire.closed for wire in wires[:3]] == [True, True, True]
     assert not wires[-1].closed
     assert len(connection_cache._kept) <= 8

@@ -107,7 +107,7 @@ def _marker(payload: Any) -> str:
     return {_ABORT: "ABORT", _COMMIT: "COMMIT"}.get(kind, str(kind))
 
 
-class Seen(NamedTuple):
+class BatchHeader(NamedTuple):
     """`is_visible`: a reader of committed records is given it."""
 
     batch: Batch
@@ -141,7 +141,7 @@ class Markers:
     def __init__(self) -> None:
         self._since: dict[int, tuple[int, bool, Identity]] = {}
 
-    def see(self, seen: Seen) -> tuple[int, Identity, str] | None:
+    def see(self, seen: BatchHeader) -> tuple[int, Identity, str] | None:
         """The first offset, the identity, and the marker that says otherwise."""
         batch = seen.batch
         if not batch.is_control:

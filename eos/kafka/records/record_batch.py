@@ -26,7 +26,7 @@ from eos.kafka.records.digest import digest
 from eos.kafka.records.sizes import Layout, layout
 from eos.kafka.records.varint import Ints
 
-__all__ = ["HEADER_BYTES", "Columns", "EncodedBatch", "Span", "encode", "encode_spans"]
+__all__ = ["HEADER_BYTES", "BatchSpan", "Columns", "EncodedBatch", "encode", "encode_spans"]
 __all__ += ["record_count", "stamp"]
 
 # base offset, length, leader epoch, magic | crc | attributes, last offset delta, base timestamp,
@@ -53,7 +53,7 @@ class EncodedBatch(NamedTuple):
     digest: int
 
 
-class Span(NamedTuple):
+class BatchSpan(NamedTuple):
     """The rows of one record batch, and how large it may become."""
 
     start: int
@@ -67,10 +67,10 @@ def encode(columns: Columns, codec: Codec, base_timestamp_ms: int = 0) -> Encode
     Without a timestamp column every record has `base_timestamp_ms`.
     """
     rows = layout(columns, base_timestamp_ms)
-    return encode_spans(rows, [Span(0, len(columns))], codec)[0]
+    return encode_spans(rows, [BatchSpan(0, len(columns))], codec)[0]
 
 
-def encode_spans(rows: Layout, spans: Sequence[Span], codec: Codec) -> list[EncodedBatch]:
+def encode_spans(rows: Layout, spans: Sequence[BatchSpan], codec: Codec) -> list[EncodedBatch]:
     """A record batch for each span. The spans cover all rows, in order, and none is empty.
 
     A record batch that compression made larger than its limit is left uncompressed if that fits:
@@ -117,7 +117,7 @@ def _records(rows: Layout, starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
         lengths += time_sizes
     zigzag_lengths = varint.zigzag(lengths)
 
-    head = varint.Rows(len(first))
+    head = varint.RowBuilder(len(first))
     head.varint(zigzag_lengths, varint.sizes(zigzag_lengths))
     head.fixed(0)  # attributes, unused
     if times is None:
@@ -126,20 +126,20 @@ def _records(rows: Layout, starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
         head.varint(times, time_sizes)
     head.varint(deltas, delta_sizes)
     head.varint(rows.key_length, rows.key_length_sizes)
-    middle = varint.Rows(len(first))
+    middle = varint.RowBuilder(len(first))
     middle.varint(rows.value_length, rows.value_length_sizes)
     parts = [head.column(), rows.keys.array, middle.column(), rows.values.array]
     if rows.headers is None:
         parts.append(scalar_of(b"\0", pa.binary()))
     else:
-        header_count = varint.Rows(len(first))
+        header_count = varint.RowBuilder(len(first))
         header_count.varint(rows.header_count, rows.header_count_sizes)
         parts += [header_count.column(), rows.headers.encoded]
     return bytes_of(pc.binary_join_element_wise(*parts, scalar_of(b"", pa.binary())))
 
 
 def _record_batch(
-    rows: Layout, span: Span, data: Ints, offsets: Ints, codec: Codec
+    rows: Layout, span: BatchSpan, data: Ints, offsets: Ints, codec: Codec
 ) -> EncodedBatch:
     start, end, bytes_max = span
     plain = data[offsets[start] : offsets[end]]

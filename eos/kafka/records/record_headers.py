@@ -72,7 +72,7 @@ def _encode(keys: Blobs, values: Blobs, first: Ints) -> Any:
 
 def _length_prefixes(column: Blobs) -> Any:
     unsigned = varint.zigzag(column.lengths)
-    rows = varint.Rows(len(unsigned))
+    rows = varint.RowBuilder(len(unsigned))
     rows.varint(unsigned, varint.sizes(unsigned))
     return rows.column()
 

@@ -30,7 +30,7 @@ def sizes(unsigned: Ints) -> Ints:
     return counts
 
 
-class Rows:
+class RowBuilder:
     """Builds one byte string per row out of varints and fixed bytes, for all rows at once.
 
     Each field gets as many byte columns as its longest value needs, in a matrix of rows by

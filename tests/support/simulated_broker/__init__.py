@@ -17,7 +17,7 @@ runs the same scripts against real ones. What it simplifies:
 
 from __future__ import annotations
 
-from eos.kafka.transaction_states import TransactionState as Phase
+from eos.kafka.transaction_states import TransactionPhase as Phase
 from support.simulated_broker.client import SimulatedPort
 from support.simulated_broker.faults import Fault, Strike
 from support.simulated_broker.log import Entry, Kind

@@ -12,12 +12,12 @@ from eos.kafka.api import (
     Answer,
     Api,
     CommittedOffset,
+    DescribedTransaction,
     Identity,
     IdentityAnswer,
     ProduceAnswer,
-    Profile,
     TopicPartition,
-    TransactionState,
+    TransactionProfile,
 )
 from support.simulated_broker.faults import Strike
 from support.simulated_broker.simulated import SimulatedBroker
@@ -30,12 +30,12 @@ T = TypeVar("T")
 class SimulatedPort:
     """One client's connection: a `TransactionPort`. Faults strike here."""
 
-    def __init__(self, broker: SimulatedBroker, profile: Profile) -> None:
+    def __init__(self, broker: SimulatedBroker, profile: TransactionProfile) -> None:
         self._broker = broker
         self._profile = profile
 
     @property
-    def profile(self) -> Profile:
+    def profile(self) -> TransactionProfile:
         return self._profile
 
     def init_producer_id(
@@ -117,9 +117,9 @@ class SimulatedPort:
         request = partial(end, transactional_id, identity, commit, self._profile)
         return self._ask(deadline, Api.END_TXN, request, IdentityAnswer)
 
-    def transaction_state(self, transactional_id: str, _deadline: Deadline) -> TransactionState:
+    def transaction_state(self, transactional_id: str, _deadline: Deadline) -> DescribedTransaction:
         found = self._broker.transactions.by_name[transactional_id]
-        return TransactionState(found.phase.value, found.identity, found.timeout_ms)
+        return DescribedTransaction(found.phase.value, found.identity, found.timeout_ms)
 
     def forget_coordinators(self) -> None:
         """There is one broker, and it does not move."""

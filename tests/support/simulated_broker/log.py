@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import google_crc32c
 
-from eos.kafka.api import Identity, ProducerState, Profile
+from eos.kafka.api import DescribedProducer, Identity, TransactionProfile
 
 CORRUPT_MESSAGE, OUT_OF_ORDER_SEQUENCE, INVALID_PRODUCER_EPOCH = 2, 45, 47
 RECORD_BATCHES_KEPT = 5
@@ -87,7 +87,7 @@ class PartitionLog:
             and producer.transaction_start >= 0
         )
 
-    def append(self, header: Header, blob: bytes, profile: Profile) -> tuple[int, int]:
+    def append(self, header: Header, blob: bytes, profile: TransactionProfile) -> tuple[int, int]:
         """(error, offset). A range of sequences that is remembered is answered as it was then,
         whatever the bytes are."""
         producer = self._producers.get(header.identity.producer_id)
@@ -108,11 +108,13 @@ class PartitionLog:
             producer.transaction_start = offset
         return 0, offset
 
-    def _refuses(self, producer: _Producer | None, header: Header, profile: Profile) -> int:
+    def _refuses(
+        self, producer: _Producer | None, header: Header, profile: TransactionProfile
+    ) -> int:
         if producer is None:
             # TV1 takes any first sequence from a producer it doesn't know: a hole at the
             # beginning goes unnoticed.
-            is_hole = header.sequence != 0 and profile is Profile.TV2
+            is_hole = header.sequence != 0 and profile is TransactionProfile.TV2
             return OUT_OF_ORDER_SEQUENCE if is_hole else 0
         if header.identity.epoch < producer.epoch:
             return INVALID_PRODUCER_EPOCH
@@ -167,9 +169,9 @@ class PartitionLog:
                 committed += ended if entry.kind is Kind.COMMIT else []
         return sorted(committed)
 
-    def producers(self) -> dict[int, ProducerState]:
+    def producers(self) -> dict[int, DescribedProducer]:
         return {
-            producer_id: ProducerState(
+            producer_id: DescribedProducer(
                 Identity(producer_id, producer.epoch),
                 producer.newest[-1][1] if producer.newest else -1,
                 producer.transaction_start,

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from eos.kafka.api import (
     Answer,
     CommittedOffset,
+    DescribedProducer,
     Identity,
     ProduceAnswer,
-    ProducerState,
-    Profile,
     TopicPartition,
+    TransactionProfile,
 )
-from eos.kafka.transaction_states import TransactionState as Phase
+from eos.kafka.transaction_states import TransactionPhase as Phase
 from support.simulated_broker.faults import Fault, Faults
 from support.simulated_broker.groups import METADATA_BYTES_MAX, OFFSET_METADATA_TOO_LARGE, Group
 from support.simulated_broker.log import (
@@ -46,7 +46,7 @@ class SimulatedBroker:
     def __init__(
         self,
         topics: Mapping[str, int],
-        server: Profile = Profile.TV2,
+        server: TransactionProfile = TransactionProfile.TV2,
         transaction_timeout_max_ms: int = 900_000,
     ) -> None:
         self.faults = Faults()
@@ -98,7 +98,7 @@ class SimulatedBroker:
     def committed_offsets(self, group: str) -> Mapping[TopicPartition, CommittedOffset]:
         return self._group(group).committed
 
-    def describe_producers(self, at: TopicPartition) -> Mapping[int, ProducerState]:
+    def describe_producers(self, at: TopicPartition) -> Mapping[int, DescribedProducer]:
         return self.logs[at].producers()
 
     # --- the rules ------------------------------------------------------------------------------
@@ -132,12 +132,12 @@ class SimulatedBroker:
         return Answer(self.transactions.add(name, identity, self.now_ms, group=group))
 
     def produce(
-        self, profile: Profile, name: str, record_batches: Mapping[TopicPartition, bytes]
+        self, profile: TransactionProfile, name: str, record_batches: Mapping[TopicPartition, bytes]
     ) -> dict[TopicPartition, ProduceAnswer]:
         return {at: self._append(profile, name, at, blob) for at, blob in record_batches.items()}
 
     def _append(
-        self, profile: Profile, name: str, at: TopicPartition, blob: bytes
+        self, profile: TransactionProfile, name: str, at: TopicPartition, blob: bytes
     ) -> ProduceAnswer:
         log = self.logs.get(at)
         if log is None:
@@ -152,9 +152,11 @@ class SimulatedBroker:
             return ProduceAnswer(error)
         return ProduceAnswer(*log.append(header, blob, profile))
 
-    def _enters(self, profile: Profile, name: str, header: Header, at: TopicPartition) -> int:
+    def _enters(
+        self, profile: TransactionProfile, name: str, header: Header, at: TopicPartition
+    ) -> int:
         """The leader asks the coordinator: TV2 adds the partition, TV1 wants it added (KIP-890)."""
-        if profile is Profile.TV2:
+        if profile is TransactionProfile.TV2:
             error = self.transactions.add(name, header.identity, self.now_ms, partition=at)
             return INVALID_PRODUCER_EPOCH if error == PRODUCER_FENCED else error
         found, error = self.transactions.check(name, header.identity)
@@ -168,7 +170,7 @@ class SimulatedBroker:
 
     def commit_offsets(
         self,
-        profile: Profile,
+        profile: TransactionProfile,
         name: str,
         identity: Identity,
         group: str,
@@ -191,10 +193,10 @@ class SimulatedBroker:
         is_long = len(offset.metadata.encode()) > METADATA_BYTES_MAX
         return OFFSET_METADATA_TOO_LARGE if is_long else 0
 
-    def _joins(self, profile: Profile, name: str, identity: Identity, group: str) -> int:
+    def _joins(self, profile: TransactionProfile, name: str, identity: Identity, group: str) -> int:
         if self._group(group).has_pending(identity):
             return 0
-        if profile is Profile.TV2:
+        if profile is TransactionProfile.TV2:
             error = self.transactions.add(name, identity, self.now_ms, group=group)
         else:
             found, error = self.transactions.check(name, identity)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from eos.kafka.api import NO_IDENTITY, Identity, IdentityAnswer, Profile, TopicPartition
+from eos.kafka.api import NO_IDENTITY, Identity, IdentityAnswer, TopicPartition, TransactionProfile
 from eos.kafka.transaction_states import OVER, PREDECESSORS
-from eos.kafka.transaction_states import TransactionState as Phase
+from eos.kafka.transaction_states import TransactionPhase as Phase
 
 UNKNOWN_SERVER_ERROR = -1
 INVALID_REQUEST, INVALID_TXN_STATE, INVALID_PRODUCER_ID_MAPPING = 42, 48, 49
@@ -27,7 +27,7 @@ class Transaction:
     former_id: int = -1
     next_id: int = -1  # allocated while the last epoch of `identity` ends
     phase: Phase = Phase.EMPTY
-    version: Profile = Profile.TV1  # of the request that ended it
+    version: TransactionProfile = TransactionProfile.TV1  # of the request that ended it
     partitions: set[TopicPartition] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
     started_ms: int = -1
@@ -47,7 +47,7 @@ Marker = Callable[[Transaction, Identity, bool], None]
 class Transactions:
     """All transactional ids. `mark` writes a transaction's end into its partitions and groups."""
 
-    def __init__(self, server: Profile, timeout_max_ms: int, mark: Marker) -> None:
+    def __init__(self, server: TransactionProfile, timeout_max_ms: int, mark: Marker) -> None:
         self.by_name: dict[str, Transaction] = {}
         self.markers_are_held = False
         self._server = server
@@ -79,7 +79,7 @@ class Transactions:
         found.timeout_ms = timeout_ms
         found.partitions.clear()
         found.groups.clear()
-        found.version = Profile.TV1
+        found.version = TransactionProfile.TV1
         found.enter(Phase.EMPTY)
         return IdentityAnswer(0, found.identity)
 
@@ -103,7 +103,7 @@ class Transactions:
     def _fence(self, found: Transaction) -> None:
         """Ends a transaction that its owner didn't end: a time-out, or an init."""
         found.enter(Phase.PREPARE_EPOCH_FENCE)
-        if self._server is Profile.TV1:
+        if self._server is TransactionProfile.TV1:
             found.identity = Identity(found.identity.producer_id, found.identity.epoch + 1)
             found.last_epoch = NO_EPOCH
         self._prepare(found, Phase.PREPARE_ABORT, self._server)
@@ -140,11 +140,13 @@ class Transactions:
             found.groups.add(group)
         return 0
 
-    def end(self, name: str, identity: Identity, commit: bool, profile: Profile) -> IdentityAnswer:
+    def end(
+        self, name: str, identity: Identity, commit: bool, profile: TransactionProfile
+    ) -> IdentityAnswer:
         found = self.by_name.get(name)
         if found is None:
             return IdentityAnswer(INVALID_PRODUCER_ID_MAPPING)
-        if profile is Profile.TV1:
+        if profile is TransactionProfile.TV1:
             return self._end_by_state(found, identity, commit)
         return self._end_by_epoch(found, identity, commit)
 
@@ -156,13 +158,13 @@ class Transactions:
             return IdentityAnswer(PRODUCER_FENCED)
         if found.phase is Phase.ONGOING:
             phase = Phase.PREPARE_COMMIT if commit else Phase.PREPARE_ABORT
-            self._prepare(found, phase, Profile.TV1)
+            self._prepare(found, phase, TransactionProfile.TV1)
             return IdentityAnswer(0, identity)
         return IdentityAnswer(_end_again(found.phase, commit), identity)
 
     def _end_by_epoch(self, found: Transaction, identity: Identity, commit: bool) -> IdentityAnswer:
         """TV2: each end bumps, so the epoch below the current one marks a repeated request."""
-        is_again = found.version is Profile.TV2 and (
+        is_again = found.version is TransactionProfile.TV2 and (
             found.identity == Identity(identity.producer_id, identity.epoch + 1)
             or (
                 (found.former_id, EPOCH_LAST) == identity
@@ -175,22 +177,24 @@ class Transactions:
         is_current = found.identity == identity
         if found.phase is Phase.ONGOING and is_current:
             phase = Phase.PREPARE_COMMIT if commit else Phase.PREPARE_ABORT
-            return self._prepare(found, phase, Profile.TV2)
+            return self._prepare(found, phase, TransactionProfile.TV2)
         if found.phase in OVER and is_current:
             if commit:
                 return IdentityAnswer(INVALID_TXN_STATE)
-            return self._prepare(found, Phase.PREPARE_ABORT, Profile.TV2)
+            return self._prepare(found, Phase.PREPARE_ABORT, TransactionProfile.TV2)
         if not is_again or found.phase in {Phase.EMPTY, Phase.ONGOING}:
             return IdentityAnswer(PRODUCER_FENCED)
         error = _end_again(found.phase, commit)
         return IdentityAnswer(error, NO_IDENTITY if error else found.identity)
 
-    def _prepare(self, found: Transaction, phase: Phase, version: Profile) -> IdentityAnswer:
+    def _prepare(
+        self, found: Transaction, phase: Phase, version: TransactionProfile
+    ) -> IdentityAnswer:
         """The decision. From here on only the markers are outstanding."""
         found.enter(phase)
         found.version = version
         producer_id, epoch = found.identity
-        if version is Profile.TV2:
+        if version is TransactionProfile.TV2:
             if epoch >= EPOCH_LAST:
                 found.next_id = next(self._producer_ids)
             found.last_epoch = epoch
