@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from eos.config.model import PipelineFile, ProfileFile
-    from eos.pipeline_tests.runner import TestOutcome
+    from eos.pipeline_tests.runner import CaseOutcome
 
 _RED, _GREEN, _END = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 
@@ -36,7 +36,7 @@ class Result:
 
     path: Path
     pipeline: str
-    outcomes: Sequence[TestOutcome] = ()
+    outcomes: Sequence[CaseOutcome] = ()
     error: str = ""
 
     @property
@@ -77,7 +77,7 @@ def tell(found: Sequence[Result], *, as_json: bool) -> int:
     return 0 if all(file.is_passed for file in found) else 1
 
 
-def lines(pipeline: str, outcome: TestOutcome, *, has_colour: bool) -> Iterator[str]:
+def lines(pipeline: str, outcome: CaseOutcome, *, has_colour: bool) -> Iterator[str]:
     """`-` is what should have been written, `+` what was. Colour only underlines it."""
 
     def coloured(colour: str, text: str) -> str:
@@ -134,7 +134,7 @@ def _run(files: Sequence[tuple[Path, PipelineFile]], profile: ProfileFile) -> li
 
 def _outcomes(
     spark: SparkSession, pipeline: PipelineFile, profile: ProfileFile
-) -> list[TestOutcome]:
+) -> list[CaseOutcome]:
     from eos.pipeline_tests.runner import check, run_case
     from eos.startup.registered_schemas import with_latest
 

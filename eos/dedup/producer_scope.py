@@ -1,20 +1,19 @@
-"""What becomes of the records of producers whose numbers are spread over partitions.
+"""Verdicts on the records of producers whose numbers are spread over partitions.
 
-A micro-batch is a set: the records of a producer in it are judged together, the lowest epoch and
-number first, and of two with one number the first by topic, partition and offset counts. So it does
-not matter in which order partitions were read, and every attempt says the same.
+A micro-batch is a set: a producer's records in it are checked together, lowest epoch and number
+first. Of two records with one number, the first by topic, partition and offset counts. So the
+order in which partitions are read does not matter, and every attempt decides the same.
 
-Of each epoch it is known which numbers were accepted (`runs`), from where on none may be missing
-(`base`), and how far below that one may still be taken (`begin`; less than `base` only where an
-unknown producer was met in its middle). What lies a window or more above the lowest missing number
-is a gap; where that is accepted, all numbers are given up that are missing in a row from there on.
+The state of an epoch has the accepted numbers (`runs`), the lowest missing number (`base`), and how
+far below it a record is still accepted (`begin`: less than `base` only if a producer was first met
+in the middle of its sequence). A number that is `window` or more above the lowest missing one is a
+gap. If gaps are accepted, the missing numbers from `base` to the next accepted one are given up.
 
-An older epoch's record is fenced only behind a newer epoch's in the same partition: in another one
-it may have been sent before, and is judged by what is known of its own epoch.
+A record of an older epoch is fenced only after a newer epoch's record in the same partition. In
+another partition it may have been sent before, so its own epoch's state decides.
 
-Sequences that wrap are read as distances: each as the nearest to the one before it of its producer,
-epoch and partition, the first of a partition as the nearest to the lowest missing number.
-"""
+Numbers that wrap are compared as distances, each to the record before it of its producer, epoch and
+partition; a partition's first, to the lowest missing number."""
 
 from __future__ import annotations
 
@@ -83,10 +82,8 @@ class Epochs:
 
     @classmethod
     def none(cls) -> Epochs:
-        nothing = np.zeros(0, np.int64)
-        return cls(
-            nothing, nothing, nothing, nothing, nothing, NumberRanges.none(), nothing, nothing
-        )
+        nothing, runs = np.zeros(0, np.int64), NumberRanges.none()
+        return cls(nothing, nothing, nothing, nothing, nothing, runs, nothing, nothing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +253,7 @@ class _Fences:
 
 @dataclass(frozen=True, slots=True)
 class _ScopeResult:
-    """Behind a micro-batch: a code for each record, and of each group what is known."""
+    """A code for each record of a micro-batch, and the state of each group after it."""
 
     codes: npt.NDArray[np.int8]
     missing: Ints  # of each record that is a gap
@@ -357,14 +354,13 @@ def _begins(
 def _gaps(
     runs: NumberRanges, owner: Ints, number: Ints, base: Ints, rules: Spread
 ) -> tuple[Flags, Ints]:
-    """Which of these, all at their base or above, lie too far above a number that is missing; and
-    of those the lowest such number."""
+    """Return which numbers at `base` or above are gaps, and the lowest missing one of each."""
     above = runs.chosen(runs.first >= base[runs.owner])
     every = above.ordered_with(owner, number)
     if not rules.accepts_gap:
         lowest = every.filled_from(base)[owner]
         return number >= lowest + rules.window, lowest
-    # Who gives up missing numbers that the one before it did not.
+    # Records that abandon more missing numbers than the record before.
     every = every.merged()
     start, is_hole = every.holes(base)
     holes = NumberRanges(every.owner, start, start).chosen(is_hole)

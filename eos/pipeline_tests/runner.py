@@ -54,7 +54,7 @@ Line = str
 
 
 @dataclass(frozen=True, slots=True)
-class TestOutcome:
+class CaseOutcome:
     """`missing` should have been there, `unexpected` should not."""
 
     name: str
@@ -102,16 +102,16 @@ def order(spark: SparkSession, plan: Plan) -> str:
     return first_shuffle(apply(plan.decode.apply(frame), plan.transforms, tables))
 
 
-def run_case(spark: SparkSession, plan: Plan, case: Case) -> TestOutcome:
+def run_case(spark: SparkSession, plan: Plan, case: Case) -> CaseOutcome:
     plan = with_rows(plan, case.tables)
     try:
         with TemporaryDirectory(prefix="eos-test-") as folder:
             frame, again, dead = judged_anew(_frame(spark, plan, case), plan, Path(folder))
             found = list(_written(plan, frame, again, dead))
     except EosError as error:
-        return TestOutcome(case.name, 0, error=str(error))
+        return CaseOutcome(case.name, 0, error=str(error))
     compared = compare(case.output, found)
-    return TestOutcome(case.name, compared.matched, compared.missing, compared.unexpected)
+    return CaseOutcome(case.name, compared.matched, compared.missing, compared.unexpected)
 
 
 def _frame(spark: SparkSession, plan: Plan, case: Case) -> DataFrame:

@@ -28,7 +28,7 @@ def join(
     while the transaction before is being completed. A request that was lost may still arrive when
     the attempt is over, before the next init: then it opens a transaction under the old epoch. No
     record can get into it, and the next attempt's init ends it; on a TV1 cluster that looks like a
-    takeover, which `claim` tells apart.
+    takeover, which `ownership_check` tells apart.
     """
     pauses = backoff()
     while True:

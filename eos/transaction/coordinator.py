@@ -84,13 +84,13 @@ class Coordinator:
 
     @property
     def is_disputed(self) -> bool:
-        """A FencedError that may be our own doing. If nobody else was there since (`claim`),
-        `fence_again`; else it is final."""
+        """Whether the FencedError may be this process's own doing. If `ownership_check` finds no
+        newer owner, call `fence_again`; else it is final."""
         return isinstance(self._state, FenceUnclear)
 
     @property
     def timeout_ms(self) -> int:
-        """Of its transactions; no other owner's is the same (`claim`)."""
+        """Of its transactions; no other owner's is the same (`ownership_check`)."""
         return self._requests.timeout_ms
 
     def look(self, deadline: Deadline) -> DescribedTransaction:

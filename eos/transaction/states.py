@@ -125,8 +125,9 @@ class Renewing(ProtocolState):
 
 
 class FenceUnclear(ProtocolState):
-    """Refused as fenced, which may be our own doing (`ownership_check`). If there is no newer owner, an init
-    with what the coordinator is at. -> AwaitingLedger, -> Stopped."""
+    """Refused as fenced, perhaps because of this process's own init (`ownership_check`). If there
+    is no newer owner, an init with the identity that the coordinator has. -> AwaitingLedger,
+    -> Stopped."""
 
 
 class Fenced(ProtocolState):

@@ -10,7 +10,7 @@ import pytest
 from eos.cli.test import Result, lines, run_cases, tell
 from eos.config.load import load_pipeline
 from eos.errors import UsageError
-from eos.pipeline_tests.runner import TestOutcome
+from eos.pipeline_tests.runner import CaseOutcome
 
 TEXT = """\
 version: 1
@@ -59,7 +59,7 @@ def test_what_is_no_case_is_told_at_its_place(tmp_path, case, column, message):
 
 
 def test_differences_are_told_in_words_and_coloured_on_a_terminal():
-    failed = TestOutcome("a", 2, missing=("x",), unexpected=("y", "z"))
+    failed = CaseOutcome("a", 2, missing=("x",), unexpected=("y", "z"))
     assert list(lines("p", failed, has_colour=False)) == [
         "FAIL  p: a",
         "      2 as expected",
@@ -68,16 +68,16 @@ def test_differences_are_told_in_words_and_coloured_on_a_terminal():
         "    + z",
     ]
     assert list(lines("p", failed, has_colour=True))[2] == "\x1b[31m    - x\x1b[0m"
-    assert list(lines("p", TestOutcome("a", 2), has_colour=False)) == ["ok    p: a"]
-    broken = TestOutcome("a", 0, error="m\n  hint: h")
+    assert list(lines("p", CaseOutcome("a", 2), has_colour=False)) == ["ok    p: a"]
+    broken = CaseOutcome("a", 0, error="m\n  hint: h")
     assert list(lines("p", broken, has_colour=False))[1:] == ["      m", "        hint: h"]
     assert not broken.is_passed
 
 
 def test_two_files_of_one_name_are_both_told_each_by_its_path(capsys):
-    first = Result(Path("a"), "orders", [TestOutcome("x", 1)])
-    second = Result(Path("b"), "orders", [TestOutcome("x", 0, missing=("m",))])
-    other = Result(Path("c"), "bills", [TestOutcome("y", 1)])
+    first = Result(Path("a"), "orders", [CaseOutcome("x", 1)])
+    second = Result(Path("b"), "orders", [CaseOutcome("x", 0, missing=("m",))])
+    other = Result(Path("c"), "bills", [CaseOutcome("y", 1)])
     assert tell([first, other], as_json=False) == 0
     assert capsys.readouterr().out == "ok    orders: x\nok    bills: y\n"
     assert tell([second, first, other], as_json=False) == 1
