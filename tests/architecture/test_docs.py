@@ -17,8 +17,3 @@ def test_every_stop_has_its_paragraph_and_no_paragraph_is_about_nothing() -> Non
     }
     told = set(re.findall(r"^### `([a-z_]+)`$", RECOVERY, re.MULTILINE))
     assert told == raised
-
-
-def test_links_inside_lead_somewhere() -> None:
-    headings = set(re.findall(r"^#+ `?([a-z_]+)`?$", RECOVERY, re.MULTILINE))
-    assert set(re.findall(r"\]\(#([a-z_]+)\)", RECOVERY)) <= headings

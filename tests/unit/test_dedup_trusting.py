@@ -139,16 +139,22 @@ def test_nothing_waits(tmp_path):
             given.append(at)
             yield log(0, 10, start=10 * at).columns
 
+    seen = 0
     for seen, _ in enumerate(opened(tmp_path).trusting().codes(batches()), 1):
         assert len(given) == seen
+    assert seen == 5
 
 
 def test_what_comes_in_is_not_kept(tmp_path):
     """A column keeps all of the batch in memory that it came in."""
     stage = opened(tmp_path).trusting()
     before = pa.total_allocated_bytes()
-    for _ in stage.codes(log(0, 10_000, start=10_000 * at).columns for at in range(30)):
-        assert pa.total_allocated_bytes() - before < 3 << 20
+    kept = [
+        pa.total_allocated_bytes() - before
+        for _ in stage.codes(log(0, 10_000, start=10_000 * at).columns for at in range(30))
+    ]
+    assert len(kept) == 30
+    assert max(kept) < 3 << 20
 
 
 def test_a_task_that_runs_again_counts_once(tmp_path, monkeypatch):

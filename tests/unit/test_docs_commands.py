@@ -170,7 +170,11 @@ def of(verb: str, parsed: list[argparse.ArgumentParser], words: Sequence[str]) -
 def test_pipelines_and_programs_that_are_named_are_there() -> None:
     texts = [text for language in ("", "bash") for _, text in blocks(language)]
     said = "\n".join([*texts, *re.findall(r"`[^`\n]+`", "\n".join(map(Path.read_text, DOCUMENTS)))])
-    for named in re.findall(r"\bpipelines/\w+/pipeline\.yaml", said):
+    pipelines = set(re.findall(r"\bpipelines/\w+/pipeline\.yaml", said))
+    programs = set(re.findall(r"(?m)^\./(\S+)", said))
+    assert "pipelines/quickstart/pipeline.yaml" in pipelines
+    assert {"spark-submit.sh", "tests/run"} <= programs
+    for named in pipelines:
         assert (ROOT / named).is_file() or named.split("/")[1] in OTHERS, named
-    for named in re.findall(r"(?m)^\./(\S+)", said):
+    for named in programs:
         assert (ROOT / named).is_file(), named
