@@ -1,4 +1,5 @@
-"""TV1: who writes to a partition adds it to the transaction before (under TV2 its leader does)."""
+"""How a writer adds its partitions to a TV1 transaction. (Under TV2 the partition's leader does
+it.)"""
 
 from __future__ import annotations
 
@@ -22,13 +23,15 @@ def join(
     deadline: Deadline,
     backoff: Callable[[], Backoff],
 ) -> None:
-    """Returns once all of them are in the transaction; until then nothing may be sent to them.
+    """Add the partitions to the transaction. Nothing may be sent to them before this returns.
 
-    The same request again is harmless as long as the attempt lasts. 51 comes as a matter of course
-    while the transaction before is being completed. A request that was lost may still arrive when
-    the attempt is over, before the next init: then it opens a transaction under the old epoch. No
-    record can get into it, and the next attempt's init ends it; on a TV1 cluster that looks like a
-    takeover, which `ownership_check` tells apart.
+    Retries are harmless while the attempt lasts. CONCURRENT_TRANSACTIONS is routine while the
+    broker completes the previous transaction. A lost request can have this effect:
+    1. The attempt ends, and its AddPartitionsToTxn is still on its way.
+    2. It arrives before the next InitProducerId, and opens a transaction under the old epoch.
+    3. No record can get into that transaction. The next InitProducerId aborts it.
+
+    On a TV1 cluster, step 3 looks like a takeover. `ownership_check` detects the difference.
     """
     pauses = backoff()
     while True:

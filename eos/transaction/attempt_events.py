@@ -1,4 +1,4 @@
-"""What the events of an attempt say: why it failed, or what it committed."""
+"""What the events of an attempt contain: why it failed, or what it committed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The work of one micro-batch, as the transaction machine sees it: `run/attempt.py` for a pipeline,
-`replay/replayer.py` for dead letters."""
+"""What the transaction code needs from the work of one micro-batch.
+
+`run/attempt.py` implements it for a pipeline, `replay/replayer.py` for dead letters.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,10 @@ from eos.ledger.record import Ends, Position, Refused
 
 @dataclass(frozen=True, slots=True)
 class AttemptFacts:
-    """The values that the ledger's record has of an attempt, apart from its receipts."""
+    """The facts of an attempt that the ledger's record contains, apart from its receipts."""
 
-    refused: Refused = field(default_factory=dict)  # rejected source records, by rule and answer
-    records_read: int | None = None  # source records that were visible; None: not counted
+    refused: Refused = field(default_factory=dict)  # rejected source records, by rule and outcome
+    records_read: int | None = None  # visible source records; None: not counted
     reads: Mapping[str, int] = field(default_factory=dict)  # version of each lookup table
     producers: str = ""  # the version of dedup's states after the attempt
     dedup: Mapping[str, Any] = field(default_factory=dict)  # dedup's counts
@@ -26,7 +28,7 @@ class AttemptFacts:
 
 
 class AttemptWork(ABC):
-    """One micro-batch's work, inside its transaction and after it."""
+    """The work of one micro-batch, inside its transaction and after it."""
 
     @abstractmethod
     def execute(self, identity: Identity, position: Position, floors: Ends) -> Sequence[Receipt]:
@@ -37,12 +39,15 @@ class AttemptWork(ABC):
         """
 
     def prepare_commit(self) -> AttemptFacts:
-        """Check the targets again, write dedup's states, and return the facts to record. Called
-        once per attempt, after everything is acknowledged and before the ledger's record."""
+        """Check the targets again, write dedup's states, and return the facts to record.
+
+        Called once per attempt, after all records are acknowledged and before the ledger's record
+        is written.
+        """
         return AttemptFacts()
 
     def skip(self, position: Position) -> None:  # noqa: B027 - most have nothing to do
-        """Finish a micro-batch that is committed already, but that Spark runs again."""
+        """Finish a micro-batch that is already committed, but that Spark runs again."""
 
     def follow(self, position: Position, _offset: int) -> Position:
         """Write the Delta tables after the commit, and return the position that includes them.

@@ -1,4 +1,4 @@
-"""Record in the ledger that this run ended cleanly."""
+"""How a clean end of a run is recorded in the ledger."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ if TYPE_CHECKING:
 
 
 def note_clean_end(batches: MicroBatches, bus: Bus, *, is_at_rest: bool) -> None:
-    """From here on another deployment may take the pipeline without force; and the next start may
-    go on with its checkpoint, if nobody writes there any more (`startup/checkpoint_dir.py`)."""
+    """Write a stop record. After it, another deployment may acquire the pipeline without force. The
+    next run may resume from its checkpoint, if no query writes there any more
+    (`startup/checkpoint_dir.py`)."""
     batches.is_stopping = True
     try:
         batches.note_stop(is_at_rest=is_at_rest)
     except EosError as error:
         if is_final(error):
-            raise  # a start again would fence whoever replaced us, or meet the same
+            raise  # a restart would fence the new owner, or fail in the same way
         bus.emit(events.Warned(f"the clean end could not be noted: {error.message}"))
 
 
 def is_final(error: Exception | None) -> TypeGuard[EosError]:
-    """An end that a run which was asked to stop must not hide: a start again would meet it."""
+    """Return whether the error must end even a run that was asked to stop. A restart would fail in
+    the same way."""
     return isinstance(error, EosError) and error.recovery in {Recovery.FENCED, Recovery.STOP}

@@ -1,10 +1,11 @@
-"""Runs one pipeline's transactions: carries out what `protocol` says, with deadlines and retries.
+"""How the transactions of one pipeline run: the effects of `protocol`, with deadlines and retries.
 
-*Guarantees* `commit` returns COMMITTED only after the broker said so; an attempt that ended in any
-other way left a new identity behind before the next one begins; the blank init is sent by `fence`
-alone. *Not guaranteed* that COMMITTED is visible yet: the broker answers before it writes markers.
+*Guarantees* `commit` returns COMMITTED only after the broker confirmed it. After an attempt that
+ended in any other way, the next one begins under a new identity. Only `fence` sends InitProducerId
+without an identity. *Not guaranteed* that committed records are visible at once: the broker
+responds before it writes the markers.
 
-Not for several threads at once: the pipeline has one lock around it.
+Not thread-safe: the pipeline calls it under one lock.
 """
 
 from __future__ import annotations
@@ -40,21 +41,23 @@ from eos.transaction.states import (
     Unfenced,
 )
 
-_NOW = Deadline(0.0)  # has passed: for events that send nothing
+_NOW = Deadline(0.0)  # already passed; for events that send no request
 
 
 class Conclusion(Enum):
     COMMITTED = "committed"
-    IN_DOUBT = "in doubt"  # settle(), then the ledger knows
-    NOT_COMMITTED = "not committed"  # the ledger's word after a doubt: redo the micro-batch
+    IN_DOUBT = "in doubt"  # call settle(), then read the ledger
+    NOT_COMMITTED = "not committed"  # the ledger has no such record: retry the micro-batch
 
 
 class Coordinator:
-    """One transactional id, one owner, one attempt at a time.
+    """One transactional id with one owner and one attempt at a time.
 
-    `reached` is told of the points around EndTxn(commit) at which a crash must be harmless, each
-    time one is sent: `end_txn_sent:before`, `end_txn_sent:after` (its bytes have left, no answer
-    yet) and `end_txn_answered:before` (the answer is here, nobody knows it).
+    `reached` is called at the three points around each EndTxn(commit) at which tests inject a
+    crash:
+    - `end_txn_sent:before`
+    - `end_txn_sent:after`: its bytes were sent, and there is no response yet
+    - `end_txn_answered:before`: the response arrived, and was not processed yet
     """
 
     def __init__(
@@ -79,37 +82,39 @@ class Coordinator:
 
     @property
     def identity(self) -> Identity:
-        """The running attempt's, or the one that the next attempt will have."""
+        """The identity of the running attempt, or of the next one."""
         return self._state.identity
 
     @property
     def is_disputed(self) -> bool:
-        """Whether the FencedError may be this process's own doing. If `ownership_check` finds no
-        newer owner, call `fence_again`; else it is final."""
+        """Whether a FencedError may be the effect of this process's own requests. If
+        `ownership_check` finds no newer owner, call `fence_again`. Otherwise the error is final."""
         return isinstance(self._state, FenceUnclear)
 
     @property
     def timeout_ms(self) -> int:
-        """Of its transactions; no other owner's is the same (`ownership_check`)."""
+        """The timeout of this process's transactions. No other owner has the same
+        (`ownership_check`)."""
         return self._requests.timeout_ms
 
     def look(self, deadline: Deadline) -> DescribedTransaction:
-        """What the broker knows of the id. Changes nothing."""
+        """Return the broker's view of the transactional id, without changing it."""
         return self._requests.look(deadline)
 
     @property
     def is_in_doubt(self) -> bool:
-        """EndTxn(commit) may have left, and nobody has said yet what became of it."""
+        """Whether EndTxn(commit) may have been sent and its outcome is still unknown."""
         return isinstance(self._state, Committing | InDoubt | AwaitingLedger)
 
     def fence(self, deadline: Deadline) -> Identity:
-        """Takes the transactional id from whoever held it, and ends what he left open. Once."""
+        """Take the transactional id from any owner, and abort the transaction that is open.
+        Once."""
         self._run(ProtocolEvent.FENCE, deadline)
         return self.identity
 
     def fence_again(self, seen: Identity, deadline: Deadline) -> Identity:
-        """The second chance while `is_disputed`: granted if the id is still at what `look` saw.
-        Then read the ledger, and call `settled`."""
+        """Take the id while `is_disputed`, if the coordinator still has the identity that `look`
+        returned. Then read the ledger and call `settled`."""
         if self.is_disputed:
             self._state = FenceUnclear(seen)
         self._run(ProtocolEvent.FENCE_AGAIN, deadline)
@@ -117,13 +122,12 @@ class Coordinator:
 
     @property
     def is_judging(self) -> bool:
-        """We have an identity, and before it is used the ledger must say what was before it: then
-        call `settled`."""
+        """Whether the ledger must be read before the new identity is used. Then call `settled`."""
         return isinstance(self._state, AwaitingLedger)
 
     def begin(self, deadline: Deadline) -> Identity:
-        """Opens an attempt, unless it comes to `is_judging`. TV2 sends nothing; TV1 asks for an
-        epoch if the last one is used."""
+        """Begin an attempt, unless `is_judging` becomes true. TV2 sends no request. TV1 requests a
+        new epoch if the last one is used."""
         if not isinstance(self._state, Ready):
             self._run(ProtocolEvent.BEGIN, deadline)
         if not self.is_judging:
@@ -133,10 +137,10 @@ class Coordinator:
     def produce(
         self, record_batches: Mapping[TopicPartition, bytes], deadline: Deadline
     ) -> Mapping[TopicPartition, int]:
-        """The driver's own ledger record, stamped with `identity`. Returns offsets.
+        """Write the ledger record, stamped with `identity`, and return its offset by partition.
 
-        Retries keep the bytes and with them the sequence: the broker tells a repeated record
-        batch from a new one by nothing else.
+        Retries keep bytes and sequence: the broker recognizes a repeated record batch by nothing
+        else.
         """
         if not record_batches:
             raise ValueError("an attempt without a ledger record could not be committed")
@@ -147,37 +151,38 @@ class Coordinator:
     def commit_offsets(
         self, offsets: Mapping[TopicPartition, CommittedOffset], deadline: Deadline
     ) -> None:
-        """Adds the group's offsets to the transaction: they become valid with its commit."""
+        """Add the group's offsets to the transaction. They take effect with its commit."""
         if offsets:
             self._run(ProtocolEvent.OFFSETS, deadline, Work(offsets=dict(offsets)))
 
     def commit(self, deadline: Deadline) -> Conclusion:
-        """Never raises for what the broker answers: from the first byte on it is committed, or
-        in doubt until `settle` and the ledger say more."""
+        """Commit, and return whether it is COMMITTED or IN_DOUBT. Never raises for a response of
+        the broker: after the first byte, only `settle` and the ledger can resolve the doubt."""
         self._run(ProtocolEvent.COMMIT, deadline)
         return Conclusion.IN_DOUBT if isinstance(self._state, InDoubt) else Conclusion.COMMITTED
 
     def settle(self, deadline: Deadline) -> None:
-        """Closes an attempt in doubt. Only after it returns is the ledger's end final: read it,
-        then call `settled`."""
+        """End the transaction of an attempt in doubt. After this returns, the ledger's end is
+        final: read it, then call `settled`."""
         self._run(ProtocolEvent.SETTLE, deadline)
 
     def settled(self, committed: bool) -> Conclusion:
-        """The ledger's word on the attempt that was in doubt, after which the next may begin."""
+        """Record whether the ledger has the attempt in doubt. After this the next attempt may
+        begin."""
         self._run(ProtocolEvent.SETTLED, _NOW)
         return Conclusion.COMMITTED if committed else Conclusion.NOT_COMMITTED
 
     def fail(self, error: EosError) -> None:
-        """The attempt must not commit, whatever the broker would say. `abort` comes next."""
+        """Mark the attempt as failed: it must not commit, whatever the broker responds. Call
+        `abort` next."""
         is_first = not isinstance(self._state, Failed)
         self._run(ProtocolEvent.FAIL, _NOW)
-        if is_first:  # what follows from a failure must not hide it
+        if is_first:  # later errors must not hide the first one
             self._error = error
 
     def abort(self, deadline: Deadline) -> Identity:
-        """Ends the attempt with a new identity in hand, or with FencedError if somebody else
-        took over meanwhile. May come to `is_judging`, and be called again if the deadline passed.
-        """
+        """Abort the attempt and return a new identity. Raise FencedError if another instance took
+        over. `is_judging` may become true. If the deadline passed, call it again."""
         self._run(ProtocolEvent.ABORT, deadline)
         return self.identity
 
@@ -185,8 +190,9 @@ class Coordinator:
         try:
             self._carry_out(event, deadline, work or Work())
         except BaseException:
-            # An interrupt may have struck between a request and its answer: the attempt is
-            # unknown territory. Once EndTxn(commit) may have left, its state says so already.
+            # An interrupt may arrive between a request and its response, so the outcome of the
+            # attempt is unknown: fail it. If EndTxn(commit) may have been sent, the state has
+            # recorded that already.
             if event in {ProtocolEvent.WRITE, ProtocolEvent.OFFSETS} and isinstance(
                 self._state, Open | Recorded
             ):
@@ -194,7 +200,8 @@ class Coordinator:
             raise
 
     def _carry_out(self, event: ProtocolEvent, deadline: Deadline, work: Work) -> None:
-        """Ends: each repetition waits first, and a wait past the deadline gives up."""
+        """Carry out the effects of an event. This terminates: each retry waits first, and gives up
+        when the deadline has passed."""
         backoff = self.backoff()
         todo = deque(self._take(event))
         while todo:
@@ -205,7 +212,7 @@ class Coordinator:
                 self._port.forget_coordinators()
             elif effect is Effect.WAIT:
                 backoff.sleep(deadline)
-                if deadline.has_passed:  # asked again, it would say "too late" and hide the cause
+                if deadline.has_passed:  # a retry would time out and hide the cause
                     todo = deque(self._take(ProtocolEvent.GAVE_UP))
             else:
                 answered, self._error = self._requests.send(effect, self.identity, deadline, work)
@@ -217,4 +224,4 @@ class Coordinator:
 
 
 def _nowhere(_point: str) -> None:
-    """No crash is planned."""
+    """Ignore the crash point: no test injects a crash."""

@@ -1,7 +1,7 @@
-"""Sends the request that an effect stands for and says what its answer means.
+"""How the requests of a transaction are sent, and how their responses are classified.
 
-Several partitions answer in one response: the worst of them decides, and those that succeeded are
-not asked again. A partition that the broker left out of its answer did not succeed.
+One response covers several partitions, and the worst result decides. A retry leaves out the
+partitions that succeeded. A partition that is missing from the response did not succeed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from eos.kafka.api import (
 from eos.kafka.outcomes import Outcome, describe, outcome_of, worst
 from eos.transaction.states import API_OF, Effect, RequestAnswer
 
-_Answers = Iterable[tuple[str, Answer | IdentityAnswer | ProduceAnswer]]  # with what each is about
+_Answers = Iterable[tuple[str, Answer | IdentityAnswer | ProduceAnswer]]  # each with its partition
 
 
 @dataclass(slots=True)
 class Work:
-    """What the requests of one call still have to send, and what came back."""
+    """The data that the requests of one call still have to send, and the offsets of what was
+    written."""
 
     record_batches: dict[TopicPartition, bytes] = field(default_factory=dict)
     offsets: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
@@ -58,7 +59,8 @@ class Requests:
     def send(
         self, effect: Effect, identity: Identity, deadline: Deadline, work: Work
     ) -> tuple[RequestAnswer, EosError]:
-        """The answer, and the error to stop with should it be the last word."""
+        """Send the request of `effect`. Return its response, and the error to raise if it is not
+        retried."""
         try:
             return self._send(effect, identity, deadline, work)
         except NoAnswerError as error:
@@ -152,7 +154,8 @@ def add_partitions(
     partitions: frozenset[TopicPartition],
     deadline: Deadline,
 ) -> tuple[RequestAnswer, EosError]:
-    """Under TV1, asked by the coordinator for the ledger and by writers for their targets."""
+    """Add partitions to a TV1 transaction. The coordinator does this for the ledger, and each
+    writer for its target partitions."""
     answers = port.add_partitions(transactional_id, identity, partitions, deadline)
     asked = _by_partition(partitions, answers)
     return _judged(Api.ADD_PARTITIONS, asked, transactional_id, NO_IDENTITY)

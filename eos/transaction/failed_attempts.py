@@ -1,4 +1,4 @@
-"""Aborted attempts that no ledger record lists yet. The next committed record lists them."""
+"""Which aborted attempts no ledger record lists yet. The next committed record lists them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LISTED_MAX, _REASON_MAX = 20, 500
 
 
 class FailedAttempts:
-    """Collects what the audit table later shows of attempts that were aborted."""
+    """Aborted attempts, as the audit table later shows them."""
 
     def __init__(self, earlier: Iterable[Mapping[str, Any]] = ()) -> None:
         self._listed = [dict(each) for each in earlier]
@@ -25,12 +25,12 @@ class FailedAttempts:
         return list(self._listed)
 
     def begin(self, **facts: Any) -> None:
-        """Keep the facts of the attempt that begins, for the case that it fails."""
+        """Keep the facts of an attempt that begins, in case it fails."""
         self._facts = facts
 
     def add(self, identity: Identity, batch_id: int, number: int, error: Exception) -> None:
-        """List the failed attempt, once. With 20 entries the list is full: a record is long
-        overdue then, and the run about to end."""
+        """List the failed attempt once, and at most 20 attempts. So many fail only if no record was
+        committed for long, and the run is about to end."""
         producer_id, epoch = identity
         known = {(each["producer_id"], each["epoch"]) for each in self._listed}
         if identity in known or len(self._listed) >= _LISTED_MAX:
@@ -50,5 +50,5 @@ class FailedAttempts:
         )
 
     def clear(self) -> None:
-        """A committed record lists them."""
+        """Empty the list, after a committed record has listed the attempts."""
         self._listed = []

@@ -1,4 +1,4 @@
-"""Trim the ledger and warn if the broker refuses."""
+"""How the ledger is trimmed: a refusal of the broker is a warning only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from eos.transaction.micro_batch import STEP_TIMEOUT_MS
 
 
 def trim(ledger: Ledger, keep: int, bus: Bus, needed_from: int | None = None) -> None:
-    """Who may not delete records goes on without."""
+    """Trim the ledger to `keep` records. If the broker refuses, for instance without the permission
+    to delete records, emit a warning and continue."""
     try:
         ledger.trim(keep, Deadline.after_ms(STEP_TIMEOUT_MS), needed_from)
     except EosError as error:

@@ -1,4 +1,4 @@
-"""One micro-batch, one transaction: its attempts, their commit, and what follows a failure."""
+"""How a micro-batch commits in one transaction: its attempts, their commit, and how they fail."""
 
 from __future__ import annotations
 
@@ -33,12 +33,11 @@ STEP_TIMEOUT_MS = 60_000
 
 
 class SourceView(Protocol):
-    """Questions about the source that a micro-batch asks the cluster. `startup/source_state.py` has
-    the
-    answers."""
+    """Questions about the source that a micro-batch asks the cluster; implemented in
+    `startup/source_state.py`."""
 
     def topic_ids(self, topics: Iterable[str]) -> Mapping[str, str]:
-        """Raises PromiseBrokenError for a topic that is gone."""
+        """Return the topics' ids. Raise PromiseBrokenError if a topic does not exist."""
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Ends: ...
 
@@ -50,7 +49,7 @@ class SourceView(Protocol):
 class Outcome(Enum):
     """How an attempt that raised ends."""
 
-    COMMITTED = "committed"  # the error came after the commit
+    COMMITTED = "committed"  # the error was raised after the commit
     IN_DOUBT = "in doubt"  # EndTxn(commit) may have arrived, and the ledger was not readable
     FENCED = "fenced"  # another instance took over
     RETRY = "retry"  # this attempt is lost, the micro-batch is not
@@ -59,7 +58,8 @@ class Outcome(Enum):
 
 @dataclass(slots=True)
 class MicroBatches:
-    """Runs micro-batches one after another, and keeps the ledger's position."""
+    """The micro-batches of a run, one after another, and the ledger's position after the last
+    one."""
 
     pipeline: str
     coordinator: Coordinator
@@ -74,7 +74,7 @@ class MicroBatches:
     last_at: float = field(default_factory=time.monotonic)  # of the last commit
     claim: OwnershipCheck = field(init=False)
     group: GroupCheck = field(init=False)
-    # The identity of an attempt that may be open: no outcome of it is noted yet.
+    # The identity of an attempt that may be open: its outcome is not known yet.
     _open: Identity = field(default=NO_IDENTITY, init=False)
     _has_returned: bool = field(default=False, init=False)
     # A micro-batch and an idle refresh never run at the same time.
@@ -88,7 +88,7 @@ class MicroBatches:
 
     @property
     def is_new(self) -> bool:
-        """Nothing is in the ledger yet."""
+        """Whether the ledger is empty."""
         return self.claim.last == NO_IDENTITY
 
     def run(self, step: PlannedBatch, work: AttemptWork) -> None:
@@ -122,8 +122,8 @@ class MicroBatches:
             self._note(kind, position or self.position, note)
 
     def note_stop(self, *, is_at_rest: bool) -> None:
-        """Write the record of a clean stop. Unless Spark's query certainly writes no more, the
-        record names no checkpoint."""
+        """Write the record of a clean stop. The record names the checkpoint only if Spark's query
+        certainly writes no more."""
         with self.lock:
             self._finish_interrupted()
             here = self.position
@@ -179,12 +179,12 @@ class MicroBatches:
     # --- attempts
 
     def _until_committed(self, batch_id: int, attempt: Callable[[int], None]) -> None:
-        """Run attempts until one commits. The outcomes of one that raises:
+        """Run attempts until one commits. If an attempt raises, its outcome is one of:
 
         - COMMITTED: the commit stands, so the micro-batch is not run again.
-        - IN_DOUBT: no abort, since the transaction may be committed. The next call reads the
-          ledger, or the next startup does.
-        - FENCED: no request any more. The attempt is the new owner's to abort.
+        - IN_DOUBT: no abort, since the transaction may be committed. The next call or the next
+          startup reads the ledger.
+        - FENCED: no further request. The new owner aborts the attempt.
         - RETRY: abort, and run the next attempt under a new epoch.
         - STOP: abort, and end the run.
         """
@@ -209,7 +209,7 @@ class MicroBatches:
         recovery = _recovery(error)
         if recovery is Recovery.FENCED:
             return Outcome.FENCED
-        # A clean stop is asked for, but its own record (`points.kind`) is still retried.
+        # A clean stop is requested, but its own record (`points.kind`) is still retried.
         is_wanted = not self.is_stopping or bool(self.points.kind)
         may_retry = recovery is Recovery.REDO and number < ATTEMPTS_MAX
         return Outcome.RETRY if may_retry and is_wanted else Outcome.STOP
@@ -217,9 +217,9 @@ class MicroBatches:
     def _abort(self, batch_id: int, number: int, error: Exception, outcome: Outcome) -> bool:
         """Abort the attempt, and return whether the next one follows.
 
-        The attempt's identity is over in any case, even if it seems to have sent nothing: a task
-        of it that still runs is refused from here on, so it can't write into the next attempt.
-        An abort that fails must not hide why there was one.
+        The attempt's epoch ends in any case, even if it seems to have sent nothing. The broker then
+        refuses a task of it that still runs, so it can't write into the next attempt. An error of
+        the abort must not hide the reason for it.
         """
         failed: Exception | None = None
         try:
@@ -242,12 +242,12 @@ class MicroBatches:
         return will_retry
 
     def _list_failed(self, batch_id: int, number: int, error: Exception) -> None:
-        if self._open not in (NO_IDENTITY, self.claim.last):  # else it never began
+        if self._open not in (NO_IDENTITY, self.claim.last):  # otherwise it never began
             self.failed.add(self._open, batch_id, number, error)
 
     def _finish_interrupted(self) -> None:
         """End an attempt that an earlier call left by an exception. It may be open, in doubt, or
-        committed without a note of it here: the ledger decides."""
+        committed without a note of it here. The ledger decides."""
         if self._open == NO_IDENTITY:
             return
         known = self.claim.last
@@ -317,7 +317,7 @@ class MicroBatches:
 
     def _begin(self) -> Identity:
         deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
-        # Before the identity is known: an interrupt inside `begin` must leave a mark, too.
+        # Set before the identity is known: an interrupt inside `begin` must leave a trace, too.
         self._open = self.coordinator.identity
         self._open = self.claim.begin(deadline)
         return self._open
@@ -325,11 +325,11 @@ class MicroBatches:
     def _commit(
         self, identity: Identity, after: Position, record: bytes, marks: list[float]
     ) -> None:
-        """Write the ledger's record, add the group's offsets, and end the transaction.
+        """Write the ledger's record, add the group's offsets, and commit the transaction.
 
-        Returns if it is committed. Raises AttemptFailedError if it is certainly not. If the
-        commit's response is lost and the ledger can't be read, the error leaves the attempt in
-        doubt (`claim.is_undecided`). FencedError: another instance took over.
+        Returns if it is committed. Raises AttemptFailedError if it is certainly not, and
+        FencedError if another instance took over. If the commit's response is lost and the ledger
+        can't be read, the error leaves the attempt in doubt (`claim.is_undecided`).
         """
         reached = self.points.reached
         reached("ledger_record:before")
@@ -349,7 +349,7 @@ class MicroBatches:
             found = self.claim.settle(identity, Deadline.after_ms(STEP_TIMEOUT_MS))
             if found is None or found.identity != identity:
                 raise AttemptFailedError("the commit's answer was lost, and the ledger lacks it")
-        self.position = after  # first of all: what fails from here on must not redo it
+        self.position = after  # set first: an error below must not cause a retry
         self.claim.last, self.claim.last_offset = identity, offset
         self._open = NO_IDENTITY
         self.failed.clear()
@@ -364,8 +364,9 @@ def _recovery(error: Exception) -> Recovery:
 
 
 def _explains(failed: Exception, error: Exception) -> bool:
-    """Whether a failed abort tells why the attempt failed, or ends the run although the attempt's
-    own error would not: another instance took over, or the ledger lost records."""
+    """Return whether the error of the abort should replace the attempt's error. It should if it
+    explains the failure or ends the run when the attempt's error would not: another instance took
+    over, or the ledger lost records."""
     if not isinstance(failed, EosError):
         return False
     is_broken = isinstance(failed, PromiseBrokenError) and _recovery(error) is not Recovery.STOP

@@ -1,24 +1,37 @@
-"""Whether this process still owns its transactional id, and what became of its last attempt.
+"""Whether this process still owns its transactional id, and whether its last attempt committed.
 
-An owner's init with (id, epoch) may be refused as if somebody had taken over, although nobody has:
-- it was granted, its answer was lost, and a coordinator that read its log since (a broker died)
-  does not know that the repetition is one: the log holds the new epoch only;
-- it was granted under another producer id, because our epochs had run out, and its answer was lost;
-- our own blank init arrived twice, the second time long after the first.
-And on a TV1 cluster, where the broker ends what is open under a new epoch and forgets whose it was:
-- our transaction outlived its timeout;
-- our EndTxn never arrived: the init that is to close the doubt ends the transaction itself;
-- our AddPartitionsToTxn arrived twice, once of them after the end: it opened another one;
-- our transaction was ended by the init of one that we had replaced.
-Two things tell that from a takeover. The coordinator keeps, in its log too, the timeout that the
-last granted init asked for, and no two owners ask for the same (`own_timeout_ms`). And a newer
-owner's first record in the ledger is its start. If both say that nobody was there, the id is taken
-by an init with what the coordinator was seen at, and the ledger is read to its true end (rule R7).
-No blank init: repeated over a lost answer it could fence a copy that took over since we looked, and
-then both would stop.
+The broker may refuse the owner's InitProducerId with (id, epoch) as fenced although no other
+instance took over. On any cluster:
+- The request was granted and its response was lost. Then a broker died, and the new coordinator
+  read the log, which holds the new epoch only. It can't recognize the retry as a retry.
+- The request was granted under another producer id, because our epochs had run out. Its response
+  was lost.
+- Our InitProducerId without an identity arrived twice, the second time long after the first.
 
-And on any cluster an init with (id, epoch) is granted under another producer id if our epochs have
-run out, but also if the broker has forgotten the id, whoever owned it since. The ledger tells.
+On a TV1 cluster, the broker aborts an open transaction under a new epoch and forgets its owner.
+There these cases are added:
+- Our transaction exceeded its timeout.
+- Our EndTxn never arrived. The InitProducerId that is to resolve the doubt then aborts the
+  transaction itself.
+- Our AddPartitionsToTxn arrived twice, the second time after the end. It opened another
+  transaction.
+- An instance that we had replaced sent InitProducerId, which aborted our transaction.
+
+Two facts distinguish these cases from a takeover:
+- The coordinator keeps the timeout of the last granted InitProducerId, in its log too. Each process
+  requests a different timeout (`own_timeout_ms`).
+- The first record of a newer owner in the ledger is its start record.
+
+If neither shows another owner, InitProducerId with the coordinator's current identity takes the id
+back. Then the ledger is read to its true end ("never abort after EndTxn(commit)"). InitProducerId
+without an identity would be wrong here:
+1. We look, and find no other owner.
+2. Another instance takes over.
+3. Our request, retried after a lost response, fences the other instance, and both stop.
+
+On any cluster, InitProducerId with (id, epoch) may be granted under another producer id. Either our
+epochs have run out, or the broker forgot the transactional id and its owners since. The ledger
+shows which.
 """
 
 from __future__ import annotations
@@ -38,19 +51,25 @@ _SIXTEENTH = 16
 
 
 def own_timeout_ms(asked_ms: int) -> int:
-    """The transaction timeout of one process: up to a sixteenth less than asked for, so that the
-    coordinator can say whose init it granted last. If two copies draw the same of the thousands
-    that usual timeouts have, the older may take the id back until the newer has written its start
-    record: the newer then stops, and nothing is lost. What is configured above the brokers' limit
-    may pass in one start and not in the next: `eos doctor` finds it."""
+    """Return a transaction timeout for this process, up to a sixteenth below the configured one.
+    The coordinator reports the timeout of the last granted InitProducerId, so it identifies the
+    process.
+
+    If two instances draw the same of the thousands of values, the older one may take the id back.
+    That ends when the newer one has written its start record. The newer one then stops, and no
+    record is lost. If the configured value exceeds the brokers' limit, the drawn one may pass in
+    one run and fail in the next. `eos doctor` finds this.
+    """
     return max(1, asked_ms - 1 - secrets.randbelow(max(1, asked_ms // _SIXTEENTH)))
 
 
 @dataclass(slots=True)
 class OwnershipCheck:
-    """A coordinator, and the ledger that has the last word. `last` is the transaction of the newest
-    record that this process has read or committed, and `last_offset` the record's offset;
-    NO_IDENTITY as long as there is none."""
+    """A coordinator, and the ledger that decides where the broker's response is ambiguous.
+
+    `last` is the identity in the newest record that this process has read or committed, and
+    `last_offset` that record's offset. `last` is NO_IDENTITY if there is none.
+    """
 
     pipeline: str
     coordinator: Coordinator
@@ -60,11 +79,13 @@ class OwnershipCheck:
 
     @property
     def is_undecided(self) -> bool:
-        """What became of the last attempt is not known, or a dispute was not brought to its end:
-        `settle` comes next, and nothing else."""
+        """Whether the outcome of the last attempt is unknown, or a dispute is unresolved. Then only
+        `settle` may follow."""
         return self.coordinator.is_in_doubt or self.coordinator.is_disputed
 
     def begin(self, deadline: Deadline) -> Identity:
+        """Begin an attempt and return its identity. Raise FencedError if another instance took
+        over."""
         self._ask(self.coordinator.begin, deadline)
         if self.coordinator.is_judging:
             self._judge(NO_IDENTITY, deadline)
@@ -72,28 +93,30 @@ class OwnershipCheck:
         return self.coordinator.identity
 
     def abort(self, deadline: Deadline, unknown: Identity = NO_IDENTITY) -> None:
-        """Ends the attempt with a new identity in hand: EndTxn(commit) was not sent, or `unknown`
-        is what it was sent for."""
+        """Abort the attempt, so that the next one has a new identity. Either EndTxn(commit) was not
+        sent, or `unknown` is the identity that it was sent for."""
         self._ask(self.coordinator.abort, deadline, unknown)
         if self.coordinator.is_judging:
             self._judge(unknown, deadline)
 
     def conclude(self, identity: Identity, deadline: Deadline) -> LedgerRecord | None:
-        """Ends an attempt of which nothing is known: it may be open, in doubt, or committed, and we
-        were interrupted before we noted it. Returns the ledger's last record."""
+        """End an attempt whose state is unknown, and return the ledger's last record. An interrupt
+        may have left the attempt open, in doubt, or committed without a note of it in this process.
+        """
         if self.is_undecided:
             return self.settle(identity, deadline)
-        self.abort(deadline, identity)  # sends nothing if the attempt has ended
+        self.abort(deadline, identity)  # sends no request if the attempt has ended
         found = self.ledger.read_last(deadline)
         self._require_alone(found, identity)
         return self._noted(found)
 
     def settle(self, identity: Identity, deadline: Deadline) -> LedgerRecord | None:
-        """EndTxn was sent and its outcome is unknown: the ledger knows (rules R4, R7). Returns its
-        last record, which is the attempt's if that was committed.
+        """Resolve an attempt after EndTxn with an unknown outcome. Return the ledger's last record:
+        the attempt's own if it was committed ("the ledger is the truth", "never abort after
+        EndTxn(commit)").
 
-        Our init with (id, epoch) waits until the broker has finished whatever it had begun. After
-        that the ledger's end is final: no request of the attempt can still be on its way, since
+        InitProducerId with (id, epoch) waits until the broker has finished the transaction. After
+        that the ledger's end is final. No request of the attempt can take effect any more, since
         its epoch is over.
         """
         self._ask(self.coordinator.settle, deadline, identity)
@@ -118,7 +141,8 @@ class OwnershipCheck:
         deadline: Deadline,
         in_doubt: Identity = NO_IDENTITY,
     ) -> None:
-        """What is refused is disputed where it can be; FencedError is the last word."""
+        """Send a request. If the refusal may be disputed, dispute it. A FencedError from here is
+        final."""
         is_asked = self.coordinator.is_disputed or self.coordinator.is_judging
         if not is_asked:  # else it was before, and not brought to its end
             try:
@@ -130,8 +154,9 @@ class OwnershipCheck:
             self._fence_again(in_doubt, deadline)
 
     def _fence_again(self, in_doubt: Identity, deadline: Deadline) -> None:
-        """Takes the id if nobody else was granted it since. Refused, somebody was there between our
-        look and our init, perhaps only the broker, or ourselves: so we look again."""
+        """Take the id back unless another owner was granted it. If the request is refused, the
+        identity changed between look and request. The cause may be the broker or this process, so
+        look again."""
         backoff = self.coordinator.backoff()
         while True:
             self._require_alone(self.ledger.look(deadline), in_doubt)
@@ -148,7 +173,8 @@ class OwnershipCheck:
                 return
 
     def _judge(self, in_doubt: Identity, deadline: Deadline) -> LedgerRecord | None:
-        """We are fenced off from everybody before: what the ledger ends with is final."""
+        """Read the ledger's end, which is final because earlier identities are fenced, and resolve
+        the doubt."""
         found = self.ledger.read_last(deadline)
         self._require_alone(found, in_doubt)
         self._noted(found)
@@ -156,10 +182,13 @@ class OwnershipCheck:
         return found
 
     def _require_alone(self, last: LedgerRecord | None, in_doubt: Identity) -> None:
-        """Raise unless the ledger's last record is ours, or of the attempt in doubt. A later
-        record means that another copy took over; an earlier one, that the ledger lost records.
-        Only the offset tells them apart: two copies may have the same host name and process id,
-        and a newer producer id may be the smaller one."""
+        """Raise unless the ledger's last record is ours, or belongs to the attempt in doubt. A
+        later record means that another instance took over. An earlier record means that the ledger
+        lost records.
+
+        Only the offset distinguishes these cases: two instances may have the same host name and
+        process id, and a newer producer id may be the smaller number.
+        """
         if last is None or last.identity in {self.last, in_doubt}:
             return
         if last.offset < self.last_offset:

@@ -1,12 +1,14 @@
-"""What is on its way to one target partition: order, repetition, and what was acknowledged.
+"""Which record batches of one target partition are sent, retried and acknowledged.
 
-No I/O. The writer says what it sent and what was answered, the lane what may leave next.
+No I/O: the writer reports each request and response, and the queue decides what may be sent next.
 
-A record batch keeps its bytes and its sequence through every retry (rule R8): the broker tells a
-repeated one from a new one by nothing else. After a failure nothing more leaves until every answer
-of the lane is in; then whatever is not acknowledged waits again, in its old place. Only then may
-the lane turn to another leader, too: between two connections there is no order, and under TV1 a
-leader that knows nothing of the producer yet would take the second record batch before the first.
+Retries keep bytes and sequence: the broker recognizes a repeated record batch by nothing else.
+After a failure, the queue sends nothing until all its responses have arrived. Then the record
+batches that are not acknowledged wait again, in their old order.
+
+Only then may the queue change to another leader, since two connections have no common order. Under
+TV1, the new leader may know nothing of the producer: it would accept the second record batch before
+the first.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from eos.kafka.outcomes import Outcome, describe, outcome_of
 from eos.kafka.records.record_batch import stamp
 from eos.ledger.receipt import Receipt
 
-IN_FLIGHT_MAX = 5  # the leader remembers five record batches of a producer, no more
+IN_FLIGHT_MAX = 5  # a leader remembers the last five record batches of a producer
 _SEQUENCE_MAX = 0x7FFFFFFF
 _ID_REFUSED = 53
 _OUT_OF_ORDER_SEQUENCE = 45
@@ -41,7 +43,7 @@ class _State(Enum):
 
 @dataclass(slots=True)
 class Item:
-    """A stamped record batch on its way."""
+    """A stamped record batch that is not acknowledged yet, or waits for an earlier one."""
 
     blob: bytes
     records: int
@@ -52,16 +54,18 @@ class Item:
 
 @dataclass(slots=True)
 class PartitionQueue:
-    """One target partition of one attempt. `items` leave once acknowledged, in sequence order.
+    """The pending record batches of one target partition, in one attempt. `items` are removed in
+    the order of their sequences, once acknowledged.
 
-    `leader` is where its requests go, None until it is looked up; `failure` what keeps the lane
-    from sending; `cause` the last failure that no acknowledgement followed, and `backoff` the
-    pauses since the first of them.
+    - `leader`: the broker that gets the requests; None until it is looked up.
+    - `failure`: the error that keeps the queue from sending.
+    - `cause`: the last failure without an acknowledgement after it.
+    - `backoff`: the pauses since the first such failure.
     """
 
     partition: TopicPartition
     identity: Identity
-    transactional_id: str = ""  # for messages
+    transactional_id: str = ""  # used in messages only
     leader: int | None = None
     is_entered: bool = False
     items: deque[Item] = field(default_factory=deque)
@@ -82,19 +86,24 @@ class PartitionQueue:
         return f"{self.partition.topic}-{self.partition.partition}"
 
     def add(self, blob: Any, records: int, digest: int) -> int:
-        """Takes an encoded record batch. Returns the bytes to keep until it is acknowledged."""
+        """Add an encoded record batch. Return how many bytes it occupies until it is
+        acknowledged."""
         stamped = stamp(blob, self.identity, self._sequence_next)
         self._sequence_next = (self._sequence_next + records) & _SEQUENCE_MAX
         self.items.append(Item(stamped, records, digest))
         return len(stamped)
 
     def next_waiting(self) -> Item | None:
-        """What to send next. The leader remembers five record batches, so five may be unanswered
-        at once; one acknowledged behind a failed one (7: appended, not yet replicated) still
-        counts until its turn comes, hence the look at the first five places only.
+        """Return the record batch to send next, or None.
 
-        The very first goes alone: it opens the partition's part of the transaction, is refused
-        with 19 as a matter of course, and under TV1 the second might be taken without it.
+        The leader remembers five record batches, so at most five may be unacknowledged. A record
+        batch that is acknowledged after a failed one counts too, until the failed one is
+        acknowledged. (REQUEST_TIMED_OUT means: appended, and not replicated yet.) So only the first
+        five places are examined.
+
+        The very first record batch is sent alone. It adds the partition to the transaction, and its
+        first rejection with NOT_ENOUGH_REPLICAS is routine. Under TV1 the leader might accept the
+        second one without it.
         """
         if self.failure is not None:
             return None
@@ -108,14 +117,15 @@ class PartitionQueue:
         self._on_the_wire += 1
 
     def answered(self, item: Item, answer: ProduceAnswer) -> int:
-        """Returns how many bytes need not be kept any more. Raises what no repetition mends."""
+        """Process a response. Return how many bytes need not be kept any more. Raise the error if a
+        retry can't help."""
         self._on_the_wire -= 1
         outcome = outcome_of(Api.PRODUCE, answer.error)
         if outcome is Outcome.OK:
             item.state, item.offset = _State.ACKNOWLEDGED, answer.offset
             return self._release()
-        # 45 after a failure of an earlier record batch only says that the earlier one is
-        # missing; alone it means that somebody else wrote under our identity.
+        # After an earlier record batch failed, OUT_OF_ORDER_SEQUENCE_NUMBER only means that it is
+        # missing. Without an earlier failure, another process wrote under our identity.
         follows = self.failure is not None and answer.error == _OUT_OF_ORDER_SEQUENCE
         error = describe(
             Api.PRODUCE,
@@ -132,9 +142,12 @@ class PartitionQueue:
         return 0
 
     def lost(self, error: NoAnswerError, *, is_late: bool = False) -> None:
-        """Perhaps appended, perhaps not: the same bytes under the same sequence are right in both
-        cases, on whatever connection to whoever leads by then. `is_late`: its time was short, so
-        that a failure before it says more."""
+        """Process a request without a response. The record batch may or may not have been appended.
+        In both cases a retry with the same bytes and sequence is right, whichever broker is the
+        leader by then.
+
+        `is_late`: the request had little time, so an earlier failure explains more.
+        """
         self._on_the_wire -= 1
         nothing = UnavailableError(
             f"{self.name}: {error.message}", hint=error.hint or "is the partition's leader alive?"
@@ -143,12 +156,12 @@ class PartitionQueue:
 
     @property
     def can_resend(self) -> bool:
-        """Failed, and every answer is in."""
+        """Whether a request failed and all responses have arrived."""
         return self.failure is not None and not self._on_the_wire
 
     def resend(self) -> None:
-        """What is not acknowledged waits again, for the leader that is looked up next if the one
-        before did not answer, or said that it is not the leader."""
+        """Let the record batches that are not acknowledged wait again. Look the leader up again if
+        it did not respond, or reported that it is not the leader."""
         self.failure = None
         if self._is_leader_lost:
             self.leader, self._is_leader_lost = None, False
@@ -157,9 +170,9 @@ class PartitionQueue:
                 item.state = _State.WAITING
 
     def unfinished(self) -> EosError:
-        """Why not everything was acknowledged, for who gives up now.
+        """Return why some record batches are not acknowledged, for a writer that gives up.
 
-        Without a cause it was only slow, or paused: the next attempt may well be in time.
+        Without a failure the queue was only slow, or paused. The next attempt may be in time.
         """
         return self.cause or AttemptFailedError(
             f"{self.name}: {len(self.items)} record batches were not acknowledged within the "
@@ -179,7 +192,7 @@ class PartitionQueue:
         )
 
     def _fail(self, error: EosError, *, is_leader_lost: bool) -> None:
-        """The first failure says why; those behind it only follow."""
+        """Note a failure. The first one is the cause; the later ones only follow from it."""
         if self.failure is None:
             self.failure = self.cause = error
         self._is_leader_lost = self._is_leader_lost or is_leader_lost
@@ -201,7 +214,8 @@ class PartitionQueue:
 
 
 def _too_large(error: EosError, item: Item) -> AttemptFailedError:
-    """Several records in a record batch that is too large: another attempt can divide them."""
+    """Return the error for a rejected record batch with several records. The next attempt can split
+    it."""
     return AttemptFailedError(
         f"{error.message.rstrip('.')}: it has {item.records} records in {len(item.blob)} bytes",
         hint="if max.message.bytes of the topic was lowered, the next attempt encodes for it; if "

@@ -1,17 +1,18 @@
-"""The transaction protocol as data: states, events, effects, and the table that joins them.
+"""Which state follows which event in the transaction protocol, and which requests to send.
 
-No I/O, no clock: `step` looks a row up, `coordinator` carries its effects out. Both profiles stand
-in one table. TV2 (KIP-890) takes the next identity from EndTxn's answer; TV1 adds partitions and
-the group itself and asks for a new epoch by an init with (id, epoch) after each end (KIP-360).
+This module has no I/O and no clock: `step` looks up one row of a table, and `coordinator` sends the
+requests. One table serves both transaction profiles. Under TV2 (KIP-890), the response to EndTxn
+carries the next identity. Under TV1, the client adds the partitions and the group to the
+transaction. After each end it requests a new epoch by InitProducerId with (id, epoch) (KIP-360).
 
-What the rows keep true, whatever the broker answers:
-- a failed attempt ends with a new epoch in hand, even if nothing was sent, or a straggling writer
-  of it would join the next attempt;
-- a blank init takes the id from any owner, so it happens once; later ones carry (id, epoch) and
-  fail for an owner that was replaced;
-- after the first byte of EndTxn(commit) nothing aborts: the same commit is repeated, and what it
-  leaves open is closed by an init with (id, epoch). Only then the ledger says what happened;
-- nothing is committed without the ledger record by which that could be said.
+The table keeps these rules, whatever the broker responds:
+- A failed attempt ends under a new epoch, even if it sent nothing. Otherwise a task of it that
+  still runs could write into the next attempt.
+- InitProducerId without an identity takes the transactional id from any owner, so it is sent once.
+  Later ones carry (id, epoch), and the broker refuses them for a replaced owner.
+- Never abort after EndTxn(commit): from its first byte on, the same commit is retried. If it gets
+  no conclusion, InitProducerId with (id, epoch) ends the transaction. Only then is the ledger read.
+- A transaction without a ledger record is never committed, because nothing could prove the commit.
 """
 
 from __future__ import annotations
@@ -46,11 +47,12 @@ from eos.transaction.states import (
     Unfenced,
 )
 
-EPOCH_LAST: Final = 32_766  # the highest that a client is given; then a new producer id begins
+EPOCH_LAST: Final = 32_766  # the last epoch of a producer id; then the broker gives out a new id
 
 
 class TransitionError(EosError):
-    """A caller's mistake: the state is left as it was."""
+    """An event that the current state does not allow: a mistake of the caller. The state is
+    unchanged."""
 
     code = "internal"
 
@@ -68,7 +70,8 @@ _BAD: Final = (Outcome.ABORT, Outcome.UNKNOWN, Outcome.PROBE, Outcome.FENCED, Ou
 
 
 def _repeat(state: type[ProtocolState], request: Effect) -> _Rows:
-    """Same request, same bytes. No answer: perhaps the coordinator moved, so look it up again."""
+    """Return the rows that retry a request with the same bytes. After no response, look up the
+    coordinator again: it may have moved."""
     api = API_OF[request]
     looked_up = Transition(state, (Effect.REFRESH, Effect.WAIT, request))
     return {
@@ -85,7 +88,8 @@ def _init(
     fenced: type[ProtocolState],
     no: type[ProtocolState],
 ) -> _Rows:
-    """An init in `state`: granted, refused as fenced, refused otherwise, not answered in time."""
+    """Return the rows of an InitProducerId in `state`. The results are: granted (`ok`), refused as
+    fenced (`fenced`), refused otherwise (`no`), and no response by the deadline."""
     again = Transition(state, (Effect.WAIT, request))
     api = Api.INIT_PRODUCER_ID
     return _repeat(state, request) | {
@@ -100,7 +104,8 @@ def _init(
 
 
 def _inside(state: type[ProtocolState], request: Effect, ok: type[ProtocolState]) -> _Rows:
-    """A request inside the attempt: whatever is neither success nor retriable fails it."""
+    """Return the rows of a request inside an attempt. Any response that is neither success nor
+    retriable fails the attempt."""
     failed = Transition(Failed, (Effect.RAISE,))
     api = API_OF[request]
     return {
@@ -190,7 +195,8 @@ TABLES: Final[Mapping[TransactionProfile, Table]] = {
 def step(
     profile: TransactionProfile, state: ProtocolState, event: ProtocolEvent | RequestAnswer
 ) -> tuple[ProtocolState, tuple[Effect, ...]]:
-    """The next state and what to do. Raises TransitionError if the caller may not ask for that."""
+    """Return the next state and the effects to carry out. Raise TransitionError if the state does
+    not allow the event."""
     if isinstance(event, ProtocolEvent):
         row = TABLES[profile].get((type(state), event))
         if row is None:
@@ -208,7 +214,7 @@ def step(
     is_rotated = isinstance(state, Renewing) and identity.producer_id != state.identity.producer_id
     key: Key = ProtocolEvent.ROTATED if is_rotated else (event.api, outcome)
     row = TABLES[profile].get((type(state), key))
-    if row is None:  # an answer to a question that was not asked: trust nothing from here on
+    if row is None:  # a response without a request: stop, since nothing is certain
         row = Transition(
             InDoubt if isinstance(state, Committing | InDoubt) else Stopped, (Effect.RAISE,)
         )
@@ -220,10 +226,15 @@ def _gives_identity(profile: TransactionProfile, api: Api) -> bool:
 
 
 def _follows(before: Identity, after: Identity) -> bool:
-    """Ids rotate, so both halves come from the answer. But one that is not new would let two
-    attempts share an epoch; and a new producer id while ours has epochs left means that the
-    transactional id expired, and with it all memory of who owned it since. When they have run out,
-    an init's answer doesn't tell the two apart: the ledger is asked (`ROTATED`)."""
+    """Return whether identity `after` is a valid successor of `before`.
+
+    Both the id and the epoch come from the response, because producer ids rotate.
+    - The same identity again is not valid: two attempts would share an epoch.
+    - A new producer id, while the old one has epochs left, is not valid. It means that the
+      transactional id expired, and the broker forgot the owners since.
+    - If the epochs have run out, the response to InitProducerId looks the same in both cases. Then
+      the ledger decides (`ROTATED`).
+    """
     if before == NO_IDENTITY:
         return after.producer_id >= 0
     if after.producer_id == before.producer_id:

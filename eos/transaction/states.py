@@ -1,6 +1,6 @@
-"""The words of the transaction protocol: its states, the events that move it, what it has done.
+"""Which states, events and effects the transaction protocol has.
 
-Where each state leads stands in its docstring; when, in `protocol`.
+The docstring of each state lists the states that follow it. `protocol` defines the conditions.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from eos.kafka.outcomes import Outcome
 
 
 class ProtocolEvent(Enum):
-    """What the caller asks for. Beside that GAVE_UP: a request had no final answer by its deadline;
-    and ROTATED: an init with (id, epoch) was granted under another producer id."""
+    """A command of the caller, or one of two observations of the coordinator.
+
+    GAVE_UP: a request had no final response by its deadline. ROTATED: InitProducerId with (id,
+    epoch) was granted under another producer id.
+    """
 
     FENCE = "fence"
     BEGIN = "begin"
@@ -33,7 +36,8 @@ class ProtocolEvent(Enum):
 
 
 class RequestAnswer(NamedTuple):
-    """An answer. `outcome` is None if none came, so that nobody knows what the broker did."""
+    """A response from the broker. `outcome` is None if no response arrived, so the broker may or
+    may not have carried out the request."""
 
     api: Api
     outcome: Outcome | None
@@ -41,7 +45,8 @@ class RequestAnswer(NamedTuple):
 
 
 class Effect(Enum):
-    """What to do, in this order. A request's answer is the next event."""
+    """An action for the coordinator. Several are carried out in order; a request's response is the
+    next event."""
 
     INIT_BLANK = "InitProducerId that takes over from any owner"
     INIT = "InitProducerId with our (id, epoch)"
@@ -70,13 +75,13 @@ API_OF: Final[Mapping[Effect, Api]] = {
 
 @dataclass(frozen=True, slots=True)
 class ProtocolState:
-    """`identity` is the attempt's, or the next attempt's. Each state names where it leads."""
+    """A state of the protocol. `identity` belongs to the running attempt, or to the next one."""
 
     identity: Identity = NO_IDENTITY
 
 
 class Unfenced(ProtocolState):
-    """Nothing owned yet. -> Ready; refused: -> Fenced, -> Stopped."""
+    """No ownership yet. -> Ready; if refused: -> Fenced, -> Stopped."""
 
 
 class Ready(ProtocolState):
@@ -84,58 +89,63 @@ class Ready(ProtocolState):
 
 
 class Open(ProtocolState):
-    """An attempt runs: writers may produce. -> Recorded, -> Failed, -> Aborting."""
+    """A running attempt: writers may produce. -> Recorded, -> Failed, -> Aborting."""
 
 
 class Recorded(ProtocolState):
-    """The ledger record is in the transaction. -> Committing, -> Failed, -> Aborting."""
+    """An attempt with its ledger record in the transaction. -> Committing, -> Failed, ->
+    Aborting."""
 
 
 class Failed(ProtocolState):
-    """This attempt must not commit. -> Aborting."""
+    """An attempt that must not commit. -> Aborting."""
 
 
 class Committing(ProtocolState):
-    """EndTxn(commit) may have left. -> Ready, under TV1 -> EpochUsed; no conclusion: -> InDoubt."""
+    """EndTxn(commit) may have been sent. -> Ready, under TV1 -> EpochUsed; no conclusion: ->
+    InDoubt."""
 
 
 class InDoubt(ProtocolState):
-    """Committed or not. After an init with (id, epoch): -> AwaitingLedger, -> FenceUnclear."""
+    """Committed or not. After InitProducerId with (id, epoch): -> AwaitingLedger, ->
+    FenceUnclear."""
 
 
 class AwaitingLedger(ProtocolState):
-    """New identity, nothing open: the ledger can be read and its word is final, on an attempt in
-    doubt and on who else was there. -> Ready."""
+    """A new identity without an open transaction. The ledger's end is now final: it shows whether
+    the attempt in doubt committed, and whether another owner wrote. -> Ready."""
 
 
 class Aborting(ProtocolState):
-    """EndTxn(abort) may have left. -> Ready; TV1, or refused: -> Renewing."""
+    """EndTxn(abort) may have been sent. -> Ready; under TV1, or if refused: -> Renewing."""
 
 
 class EpochUsed(ProtocolState):
-    """TV1: committed, and its epoch is used up. -> Renewing."""
+    """TV1: committed, and the epoch can't be used again. -> Renewing."""
 
 
 class Renewing(ProtocolState):
-    """An init with (id, epoch) asks for a new epoch, which also tells our own time-out (it is
-    granted) from a newer owner (it is not). -> Ready, -> FenceUnclear, -> Stopped.
+    """InitProducerId with (id, epoch) requests a new epoch. It also detects a newer owner: the
+    broker grants it after a timeout of our own, and refuses it after a takeover. -> Ready, ->
+    FenceUnclear, -> Stopped.
 
-    With another producer id: -> AwaitingLedger. Our epochs ran out, or the broker has forgotten the
-    transactional id, and with it who owned it since: the answer is the same."""
+    If the response has another producer id: -> AwaitingLedger. Either our epochs ran out, or the
+    broker forgot the transactional id and its owners since. The response is the same in both cases.
+    """
 
 
 class FenceUnclear(ProtocolState):
-    """Refused as fenced, perhaps because of this process's own init (`ownership_check`). If there
-    is no newer owner, an init with the identity that the coordinator has. -> AwaitingLedger,
-    -> Stopped."""
+    """Refused as fenced, perhaps because of this process's own requests (see `ownership_check`). If
+    there is no newer owner, InitProducerId with the coordinator's current identity. ->
+    AwaitingLedger, -> Stopped."""
 
 
 class Fenced(ProtocolState):
-    """Final: a newer owner holds the transactional id."""
+    """Final: a newer owner has the transactional id."""
 
 
 class Stopped(ProtocolState):
-    """Final: refused for good, or answered with what can't be."""
+    """Final: the broker refused a request for good, or sent an impossible response."""
 
 
 STATES: Final = tuple(ProtocolState.__subclasses__())

@@ -1,8 +1,8 @@
-"""Sends the record batches of one task to Kafka: pipelined, bounded, once.
+"""How one task sends its record batches to Kafka: pipelined, within bounds, and each one once.
 
-One writer owns a target partition for the whole attempt (rule R2). A `PartitionQueue` decides what
-its partition may send when, and what an answer means. The writer combines the record batches of its
-queues into requests.
+One writer owns a target partition for the whole attempt ("one writer per target partition"). A
+`PartitionQueue` decides what its partition may send, and classifies the responses. The writer
+combines record batches of several queues into requests.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from eos.transaction.add_partitions import join
 from eos.transaction.partition_queue import IN_FLIGHT_MAX, Item, PartitionQueue
 
 _LAST_MOMENTS_MS = 50
-BUFFER_BYTES_MAX = 16 * 1024 * 1024  # stamped and not yet acknowledged, all partitions together
+BUFFER_BYTES_MAX = 16 * 1024 * 1024  # record batches without acknowledgement, all partitions
 
 
 @dataclass(slots=True)
@@ -36,7 +36,8 @@ class _Request:
 
 
 class Writer:
-    """`add` record batches in order, then `finish`. Memory is bounded by BUFFER_BYTES_MAX."""
+    """The producer of one task: `add` record batches in order, then `finish`. BUFFER_BYTES_MAX
+    bounds its memory."""
 
     def __init__(
         self,
@@ -63,9 +64,10 @@ class Writer:
         self._sent = 0
 
     def add(self, target: int, blob: Any, records: int, digest: int) -> None:
-        """Takes one encoded record batch; `advance` sends it, together with its neighbours.
+        """Add one encoded record batch. `advance` sends it, together with those of other
+        partitions.
 
-        Blocks while too much is unacknowledged.
+        Blocks while too many bytes are unacknowledged.
         """
         lane = self._lanes.get(target)
         if lane is None:
@@ -77,13 +79,13 @@ class Writer:
             self._wait()
 
     def advance(self) -> None:
-        """Sends what may be sent now. One request carries the next record batch of every lane:
-        the leader then adds all their partitions to the transaction in one write (D5).
-        """
+        """Send what may be sent now, without waiting. One request has the next record batch of
+        every queue. So the leader adds all their partitions to the transaction in one write; with
+        separate requests, each would displace the one before."""
         self._pump()
 
     def finish(self) -> dict[int, Receipt]:
-        """Waits until everything is acknowledged and says where it lies."""
+        """Wait until everything is acknowledged, and return a receipt for each target."""
         while self._unfinished():
             self._wait()
         return {target: lane.receipt() for target, lane in self._lanes.items()}
@@ -94,11 +96,11 @@ class Writer:
     # -- sending ---------------------------------------------------------------------------
 
     def _pump(self) -> None:
-        """Takes in the answers that are there and fills the pipelines, without waiting."""
+        """Process the responses that have arrived and fill the pipelines, without waiting."""
         for requests in self._requests.values():
             while requests and requests[0].pending.done:
                 self._take_in(requests.popleft())
-        if self._deadline.has_passed:  # "too late" would take the place of the real cause
+        if self._deadline.has_passed:  # a timeout would hide the cause
             return
         self._resend_failed()
         ready = [lane for lane in self._lanes.values() if lane.next_waiting()]
@@ -126,7 +128,8 @@ class Writer:
         return by_leader
 
     def _next_request(self, lanes: Sequence[PartitionQueue]) -> list[tuple[PartitionQueue, Item]]:
-        """One record batch of each lane at most (87 otherwise), within max_request_bytes."""
+        """Return the record batches of the next request, within max_request_bytes. It has at most
+        one per queue: the broker rejects two of the same partition with INVALID_RECORD."""
         items: list[tuple[PartitionQueue, Item]] = []
         size = 0
         for lane in lanes:
@@ -161,7 +164,8 @@ class Writer:
         return _Request(self._sent, pending, items)
 
     def _enter(self, lanes: Sequence[PartitionQueue]) -> None:
-        """Before the first record batch: of all partitions that are known by now at once."""
+        """Prepare partitions before their first record batch: all that are known by now, in one
+        request."""
         if not lanes:
             return
         self._look_before_first_send(lanes)
@@ -178,11 +182,16 @@ class Writer:
             lane.is_entered = True
 
     def _look_before_first_send(self, lanes: Sequence[PartitionQueue]) -> None:
-        """Rule R1: stops if this (producer id, epoch) already wrote to one of the partitions.
+        """Raise AttemptFailedError if this (producer id, epoch) already wrote to one of the
+        partitions ("one epoch, one attempt").
 
-        A repeated stage has TaskContext.attemptNumber() 0 again. If its task came here after an
-        earlier one had sent, the broker would acknowledge equal sequence ranges without looking at
-        the bytes, and the transaction would mix two evaluations of the same rows.
+        The broker compares sequences, not bytes, so a repeated task could mix two versions of the
+        rows:
+        1. A task sends record batches. Spark then repeats its stage.
+        2. The repeated task has TaskContext.attemptNumber() 0 again, so it does not know of the
+           first one.
+        3. It reads or computes other rows, and sends them with the same sequences.
+        4. The broker acknowledges them as duplicates without appending them.
         """
         states = self._wire.describe_producers(
             frozenset(lane.partition for lane in lanes), self._deadline
@@ -198,16 +207,17 @@ class Writer:
     # -- answers ---------------------------------------------------------------------------
 
     def _wait(self) -> None:
-        """Lets one answer (or the time of a resend) come."""
+        """Wait for one response, or until failed record batches may be sent again."""
         self._pump()
         unfinished = self._unfinished()
-        if not unfinished:  # in time or not: what is acknowledged is acknowledged
+        if not unfinished:  # acknowledged, even if after the deadline
             return
         if self._deadline.has_passed:
             raise next((lane for lane in unfinished if lane.cause), unfinished[0]).unfinished()
         heads = [requests[0] for requests in self._requests.values() if requests]
         if heads:
-            # No answer: it is `done` now, and the next pump takes it in as each lane's failure.
+            # After a timeout the request is `done`. The next `_pump` reports it to each of its
+            # queues.
             with suppress(NoAnswerError):
                 min(heads, key=lambda head: head.number).pending.wait(self._deadline)
         elif self._resend_at is not None:
@@ -226,10 +236,11 @@ class Writer:
             self._buffered -= lane.answered(item, answers[lane.partition])
 
     def _resend_failed(self) -> None:
-        """Lets failed lanes send again, once all their answers are in and the pause is over.
+        """Retry failed queues, once all their responses have arrived and the pause is over.
 
-        All of them at the same time: together they are one request and one write of the
-        coordinator, one by one they would push each other out again (19, D5).
+        All are retried together, in one request and one write of the coordinator. One after
+        another, they would displace each other's verification again and fail with
+        NOT_ENOUGH_REPLICAS.
         """
         failed = [lane for lane in self._lanes.values() if lane.can_resend]
         if not failed:
@@ -245,7 +256,7 @@ class Writer:
             topics = frozenset(lane.partition.topic for lane in failed)
             try:
                 self._wire.refresh_metadata(topics, self._deadline)
-            except UnavailableError as nobody:  # in time: what failed before says more
+            except UnavailableError as nobody:  # the earlier failure explains more
                 raise failed[0].unfinished() from nobody
 
     def _next_pause_s(self, lane: PartitionQueue) -> float:
