@@ -1,7 +1,7 @@
-"""Decode ledger records: who wrote one, and whether each of its fields can be true.
+"""Which ledger records are valid: who wrote one, and whether each of its fields is in range.
 
-The next run resumes where the newest record says, so a record of another producer, or a field out
-of its range, stops with its offset before anything is done.
+The next run resumes from the newest record. So a record of another producer, or a field out of its
+range, raises an error with its offset before anything else happens.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from eos.kafka.api import Identity
 from eos.kafka.record_reader import StoredRecord
 from eos.ledger.record import FORMAT, Ends, Kind, LedgerRecord, Position, TableState
 
-# As `startup.checkpoint_dir` names them: the folder is joined to the state root.
+# The names that `startup.checkpoint_dir` gives: the folder is joined to the state root.
 _CHECKPOINT = re.compile(r"[0-9]{1,18}(-[0-9]{1,19}-[0-9]{1,5})?", re.ASCII)
 _VALIDATE_FIRST_MAX = 1_000
 _GAP_TYPES = (str, int, str, int, int, int, int)
@@ -34,10 +34,10 @@ _PRODUCER_TYPES = (str, int, str, str, int, int, int)
 def decoded(
     pipeline: str, topic: str, stored: StoredRecord, *, is_trusted: bool = False
 ) -> LedgerRecord:
-    """Return a ledger record that this pipeline wrote. Raises PromiseBrokenError for any other one.
+    """Return a ledger record that this pipeline wrote. Raise PromiseBrokenError for any other one.
 
     The pipeline writes each record alone, in a transaction of its own. `is_trusted` accepts a
-    record without that identity: an operator says that replication copied it.
+    record without that identity, if an operator confirms that replication copied it.
     """
     why = "" if is_trusted else _strange(stored)
     try:
@@ -57,15 +57,15 @@ def decoded(
 
 
 class _ForeignError(ValueError):
-    """Another producer than the pipeline's wrote the record."""
+    """A record that another producer than the pipeline's wrote."""
 
 
 class _NewerError(ValueError):
-    """A newer release of this framework wrote the record."""
+    """A record that a newer release of this framework wrote."""
 
 
 def _strange(stored: StoredRecord) -> str:
-    """Why the pipeline can't have sent the record batch; nothing if it can."""
+    """Return why the pipeline can't have sent the record batch; empty if it can have."""
     if not stored.is_transactional or stored.producer_id < 0 or stored.epoch < 0:
         return f"it is not part of a transaction (producer id {stored.producer_id})"
     if stored.sequence != 0 or not stored.is_alone:
@@ -74,8 +74,8 @@ def _strange(stored: StoredRecord) -> str:
 
 
 def _require_own(fields: Fields, record: LedgerRecord) -> None:
-    """The identity that a record names is the one that wrote it. Older releases name it in attempts
-    only."""
+    """Raise unless the identity in the record is the one that wrote it. Older releases put the
+    identity into attempts only."""
     named = fields if "producer_id" in fields.value else None
     for each in (named, fields.object("attempt") if record.attempt is not None else None):
         if each is not None and each.identity() != record.identity:
@@ -203,7 +203,7 @@ def _attempt(fields: Fields, ends: Ends) -> Mapping[str, Any]:
 
 
 def _failed(fields: Fields) -> Mapping[str, Any]:
-    """An aborted attempt. What was not known of it is absent, or null."""
+    """Validate an aborted attempt. Unknown values are absent or null."""
     known = Fields({name: each for name, each in fields.value.items() if each is not None})
     known.identity()
     for name in ("starts", "ends"):
@@ -216,6 +216,6 @@ def _failed(fields: Fields) -> Mapping[str, Any]:
 
 
 def _foreign_until(fields: Fields, offset: int) -> int:
-    """An operator decided about records of other producers up to there, and no further than the
-    record that says so."""
+    """Return the offset up to which an operator decided about records of other producers. It can't
+    be above the offset of the record itself."""
     return fields.object("note", {}).number("foreign_until", 0, offset, 0)

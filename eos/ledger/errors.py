@@ -1,4 +1,4 @@
-"""Errors of a ledger that lost records or that was deleted: what happened, and how to fix it."""
+"""Which errors report a ledger that lost records or was deleted, and how to fix it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from eos.errors import KafkaRefusedError, PromiseBrokenError
 
-# UNKNOWN_TOPIC_OR_PARTITION and UNKNOWN_TOPIC_ID, repeated for longer than a broker that starts
+# UNKNOWN_TOPIC_OR_PARTITION and UNKNOWN_TOPIC_ID, after retries for longer than a starting broker
 # needs to learn of a topic.
 _MISSING: Final = frozenset({3, 100})
 
@@ -27,7 +27,7 @@ def cut(pipeline: str, topic: str, seen: str, offset: int) -> PromiseBrokenError
 
 @contextmanager
 def must_exist(pipeline: str, topic: str) -> Iterator[None]:
-    """Around requests to the ledger: report an unknown topic as a ledger that was deleted."""
+    """Report an unknown topic as a deleted ledger, for the requests inside this context."""
     try:
         yield
     except KafkaRefusedError as error:
@@ -44,8 +44,8 @@ def must_exist(pipeline: str, topic: str) -> Iterator[None]:
 
 
 def _is_unknown(topic: str, error: KafkaRefusedError) -> bool:
-    """The client names a topic and a code when it looks for a leader, and a partition and a code
-    when a broker refuses a request."""
+    """Return whether the error means that the topic is unknown. The client gives a topic and a code
+    when it looks up a leader, and a partition and a code when a broker refuses a request."""
     fields = error.fields
     if fields.get("topic") == topic:
         return fields.get("error") in _MISSING

@@ -1,8 +1,12 @@
-"""The group's offsets beside the ledger's ends: a mirror that others may move.
+"""Whether the group's offsets equal the ledger's ends: they are a mirror that other clients may
+move.
 
-Every attempt commits the offsets of all partitions inside its transaction, so they are equal unless
-somebody else wrote: a plain OffsetCommit (a reset by an operator, a stray consumer) wins over ours
-if it comes between ours and the end of the transaction; offsets expire; a group can be deleted.
+Every attempt commits the offsets of all partitions inside its transaction, so they are equal
+unless:
+- Another client sent a plain OffsetCommit (an operator's reset, a stray consumer) between ours and
+  the end of the transaction. The plain one wins.
+- The offsets expired.
+- The group was deleted.
 """
 
 from __future__ import annotations
@@ -18,9 +22,9 @@ from eos.observe import events
 from eos.observe.bus import Bus
 
 _TOLD_MAX = 3
-_COMPARE_TIMEOUT_MS = 5_000  # a comparison only warns, so nothing waits long for it
+_COMPARE_TIMEOUT_MS = 5_000  # a comparison only warns, so it must not delay the run
 
-# The group's offset (None: it has none) and the ledger's end.
+# The group's offset (None: it has none) and the ledger's end, by partition.
 Differing = Mapping[TopicPartition, tuple[int | None, int]]
 
 
@@ -29,12 +33,13 @@ def differing(ends: Ends, found: Ends) -> Differing:
 
 
 def ahead(of: Differing) -> Differing:
-    """Where the group is further than the ledger: somebody moved it there on purpose."""
+    """Return the partitions where the group is ahead of the ledger: somebody moved it on
+    purpose."""
     return {tp: (offset, end) for tp, (offset, end) in of.items() if (offset or 0) > end}
 
 
 def offset_note(of: Differing) -> str:
-    """One sentence with the first few values; empty if nothing differs."""
+    """Return one sentence with the first few differences; empty if there are none."""
     if not of:
         return ""
     shown = [
@@ -52,10 +57,10 @@ class Source(Protocol):
 
 
 class GroupCheck:
-    """Compares the group's offsets with the ledger, once after each commit.
+    """A comparison of the group's offsets with the ledger, once after each commit.
 
-    Only warns. The ledger decides where the pipeline resumes, and the next commit corrects the
-    group; but tools that show the lag are wrong until then.
+    It only warns. The ledger decides where the pipeline resumes, and the next commit corrects the
+    group. Until then, tools that show the lag are wrong.
     """
 
     def __init__(self, source: Source, bus: Bus) -> None:

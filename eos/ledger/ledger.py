@@ -1,15 +1,22 @@
-"""The ledger: the pipeline's own topic, one record for each attempt, inside its transaction.
+"""How the ledger is read and written: the pipeline's own topic, with one record per attempt.
 
-It is the truth about what is committed (rule R4). Group offsets can't be: a plain OffsetCommit
-between ours and the end of the transaction wins, and they expire. Spark's checkpoint can't be
-either: its commit log is written after EndTxn, so a crash in between leaves it one behind.
+Each record is written inside the transaction of its attempt. So the ledger is the truth about what
+is committed ("the ledger is the truth"). Two other records of progress can't be:
+- Group offsets expire. And if a plain OffsetCommit arrives between ours and the end of the
+  transaction, the plain one wins.
+- Spark's checkpoint may lack the last micro-batch: Spark writes its commit log after EndTxn, and a
+  crash may come in between.
 
-Kafka's reads are not linearizable: a broker that stood still while another became leader (a paused
-machine, a long collection) leads on in its own eyes when it wakes, for the moments until it hears
-the news, and tells an end of the ledger that is long past. Whoever believed it would run again what
-is committed. A write can't be taken in like that, since with acks=all a stale leader has nobody who
-confirms. So each record that we write must follow what we read (`require_follows`), and the first
-one of a process is its start record, before any micro-batch.
+Kafka's reads are not linearizable, so a stale leader could make us repeat committed records:
+1. The leader of the ledger stops (a paused machine, a long garbage collection). Another broker
+   becomes the leader.
+2. The first broker wakes. For a few moments it does not know of the election.
+3. A startup reads the ledger there, and gets an old end. Micro-batches after it look as if they had
+   not committed.
+
+Reads can't detect this, but a write can: with acks=all, a stale leader gets no confirmation. So
+each record that we write must follow what was read (`require_follows`). The first one of a process
+is its start record, before any micro-batch.
 """
 
 from __future__ import annotations
@@ -28,19 +35,19 @@ from eos.ledger import errors
 from eos.ledger.decoder import decoded
 from eos.ledger.record import AttemptRecord, Kind, LedgerRecord, Position, encoded, stamped
 
-# How far back is read, in offsets: at first, and at most at a time. Each record may hold many
-# receipts, so a window's records must fit into memory.
+# How many offsets are read at once: at first, and at most. A record may hold many receipts, so the
+# records of one read must fit into memory.
 _LOOK_BACK_FIRST, _LOOK_BACK_MAX = 256, 4096
 _LAST_MOMENTS_MS = 200
-_SURE_AFTER_MS = 10_000  # a marker on its way takes less, where brokers answer at all
+_SURE_AFTER_MS = 10_000  # a marker arrives sooner, if brokers respond at all
 _ASK_MS = 2_000
-_RECORD_AND_MARKER = 2  # what each of our transactions leaves on the ledger
+_RECORD_AND_MARKER = 2  # offsets that each of our transactions occupies on the ledger
 _FOREIGN_MAX = 100
-_TRIM_SHARE = 0.1  # of what is kept: less is not worth a request
+_TRIM_SHARE = 0.1  # share of what is kept; fewer are not worth a request
 _MESSAGE_BYTES_MAX = 8 * 1024 * 1024
 CONFIG = {
     "cleanup.policy": "delete",
-    "compression.type": "producer",  # a cluster's default would make brokers compress it again
+    "compression.type": "producer",  # a cluster's default would make brokers recompress it
     "retention.ms": "-1",
     "retention.bytes": "-1",
     "max.message.bytes": str(_MESSAGE_BYTES_MAX),
@@ -50,14 +57,15 @@ Send = Callable[[Mapping[TopicPartition, bytes], Deadline], Mapping[TopicPartiti
 
 
 class Foreign(NamedTuple):
-    """A committed record that the pipeline did not write, and why it is known not to have."""
+    """A committed record that the pipeline did not write, and the error that says why."""
 
     stored: StoredRecord
     error: PromiseBrokenError
 
 
 class Ledger:
-    """Reads and builds the ledger's records, and appends them by the coordinator."""
+    """The ledger topic of one pipeline: reads and builds records, and appends them by the
+    coordinator."""
 
     def __init__(
         self,
@@ -68,19 +76,19 @@ class Ledger:
         *,
         skips_foreign: bool = False,
     ) -> None:
-        """`skips_foreign`: records that the pipeline did not write are collected and passed over,
-        for recovery. Without it the first one stops the reader."""
+        """With `skips_foreign`, records that the pipeline did not write are collected and skipped,
+        for recovery. Without it, the first one raises."""
         self._wire = wire
         self._skips_foreign = skips_foreign
         self.partition = TopicPartition(topic, 0)
         self._pipeline = pipeline
         self._owner = dict(owner)
-        self.foreign: dict[int, Foreign] = {}  # by offset, the newest ones
-        self._end: int | None = None  # since our fence: as it was read, or as we wrote it
-        self._checked_until = 0  # no record of others lies between our fence and this offset
+        self.foreign: dict[int, Foreign] = {}  # by offset: the newest ones
+        self._end: int | None = None  # the end as read or written since our fence
+        self._checked_until = 0  # records of others were excluded up to here
 
     def ensure_topic(self, replication: int, deadline: Deadline) -> None:
-        """Creates the topic, or refuses one that could forget."""
+        """Create the topic. Raise if it exists and its settings would delete records."""
         self._wire.create_topic(self.partition.topic, 1, replication, CONFIG, deadline)
         self.require_kept(deadline)
 
@@ -97,12 +105,13 @@ class Ledger:
                 )
 
     def look(self, deadline: Deadline) -> LedgerRecord | None:
-        """The last record that is committed this moment. Asks nobody to stop: whoever owns the
-        pipeline may write the next one meanwhile."""
+        """Return the last record that is committed now. Fences nobody: the owner of the pipeline
+        may write the next one meanwhile."""
         return next(self.newest_first(deadline), None)
 
     def wait_at_rest(self, most_ms: int, deadline: Deadline) -> bool:
-        """Wait until no transaction is open on the topic. False: one was open for so long."""
+        """Wait at most `most_ms` until no transaction is open on the topic. Return whether none is
+        open."""
         backoff, patience = Backoff(), Deadline.after_ms(deadline.at_most_ms(most_ms))
         while not patience.has_passed:
             committed = self._offset("latest", committed=True, deadline=deadline)
@@ -112,21 +121,22 @@ class Ledger:
         return False
 
     def read_last(self, deadline: Deadline) -> LedgerRecord | None:
-        """The last committed record, once nothing is open on the topic.
+        """Return the last committed record, once no transaction is open on the topic.
 
-        To be called after our own fence: from then on no older copy of this pipeline can commit,
-        and what it left open is aborted. The two ends differ only while that abort's marker is on
-        its way, or if a transaction of someone else is open here.
+        Call this after our own fence. From then on no older instance of this pipeline can commit,
+        and its open transaction is aborted. The committed end differs from the written end in two
+        cases only: the marker of that abort has not arrived, or another producer has an open
+        transaction here.
         """
         return next(self._backwards(*self._settled_range(deadline), deadline), None)
 
     def history(self, count: int, deadline: Deadline) -> list[LedgerRecord]:
-        """The last `count` committed records, newest first."""
+        """Return the last `count` committed records, newest first."""
         return list(islice(self.newest_first(deadline), count))
 
     def decided_until(self, offset: int, deadline: Deadline) -> int:
-        """Return the offset below which a recovery decided about other producers' records, as far
-        as that covers `offset`; else 0."""
+        """Return the offset below which a recovery decided about other producers' records. Return 0
+        if no such decision covers `offset`."""
         for record in self.newest_first(deadline):
             if record.foreign_until > offset:
                 return record.foreign_until
@@ -135,7 +145,8 @@ class Ledger:
         return 0
 
     def newest_first(self, deadline: Deadline) -> Iterator[LedgerRecord]:
-        """All that is committed this moment, read as far back as is asked for."""
+        """Yield the records that are committed now, newest first. Reads only as far back as the
+        caller iterates."""
         first = self._offset("earliest", committed=False, deadline=deadline)
         end = self._offset("latest", committed=True, deadline=deadline)
         yield from self._backwards(first, end, deadline)
@@ -154,19 +165,20 @@ class Ledger:
 
     def append(self, send: Send, record: bytes, identity: Identity, deadline: Deadline) -> int:
         """Write a record in the open transaction of `identity`, and return its offset. `send` is
-        the coordinator's. Raises if the record does not follow what was read."""
+        the coordinator's `produce`. Raise if the record does not follow what was read."""
         with errors.must_exist(self._pipeline, self.partition.topic):
             written = send({self.partition: stamped(record, identity)}, deadline)
         self.require_follows(written[self.partition], deadline)
         return written[self.partition]
 
     def require_follows(self, offset: int, deadline: Deadline) -> None:
-        """Our record was acknowledged at `offset`, in a transaction that is still open. Raises if
-        that is not where the ledger ended, control records and aborted ones aside: then what we
-        took for its last record is not the last, or is gone."""
+        """Raise unless `offset` of our acknowledged record, in its open transaction, is where the
+        ledger ended. Control records and aborted records in between are allowed. Otherwise the
+        record that we took for the last one is not the last, or is lost."""
         if self._end is not None and offset != self._end:
             self._require_none_missed(offset, self._end, deadline)
-        # Only now: after a failure, what is read next is still compared with what was there.
+        # Set only after the check. After a failure, the next read is still compared with the known
+        # end.
         self._end, self._checked_until = offset + _RECORD_AND_MARKER, offset + 1
 
     def _require_none_missed(self, offset: int, end: int, deadline: Deadline) -> None:
@@ -176,7 +188,7 @@ class Ledger:
             self.partition, self._checked_until, offset, committed=True, deadline=deadline
         )
         for each in missed:
-            self._decoded(each)  # raises for one of another producer
+            self._decoded(each)  # raises for a record of another producer
         if missed:
             raise UnavailableError(
                 f"{self._pipeline}: the ledger {self.partition.topic!r} has {len(missed)} records "
@@ -191,12 +203,11 @@ class Ledger:
             )
 
     def trim(self, keep: int, deadline: Deadline, needed_from: int | None = None) -> bool:
-        """Forgets all but the last `keep` records, once there are some more than that. The last
-        committed one always stays, and what is `needed_from` this offset on. Returns whether
-        anything was forgotten."""
+        """Delete all but the last `keep` records, if there are enough more. Keep the last committed
+        one, and all from offset `needed_from` on. Return whether any was deleted."""
         first = self._offset("earliest", committed=False, deadline=deadline)
         end = self._offset("latest", committed=True, deadline=deadline)
-        before = end - 2 * keep  # each has a marker behind it
+        before = end - 2 * keep  # each record has a marker after it
         if needed_from is not None:
             before = min(before, needed_from)
         if before - first < keep * _TRIM_SHARE:
@@ -208,8 +219,8 @@ class Ledger:
         return True
 
     def _backwards(self, first: int, end: int, deadline: Deadline) -> Iterator[LedgerRecord]:
-        """Committed records from the end on, past aborted ones and markers. A record of another
-        producer stops it, unless a later recovery decided about it."""
+        """Yield committed records from the end backwards, without aborted ones and markers. A
+        record of another producer raises, unless a later recovery decided about it."""
         look_back, decided_until = _LOOK_BACK_FIRST, 0
         while end > first:  # bounded by the topic's size
             start = max(first, end - look_back)
@@ -224,7 +235,7 @@ class Ledger:
             end, look_back = start, min(_LOOK_BACK_MAX, look_back * 4)
 
     def _own(self, stored: StoredRecord, decided_until: int) -> LedgerRecord | None:
-        """The record, or None for one to pass over."""
+        """Return the record, or None if it is to be skipped."""
         try:
             return self._decoded(stored)
         except PromiseBrokenError as error:
@@ -248,11 +259,11 @@ class Ledger:
             if committed == written >= known:
                 self._end = self._checked_until = written
                 return self._offset("earliest", committed=False, deadline=deadline), written
-            if written < known:  # whoever says so may not lead any more
+            if written < known:  # this broker may not be the leader any more
                 self._wire.refresh_metadata([self.partition.topic], deadline)
             backoff.sleep(deadline)
-            # Not in its last moments: a question that has no time to be answered would put "no
-            # answer" in the place of what is known.
+            # Stop before the deadline: a request without enough time would fail with "no response"
+            # and hide what is known.
             if deadline.left_ms <= _LAST_MOMENTS_MS:
                 if had_ms < _SURE_AFTER_MS:
                     raise UnavailableError(
@@ -283,7 +294,8 @@ class Ledger:
         return errors.cut(self._pipeline, self.partition.topic, seen, offset)
 
     def _who(self, offset: int) -> str:
-        """Which producer holds the ledger open, as far as its leader tells."""
+        """Return which producer has the open transaction, if the leader reports it; for a
+        message."""
         with suppress(EosError):
             producers = self._wire.describe_producers([self.partition], Deadline.after_ms(_ASK_MS))
             for state in producers[self.partition]:

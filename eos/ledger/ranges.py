@@ -1,21 +1,21 @@
 """Is a micro-batch done, to be run, or a contradiction: Spark's ranges against the ledger's ends.
 
-Spark plans a range [S, E) for each partition and writes it into its checkpoint. The ledger knows
-the end L of what is committed. Where the two disagree, the ledger is right, and what is not proven
-to lose and to repeat nothing stops. For each partition:
+Spark plans a range [S, E) for each partition and writes it into its checkpoint. The ledger has the
+end L of what is committed. If the two disagree, the ledger is right. The run stops unless it is
+certain that no record is lost or repeated. For each partition:
 
-    L unknown    a new partition: it must start at its earliest record, or stop
+    L unknown    a new partition: it must start at its earliest record, otherwise stop
     L < S        a hole: stop
     L = S        run
     S < L < E    inside: run from L on
     L = E        done
-    L > E        beyond: stop (a startup replaces such a checkpoint of a stateless pipeline before)
+    L > E        beyond: stop (a startup replaces such a checkpoint of a stateless pipeline first)
 
-Partitions of one micro-batch may mix. The checks that stop come first.
+Partitions of one micro-batch may differ in this. The checks that stop run first.
 
-A stateful micro-batch has counted all of its rows or none, so it can't be run from L on. It is done
-if the ledger ends with it, by query and number, and not by its ends alone: one without any new
-record may still emit, when a watermark says that a group is complete.
+A stateful micro-batch has counted all of its rows or none, so it can't run from L on. It is done if
+the ledger ends with the same query id and batch id. Equal ends alone do not prove it: a micro-batch
+without a new record may still emit rows, when a watermark completes a group.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from eos.ledger.record import Ends, Position
 
 @dataclass(frozen=True, slots=True)
 class PlannedBatch:
-    """What Spark hands over: its name for the micro-batch, and what it reads.
+    """The micro-batch that Spark planned: its ids, and the offsets that it reads.
 
-    A partition that it sees for the first time has no start here.
+    A partition that Spark sees for the first time has no start.
     """
 
     query_id: str
@@ -44,8 +44,12 @@ class PlannedBatch:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`starts`: where each partition is really read from. `floors`: those above Spark's starts,
-    whose rows below are committed already and must be left out."""
+    """The work that is left of a micro-batch.
+
+    - `starts`: where each partition is read from.
+    - `floors`: those starts that are above Spark's. Rows below them are committed already and must
+      be dropped.
+    """
 
     is_done: bool
     starts: Ends
@@ -53,18 +57,19 @@ class Decision:
 
 
 def unknown(position: Position, step: PlannedBatch) -> list[TopicPartition]:
-    """The partitions whose earliest offset has to be asked for before `decide`."""
+    """Return the partitions for which `decide` needs the earliest offset."""
     return sorted(tp for tp in step.starts if tp not in position.ends)
 
 
 def decide(pipeline: str, position: Position, step: PlannedBatch, earliest: Ends) -> Decision:
-    """Raises PromiseBrokenError, or says what is left to do."""
+    """Return what is left to do. Raise PromiseBrokenError if Spark's ranges contradict the
+    ledger."""
     if _is_that(position, step):
         return Decision(is_done=True, starts=step.ends, floors={})
     for tp in sorted(step.ends):
         _require_adjacent(pipeline, position, step, tp, earliest)
     known = position.ends
-    # Where Spark names no start it reads a new partition from 0, or refuses it (failOnDataLoss).
+    # If Spark has no start for a new partition, it reads from 0, or fails (failOnDataLoss).
     planned = {tp: step.starts.get(tp, 0) for tp in step.ends}
     starts = {tp: max(start, known.get(tp, start)) for tp, start in planned.items()}
     if step.is_stateful:
@@ -76,10 +81,11 @@ def decide(pipeline: str, position: Position, step: PlannedBatch, earliest: Ends
 
 
 def _is_that(position: Position, step: PlannedBatch) -> bool:
-    """Spark repeats a micro-batch if it died between our EndTxn and its own commit log.
+    """Return whether the ledger ends with exactly this micro-batch.
 
-    Its number alone does not say so: a checkpoint that fell back (an older copy, a file lost with
-    the machine's power) plans the same number again with another range.
+    Spark repeats a micro-batch if it died between our EndTxn and its own commit log. The batch id
+    alone does not prove that. A checkpoint that fell back (an older copy, a file lost in a power
+    failure) plans the same number with another range.
     """
     return (position.query_id, position.batch_id) == (step.query_id, step.batch_id) and all(
         position.ends.get(tp) == end for tp, end in step.ends.items()
@@ -179,7 +185,7 @@ def _values(
 
 
 def require_same_topics(pipeline: str, position: Position, topic_ids: Mapping[str, str]) -> None:
-    """Stops if a source topic was deleted and created again: its offsets mean other records now."""
+    """Raise if a source topic was recreated: its offsets now stand for other records."""
     for name, now in sorted(topic_ids.items()):
         known = position.topic_ids.get(name, now)
         if known != now:

@@ -1,8 +1,10 @@
-"""What a writer hands back, and the accounting that lets the driver commit (rule R2).
+"""When the driver may commit: the writers' receipts must equal what was planned.
 
-A writer's receipts and the encode tasks' manifests travel to the driver in one Arrow schema. The
-driver commits only if they agree: the broker checks sequences, but not that everything planned
-was sent, and acknowledges a repeated range without comparing bytes (D1, D7 of the reference).
+The receipts of the writers and the manifests of the encode tasks travel to the driver in one Arrow
+schema. Each target has one writer ("one writer per target partition"). The driver commits only if
+receipts and manifests agree, because the broker does not guarantee it:
+- The broker checks sequences, but not whether everything planned was sent.
+- It acknowledges a repeated sequence range without comparing the bytes.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ _ARROW = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """One target partition of one attempt. Sequences run from 0, so their count says it all.
+    """The acknowledged records of one target partition in one attempt. Sequences start at 0, so
+    their count determines all of them.
 
     `digest` chains the digests of the partition's record batches in order.
     """
@@ -58,7 +61,8 @@ class Receipt:
 
 
 def rows(receipts: Mapping[int, Receipt], planned: Mapping[int, int]) -> pa.RecordBatch:
-    """What one writer task returns: its receipts, and the manifest if it was the one to sum it."""
+    """Return the result of one writer task: its receipts, and the manifest if this task summed
+    it."""
     lines: list[tuple[Any, ...]] = [
         (False, target, r.records, r.offset_first, r.offset_last, r.bytes, r.digest)
         for target, r in receipts.items()
@@ -70,10 +74,10 @@ def rows(receipts: Mapping[int, Receipt], planned: Mapping[int, int]) -> pa.Reco
 
 
 def check(collected: Iterable[Sequence[Any]], targets: Targets) -> tuple[Receipt, ...]:
-    """The attempt's receipts, if every planned record was acknowledged exactly once.
+    """Return the attempt's receipts if every planned record was acknowledged exactly once.
 
-    A target with two receipts means two writers; a count that differs means a lost or repeated
-    record batch. Neither attempt may commit, and both are worth another one.
+    Raises AttemptFailedError otherwise, so that the attempt is aborted and retried. Two receipts
+    for one target mean two writers. Different counts mean a lost or repeated record batch.
     """
     receipts: dict[int, Receipt] = {}
     planned: dict[int, int] = {}

@@ -1,10 +1,10 @@
-"""What a record of the ledger says. Each is complete by itself: the last one alone decides.
+"""Which facts a ledger record contains. Each record is complete, so the last one alone decides.
 
-start     where a pipeline without history begins, `start:` resolved to numbers
-attempt   a micro-batch: its ranges, and the receipts of what it wrote
-refresh   nothing new: written while idle, so that group offsets and ids don't expire
-stop      a clean end: from here on another deployment may take the pipeline without force
-recovery  a person moved the position on purpose: who, when, why
+start     where a pipeline without history begins: `start:` resolved to offsets
+attempt   a micro-batch: the offsets that it read, and the receipts of what it wrote
+refresh   nothing new: written by an idle pipeline, so that group offsets and ids don't expire
+stop      a clean end: from here on another deployment may acquire the pipeline without force
+recovery  an operator moved the position: who, when and why
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from eos.kafka.records.record_batch import Columns, encode, stamp
 from eos.ledger.receipt import Receipt
 
 FORMAT = 1
-# Fields of a position that a record has where they say something.
+# Fields of a position that a record contains only if they are set.
 _OPTIONAL = (
     "is_reset",
     "checkpoint",
@@ -34,16 +34,17 @@ _OPTIONAL = (
 )
 
 Ends = Mapping[TopicPartition, int]
-Refused = Mapping[str, Mapping[str, int]]  # records, by rule and what became of them
+Refused = Mapping[str, Mapping[str, int]]  # rejected records, by rule and outcome
 
 
 class TableState(NamedTuple):
-    """A Delta table as a record of the ledger knows it.
+    """The state of a Delta table in a ledger record.
 
-    `id` is the table's own. Up to the ledger's record `at` it has every row; the same offset is in
-    the table's log, as the version of the pipeline's last write. `version` is Delta's version of
-    the table up to which the table's history was read, and which contained all of those rows. It is
-    None in records of a release that did not keep it.
+    - `id`: the table's own id.
+    - `at`: an offset of the ledger. The table has all rows up to that record. The table's log has
+      the same offset, as the version of the pipeline's last write.
+    - `version`: a Delta version of the table. The table's history was read up to it, and it
+      contained all of those rows. None in records of older releases.
     """
 
     id: str
@@ -60,17 +61,22 @@ Kind = Literal["start", "attempt", "refresh", "stop", "recovery"]
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far the pipeline has come: the source's ends, and Spark's name for the last step.
+    """How far the pipeline has read: the end offset of each source partition, and what belongs to
+    it.
 
-    `batch_id` is -1 as long as no micro-batch of `query_id` has committed. With `is_reset` the ends
-    were moved by a person: no checkpoint made before goes with them. `checkpoint` is the name of
-    the folder that Spark plans in. A clean end keeps it only if the query certainly writes no more.
-    `producers` names the generation of dedup's states that goes with it; none: nothing is known.
-    With `accepts_gap` a person lets the next micro-batch go on behind records that never came.
-    In the next `validate_first` micro-batches dedup validates records before it writes them.
-    With `keeps_state` Spark's state in that checkpoint belongs to it, and can't be made again.
-    `tables` are the Delta sinks by name, as they were when the record was begun: an attempt's own
-    rows are written to them after its transaction, so that is what the next record says.
+    - `batch_id`: -1 if no micro-batch of `query_id` has committed.
+    - `is_reset`: an operator moved the ends, so no earlier checkpoint may be used.
+    - `checkpoint`: the folder of Spark's checkpoint. A clean stop keeps it only if the query
+      certainly writes no more.
+    - `producers`: the version of dedup's states that belongs here; empty if dedup knows no
+      producer.
+    - `accepts_gap`: an operator lets the next micro-batch continue after records that never
+      arrived.
+    - `validate_first`: the number of next micro-batches in which dedup validates records before
+      writing.
+    - `keeps_state`: Spark's state in that checkpoint belongs here, and can't be recreated.
+    - `tables`: the Delta sinks by name, as of the begin of the record. An attempt's own rows are
+      written after its transaction, so the next record contains their versions.
     """
 
     ends: Ends
@@ -88,7 +94,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """What one attempt did: recorded inside the transaction that it describes."""
+    """The facts of one attempt, recorded inside the transaction that they describe."""
 
     number: int
     identity: Identity
@@ -97,8 +103,8 @@ class AttemptRecord:
     begun_ms: int = 0
     refused: Refused = field(default_factory=dict)
     dedup: Mapping[str, Any] = field(default_factory=dict)
-    reads: Mapping[str, int] = field(default_factory=dict)  # tables by name, and their versions
-    records_read: int | None = None  # source records that were visible
+    reads: Mapping[str, int] = field(default_factory=dict)  # versions of lookup tables, by name
+    records_read: int | None = None  # visible source records
 
     def as_json(self) -> dict[str, Any]:
         told: dict[str, Any] = {
@@ -122,10 +128,14 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRecord:
-    """As it is read back. `identity` is the transaction's that it was committed in, which no other
-    record shares. `attempt` and `note` are there where the kind has them. `failed`: attempts that
-    were aborted since the record before; nothing but the audit table reads them. `foreign_until`: a
-    recovery decided about other producers' records below that offset, which readers skip."""
+    """A record as read from the ledger.
+
+    - `identity`: the producer id and epoch of its transaction. No other record has the same.
+    - `attempt`, `note`: present in the kinds that have them.
+    - `failed`: attempts aborted since the previous record; only the audit table reads them.
+    - `foreign_until`: a recovery decided about other producers' records below this offset. Readers
+      skip them.
+    """
 
     kind: Kind
     position: Position
@@ -149,8 +159,8 @@ def encoded(
     failed: Sequence[Mapping[str, Any]] = (),
     identity: Identity = NO_IDENTITY,
 ) -> bytes:
-    """A record batch of one record, to be stamped with `identity`, that of its transaction. The
-    record names it, too, so that a copy in another transaction is refused."""
+    """Return a record batch with one record, to be stamped with the `identity` of its transaction.
+    The record contains the identity too, so that a copy in another transaction is rejected."""
     now_ms = int(time.time() * 1000)
     body: dict[str, Any] = {
         "format": FORMAT,
@@ -182,7 +192,8 @@ def encoded(
 
 
 def stamped(blob: bytes, identity: Identity) -> bytes:
-    """The ledger gets one record an attempt, so its sequence is always 0."""
+    """Return the record batch with `identity`. An attempt writes one ledger record, so its sequence
+    is 0."""
     return stamp(blob, identity, 0)
 
 
@@ -194,8 +205,9 @@ def advanced(
     topic_ids: Mapping[str, str],
     producers: str = "",
 ) -> Position:
-    """The position after a micro-batch. Partitions that it did not touch keep their ends. States of
-    producers that are not named are not taken along: they would lag behind it."""
+    """Return the position after a micro-batch. Partitions that it did not read keep their ends. If
+    no `producers` is given, dedup's states are dropped from the position: they would be older than
+    its ends."""
     return replace(
         position,
         ends={**position.ends, **ends},
@@ -209,7 +221,7 @@ def advanced(
 
 
 def nested(offsets: Ends) -> dict[str, dict[str, int]]:
-    """`{topic: {"0": offset}}`, as JSON has it, and Spark's options."""
+    """Return `{topic: {"0": offset}}`, the form of JSON records and of Spark's options."""
     found: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
