@@ -1,4 +1,4 @@
-"""Takes a pipeline, to run it or to put it right: look, fence, read (rule R5)."""
+"""How a process acquires a pipeline, for a run or for a recovery: "look, fence, read, decide"."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from eos.transaction.ownership_check import own_timeout_ms
 
 _MARKER_MS = 5_000
 _LOOKS_MAX = 3
-_ASK_MS = 10_000  # a coordinator that has just moved reads its log first
+_ASK_MS = 10_000  # a coordinator that just moved must read its log first
 
 
 @dataclass(frozen=True, slots=True)
 class Acquired:
-    """Ours from here on: whoever had the pipeline before can't commit any more, so `last` is the
-    ledger's last word."""
+    """The pipeline, owned by this process. The previous owner can't commit any more, so `last` is
+    final."""
 
     planned: Plan
     ledger: Ledger
     coordinator: Coordinator
     points: Points
     last: LedgerRecord | None
-    left_open: Identity | None = None  # by who had it before: our fence aborted it
+    left_open: Identity | None = None  # the previous owner's open attempt, which our fence aborted
 
     def batches(self, position: Position, source: LiveSource, bus: Bus) -> MicroBatches:
         return MicroBatches(
@@ -74,12 +74,14 @@ def acquire(
     skips_foreign: bool = False,
     examine: Callable[[LedgerRecord | None], None] | None = None,
 ) -> Acquired:
-    """Fence every older copy, and return the ledger's last record.
+    """Fence every older instance, and return the pipeline with the ledger's last record.
 
-    Fences nobody if the last record is of another deployment that may be alive, unless forced. Nor
-    if `examine` raises for the last record: it checks this machine's files against it, so that a
-    copy that could not run stops none that does. Recovery `skips_foreign`: it decides about records
-    that the pipeline did not write.
+    Fences nobody in these cases:
+    - The last record belongs to another deployment that may be alive, unless `is_forced`.
+    - `examine` raises for the last record. It checks this machine's files, so that an instance that
+      can't run does not stop one that can.
+
+    A recovery sets `skips_foreign`: it decides about records that the pipeline did not write.
     """
     planned = identified(planned)
     names = planned.names
@@ -87,11 +89,11 @@ def acquire(
     ledger.ensure_topic(BROKERS_CHOICE, deadline)
     last = ledger.look(deadline)
     require_own_names(planned, wire, last, deadline, is_forced=is_forced)
-    if last is None and not skips_foreign:  # recovery may take the group for its start
+    if last is None and not skips_foreign:  # a recovery may start from the group's offsets
         require_unused_group(planned, wire, deadline)
     if not is_free(planned, last) and not is_forced:
-        # EndTxn is answered before its marker lies on the ledger: a clean end of a moment ago may
-        # be told to whoever asked for it, and not be seen here yet.
+        # A clean end of a moment ago may not be visible yet: the broker responds to EndTxn before
+        # it writes the marker to the ledger.
         ledger.wait_at_rest(_MARKER_MS, deadline)
         last = ledger.look(deadline)
     require_free(planned, last, is_forced=is_forced)
@@ -119,10 +121,12 @@ def _examine(
     examine: Callable[[LedgerRecord | None], None],
     deadline: Deadline,
 ) -> None:
-    """Before the fence, the checkpoint may already have a commit that the ledger does not show: of
-    a copy that runs, or because the commit's marker is still on its way. So only a record that
-    stays the last one of a ledger at rest is held against this machine's files. Otherwise the check
-    after the fence decides."""
+    """Call `examine` with the last record, and raise its error only if the ledger is at rest.
+
+    Before the fence, this machine's checkpoint may have a commit that the ledger does not show:
+    another instance is running, or the commit's marker is still on its way. So only a record that
+    remains the last one of a ledger at rest counts. Otherwise the check after the fence decides.
+    """
     for _ in range(_LOOKS_MAX):
         try:
             return examine(last)
@@ -140,7 +144,8 @@ def _offset(record: LedgerRecord | None) -> int:
 
 
 def _left_open(wire: KafkaClient, transactional_id: str, deadline: Deadline) -> Identity | None:
-    """For the audit table only, so no answer is as good as any."""
+    """Return the identity of the open transaction. Only the audit table uses it, so None is
+    returned if the cluster does not respond."""
     within = Deadline.after_ms(deadline.at_most_ms(_ASK_MS))
     try:
         found = wire.transaction_state(transactional_id, within)
@@ -151,12 +156,15 @@ def _left_open(wire: KafkaClient, transactional_id: str, deadline: Deadline) -> 
 
 @contextmanager
 def still_ours(coordinator: Coordinator, ledger: Ledger) -> Iterator[None]:
-    """Around what compares ledger, group and checkpoint after our fence.
+    """Raise FencedError instead of PromiseBrokenError if another instance took over, for the checks
+    inside this context.
 
-    They agree as long as nobody moves them. But another copy may fence us between two looks, and
-    commit: then the group is ahead of the ledger that we read, or our empty ledger has a
-    checkpoint. That is no broken promise, and nothing is to be recovered: we were replaced. Nor is
-    it one if a stale leader showed us a ledger that ends too soon: then we start again.
+    After our fence, ledger, group and checkpoint agree unless somebody changes them. Two causes are
+    not a broken promise, and need no recovery:
+    - Another instance fences us between two looks, and commits. Then the group is ahead of the
+      ledger that we read, or a checkpoint exists although our ledger is empty. We were replaced.
+    - A stale leader showed us an old end of the ledger. Then the run ends with that error, and the
+      next one reads all records.
     """
     try:
         yield
@@ -168,12 +176,13 @@ def still_ours(coordinator: Coordinator, ledger: Ledger) -> Iterator[None]:
             is_stale = told.fields.get("case") == "ledger_stale"
             if is_stale or told.recovery is Recovery.FENCED:
                 raise told from broken
-            # else what was found tells more
+            # otherwise the first error explains more
         raise
 
 
 def _attempt_in_vain(coordinator: Coordinator, ledger: Ledger, deadline: Deadline) -> None:
-    """Only an owner may write a record and abort it, and where it lands is the ledger's end."""
+    """Write a record, and abort it. The broker allows this to the owner only, and the offset of the
+    record proves where the ledger ends."""
     identity = coordinator.begin(deadline)
     try:
         record = ledger.record("start", Position(ends={}, topic_ids={}), identity=identity)

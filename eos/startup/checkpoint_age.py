@@ -1,9 +1,10 @@
 """Whether a checkpoint is older than the ledger, so that a fresh one may replace it.
 
-It is after a restore from a copy, after another machine has read on, or if a power cut took the
-newest files. A stateless pipeline loses and repeats nothing with a fresh checkpoint at the ledger's
-ends, as long as the ledger covers everything that the checkpoint notes as committed. Where it does
-not, the checkpoint is ahead of the ledger, and an operator has to decide.
+A checkpoint is older after a restore from a copy, after another machine has read on, or if a power
+failure removed the newest files. A stateless pipeline loses and repeats nothing with a fresh
+checkpoint at the ledger's ends. The condition is that the ledger covers everything that the
+checkpoint records as committed. Otherwise the checkpoint is ahead of the ledger, and an operator
+has to decide.
 """
 
 from __future__ import annotations
@@ -17,20 +18,21 @@ from eos.ledger.ranges import PlannedBatch
 from eos.ledger.record import Ends, Position
 from eos.plan.plan import Plan
 
-_EMPTY_MAX = 1_000  # newest files that a power cut emptied: some seconds' work
+_EMPTY_MAX = 1_000  # most files that a power failure empties: some seconds' work
 
 
 @dataclass(frozen=True, slots=True)
 class Upcoming:
     """The first micro-batch of a run that resumes with a checkpoint. If it is not planned yet,
-    `step` only has where it begins."""
+    `step` only contains where it begins."""
 
     step: PlannedBatch
     is_planned: bool
 
 
 def upcoming(checkpoint: Checkpoint) -> Upcoming:
-    """Spark repeats a micro-batch that was planned and not committed, else it plans the next."""
+    """Return the first micro-batch: one that was planned and not committed, otherwise the next
+    one."""
     planned, committed = checkpoint.planned(), checkpoint.committed()
     assert planned is not None, "a checkpoint that a run resumes with has planned something"
     query_id = checkpoint.query_id()
@@ -44,7 +46,8 @@ def upcoming(checkpoint: Checkpoint) -> Upcoming:
 
 
 def is_older(planned: Plan, checkpoint: Checkpoint, position: Position) -> bool:
-    """Whether the ledger is beyond the next micro-batch somewhere, and nowhere before it."""
+    """Return whether the ledger is beyond the next micro-batch in some partition, and before it in
+    none."""
     step = upcoming(checkpoint).step
     known = position.ends
     rest = {
@@ -58,7 +61,7 @@ def is_older(planned: Plan, checkpoint: Checkpoint, position: Position) -> bool:
         if error.fields.get("case") != "beyond":
             return False
     else:
-        return not known.keys() <= step.ends.keys()  # partitions that it has not seen yet
+        return not known.keys() <= step.ends.keys()  # it has not seen some partitions
     try:
         _decide(planned, position, replace(step, ends=rest))
     except PromiseBrokenError:
@@ -67,8 +70,8 @@ def is_older(planned: Plan, checkpoint: Checkpoint, position: Position) -> bool:
 
 
 def require_level(planned: Plan, checkpoint: Checkpoint, position: Position) -> None:
-    """Raise PromiseBrokenError where the first micro-batch would stop, as far as this machine's
-    files show. `is_older` comes before it for a stateless pipeline."""
+    """Raise PromiseBrokenError if the first micro-batch would stop, as far as this machine's files
+    show. For a stateless pipeline, check `is_older` first."""
     if checkpoint.planned() is None:
         return
     step = upcoming(checkpoint).step
@@ -76,8 +79,8 @@ def require_level(planned: Plan, checkpoint: Checkpoint, position: Position) -> 
 
 
 def is_cut_short(checkpoint: Checkpoint, position: Position) -> bool:
-    """Whether a file that the next run reads is empty, as after a power cut, and the ledger covers
-    everything that the checkpoint notes as committed."""
+    """Return whether a file that the next run reads is empty, as after a power failure, and the
+    ledger covers everything that the checkpoint records as committed."""
     newest, committed = checkpoint.planned(), checkpoint.committed()
     if newest is None:
         return False
@@ -95,14 +98,14 @@ def is_cut_short(checkpoint: Checkpoint, position: Position) -> bool:
         None,
     )
     if last is None:
-        return committed is None  # as if nothing had been planned in it
+        return committed is None  # as if it had no planned micro-batch
     if committed is not None and committed > last:
         return False
     return _covers(position, _ends(checkpoint, last))
 
 
 def _decide(planned: Plan, position: Position, step: PlannedBatch) -> None:
-    # The source, which is not asked here, says whether a new partition begins there.
+    # Assume that a new partition begins there. Only the source knows, and it is not asked here.
     begins = {tp: step.starts[tp] for tp in ranges.unknown(position, step)}
     ranges.decide(planned.names.pipeline, position, step, begins)
 

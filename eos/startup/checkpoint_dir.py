@@ -1,11 +1,14 @@
-"""Which checkpoint folder a start lets Spark plan in, and which old ones it removes.
+"""Which checkpoint folder a run lets Spark plan in, and which old ones it removes.
 
-On local disks a rename refuses a name that is taken, so two copies never write one file. Elsewhere
-it may be a look, a copy and a delete (S3A): a copy that was fenced while it stood still between the
-look and the copy overwrites `offsets/N` when it wakes, perhaps between Spark's writing of it and
-our reading. So a folder there is gone on with only if its last writer certainly writes no more.
-Else a start takes one whose name has the producer id and the epoch of its own fence, which Kafka
-gives once: whoever was fenced before can't know it. The ledger knows where to go on.
+On local disks a rename fails if the name exists, so two instances never write one file. In other
+stores a rename may be a look, a copy and a delete (S3A). There this can happen:
+1. An instance is about to write `offsets/N`. It pauses between the look and the copy.
+2. Another instance fences it, and Spark writes its own `offsets/N` in the same folder.
+3. The first instance wakes and overwrites that file, perhaps before we read it.
+
+So a run resumes with such a folder only if its last writer certainly writes no more. Otherwise it
+creates a folder whose name contains the producer id and the epoch of its own fence. Kafka grants
+that pair once, so a fenced instance can't know the name. The ledger knows where to resume.
 """
 
 from __future__ import annotations
@@ -22,8 +25,8 @@ from eos.startup.ownership import is_ours
 from eos.startup.resume_position import Emits
 from eos.startup.stateful_pipeline import unreadable_state
 
-KEPT = 2  # older folders, for people to look into
-REMOVED_MAX = 20  # at one start: a store's client may take its time
+KEPT = 2  # older folders that are kept for inspection
+REMOVED_MAX = 20  # in one startup, because a store's client may be slow
 
 
 def choose_checkpoint(
@@ -36,8 +39,9 @@ def choose_checkpoint(
 ) -> str:
     """Return the checkpoint to resume with, or a fresh one that begins at the ledger's ends.
 
-    `last`: the ledger's last record; `identity`: from the fence, which names a fresh folder in a
-    remote root; `bus`: hears why a stateless pipeline leaves a checkpoint that is older.
+    - `last`: the ledger's last record.
+    - `identity`: the identity from the fence. In a remote root it names a fresh folder.
+    - `bus`: gets a warning if a stateless pipeline leaves an older checkpoint.
     """
     root = planned.names.checkpoints
     current, fresh = newest_with_offsets(files, root)
@@ -62,7 +66,8 @@ def choose_checkpoint(
 
 
 def _replaced(planned: Plan, checkpoint: Checkpoint, position: Position) -> str:
-    """Why a fresh checkpoint replaces this one without loss or repetition; empty: none does."""
+    """Return why a fresh checkpoint replaces this one without loss or repetition; empty if none
+    does."""
     keeps_state = planned.is_stateful or position.keeps_state or checkpoint.has_state()
     try:
         checkpoint.require_readable()
@@ -78,9 +83,12 @@ def _replaced(planned: Plan, checkpoint: Checkpoint, position: Position) -> str:
 
 
 def is_at_rest(planned: Plan, last: LedgerRecord | None) -> bool:
-    """Whether nobody can write any more into the folder that the ledger names: the copy that had it
-    wrote so itself, after its query had ended without being interrupted. (Spark's threads that live
-    a little longer only delete what is long obsolete.)"""
+    """Return whether nobody can write any more into the folder in the ledger's last record.
+
+    This deployment's own stop record proves it: it names the folder only after the query ended
+    without interruption. (Some threads of Spark live a little longer, and only delete obsolete
+    files.)
+    """
     return (
         last is not None
         and last.kind == "stop"
@@ -90,14 +98,14 @@ def is_at_rest(planned: Plan, last: LedgerRecord | None) -> bool:
 
 
 def remove_old(files: Files, location: str, bus: Emits) -> None:
-    """Bounds what unclean ends leave in a remote store.
+    """Remove old folders in a remote store, which unclean ends leave.
 
-    To be called once the ledger has our start: then every later start takes a higher number, and
-    what is removed here, however late, is nobody's but a fenced copy's.
+    Call this once the ledger has our start record. Then every later startup uses a higher number,
+    so only a fenced instance can still use a removed folder, however late the removal takes effect.
     """
     root, _, own = location.rpartition("/")
     if files.is_local:
-        return  # few: the one before was lost, or a person set it aside
+        return  # few folders: an operator set the old one aside, or it was lost
     try:
         older = [name for name in folders(files, root) if numbered(name) < numbered(own)]
         for name in older[:-KEPT][:REMOVED_MAX]:
@@ -108,7 +116,8 @@ def remove_old(files: Files, location: str, bus: Emits) -> None:
 
 
 def _require_uncommitted(planned: Plan, files: Files, current: str | None) -> None:
-    # Commits alone tell nothing: Spark notes empty micro-batches, which the ledger does not have.
+    # Only commits with offsets count. Spark also commits empty micro-batches, which are not in the
+    # ledger.
     if current is None or not Checkpoint(files, current).has_commits():
         return
     name = planned.names.pipeline
@@ -123,8 +132,8 @@ def _require_uncommitted(planned: Plan, files: Files, current: str | None) -> No
 
 
 def _of_own(files: Files, root: str, known: str, identity: Identity) -> str:
-    """Higher than all that are there, and than what the ledger names: that one may have nothing in
-    it yet, or be removed."""
+    """Return a name above all existing folders and above the one in the ledger. That one may be
+    empty so far, or removed."""
     names = [*folders(files, root), known]
     number = max(numbered(name) for name in names) + 1
     return f"{root}/{number:04d}-{identity.producer_id}-{identity.epoch}"

@@ -1,9 +1,9 @@
-"""The name of this deployment, by which the ledger's last record is recognized as its own.
+"""How this deployment is named, so that it recognizes its own record in the ledger.
 
-The profile may set one (`deployment:`). It is trusted, so it has to be unique for each running
-instance: a StatefulSet's pod name is. By default the deployment is a random id in a file in the
-state root, which the first startup creates. Only a state root that the kernel can lock may have
-such an id: elsewhere two instances could share it and fence each other.
+The profile may set the name (`deployment:`). It is trusted, so it has to be unique for each running
+instance, such as a StatefulSet's pod name. By default the deployment is a random id in a file in
+the state root, which the first startup creates. Only a state root that the kernel can lock may have
+such an id. Elsewhere two instances could share it and fence each other.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _EXPLICIT = (
 
 
 def known(planned: Plan) -> Plan:
-    """Return the plan with its deployment, as far as there is one. Creates nothing: without a
-    startup before, or where only the profile can name it, the deployment stays empty."""
+    """Return the plan with its deployment, if it has one. Creates nothing: the deployment is empty
+    before the first startup, or if only the profile can name it."""
     place = _file(planned)
     if planned.deployment or place is None or shared_type(place.parent):
         return planned
@@ -44,7 +44,7 @@ def known(planned: Plan) -> Plan:
 def identified(planned: Plan) -> Plan:
     """Return the plan with its deployment, and create the state root's id if it has none.
 
-    Raises UsageError where only the profile can name the deployment.
+    Raises UsageError if only the profile can name the deployment.
     """
     if planned.deployment:
         return planned
@@ -66,7 +66,7 @@ def _file(planned: Plan) -> Path | None:
 
 
 def require_name(planned: Plan) -> None:
-    """Raise UsageError where only the profile can name the deployment, and does not."""
+    """Raise UsageError if only the profile can name the deployment, and does not."""
     if planned.deployment:
         return
     place = _file(planned)
@@ -91,7 +91,8 @@ def _needs_name(planned: Plan, why: str) -> UsageError:
 
 
 def _created(planned: Plan, place: Path) -> str:
-    """Whichever process is first writes the id, whole and synced, before anyone can read it."""
+    """Create the id, unless another process was first. Readers never see an unfinished or unsynced
+    file."""
     private_files.make(place.parent)
     with exclusive(place.with_name(f".{FILE}.lock"), Deadline.after_ms(_LOCK_MS)):
         found = _read(planned, place)
@@ -99,7 +100,7 @@ def _created(planned: Plan, place: Path) -> str:
             return found
         made = uuid.uuid4().hex
         unfinished = place.with_name(f".{FILE}.new")
-        unfinished.unlink(missing_ok=True)  # of a process that died
+        unfinished.unlink(missing_ok=True)  # left by a process that died
         descriptor = private_files.opener(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(f"{made}\n")
@@ -119,8 +120,8 @@ def _sync(folder: Path) -> None:
 
 
 def _read(planned: Plan, place: Path) -> str:
-    """Return the id; empty if there is no file. A damaged file is no reason for another id: then
-    this deployment would not recognize its own records."""
+    """Return the id; empty if there is no file. Raise for a damaged file: with another id, this
+    deployment would not recognize its own records."""
     try:
         with place.open("rb") as file:
             text = file.read(_BYTES_MAX + 1).decode("ascii", errors="replace")

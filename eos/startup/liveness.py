@@ -1,8 +1,9 @@
 """Does a pipeline run: one answer for `eos status` and `eos recover`.
 
-The kernel drops the lock of a process that dies before its parent has waited for it, and until then
-a signal still finds the process. Its number may be another process's later. So where there is a
-lock, the lock alone decides.
+Where there is a lock, the lock alone decides. A process id does not prove anything:
+- After a process died, a signal still reaches it until its parent has waited for it. The kernel has
+  released its lock by then.
+- Later another process may get the same id.
 """
 
 from __future__ import annotations
@@ -16,19 +17,20 @@ from eos.local.file_locks import is_held
 from eos.plan.plan import Plan
 from eos.startup.ownership import is_here, is_left, is_ours
 
-_ENDED = frozenset("ZX")  # dead, and not waited for yet
+_ENDED = frozenset("ZX")  # dead; the parent has not waited for it yet
 
 
 class Liveness(Enum):
     YES = "yes"
     NO = "no"
-    DIED = "died"  # it does not run, and wrote no clean end
-    UNKNOWN = "unknown"  # it would run on another machine
+    DIED = "died"  # it does not run, and did not end cleanly
+    UNKNOWN = "unknown"  # if it runs, it runs on another machine
 
 
 def liveness_of(planned: Plan, last: LedgerRecord | None) -> tuple[Liveness, int | None]:
-    """Return whether it runs, and its process where that is known. A state root without a lock:
-    the process that wrote the last record, if it lives on this machine."""
+    """Return whether the pipeline runs, and its process id where that is known. If the state root
+    has no lock, the answer is about the process that wrote the last record, if it ran on this
+    machine."""
     lock = planned.names.lock
     if lock and is_held(Path(lock)):
         text = Path(lock).read_text(encoding="ascii", errors="replace").strip()
@@ -56,9 +58,9 @@ def _lives(process: int) -> bool:
 
 
 def _state(process: int) -> str:
-    """Linux's letter for the process's state; empty where there is no such letter."""
+    """Return Linux's letter for the process's state; empty on other systems."""
     try:
         stat = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return ""
-    return stat.rpartition(")")[2].strip()[:1]  # after its name, which may hold anything
+    return stat.rpartition(")")[2].strip()[:1]  # after the name, which may contain any text

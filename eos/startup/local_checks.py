@@ -1,8 +1,8 @@
-"""This machine's files against the ledger's last record: the checkpoint, its state, dedup's states.
+"""Whether this machine's files fit the ledger's last record: the checkpoint, its state, dedup's
+states.
 
-They are checked before the fence, against the record that the look shows: a copy that could not run
-must not stop one that does. After the fence they are checked again, against the record that is
-final.
+They are checked before the fence, against the record that the look shows. So an instance that can't
+run does not stop one that can. After the fence they are checked again, against the final record.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The checkpoint's folder, the position that goes with it, and a note for the ledger."""
+    """The checkpoint's folder, the position that belongs to it, and a note for the ledger."""
 
     location: str
     position: Position
@@ -44,8 +44,8 @@ def require_local(
     *,
     accepts: bool,
 ) -> None:
-    """Raise PromiseBrokenError where a run that resumes after `last` would stop by its own files.
-    Changes nothing. With an empty ledger there is no other copy to spare."""
+    """Raise PromiseBrokenError if a run that resumes after `last` would stop because of its own
+    files. Changes nothing. If the ledger is empty, there is no other instance to protect."""
     if last is None:
         return
     position = inherited(planned, last)
@@ -64,8 +64,8 @@ def choose(
     *,
     accepts: bool,
 ) -> Chosen:
-    """Return the checkpoint to resume with. `accepts`: the loss of the state that transforms keep;
-    then a fresh checkpoint replaces one without it."""
+    """Return the checkpoint to resume with. `accepts`: an operator accepts that the state of the
+    transforms is lost; then a fresh checkpoint replaces one without it."""
     try:
         location = choose_checkpoint(planned, files, before, last, identity, bus)
         if not require_state(planned, files, location, before, accepts_loss=accepts):

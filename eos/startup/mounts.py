@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 _MOUNTS = Path("/proc/self/mountinfo")
-# As Linux names them. `fuse.NAME` is matched by NAME.
+# Names of Linux. `fuse.NAME` is matched by NAME.
 _SHARED = frozenset(
     {
         "9p",
@@ -42,7 +42,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 def shared_type(folder: Path, mounts: Path = _MOUNTS) -> str:
-    """Return the type of the shared file system that the folder is on; empty if it is on none, or
+    """Return the type of the shared file system that the folder is on. Empty if it is on none, or
     if this system does not list its mounts."""
     try:
         lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
@@ -52,7 +52,7 @@ def shared_type(folder: Path, mounts: Path = _MOUNTS) -> str:
     for line in lines:
         fields, _, rest = line.partition(" - ")
         point = Path(_OCTAL.sub(lambda each: chr(int(each[1], 8)), fields.split(" ")[4]))
-        # A later mount at the same point hides the one before.
+        # A later mount at the same point hides the earlier one.
         if place.is_relative_to(point) and len(point.parts) >= found[0]:
             found = len(point.parts), rest.split(" ")[0]
     kind = found[1]

@@ -1,9 +1,9 @@
-"""Other pipelines that would have the same transactional id, group, checkpoint and lock.
+"""Whether another pipeline has the same transactional id, group, checkpoint and lock.
 
-These names join the prefix and the pipeline's name by a dot, and both may contain dots. So `eos`
-with `team.orders` and `eos.team` with `orders` have the same ones, but different ledgers. Names of
-existing pipelines stay as they are. A startup refuses to become the second pipeline of a name,
-before it fences the first.
+These names consist of the prefix, a dot and the pipeline's name, and both parts may contain dots.
+So `team.orders` with the prefix `eos`, and `orders` with the prefix `eos.team`, share them. Their
+ledgers differ. Names of existing pipelines can't change, so a startup refuses to become the second
+pipeline of a name. It does so before it fences the first.
 """
 
 from __future__ import annotations
@@ -29,23 +29,24 @@ def require_own_names(
     *,
     is_forced: bool,
 ) -> None:
-    """Raise PromiseBrokenError where another pipeline uses this one's names.
+    """Raise PromiseBrokenError if another pipeline uses this one's names.
 
-    `last`: the last record of this pipeline's ledger. With a history it may run beside a namesake
-    that ended cleanly, or by force: it did so before.
+    `last`: the last record of this pipeline's ledger. A pipeline with a history has run next to the
+    other before. So it may run if the other ended cleanly, or by force.
     """
     others = planned.names.namesakes
     there = wire.topics([each.ledger for each in others], deadline) if others else {}
     for other in others:
         if there[other.ledger].error:
-            continue  # there is none, or this user may not see it
+            continue  # it does not exist, or this user may not see it
         if _is_in_use(wire, other, deadline, is_first=last is None, is_forced=is_forced):
             raise _shared(planned, other)
 
 
 def require_unused_group(planned: Plan, wire: KafkaClient, deadline: Deadline) -> None:
-    """Raise PromiseBrokenError if this pipeline has no history, and its group has: of a namesake
-    whose ledger this user may not see, or of this pipeline, whose ledger is lost."""
+    """Raise PromiseBrokenError if this pipeline has no history, but its group has offsets. They
+    belong to another pipeline whose ledger this user may not see, or this pipeline's ledger is
+    lost."""
     group, others = planned.names.group, planned.names.namesakes
     if not others or is_at_own_group(planned.source.start, group):
         return
@@ -75,7 +76,7 @@ def _is_in_use(
     try:
         theirs = Ledger(wire, other.ledger, other.pipeline, {}).look(deadline)
     except PromiseBrokenError:
-        return is_first  # it has records, whatever they are
+        return is_first  # it has records of some kind
     if theirs is None:
         return False
     return is_first or not (is_forced or is_left(theirs))

@@ -1,10 +1,11 @@
-"""Who may run a pipeline: one process on a machine and state root, one deployment in the world.
+"""Who may run a pipeline: one process per machine and state root, and one deployment in the world.
 
-A startup fences every older copy, so a copy that is started by mistake must be recognized before.
-Two things decide, and neither is a clock. The running process holds a lock file in the state root:
-the kernel drops it when the process dies, however it dies. And the ledger's last record names the
-deployment that wrote it (`startup/deployment.py`): if that is another one than ours and did not end
-cleanly, it may be alive, wherever it is.
+A startup fences every older instance, so an instance that is started by mistake must be recognized
+before. Two facts decide, and neither uses a clock:
+- The running process holds a lock file in the state root. The kernel releases it when the process
+  dies, for any reason.
+- The ledger's last record contains the deployment that wrote it (`startup/deployment.py`). If it is
+  another deployment, and it did not end cleanly, it may be alive on any machine.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from eos.ledger.record import LedgerRecord
 from eos.local.file_locks import FileLock, has_no_locks
 from eos.plan.plan import Plan
 
-_LEFT = frozenset({"stop", "recovery"})  # kinds of a last record after which nobody runs
+_LEFT = frozenset({"stop", "recovery"})  # nobody runs it after such a record
 
 
 def owner(planned: Plan) -> Mapping[str, Any]:
-    """Written into each record of the ledger. Releases before the one that writes `root` named the
-    state root itself as the deployment, unless the profile named one."""
+    """Return the owner's identity, which each ledger record contains. Older releases have no
+    `root`: they use the state root as the deployment, unless the profile sets one."""
     return {
         "deployment": planned.deployment,
         "root": planned.names.state_root,
@@ -38,7 +39,8 @@ def owner(planned: Plan) -> Mapping[str, Any]:
 
 
 class RunLock:
-    """The lock of one pipeline in one state root. Remote roots have none: the fence decides."""
+    """The lock of one pipeline in one state root. Remote roots have none: there the fence
+    decides."""
 
     def __init__(self, planned: Plan) -> None:
         self._pipeline = planned.names.pipeline
@@ -47,14 +49,15 @@ class RunLock:
         self._is_held = False
 
     def take(self, *, is_forced: bool) -> None:
-        """With force the holder is fenced and ends by itself, so the lock is only tried."""
+        """Take the lock. Raise UnavailableError if another process holds it, unless `is_forced`:
+        then the fence ends the holder."""
         if self.try_take() or is_forced:
             return
         assert self._lock is not None
         number = ""
         with suppress(OSError):
             number = self._lock.path.read_text(encoding="ascii").strip()
-        who = f" as process {number}" if number else ""  # it may be about to write it
+        who = f" as process {number}" if number else ""  # may not be written yet
         raise UnavailableError(
             f"{self._pipeline} already runs on this machine{who}; it was left alone",
             hint="end that process, or start this one with --take-over, which fences it",
@@ -71,7 +74,7 @@ class RunLock:
             if not has_no_locks(error):
                 raise
             self._lock.close()
-            self._lock = None  # as in a remote root: the deployment's name decides
+            self._lock = None  # as in a remote root: the deployment decides
             return True
         if self._is_held:
             self._lock.path.write_text(f"{os.getpid()}\n", encoding="ascii")
@@ -83,8 +86,12 @@ class RunLock:
 
 
 def require_free(planned: Plan, last: LedgerRecord | None, *, is_forced: bool) -> None:
-    """The look before the fence. A clean stop leaves the pipeline to anybody, and so does a
-    recovery: it fenced whoever ran, and nobody has started since."""
+    """Raise PromiseBrokenError if another deployment may run the pipeline. This is the look before
+    the fence.
+
+    After a clean stop any deployment may acquire the pipeline. So it may after a recovery, which
+    fenced the previous owner.
+    """
     if last is None or is_forced or is_free(planned, last):
         return
     theirs, root = last.owner, planned.names.state_root
@@ -110,7 +117,7 @@ def require_free(planned: Plan, last: LedgerRecord | None, *, is_forced: bool) -
 
 
 def is_free(planned: Plan, last: LedgerRecord | None) -> bool:
-    """By the ledger: nobody else may run it."""
+    """Return whether the ledger shows that no other deployment runs the pipeline."""
     return last is None or is_left(last) or is_ours(planned, last)
 
 
@@ -128,7 +135,7 @@ def is_ours(planned: Plan, last: LedgerRecord) -> bool:
 
 
 def is_left(last: LedgerRecord) -> bool:
-    """Nobody runs it since this record."""
+    """Return whether nobody has run the pipeline since this record."""
     return last.kind in _LEFT
 
 

@@ -1,5 +1,7 @@
-"""Asking the schema registry, once the pipeline is ours: what the ids in the source mean, and which
-ids the sinks write."""
+"""Which schemas and ids the schema registry has for the source and the sinks.
+
+A run asks the registry once the process has acquired the pipeline.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,12 @@ if TYPE_CHECKING:
     from eos.plan.outputs import Output
 
 
-START_MS_MAX = 60_000  # for all that a start asks
+START_MS_MAX = 60_000  # for all requests of a startup
 
 
 def with_registry(planned: Plan, registry: Registry | None, *, looks: bool = False) -> Plan:
-    """The plan with what the registry says; as it is if it names no subject. With `looks` nothing
-    is registered that is not there yet."""
+    """Return the plan with the registry's schemas and ids; unchanged if it names no subject. With
+    `looks`, no schema is registered."""
     named = subjects(planned)
     if not named:
         return planned
@@ -39,8 +41,8 @@ def with_registry(planned: Plan, registry: Registry | None, *, looks: bool = Fal
 
 
 def with_latest(planned: Plan, registry: Registry | None) -> Plan:
-    """For who wants to know the columns, without a run: the plan with the schemas that only the
-    registry has. As it is, and nobody is asked, where files say them all."""
+    """Return the plan with the schemas that only the registry has, so that its columns are known
+    without a run. Unchanged, and without a request, if the files contain all schemas."""
     is_read = any(each.is_elsewhere for each in (planned.decode.key, planned.decode.value))
     if not is_read and not any(each.is_elsewhere for each in planned.outputs.columns.values()):
         return planned
@@ -74,15 +76,15 @@ def _reading(planned: Plan, client: Client, deadline: Deadline) -> Plan:
 
 
 def subjects(planned: Plan) -> list[str]:
-    """All that the plan names, each once."""
+    """Return all subjects that the plan names, each once."""
     read = [planned.decode.key.subject, planned.decode.value.subject]
     written = [each.subject for each in planned.outputs.columns.values()]
     return [name for name in dict.fromkeys([*read, *written]) if name]
 
 
 def _known(read: Format, client: Client, deadline: Deadline) -> Format:
-    """Where the file has no schema, all records are read by the subject's latest one, also those
-    that an older one wrote. It stays that one while the pipeline runs."""
+    """Return the format with the writers' schemas. If the file has no schema, the subject's latest
+    one reads all records, also those of older schemas. It is kept until the run ends."""
     if not read.subject:
         return read
     found = client.versions(read.subject, deadline)
@@ -97,8 +99,11 @@ def _known(read: Format, client: Client, deadline: Deadline) -> Format:
 
 
 def _writing(planned: Plan, client: Client, deadline: Deadline) -> Plan:
-    """Sinks without a file write by the latest schema and its id. Each subject is asked for once: a
-    key and a value of one are of one version. Nothing that comes later is taken until the end."""
+    """Return the plan in which sinks without a schema file write by the latest schema and its id.
+
+    Each subject is requested once, so a key and a value of one subject have the same version.
+    Schemas that are registered later are ignored until the run ends.
+    """
     found: dict[str, tuple[int, str]] = {}
     columns = dict(planned.outputs.columns)
     for name, each in columns.items():

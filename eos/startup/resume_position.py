@@ -1,4 +1,5 @@
-"""What must be known before a query starts: targets, where to go on, with which checkpoint."""
+"""Where a run resumes: its targets, its position, and whether the source still has what comes
+next."""
 
 from __future__ import annotations
 
@@ -24,18 +25,19 @@ from eos.startup.start_offsets import AT_REST, is_at_own_group, resolve
 from eos.startup.topic_limits import message_limits
 from eos.startup.topic_lookup import existing_topics, source_topics
 
-_EARLIEST = -2  # Spark's number for it
-STORE_TIMEOUT_MS = 60_000  # for the first answer of the store that checkpoints lie in
+_EARLIEST = -2  # Spark's number for the earliest offset
+STORE_TIMEOUT_MS = 60_000  # for the first response of the checkpoints' store
 
 
 class Emits(Protocol):
-    """The bus, or who only asks what a start would say."""
+    """The event bus, or a substitute of a caller that only previews a startup."""
 
     def emit(self, event: events.Event) -> None: ...
 
 
 def with_targets(planned: Plan, wire: KafkaClient, parallelism: int, deadline: Deadline) -> Plan:
-    """Creates the target topics that the pipeline declares, and looks up their limits."""
+    """Create the target topics that the pipeline declares, and return the plan with their
+    limits."""
     for topic, new in planned.created_topics.items():
         wire.create_topic(topic, new.partitions, new.replication, new.config, deadline)
     require_targets(wire, planned.sink_topics, deadline)
@@ -57,10 +59,11 @@ def require_targets(wire: KafkaClient, topics: Iterable[str], deadline: Deadline
 def resume_position(
     planned: Plan, source: LiveSource, last: LedgerRecord | None, bus: Emits, deadline: Deadline
 ) -> Position:
-    """The ledger's last word; for a pipeline without history, `start:` resolved to numbers.
+    """Return the position in the ledger's last record. For a pipeline without history, return
+    `start:` resolved to offsets.
 
-    To be called after the fence: from then on no older copy of this pipeline can commit, so what
-    the ledger says is final.
+    Call this after the fence: from then on no older instance of this pipeline can commit, so the
+    ledger is final.
     """
     if last is None:
         return _beginning(planned, source, deadline)
@@ -75,16 +78,16 @@ def resume_position(
 
 
 def inherited(planned: Plan, last: LedgerRecord) -> Position:
-    """Another deployment's checkpoints are not here, and those that are here are older."""
+    """Return the last record's position, without the checkpoint if another deployment wrote it.
+    That deployment's checkpoints are not on this machine, and the ones here are older."""
     return last.position if is_ours(planned, last) else replace(last.position, is_reset=True)
 
 
 def starting_offsets(
     planned: Plan, wire: KafkaClient, position: Position, deadline: Deadline
 ) -> Mapping[TopicPartition, int]:
-    """For a fresh checkpoint. Spark wants every partition named: those that the ledger doesn't
-    know were added to the topic since, and begin at their beginning.
-    """
+    """Return the offsets for a fresh checkpoint. Spark needs every partition. Partitions that are
+    not in the ledger were added to the topic since, and are read from their earliest record."""
     partitions = _partitions(_source_topics(planned, wire, deadline))
     return {tp: position.ends.get(tp, _EARLIEST) for tp in partitions}
 
@@ -96,8 +99,9 @@ def require_new_whole(
     checkpoint: Checkpoint,
     deadline: Deadline,
 ) -> None:
-    """In a checkpoint that goes on, Spark takes a new partition from offset 0 or not at all, and
-    does not name it."""
+    """Raise PromiseBrokenError if a new partition has lost its first records. With a checkpoint
+    that is resumed, Spark reads a new partition from offset 0 or not at all, and does not report
+    which."""
     if checkpoint.planned() is None:
         return
     found = _partitions(_source_topics(planned, source.wire, deadline))
@@ -119,7 +123,8 @@ def require_new_whole(
 
 
 def require_store(planned: Plan, files: Files, deadline: Deadline) -> None:
-    """Before the look: who can't reach the checkpoints must not fence somebody who can."""
+    """Raise UnavailableError if the store of the checkpoints does not respond. Checked before the
+    look: an instance that can't reach its checkpoints must not fence one that can."""
     soon = Deadline.after_ms(deadline.at_most_ms(STORE_TIMEOUT_MS))
     try:
         require_answer(files, planned.names.checkpoints, soon)
@@ -145,7 +150,8 @@ def _beginning(planned: Plan, source: LiveSource, deadline: Deadline) -> Positio
 
 
 def _require_no_history(planned: Plan, before: Ends) -> None:
-    """The group's offsets outlive a ledger that was deleted: to begin anew would repeat."""
+    """Raise if the group has offsets. They outlive a deleted ledger, and starting again would
+    repeat records."""
     if not before:
         return
     name = planned.names.pipeline
@@ -164,8 +170,8 @@ def _require_no_history(planned: Plan, before: Ends) -> None:
 def _require_all_read(
     planned: Plan, source: LiveSource, position: Position, deadline: Deadline
 ) -> None:
-    """A topic that the pipeline file does not name any more would keep its end for ever, and a
-    checkpoint that knows it would not go on without it."""
+    """Raise if the ledger has offsets of a topic that the pipeline file does not name any more. The
+    topic would keep its end for ever, and a checkpoint that contains it can't resume without it."""
     name = planned.names.pipeline
     left = sorted(position.topic_ids.keys() - _source_topics(planned, source.wire, deadline))
     if left:
@@ -181,8 +187,9 @@ def _require_all_read(
 
 
 def require_no_members(planned: Plan, source: LiveSource, deadline: Deadline) -> None:
-    """A transaction's offsets are taken beside those of live members, and theirs beside ours: each
-    overwrites the other's, and after a crash theirs would pass for how far we came."""
+    """Raise if the group has live members. The broker accepts a transaction's offsets next to those
+    of members, so each would overwrite the other's. After a crash theirs would look like our
+    progress."""
     group_name = planned.names.group
     state = source.wire.group_state(group_name, deadline)
     if state not in AT_REST:

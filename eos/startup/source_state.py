@@ -1,4 +1,4 @@
-"""The source as the cluster has it this moment, beside what the ledger says of it."""
+"""Which topics and offsets the source has now, and whether they fit the ledger."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TIMEOUT_MS = 60_000
 
 
 def source_of(planned: Plan, starts: Ends) -> SparkKafkaSource:
-    """Spark's, beginning at these numbers where a checkpoint does not say."""
+    """Return Spark's Kafka source. It begins at `starts` unless a checkpoint says otherwise."""
     return SparkKafkaSource(
         bootstrap=",".join(planned.bootstrap),
         topics=planned.source_topics,
@@ -38,11 +38,11 @@ def source_of(planned: Plan, starts: Ends) -> SparkKafkaSource:
 
 @dataclass(frozen=True, slots=True)
 class LiveSource:
-    """What a running pipeline asks of its source, each time anew."""
+    """Questions about the source, sent to the cluster each time."""
 
     planned: Plan
     wire: KafkaClient
-    timeout_ms: int = _TIMEOUT_MS  # of each question
+    timeout_ms: int = _TIMEOUT_MS  # of each request
 
     def topic_ids(self, topics: Iterable[str]) -> Mapping[str, str]:
         name = self.planned.names.pipeline
@@ -77,15 +77,18 @@ class LiveSource:
         return {tp: committed.offset for tp, committed in found.items()}
 
     def require_unchanged(self, position: Position, next_offsets: Ends | None = None) -> None:
-        """Stop if a topic was recreated, or if what is to be read next was deleted or was never
-        written. Topic ids first: in a recreated topic the same offsets are other records.
-        `next_offsets` stand for the position's ends where a micro-batch is planned already."""
+        """Raise if a topic was recreated, or if the next offset to read was deleted or never
+        written. Topic ids are checked first, because in a recreated topic the same offsets are
+        other records.
+
+        `next_offsets` replace the position's ends if a micro-batch is planned already.
+        """
         name = self.planned.names.pipeline
         require_same_topics(name, position, self.topic_ids(position.topic_ids))
         self.require_there(position.ends if next_offsets is None else next_offsets)
 
     def require_there(self, position: Ends) -> None:
-        """Stops if what is to be read next was deleted, or was never written."""
+        """Raise PromiseBrokenError if the next offset to read was deleted or never written."""
         name = self.planned.names.pipeline
         earliest, latest = self.earliest(position), self.latest(position)
         for tp, offset in sorted(position.items()):
@@ -118,7 +121,7 @@ class LiveSource:
 
 
 def above(frame: DataFrame, floors: Ends) -> DataFrame:
-    """Without the rows that the ledger says are committed."""
+    """Return the rows without those below `floors`, which are committed already."""
     for (topic, partition), floor in sorted(floors.items()):
         named = topic.replace("\\", "\\\\").replace("'", "\\'")
         frame = frame.filter(

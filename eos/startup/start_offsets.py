@@ -1,8 +1,8 @@
-"""Where a pipeline without history begins: `start:`, resolved to a number for every partition.
+"""Where a pipeline without history begins: `start:`, resolved to an offset for every partition.
 
-Once, for the first record of its ledger; from then on the ledger knows. What is not certain stops:
-a partition that a group never committed, or whose records are gone, is never quietly begun at its
-earliest or latest record instead.
+This happens once, for the first record of its ledger. Later runs resume from the ledger. An
+uncertain start stops the run: a partition without a group offset, or with deleted records, never
+silently falls back to its earliest or latest record.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eos.kafka.client import KafkaClient
 from eos.ledger.record import Ends
 
 _NAMED_MAX = 5
-# Of a group that nobody consumes with; the last one means that there is no such group.
+# States of a group without members. The empty one means that the group does not exist.
 AT_REST = {"Empty", "Dead", ""}
 _WAY_OUT = (
     "Begin at a time or at numbers of your own (`start: {timestamp: ...}`, `start: {offsets: "
@@ -37,9 +37,9 @@ def resolve(
     wire: KafkaClient,
     deadline: Deadline,
 ) -> Ends:
-    """For exactly these partitions, each from its first record up to its end.
+    """Return the start offset of each of these partitions, between its first record and its end.
 
-    `group` is the pipeline's own: what `start: group` means.
+    `group` is the pipeline's own group, which `start: group` refers to.
     """
     ask = _Questions(pipeline, frozenset(partitions), wire, deadline)
     if not isinstance(start, StartAt):
@@ -53,12 +53,13 @@ def resolve(
 
 
 def is_at_own_group(start: StartWord | StartAt, group: str) -> bool:
-    """Then its offsets are no sign that the pipeline ran before: they were put there for it."""
+    """Return whether `start` is at the pipeline's own group. Then offsets of the group do not prove
+    an earlier run: an operator put them there."""
     return start.group == group if isinstance(start, StartAt) else start == "group"
 
 
 class OffsetBounds(NamedTuple):
-    """Of one partition. `stable` is its end for who reads committed records only."""
+    """The offsets of one partition. `stable` is its end for readers of committed records only."""
 
     earliest: int
     stable: int
@@ -78,10 +79,13 @@ class _Questions:
         )
 
     def at_time(self, timestamp_ms: int) -> Ends:
-        """The first record that late, or the end where there is none yet.
+        """Return the first offset with that timestamp or a later one; if there is none yet, the
+        end.
 
-        The ends come first. Asked for last, they would lie behind a record that came between the
-        two questions: one that is late enough, and would never be read.
+        The ends are requested first, or a record could be lost:
+        1. The request by timestamp finds no record.
+        2. A record with a later timestamp arrives.
+        3. The end, requested now, is after that record, so it would never be read.
         """
         latest = self.ends("latest")
         found = self.ends(timestamp_ms)
@@ -138,9 +142,10 @@ class _Questions:
         return offsets
 
     def _require_at_rest(self, group: str) -> None:
-        """The offsets of a group that still consumes move on: both would process what follows.
+        """Raise if the group has members. They would continue to read, so both would process what
+        follows.
 
-        Who consumes without being a member (by assignment, as Spark and Flink do) can't be seen.
+        Consumers that are no members (by assignment, as Spark and Flink do) can't be detected.
         """
         state = self.wire.group_state(group, self.deadline)
         if state not in AT_REST:
@@ -157,7 +162,8 @@ class _Questions:
             )
 
     def _bounds(self) -> Mapping[TopicPartition, OffsetBounds]:
-        """To be asked after a group's offsets: an end only grows, so what is beyond it was so."""
+        """Return the bounds of each partition. Call this after reading a group's offsets. Ends only
+        grow, so an offset beyond the end was beyond it before."""
         earliest, stable = self.ends("earliest"), self.ends("latest")
         latest = self.ends("latest", committed=False)
         return {tp: OffsetBounds(earliest[tp], stable[tp], latest[tp]) for tp in self.partitions}
@@ -170,7 +176,8 @@ def require_there(
     *,
     group: str | None = None,
 ) -> None:
-    """Stops at the first offset that can't be begun at. They are a group's, or the file's."""
+    """Raise for the first offset that can't be a start. The offsets come from `group`, or from the
+    file."""
     for tp, offset in sorted(offsets.items()):
         of_tp = bounds[tp]
         if of_tp.earliest <= offset <= of_tp.stable:

@@ -1,17 +1,17 @@
-"""What is different where a pipeline keeps state between its micro-batches.
+"""What differs for a pipeline that keeps state between its micro-batches.
 
-A stateless pipeline runs its steps inside `foreachBatch`, on rows that still carry their offsets. A
-stateful one runs them before it, in the very plan that Spark made of the stream, since Spark keeps
-the state: for micro-batch N it reads version N and writes version N+1, each time that the frame is
-evaluated. So
+A stateless pipeline runs its steps inside `foreachBatch`, on rows that still have their offsets. A
+stateful one runs them before it, inside Spark's own plan of the stream, since Spark keeps the
+state. For micro-batch N, Spark reads version N of the state and writes version N+1, each time that
+the frame is evaluated. The consequences:
 
-- a micro-batch that is redone is evaluated again from version N, which is what Spark does, too,
-  when it repeats one after a crash;
-- a micro-batch that is committed already (the crash came between EndTxn and Spark's commit log) is
-  evaluated all the same, into nothing: the next one needs version N+1 (`advance`);
-- rows can't be left out below an offset, so a micro-batch is whole or done, never half;
-- a checkpoint that is lost takes the state with it. The ledger knows where to go on, but not what
-  was counted so far: the start stops unless that is accepted.
+- A retried micro-batch is evaluated again from version N. Spark does the same when it repeats one
+  after a crash.
+- A micro-batch that is already committed is evaluated again without output, because the next one
+  needs version N+1 (`advance`). This happens after a crash between EndTxn and Spark's commit log.
+- Rows below an offset can't be dropped, so a micro-batch is run whole or not at all.
+- If a checkpoint is lost, the state is lost with it. The ledger knows where to resume, but not what
+  was counted so far. The startup stops unless an operator accepts that.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from eos.transform.plan_check import PlanState
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Spark's error conditions for a checkpoint whose state another plan has written.
+# Spark's error conditions for a checkpoint whose state was written by another plan.
 _CHANGED = (
     "STATE_STORE_KEY_SCHEMA",
     "STATE_STORE_VALUE_SCHEMA",
@@ -44,11 +44,12 @@ _RESTARTS = (
     "it takes a fresh checkpoint at the ledger's ends, every total restarts from nothing there, "
     "and the ledger keeps that decision"
 )
-_IN_USE = "CANNOT_LOAD_STATE_STORE.UNRELEASED_THREAD_ERROR"  # by a task before, for the moment
+_IN_USE = "CANNOT_LOAD_STATE_STORE.UNRELEASED_THREAD_ERROR"  # an earlier task still uses it
 
 
 def with_state(plan: Plan, state: PlanState, bus: Bus) -> Plan:
-    """The plan, once it is known that it keeps state, and may."""
+    """Return the plan as a stateful one if its transforms keep state. Raise TransformError if it
+    can't."""
     require_allowed(plan, state)
     if not state.operators:
         return plan
@@ -63,7 +64,8 @@ def with_state(plan: Plan, state: PlanState, bus: Bus) -> Plan:
 
 
 def require_allowed(plan: Plan, state: PlanState) -> None:
-    """Raises for what does not go with the state that the plan keeps, or keeps none for."""
+    """Raise TransformError if a setting of the plan does not fit the state that its transforms
+    keep, or fits only transforms that keep state."""
     if not state.operators:
         if plan.output_mode != "append":
             raise TransformError(
@@ -102,18 +104,19 @@ def require_allowed(plan: Plan, state: PlanState) -> None:
 
 
 def advance(frame: DataFrame) -> None:
-    """Evaluates a micro-batch that is committed into nothing, for the state that it leaves."""
+    """Evaluate a committed micro-batch without output, so that Spark writes the next version of its
+    state."""
     frame.write.format("noop").mode("append").save()
 
 
 def require_state(
     plan: Plan, files: Files, location: str, position: Position, *, accepts_loss: bool
 ) -> bool:
-    """Stops if what was counted so far would be lost with the checkpoint that the start is to go on
-    with. Returns whether that was accepted: then a fresh one is to be taken.
+    """Raise PromiseBrokenError if the state would be lost with the checkpoint that the run resumes
+    with. Return True if `accepts_loss` allows that: then use a fresh checkpoint.
 
-    The ledger says whether there was anything to count. A checkpoint without any planned
-    micro-batch is a fresh one.
+    The ledger shows whether there was any state. A checkpoint without a planned micro-batch is
+    fresh.
     """
     checkpoint = Checkpoint(files, location)
     has_state = checkpoint.planned() is not None and checkpoint.has_state()
@@ -143,7 +146,7 @@ def require_state(
 def unreadable_state(
     plan: Plan, location: str, position: Position, error: PromiseBrokenError
 ) -> PromiseBrokenError:
-    """The one stop for a checkpoint whose state is lost with it."""
+    """Return the error for a checkpoint that can't be read, so that its state is lost."""
     name = plan.names.pipeline
     return PromiseBrokenError(
         f"{name}: {error.message}. The state that the transforms keep, of what they counted "
@@ -163,12 +166,14 @@ def _counted(position: Position) -> str:
 
 
 def forgotten(position: Position) -> Position:
-    """Goes on at the same ends, in a fresh checkpoint, as if nothing had been counted yet."""
+    """Return the position that resumes at the same ends, in a fresh checkpoint without any
+    state."""
     return replace(position, query_id="", batch_id=-1, is_reset=True)
 
 
 def state_refusal(pipeline: str, failure: Failure) -> PromiseBrokenError | None:
-    """Spark's refusal of a checkpoint's state, in our words; None: it is about something else."""
+    """Return our error if Spark refused the state of a checkpoint, or None for any other
+    failure."""
     changed = failure.condition(*_CHANGED)
     gone = None if failure.condition(_IN_USE) else failure.condition(*_GONE)
     found = changed or gone

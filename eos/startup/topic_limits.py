@@ -1,8 +1,9 @@
-"""The target topics' max.message.bytes: read at startup, and again when a record batch is rejected.
+"""How large a record batch the target topics accept (`max.message.bytes`).
 
-Somebody may lower or raise the setting while the pipeline runs. Then the record batches of the
-attempt have the wrong size, and the next attempt encodes them for the new limit. Only a record that
-is too large in a record batch of its own can't be written by any attempt.
+The limits are read at startup, and again when a record batch is rejected. An operator may change
+the setting while the pipeline runs. Then the record batches of the attempt have the wrong size, and
+the next attempt encodes for the new limit. Only a single record that exceeds the limit alone can't
+be written by any attempt.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from eos.kafka.client import KafkaClient
 SETTING = "max.message.bytes"
 _MESSAGE_TOO_LARGE = 10
 _TIMEOUT_MS = 30_000
-# How long a broker's answer to a question about its settings may lag behind what it enforces.
+# How long the setting that a broker reports may lag the one that it enforces.
 _SEEN_WITHIN_MS = 5_000
 
 
@@ -40,7 +41,7 @@ class TargetLimits:
 
     def explained(self, error: EosError) -> EosError:
         """Return the error to raise for a failed attempt. If a record or a record batch was too
-        large, the limits are read again. If they changed, the micro-batch is redone."""
+        large, read the limits again. If they changed, the error lets the micro-batch be retried."""
         is_refused = _is_refused(error)
         if not is_refused and "limit_bytes" not in error.fields:
             return error
@@ -48,7 +49,7 @@ class TargetLimits:
         try:
             before, self._known = self._known, self._changed(Deadline.after_ms(within_ms))
         except EosError:
-            return error  # the limits can't be read now: the error says more
+            return error  # the limits can't be read now: the first error explains more
         for topic, limit in sorted(self._known.items()):
             if limit != before[topic]:
                 return AttemptFailedError(
@@ -60,7 +61,8 @@ class TargetLimits:
         return error
 
     def _changed(self, patience: Deadline) -> Mapping[str, int]:
-        """The limits as soon as they differ from the known ones, else as they are in the end."""
+        """Return the limits once they differ from the known ones, or the current ones after
+        `patience`."""
         backoff, deadline = Backoff(first_ms=50), Deadline.after_ms(_TIMEOUT_MS)
         while True:
             found = message_limits(self._wire, self._known, deadline)
@@ -70,7 +72,7 @@ class TargetLimits:
 
 
 def _is_refused(error: EosError) -> bool:
-    """Whether a broker refused a record batch for its size."""
+    """Return whether a broker rejected a record batch for its size."""
     fields = error.fields
     return (fields.get("api"), fields.get("kafka_error")) == (
         Api.PRODUCE.value,

@@ -1,4 +1,4 @@
-"""Topics that must exist: looked up again while a broker may just not know them yet."""
+"""Which topics exist: looked up again for a moment, while a broker may not know them yet."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from eos.kafka.outcomes import name_of
 if TYPE_CHECKING:
     from eos.config.source import KafkaSource
 
-# UNKNOWN_TOPIC_OR_PARTITION and LEADER_NOT_AVAILABLE: a broker that starts, or that has not heard
-# of a new topic yet, says so of topics that are there.
+# UNKNOWN_TOPIC_OR_PARTITION and LEADER_NOT_AVAILABLE: a broker may respond so for an existing
+# topic, while it starts or has not learned of a new topic.
 _MAY_PASS = {3, 5}
 _PASSES_WITHIN_MS = 5_000
 _USED_BY = {"source": "Fetch", "target": "Produce"}
@@ -33,7 +33,8 @@ def existing_topics(
     hint: str | Callable[[str], str],
     **fields: str,
 ) -> Mapping[str, TopicInfo]:
-    """All of them, or an error of the class `missing` that names the first which is not there."""
+    """Return all these topics. Raise an error of the class `missing` for the first one that does
+    not exist."""
     wanted = frozenset(names)
     found = _settled(lambda: wire.topics(wanted, deadline), deadline) if wanted else {}
     for name in sorted(wanted):
@@ -51,10 +52,11 @@ def existing_topics(
 def source_topics(
     source: KafkaSource, wire: KafkaClient, deadline: Deadline, *, own: Iterable[str] = ()
 ) -> Mapping[str, TopicInfo]:
-    """The topics that the source has now, by name or by pattern, whatever comes or goes later.
+    """Return the topics that the source has now, by name or by pattern. Later changes are ignored.
 
-    `own` are topics that this pipeline writes: a pattern that matches one of them would read back
-    what was written, for ever. Kafka's internal topics match no pattern.
+    `own` are topics that this pipeline writes. A pattern that matches one of them is refused,
+    because the pipeline would read its own output for ever. Kafka's internal topics match no
+    pattern.
     """
     if source.pattern is None:
         return existing_topics(
@@ -91,7 +93,7 @@ def source_topics(
 def _settled(
     look: Callable[[], Mapping[str, TopicInfo]], deadline: Deadline
 ) -> Mapping[str, TopicInfo]:
-    """What is there, asked again for a moment while something is missing, or everything."""
+    """Return the topics, after more lookups for a moment while one is missing."""
     patience = Deadline.after_ms(deadline.at_most_ms(_PASSES_WITHIN_MS))
     backoff = Backoff(first_ms=50)
     found = look()
@@ -106,7 +108,7 @@ def _is_settled(found: Mapping[str, TopicInfo]) -> bool:
 
 
 def _unseen(kind: type[EosError], what: str, name: str, code: int) -> EosError:
-    # The right that brings DESCRIBE with it: who may use the topic may see it.
+    # The permission that includes DESCRIBE: a user with access to the topic can look it up.
     right = lacking(_USED_BY[what], code, name)
     return kind(
         f"the {what} topic {name!r} can't be looked up: {name_of(code)}"
