@@ -1,9 +1,9 @@
-"""The files of a checkpoint, wherever it lies: on this machine's disks, or where Hadoop can read.
+"""How a checkpoint's files are read and moved, on this machine's disks or in a store of Hadoop's.
 
 Spark resolves a checkpoint's location by the rules of its JVM: a path without a scheme belongs to
-the file system that `fs.defaultFS` names, which may be HDFS. So in the driver such a path is read
-from the local disks only if that is the local one too; `files_for` decides. Local files are read
-without the JVM: that is faster than Py4J, and a command line tool needs no Spark for it.
+the file system in `fs.defaultFS`, which may be HDFS. So the driver reads such a path from the local
+disks only if the default is local (`files_for`). Local files are read without the JVM: that is
+faster than Py4J, and a command line tool needs no Spark for it.
 """
 
 from __future__ import annotations
@@ -26,31 +26,33 @@ _PIECE_BYTES = 1 << 20
 
 
 class Files(Protocol):
-    """What is done with a checkpoint's files. Whatever fails raises an OSError."""
+    """The operations on a checkpoint's files. Every failure raises an OSError."""
 
     is_local: bool
     """On this machine's disks, where a rename is one step and refuses a name that is taken."""
 
     def read(self, path: str) -> str:
-        """The whole file, as UTF-8 text."""
+        """Return the whole file, as UTF-8 text."""
 
     def lines(self, path: str) -> Iterator[bytes]:
-        """The lines of a file of any size, each with its end."""
+        """Yield the lines of a file of any size, each with its line end."""
 
     def names(self, path: str) -> list[str]:
-        """What lies in a folder, without the checksums of Hadoop's; nothing if it is absent."""
+        """Return the names in a folder, without Hadoop's checksum files; empty if it does not
+        exist."""
 
     def exists(self, path: str) -> bool: ...
 
     def rename(self, old: str, new: str) -> None:
-        """Never onto or into what is there. In an object store it is a copy, and takes time."""
+        """Rename, but never onto or into an existing file or folder. An object store copies, which
+        takes time."""
 
     def remove(self, path: str) -> None:
-        """A folder with all that is in it; nothing if it is absent."""
+        """Remove a folder with its content, if it exists."""
 
 
 class LocalFiles:
-    """For plain paths and `file:` URIs."""
+    """Files of plain paths and `file:` URIs."""
 
     is_local = True
 
@@ -73,7 +75,7 @@ class LocalFiles:
         return _local(path).exists()
 
     def rename(self, old: str, new: str) -> None:
-        if _local(new).exists():  # an empty folder would be replaced without a word
+        if _local(new).exists():  # an empty folder would be replaced silently
             raise FileExistsError(f"{new} is there already")
         _local(old).rename(_local(new))
 
@@ -83,13 +85,13 @@ class LocalFiles:
 
 
 class HadoopFiles:
-    """For every place that Spark can use: S3, ABFS, GCS, HDFS, and local disks as well."""
+    """Files in every place that Spark can use: S3, ABFS, GCS, HDFS, and local disks as well."""
 
     is_local = False
 
     def __init__(self, spark: SparkSession) -> None:
         context = spark.sparkContext
-        # PySpark has no public way to Hadoop's file system.
+        # PySpark has no public API for Hadoop's file system.
         self._jvm: Any = context._jvm  # noqa: SLF001
         self._conf: Any = context._jsc.hadoopConfiguration()  # noqa: SLF001
 
@@ -134,8 +136,8 @@ class HadoopFiles:
         with _as_os_errors():
             files, source = self._open(old)
             _, target = self._open(new)
-            files.getFileStatus(source)  # says so if it is not there
-            if files.exists(target):  # Hadoop would move into a folder that is there
+            files.getFileStatus(source)  # raises if it does not exist
+            if files.exists(target):  # Hadoop would move it into an existing folder
                 raise FileExistsError(f"{new} is there already")
             if not files.rename(source, target):
                 raise OSError(f"{old} can't be renamed to {new}")
@@ -143,7 +145,7 @@ class HadoopFiles:
     def remove(self, path: str) -> None:
         with _as_os_errors():
             files, target = self._open(path)
-            files.delete(target, True)  # with what is in it
+            files.delete(target, True)  # with its content
 
     def _open(self, path: str) -> tuple[Any, Any]:
         target = self._jvm.org.apache.hadoop.fs.Path(path)
@@ -151,7 +153,8 @@ class HadoopFiles:
 
 
 def files_for(location: str, spark: SparkSession | None = None) -> Files:
-    """What reads this location as the driver's Spark does. Without Spark: local disks only."""
+    """Return the access that reads this location as the driver's Spark does. Without Spark, local
+    disks only."""
     scheme = scheme_of(location)
     if spark is not None:
         return LocalFiles() if (scheme or _default_scheme(spark)) == "file" else HadoopFiles(spark)
@@ -165,7 +168,7 @@ def files_for(location: str, spark: SparkSession | None = None) -> Files:
 
 
 def _default_scheme(spark: SparkSession) -> str:
-    """Of the file system that a path without a scheme belongs to: Hadoop's default is local."""
+    """Return the scheme for a path without one. Hadoop's default is local."""
     context: Any = spark.sparkContext
     return scheme_of(str(context._jsc.hadoopConfiguration().get("fs.defaultFS", "file:///")))  # noqa: SLF001
 
@@ -177,7 +180,7 @@ def _local(path: str) -> Path:
     return found
 
 
-# What Hadoop's file systems throw, by the part of it that tells what to do.
+# Exceptions of Hadoop's file systems, by the part of the class name that shows the cause.
 _KINDS: dict[str, type[OSError]] = {
     "FileNotFoundException": FileNotFoundError,
     "AccessControlException": PermissionError,
@@ -187,13 +190,14 @@ _KINDS: dict[str, type[OSError]] = {
 
 @contextmanager
 def _as_os_errors() -> Iterator[None]:
-    """Java's exceptions in Python's words. A JVM that died is none of them: it passes through."""
+    """Raise Java's exceptions as OSErrors, for the calls inside this context. The error of a JVM
+    that died is not changed."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import IllegalArgumentException
 
     try:
         yield
-    except IllegalArgumentException as error:  # a path that can't be one, a host without an address
+    except IllegalArgumentException as error:  # an invalid path, or a host without an address
         raise OSError(str(error).splitlines()[0]) from error
     except Py4JJavaError as error:
         java = error.java_exception
@@ -202,5 +206,6 @@ def _as_os_errors() -> Iterator[None]:
 
 
 def _short(words: str) -> str:
-    """What S3A says repeats itself, and names classes with their packages."""
+    """Return the text without the packages of exception classes, which S3A repeats; cut at 500
+    characters."""
     return re.sub(r"\b(?:[a-z]\w*\.)+(?=[A-Z]\w*Exception\b)", "", words)[:500]

@@ -1,7 +1,10 @@
-"""What Spark plans to read: the ranges of a micro-batch, from its checkpoint.
+"""Which offsets Spark planned for a micro-batch, as its checkpoint records them.
 
-The files are Spark's own: `metadata` (query id), `sources/0/0` (where batch 0 starts, preferred by
-Spark to `startingOffsets`), `offsets/<N>` (where batch N ends) and `commits/<N>`.
+The files are Spark's own:
+- `metadata`: the query id
+- `sources/0/0`: where batch 0 starts; Spark prefers it to `startingOffsets`
+- `offsets/<N>`: where batch N ends
+- `commits/<N>`: batch N is committed
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from eos.kafka.api import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
 
-_BATCH = re.compile(r"\d{1,19}", re.ASCII)  # a name that int() takes as Spark does
+_BATCH = re.compile(r"\d{1,19}", re.ASCII)  # a name that int() and Spark accept
 _FOLDER = re.compile(r"(\d+)(?:-\d+-\d+)?", re.ASCII)
 _ASIDE = (
     "`eos recover PIPELINE --set-checkpoint-aside` goes on where the ledger ends, in a fresh one"
@@ -28,9 +31,9 @@ _ASIDE = (
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """What one micro-batch reads: `starts` inclusive, `ends` exclusive, the same partitions.
+    """The offsets that one micro-batch reads: `starts` inclusive, `ends` exclusive.
 
-    A partition that this micro-batch sees first has no start here: Spark resolves it later.
+    A partition that this micro-batch sees first has no start: Spark resolves it later.
     """
 
     starts: Offsets
@@ -38,7 +41,8 @@ class Ranges:
 
     @property
     def records_max(self) -> int:
-        """An upper bound: control records and compacted ones count as well."""
+        """An upper bound of the record count, because control records and compacted records have
+        offsets too."""
         return sum(end - self.starts.get(tp, 0) for tp, end in self.ends.items())
 
 
@@ -60,15 +64,16 @@ class Checkpoint:
         return self.committed() is not None
 
     def planned(self) -> int | None:
-        """The last micro-batch that was planned. A start repeats it if it is not committed."""
+        """Return the last planned micro-batch. The next run repeats it if it is not committed."""
         return self._last("offsets")
 
     def committed(self) -> int | None:
-        """The last micro-batch whose end Spark has noted; one behind, if it died before."""
+        """Return the last micro-batch in Spark's commit log. If Spark died before it wrote the log,
+        the last committed one is missing."""
         return self._last("commits")
 
     def has_state(self) -> bool:
-        """Whether the query's plan had an operator with state."""
+        """Return whether the query's plan had a stateful operator."""
         return bool(listed(self._files, f"{self.location}/state"))
 
     def ends(self, batch_id: int) -> Offsets:
@@ -83,7 +88,8 @@ class Checkpoint:
         return Ranges({tp: offset for tp, offset in starts.items() if tp in ends}, ends)
 
     def begun(self) -> frozenset[TopicPartition]:
-        """The partitions that are not new to Spark: it knows where their next record is."""
+        """Return the partitions for which Spark knows the next offset, so that they are not new to
+        it."""
         planned = self.planned()
         if planned is None:
             return frozenset()
@@ -91,7 +97,8 @@ class Checkpoint:
         return frozenset(self.ends(planned) if is_done else self.ranges(planned).starts)
 
     def require_readable(self) -> None:
-        """What a start will read of it, asked before Spark does: it would stop in other words."""
+        """Raise PromiseBrokenError if a file that the next run reads is damaged. Checked before
+        Spark reads it, because Spark's error would not say what to do."""
         self.query_id()
         planned, committed = self.planned(), self.committed()
         if committed is not None:
@@ -102,8 +109,8 @@ class Checkpoint:
             self.ranges(planned)
 
     def is_empty(self, name: str) -> bool:
-        """Whether the file is there and has no content, or zero bytes only: the machine lost its
-        power before the content was on its disk."""
+        """Return whether the file exists and has no content, or zero bytes only. That happens if
+        the machine lost power before the content reached the disk."""
         try:
             return not self._text(name)[0].strip("\0\r\n ")
         except PromiseBrokenError:
@@ -114,7 +121,8 @@ class Checkpoint:
         return max((int(name) for name in names if _BATCH.fullmatch(name)), default=None)
 
     def _text(self, name: str) -> tuple[str, str]:
-        """What is in the file, and its path."""
+        """Return the file's text and its path. Raise PromiseBrokenError or UnavailableError if it
+        can't be read."""
         path = f"{self.location}/{name}"
         try:
             return self._files.read(path), path
@@ -134,8 +142,8 @@ class Checkpoint:
 
 
 def listed(files: Files, folder: str) -> list[str]:
-    """What is in it; nothing if it is absent. A store that refuses or can't be reached is neither:
-    a checkpoint that is there would pass for a lost one."""
+    """Return the names in the folder; empty if it does not exist. Raise UnavailableError if the
+    store refuses or does not respond: otherwise an existing checkpoint would look lost."""
     try:
         return files.names(folder)
     except OSError as error:
@@ -151,10 +159,11 @@ def listed(files: Files, folder: str) -> list[str]:
 
 
 def require_answer(files: Files, folder: str, deadline: Deadline) -> None:
-    """Whether the store of the checkpoints answers at all, asked before a pipeline is taken.
+    """Raise UnavailableError if the store of the checkpoints does not respond. Checked before a
+    pipeline is acquired.
 
-    Its client repeats by settings of its own, which may last for minutes or hours and can't be
-    interrupted. So it is asked by a thread that is given up: the process ends without it.
+    The store's client retries by its own settings, perhaps for hours, and can't be interrupted. So
+    a thread sends the request, and the process does not wait for it after the deadline.
     """
     found: list[Exception | None] = []
 
@@ -182,11 +191,13 @@ def require_answer(files: Files, folder: str, deadline: Deadline) -> None:
 
 
 def newest_with_offsets(files: Files, root: str) -> tuple[str | None, str]:
-    """The newest checkpoint under `root` in which a micro-batch was planned, and the next name.
+    """Return the newest checkpoint under `root` with a planned micro-batch, and the name of a fresh
+    one.
 
-    A folder without one may still hold `sources/0/0`, from a start that died between the two.
-    Spark would prefer that file to `startingOffsets`, so such a folder is never used again. It
-    is not `offsets/0` that tells: Spark purges the oldest files.
+    A folder without a planned micro-batch is never used again. It may have `sources/0/0`, from a
+    run that died before it wrote `offsets/0`, and Spark would prefer that file to
+    `startingOffsets`. A missing `offsets/0` alone proves nothing, because Spark deletes the oldest
+    files.
     """
     names = folders(files, root)
     fresh = f"{root}/{(numbered(names[-1]) if names else 0) + 1:04d}"
@@ -198,19 +209,20 @@ def newest_with_offsets(files: Files, root: str) -> tuple[str | None, str]:
 
 
 def folders(files: Files, root: str) -> list[str]:
-    """The names of the checkpoints under `root`, the oldest first."""
+    """Return the names of the checkpoints under `root`, the oldest first."""
     found = (name for name in listed(files, root) if numbered(name))
     return sorted(found, key=lambda name: (numbered(name), name))
 
 
 def numbered(name: str) -> int:
-    """Of a checkpoint's name, `0007` or `0007-PRODUCER-EPOCH`; 0 if it is none."""
+    """Return the number in a checkpoint's name, `0007` or `0007-PRODUCER-EPOCH`; 0 for other
+    names."""
     found = _FOLDER.fullmatch(name)
     return int(found[1]) if found else 0
 
 
 def parse_query_id(text: str, path: str) -> str:
-    """`metadata`: one JSON object."""
+    """Return the query id from `metadata`, which is one JSON object."""
     try:
         return parsed(text.encode()).text("id")
     except ValueError as error:
@@ -218,9 +230,9 @@ def parse_query_id(text: str, path: str) -> str:
 
 
 def parse_ends(text: str, path: str) -> Offsets:
-    """`offsets/<N>`: the version, the micro-batch's own metadata, then a line for each place of the
-    plan that reads the source: the same line, since it is one source. See
-    `transform/plan_check.py`."""
+    """Return the offsets from `offsets/<N>`: the version, the micro-batch's metadata, and one line
+    per read of the source in the plan. The lines are equal, since it is one source
+    (`transform/plan_check.py`)."""
     lines = text.rstrip("\n").split("\n")
     if len(lines) > 3 and len(set(lines[2:])) == 1:
         text = "\n".join(lines[:3])
@@ -228,13 +240,14 @@ def parse_ends(text: str, path: str) -> Offsets:
 
 
 def parse_starts(text: str, path: str) -> Offsets:
-    """`sources/0/0`: the version and the offsets, after a zero byte that keeps releases of Spark
-    before 2.1 from reading it."""
+    """Return the offsets from `sources/0/0`: the version and the offsets. The zero byte before them
+    keeps releases of Spark before 2.1 from reading the file."""
     return _parse(text.lstrip("\0"), path, lines_expected=2)
 
 
 def parse_commit(text: str, path: str) -> None:
-    """`commits/<N>`: the version, and what Spark notes of the micro-batch's end."""
+    """Raise unless the text is that of `commits/<N>`: the version, and Spark's JSON about the
+    micro-batch's end."""
     try:
         version, noted = text.rstrip("\n").split("\n")
         if version != "v1":
@@ -245,8 +258,8 @@ def parse_commit(text: str, path: str) -> None:
 
 
 def _parse(text: str, path: str, lines_expected: int) -> Offsets:
-    """Another version, another number of sources, half a file: whatever is not exactly as this
-    release knows it could mean other offsets than it seems to."""
+    """Return the offsets. Raise for another version, another number of sources or half a file: a
+    format that this release does not know may mean other offsets."""
     try:
         lines = text.rstrip("\n").split("\n")
         if lines[0] != "v1" or len(lines) != lines_expected:
@@ -260,7 +273,8 @@ def _parse(text: str, path: str, lines_expected: int) -> Offsets:
 
 
 def parse_offsets(line: str) -> Offsets:
-    """`{"topic": {"0": offset}}`, as Spark's Kafka source writes them. Raises a ValueError."""
+    """Return the offsets of `{"topic": {"0": offset}}`, the format of Spark's Kafka source. Raise
+    ValueError for other texts."""
     try:
         return parsed(line.encode()).topic_offsets()
     except FieldError as error:

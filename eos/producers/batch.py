@@ -1,9 +1,12 @@
-"""`producer_state.decide` for an Arrow table of events: the same verdicts, no Python per record.
+"""How `state.decide` is computed for an Arrow table of events: the same verdicts, no Python per
+record.
 
-Within one producer and partition the order of the rows is the order of arrival. First the epochs:
-the current one is a running maximum over what opens one. Then, inside an epoch, `producer_chain`.
-Only where a producer's sequences jump further than a quarter of the circle (or by 2^38, where they
-don't wrap), which none does that counts, are its rows decided one by one.
+The rows of one producer and partition are in order of arrival. First the epochs are decided: the
+current one is a running maximum over the rows that open an epoch. Then `sequences` decides inside
+each epoch.
+
+Rows are decided one by one only if a producer's sequences jump further than a quarter of the circle
+(or 2^38, if they don't wrap). No producer that counts does that.
 """
 
 from __future__ import annotations
@@ -20,15 +23,16 @@ from eos.producers.state import KAFKA, VERDICTS, Rules, SequenceEvent, Verdict, 
 from eos.producers.table import Events, States
 
 _APPENDED, _DUPLICATE, _LATE, _GAP, _FENCED, _UNKNOWN = range(6)
-# Rows at a time: what bounds the memory that is used for them.
+# The rows that are processed at once, which bounds the memory.
 _ROWS_MAX = 1 << 19
-# Distances that are computed with: a row's number times eight of these fits into 64 bits.
+# The limit of distances: a row's number times eight of them must fit into 64 bits.
 _FAR = 1 << 38
 
 
 @dataclass(frozen=True, slots=True)
 class BatchVerdicts:
-    """`codes` are places in VERDICTS, a row each. `states` are those of all producers."""
+    """The verdicts of a table, and the states after it. `codes` has an index into VERDICTS per row.
+    `states` has all producers."""
 
     codes: npt.NDArray[np.int8]
     states: pa.Table
@@ -37,8 +41,11 @@ class BatchVerdicts:
 def decide_all(
     events: pa.Table, states: pa.Table | None = None, rules: Rules = KAFKA
 ) -> BatchVerdicts:
-    """`events` has the columns producer, partition, epoch, first, last and at_ms, `states` what
-    `producer_table` says; without them no producer is known."""
+    """Return the verdict of each row and the new states.
+
+    `events` has the columns producer, partition, epoch, first, last and at_ms. `states` has the
+    schema of `table`; without it no producer is known.
+    """
     known = tables.empty(events.schema) if states is None else states
     codes = [np.zeros(0, np.int8)]
     for start in range(0, events.num_rows, _ROWS_MAX):
@@ -76,14 +83,14 @@ def _require_valid(rows: Events, rules: Rules) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Epochs:
-    """Of each row: how its epoch stands to the current one. A segment is an epoch of a group."""
+    """The epoch of each row compared with the current one. A segment is one epoch of a group."""
 
     is_fenced: Flags
     is_newer: Flags
-    is_unknown: Flags  # nothing is known of the producer yet
+    is_unknown: Flags  # the producer is not known yet
     is_opener: Flags
     segment: Ints
-    initial: Ints  # of each group: the segment of the state before
+    initial: Ints  # per group: the segment of the previous state
 
     @classmethod
     def of(cls, rows: Events, old: States, rules: Rules) -> _Epochs:
@@ -91,7 +98,7 @@ class _Epochs:
         zero = rows.first == 0
         ranks, rank_max = _ranked(np.concatenate((old.epoch, rows.epoch)))
         old_rank, rank = ranks[: len(old.epoch)], ranks[len(old.epoch) :]
-        # Doubled: a state without ranges lies below the events of its own epoch.
+        # Doubled, so that a state without ranges is below the events of its own epoch.
         before = np.where(old.is_known, 2 * old_rank + (old.counts > 0), -1)
         is_first = np.zeros(len(group), np.bool_)
         is_first[starts] = True
@@ -103,7 +110,7 @@ class _Epochs:
             is_unknown = ~old.is_known[group] & (zeros == zeros[starts][group])
         opens = zero | np.where(is_unknown, unknown_opens, rules.writes(Verdict.GAP))
         own = 2 * rank + 1
-        # A running maximum in each group: groups lie further apart than epochs reach.
+        # A running maximum per group: the distance between groups exceeds any epoch.
         lift = group * (2 * rank_max + 4)
         best = np.maximum(np.where(opens, own, -1), np.where(is_first, before[group], -1))
         best = np.maximum.accumulate(best + lift) - lift
@@ -122,8 +129,8 @@ class _Epochs:
 
 
 def _ranked(epochs: Ints) -> tuple[Ints, int]:
-    """Numbers in the same order, and their largest: nothing but the order matters, and epochs of 62
-    bits leave no room for a group's number."""
+    """Return numbers in the same order, and the largest one. Only the order matters, and epochs of
+    62 bits leave no room for a group's number."""
     largest = int(epochs.max()) if len(epochs) else 0
     if largest < 2**31:
         return epochs, largest
@@ -133,16 +140,17 @@ def _ranked(epochs: Ints) -> tuple[Ints, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Links:
-    """What belongs to an epoch: the ranges that a state had, and rows; as `Chain` orders them."""
+    """The ranges inside an epoch, in the order of `Chain`: ranges of the previous states, and
+    rows."""
 
     chain: Chain
-    row: Ints  # -1: a range of the state before
+    row: Ints  # -1: a range of the previous state
     group: Ints
     first: Ints
     last: Ints
     epoch: Ints
     at_ms: Ints
-    run: Ints  # of sequences before this one, where the state before ends
+    run: Ints  # of the previous state; 0 for a row
     is_far: Flags
     is_applied: Flags
 
@@ -169,7 +177,7 @@ class _Links:
         anchors = np.zeros(int(segment[-1]) + 1 if len(segment) else 0, np.int64)
         anchors[segment[is_start]] = np.where(is_newest, last + 1, first)[is_start]
         circle, far, size = rules.sequences, first - anchors[segment], last - first
-        if circle <= 2**32:  # else none wraps
+        if circle <= 2**32:  # otherwise sequences never wrap
             far = (far + circle // 2) % circle - circle // 2
             size = size % circle
         limit = min(circle // 4, _FAR)
@@ -190,14 +198,15 @@ class _Links:
         )
 
     def codes(self, rules: Rules) -> npt.NDArray[np.int8]:
-        """Of the rows among the links but the heads of their segments, which others decide."""
+        """Return the codes of the rows among the links. The heads of segments are decided
+        elsewhere."""
         taken = np.flatnonzero(self.is_applied)
         before = np.maximum(np.cumsum(self.is_applied) - self.is_applied - 1, 0)
         expected = self._ends(taken)[before]
         back = expected - self.chain.first
         codes: npt.NDArray[np.int8] = np.where(back < 0, _GAP, _LATE).astype(np.int8)
         codes[back == 0] = _APPENDED
-        below = np.flatnonzero((back > 0) & (self.row >= 0))  # most rows simply follow
+        below = np.flatnonzero((back > 0) & (self.row >= 0))  # most rows are next
         if len(below):
             size = self.chain.last[below] - self.chain.first[below] + 1
             is_seen = self._inside(below, taken, before[below], rules)
@@ -207,8 +216,8 @@ class _Links:
         return codes
 
     def _inside(self, links: Ints, taken: Ints, before: Ints, rules: Rules) -> Flags:
-        """Which of these links lie in a range that is still known where they come, of those that
-        were taken; `before` is the last one there."""
+        """Return which of these links lie in a range that was still retained when they arrived.
+        `taken` are the applied links, and `before` is the last of them before each link."""
         chain, span = self.chain, 4 * min(rules.sequences, _FAR)
         kept = chain.segment[taken] * span + chain.first[taken]
         own = chain.segment[links] * span + chain.first[links]
@@ -227,7 +236,7 @@ class _Links:
         return self.chain.last[taken] + 1
 
     def _runs(self, taken: Ints, rules: Rules) -> Ints:
-        """Behind each of these: how many sequences without a hole end there."""
+        """Return, for each applied link, how many sequences without a hole end there."""
         first, ends = self.chain.first[taken], self._ends(taken)
         is_break = self.chain.is_start[taken]
         is_break = is_break | self.chain.is_kept[taken]
@@ -237,7 +246,7 @@ class _Links:
         return np.minimum(ends - begins[latest], rules.sequences // 2)
 
     def states(self, old: States, final: Ints, rules: Rules) -> States:
-        """Of each group, where `final` is the segment of its last row."""
+        """Return the new state of each group. `final` is the segment of its last row."""
         taken = np.flatnonzero(self.is_applied)
         segment = self.chain.segment[taken]
         ends = np.searchsorted(segment, final, side="right")
@@ -266,7 +275,7 @@ class _Links:
 def _one_by_one(
     group: int, rows: Events, old: States, new: States, codes: npt.NDArray[np.int8], rules: Rules
 ) -> States:
-    """For a group in which plain comparisons may be wrong."""
+    """Decide a group's rows one by one, because plain comparisons may be wrong for it."""
     state = old.of(group)
     end = int(rows.group_ends[group])
     for at in range(end - int(rows.group_sizes[group]), end):

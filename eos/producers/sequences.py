@@ -1,12 +1,13 @@
-"""Which ranges of one epoch are appended, for all producers at once, without a loop over records.
+"""Which ranges of an epoch are appended, for all producers at once, without a loop over records.
 
-A segment is what one producer sent to one partition in one epoch, in order. Where a state moves on
-is a chain: behind a range that was appended comes the first later one that begins where it ended
-(or, where gaps are accepted, at or above that). Those pointers are found by searching sorted
-arrays, and the chain from a segment's head is marked by doubling them: log n steps for n records.
+A segment is the sequence of ranges that one producer sent to one partition in one epoch. The
+appended ranges form a chain. After an appended range, the next one in the chain is the first later
+range that begins where it ended. If gaps are accepted, it may begin above that. Searches in sorted
+arrays find these pointers. Doubling them marks the chain from a segment's head, in log n steps for
+n records.
 
-All numbers here are distances from a segment's anchor, so that plain comparisons are right: the
-caller keeps away segments that reach around a quarter of the circle.
+All numbers here are distances from a segment's anchor, so plain comparisons are right. The caller
+excludes segments that reach around a quarter of the circle.
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Ordered by segment, then by arrival. `is_kept`: a range of the state before, appended then.
-    The first element of each segment is kept, or it opened the epoch; `is_start` is where the
-    search begins: the last kept one, or the opener."""
+    """The ranges of all segments, ordered by segment, then by arrival.
+
+    `is_kept`: a range of the previous state, which was appended then. The first element of each
+    segment is a kept one or opened the epoch. `is_start` marks where the search begins: at the last
+    kept range, or at the opener.
+    """
 
     segment: Ints
     first: Ints
@@ -37,14 +41,14 @@ class Chain:
 
 
 def applied(chain: Chain, *, accepts_gaps: bool) -> Flags:
-    """Which elements the state takes in."""
+    """Return which elements are appended, so that they change the state."""
     done = chain.is_kept | chain.is_start
     follows = np.ones(len(chain), np.bool_)
     follows[1:] = chain.first[1:] == chain.last[:-1] + 1
     odd = ~follows & ~done
     if not odd.any():
         return np.ones(len(chain), np.bool_)
-    # Only segments in which something does not simply follow: most have nothing of the kind.
+    # Search only the segments with an element that is not next in sequence; most have none.
     number: Ints = np.concatenate(([0], np.cumsum(np.diff(chain.segment) != 0)))
     is_odd = np.zeros(int(number[-1]) + 1, np.bool_)
     is_odd[number[odd]] = True
@@ -58,7 +62,8 @@ def applied(chain: Chain, *, accepts_gaps: bool) -> Flags:
 
 
 def _exactly(segment: Ints, first: Ints, last: Ints) -> Ints:
-    """For each element the next one of its segment that begins where it ended; else the length."""
+    """Return, for each element, the next one of its segment that begins where it ended; if there is
+    none, the number of elements."""
     count = len(first)
     low = min(int(first.min()), int(last.min()))
     span = max(int(first.max()), int(last.max())) - low + 3
@@ -76,7 +81,8 @@ def _exactly(segment: Ints, first: Ints, last: Ints) -> Ints:
 
 
 def _at_or_above(segment: Ints, first: Ints, last: Ints) -> Ints:
-    """For each element the next one of its segment that begins above its end; else the length."""
+    """Return, for each element, the next one of its segment that begins above its end; if there is
+    none, the number of elements."""
     count = len(first)
     levels = [first]
     while 2 ** len(levels) <= count:
@@ -93,7 +99,7 @@ def _at_or_above(segment: Ints, first: Ints, last: Ints) -> Ints:
 
 
 def _marked(behind: Ints, starts: Flags, segment: Ints) -> Flags:
-    """All that is reached from the starts."""
+    """Return the elements that are reached from the starts. `behind` is each element's pointer."""
     count = len(behind)
     longest = int(np.bincount(segment).max())
     jumps = [np.append(behind, count)]

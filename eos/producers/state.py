@@ -1,14 +1,15 @@
-"""What a leader knows of a producer on one partition, and what it makes of the next records.
+"""Whether a producer's record is new, a duplicate or a gap, by the rules of a partition's leader.
 
-Kafka's ProducerStateManager as a pure machine: the newest ranges of sequences of the current
-epoch, five by default, and where the next one must begin. The broker has one answer for most of
-what does not fit (OUT_OF_ORDER_SEQUENCE_NUMBER); here it is told apart what was certainly seen
-before, what is certainly missing, and what nobody can tell. docs/audit.md has both side by side.
+This is Kafka's ProducerStateManager as pure functions. A state has the newest ranges of sequences
+of the current epoch, five by default. They determine which sequence must follow. The broker has one
+error for most of the rest (OUT_OF_ORDER_SEQUENCE_NUMBER). Here the verdict distinguishes records
+that were certainly seen, records that are certainly missing, and records of which neither is
+certain. docs/audit.md compares both.
 
-Sequences are numbers of a circle: 2^31 - 1 is followed by 0. Of two of them, the one that is less
-than half a circle ahead comes later.
+Sequences are numbers on a circle: 2^31 - 1 is followed by 0. Of two sequences, the one that is less
+than half a circle ahead is the later one.
 
-`producer_batch` decides the same for millions of records at once.
+`batch` computes the same verdicts for millions of records at once.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ from typing import NamedTuple
 
 RANGES_KEPT = 5
 SEQUENCES = 2**31
-# For numbers below 2^62 that never wrap: no two of them are half of this circle apart.
+# The circle for numbers below 2^62, which never wrap: no two of them are half of it apart.
 UNWRAPPED = 2**63
 EPOCHS = 2**15
 IDLE_MS = 86_400_000  # Kafka's producer.id.expiration.ms
 
 
 class Verdict(Enum):
-    """The values are what tables and metrics say."""
+    """The result for one event. Tables and metrics use the values."""
 
     APPENDED = "appended"
     # All of it was appended before, in this epoch.
     DUPLICATE = "duplicate"
-    # It begins below what is next, and that it was seen is not proven.
+    # It begins below the next sequence, and it is not proven that it was seen.
     LATE = "late"
-    # Something between the last sequence and this one never came.
+    # Records between the last sequence and this one are missing.
     GAP = "gap"
-    # A newer epoch of this producer wrote here.
+    # A newer epoch of this producer has written to this partition.
     FENCED = "fenced"
-    # The first of this producer, and it does not begin at 0.
+    # The first record of this producer, with a sequence other than 0.
     UNKNOWN_PRODUCER = "unknown_producer"
 
 
@@ -46,14 +47,15 @@ VERDICTS = tuple(Verdict)
 
 
 class Range(NamedTuple):
-    """Of sequences, both ends inclusive. `last` is below `first` where it wraps."""
+    """A range of sequences, both ends inclusive. `last` is below `first` if the range wraps."""
 
     first: int
     last: int
 
 
 class SequenceEvent(NamedTuple):
-    """What a producer sends: a record batch's range, or one record's sequence twice."""
+    """A record batch's range of sequences from a producer; for a single record, `first` and `last`
+    are equal."""
 
     epoch: int
     first: int
@@ -62,10 +64,11 @@ class SequenceEvent(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """`ranges` are the newest of this epoch, oldest first; none: a marker opened the epoch.
+    """The known ranges of one producer on one partition.
 
-    `run` counts the sequences without a hole up to the last one. Everything among them was
-    appended, so that a resend is recognised however many ranges ago it was: what Kafka forgets.
+    `ranges` are the newest of this epoch, oldest first; empty if a marker opened the epoch. `run`
+    counts the sequences without a hole up to the last one. All of them were appended, so a resend
+    is recognized however old it is. Kafka forgets that.
     """
 
     epoch: int
@@ -76,12 +79,15 @@ class ProducerState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`is_ordered`: a partition holds all records of its producers, in the order in which they
-    were sent. Not so where one producer's sequence is spread over partitions: then the retained
-    ranges alone prove that something was seen.
+    """The rules of a stream of sequences.
 
-    `accepts`: verdicts after which the records count as written, beside `appended`. Kafka accepts
-    an unknown producer. `sequences` is the size of the circle, `epochs` how many there may be.
+    - `is_ordered`: a partition has all records of its producers, in the order of sending. It is
+      false if the sequences of one producer are spread over partitions. Then only the retained
+      ranges prove that a record was seen.
+    - `accepts`: verdicts that count as written, next to `appended`. Kafka accepts an unknown
+      producer.
+    - `sequences`: the size of the circle.
+    - `epochs`: the number of possible epochs.
     """
 
     ranges_max: int = RANGES_KEPT
@@ -101,12 +107,12 @@ class Rules:
 
     @property
     def limits(self) -> Mapping[str, int]:
-        """What the numbers of an event must be below."""
+        """The exclusive upper bounds for the numbers of an event."""
         top = min(self.sequences, UNWRAPPED // 2)
         return {"epoch": self.epochs, "first": top, "last": top}
 
     def writes(self, verdict: Verdict) -> bool:
-        """Does the state move on?"""
+        """Return whether an event with this verdict changes the state."""
         return verdict is Verdict.APPENDED or verdict in self.accepts
 
 
@@ -114,7 +120,8 @@ KAFKA = Rules()
 
 
 def decide(state: ProducerState | None, event: SequenceEvent, rules: Rules = KAFKA) -> Verdict:
-    """None: this producer is not known here."""
+    """Return the verdict on the event. `state` is None if the producer is not known on this
+    partition."""
     require_valid(event, rules)
     if state is None:
         return Verdict.UNKNOWN_PRODUCER if event.first else Verdict.APPENDED
@@ -140,7 +147,7 @@ def decide(state: ProducerState | None, event: SequenceEvent, rules: Rules = KAF
 def after(
     state: ProducerState | None, event: SequenceEvent, verdict: Verdict, rules: Rules = KAFKA
 ) -> ProducerState | None:
-    """The state behind it: as it was, unless the records count as written."""
+    """Return the state after the event. It is unchanged unless the records count as written."""
     if not rules.writes(verdict):
         return state
     added = Range(event.first, event.last)
@@ -153,15 +160,15 @@ def after(
 
 
 def marked(state: ProducerState | None, epoch: int, at_ms: int = 0) -> ProducerState:
-    """A transaction's marker ends it. Under TV2 its epoch is already the next one's, so whoever
-    comes late with the old one is fenced."""
+    """Return the state after a transaction's marker. Under TV2 the marker has the next epoch
+    already, so late records of the old epoch are fenced."""
     if state is None or epoch > state.epoch:
         return ProducerState(epoch, (), 0, at_ms)
     return state._replace(at_ms=at_ms) if epoch == state.epoch else state
 
 
 def is_expired(state: ProducerState, now_ms: int, idle_ms: int = IDLE_MS) -> bool:
-    """Nothing came for so long: the producer is forgotten, and unknown when it comes back."""
+    """Return whether the producer has been idle for so long that the broker forgets it."""
     return now_ms - state.at_ms >= idle_ms
 
 
@@ -180,12 +187,12 @@ def _is_inside(event: SequenceEvent, kept: Range, circle: int) -> bool:
 
 
 def _capped(run: int, rules: Rules) -> int:
-    """Half a circle is as far back as a sequence can lie."""
+    """Limit the run to half a circle, the greatest distance that a sequence can lie back."""
     return min(run, rules.sequences // 2)
 
 
-# What the broker answers where it knows the producer, by verdict: its error codes. 0 with the
-# offset of the first copy is how it acknowledges a duplicate.
+# The error codes of the broker for a known producer, by verdict. It acknowledges a duplicate with
+# NONE and the offset of the first copy.
 KAFKA_ANSWERS: Mapping[Verdict, frozenset[int]] = {
     Verdict.APPENDED: frozenset({0}),
     Verdict.DUPLICATE: frozenset({0, 45}),

@@ -1,4 +1,5 @@
-"""Producers' states as an Arrow table, and as the arrays that `producer_batch` computes with."""
+"""How producers' states are stored as an Arrow table, and as the arrays that `batch` computes
+with."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ _KEYS = ("producer", "partition")
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Rows by group, each group's in the order of arrival. `place`: where a row of the table is
-    among them."""
+    """The rows of a table by group, each group in the order of arrival. `place` is the index of
+    each table row among them."""
 
     group: Ints
     epoch: Ints
@@ -32,13 +33,14 @@ class Events:
 
     @property
     def fields(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """As an Event has them."""
+        """The columns in the order of SequenceEvent's fields."""
         return self.epoch, self.first, self.last, self.at_ms
 
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """One for each group. `first` and `last` hold the ranges of all, `counts` of each."""
+    """The states of all groups, one each. `first` and `last` hold the ranges of all groups;
+    `counts` is the number of ranges per group."""
 
     is_known: Flags
     epoch: Ints
@@ -59,7 +61,7 @@ class States:
         )
 
     def replaced(self, group: int, state: ProducerState | None) -> States:
-        """With another state of one group."""
+        """Return the states with another state for one group."""
         if state is None:
             return self
         start = int(self.counts[:group].sum())
@@ -94,13 +96,14 @@ def schema(producer: pa.DataType, partition: pa.DataType) -> pa.Schema:
 
 
 def empty(events: pa.Schema) -> pa.Table:
-    """No producer is known."""
+    """Return a table of states without any producer."""
     kinds = [_plain(events.field(name).type) for name in _KEYS]
     return schema(*kinds).empty_table()
 
 
 def opened(events: pa.Table, states: pa.Table) -> tuple[Events, States, pa.Table, pa.Table]:
-    """The rows by group, the states of just these groups, the groups' keys; and all others'."""
+    """Return the rows by group, the states of these groups, the groups' keys, and the states of all
+    other producers."""
     codes = _codes(events, states)
     of_state, of_row = codes[: states.num_rows], codes[states.num_rows :]
     order = np.argsort(of_row, kind="stable")
@@ -127,7 +130,7 @@ def opened(events: pa.Table, states: pa.Table) -> tuple[Events, States, pa.Table
 
 
 def closed(states: States, keys: pa.Table, others: pa.Table) -> pa.Table:
-    """The table of all states: what `opened` took apart."""
+    """Return the table of all states, from the parts that `opened` returned."""
     offsets = array_of(np.concatenate(([0], np.cumsum(states.counts))), pa.int32())
     columns = [
         *(keys.column(name).cast(others.schema.field(name).type) for name in _KEYS),
@@ -167,7 +170,7 @@ def _arrays(states: pa.Table, group: Ints, groups: int) -> States:
 
 
 def _codes(events: pa.Table, states: pa.Table) -> Ints:
-    """The same number for the same producer and partition, of the states and then of the rows."""
+    """Return one number per producer and partition, for the states and then for the rows."""
     found = np.zeros(states.num_rows + events.num_rows, np.int64)
     for name in _KEYS:
         kind = _plain(events.schema.field(name).type)

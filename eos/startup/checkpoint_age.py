@@ -79,8 +79,8 @@ def require_level(planned: Plan, checkpoint: Checkpoint, position: Position) -> 
 
 
 def is_cut_short(checkpoint: Checkpoint, position: Position) -> bool:
-    """Return whether a file that the next run reads is empty, as after a power failure, and the
-    ledger covers everything that the checkpoint records as committed."""
+    """Return whether a power failure emptied a file that the next run reads, and the ledger covers
+    everything that the checkpoint records as committed."""
     newest, committed = checkpoint.planned(), checkpoint.committed()
     if newest is None:
         return False
