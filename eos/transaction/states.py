@@ -93,8 +93,8 @@ class Open(ProtocolState):
 
 
 class Recorded(ProtocolState):
-    """An attempt with its ledger record in the transaction. -> Committing, -> Failed, ->
-    Aborting."""
+    """An attempt with its ledger record in the transaction. -> Committing, -> Failed,
+    -> Aborting."""
 
 
 class Failed(ProtocolState):
@@ -102,13 +102,13 @@ class Failed(ProtocolState):
 
 
 class Committing(ProtocolState):
-    """EndTxn(commit) may have been sent. -> Ready, under TV1 -> EpochUsed; no conclusion: ->
-    InDoubt."""
+    """EndTxn(commit) may have been sent. -> Ready, under TV1 -> EpochUsed; no conclusion:
+    -> InDoubt."""
 
 
 class InDoubt(ProtocolState):
-    """Committed or not. After InitProducerId with (id, epoch): -> AwaitingLedger, ->
-    FenceUnclear."""
+    """Committed or not. After InitProducerId with (id, epoch): -> AwaitingLedger,
+    -> FenceUnclear."""
 
 
 class AwaitingLedger(ProtocolState):
@@ -126,8 +126,8 @@ class EpochUsed(ProtocolState):
 
 class Renewing(ProtocolState):
     """InitProducerId with (id, epoch) requests a new epoch. It also detects a newer owner: the
-    broker grants it after a timeout of our own, and refuses it after a takeover. -> Ready, ->
-    FenceUnclear, -> Stopped.
+    broker grants it after a timeout of our own, and refuses it after a takeover. -> Ready,
+    -> FenceUnclear, -> Stopped.
 
     If the response has another producer id: -> AwaitingLedger. Either our epochs ran out, or the
     broker forgot the transactional id and its owners since. The response is the same in both cases.
@@ -136,8 +136,8 @@ class Renewing(ProtocolState):
 
 class FenceUnclear(ProtocolState):
     """Refused as fenced, perhaps because of this process's own requests (see `ownership_check`). If
-    there is no newer owner, InitProducerId with the coordinator's current identity. ->
-    AwaitingLedger, -> Stopped."""
+    there is no newer owner, InitProducerId with the coordinator's current identity.
+    -> AwaitingLedger, -> Stopped."""
 
 
 class Fenced(ProtocolState):
