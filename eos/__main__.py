@@ -1,4 +1,4 @@
-"""`eos`, and `python -m eos`: listens to signals, and imports the command line then."""
+"""How `eos` and `python -m eos` start: handle signals first, then import the command line."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from eos.launch import startup_signals
 def main() -> None:
     is_run = sys.argv[1:2] == ["run"]
     if is_run:
-        startup_signals.listen()  # until it has become the launcher
+        startup_signals.listen()  # until this process becomes the launcher
     else:
         startup_signals.listen_quietly()
 
     from eos.cli.offline_verbs import (
-        direct,  # behind it: what is imported from here on takes a while
+        direct,  # only now: the imports from here on take a while
     )
 
     call = direct(sys.argv[1:])
@@ -32,7 +32,8 @@ def main() -> None:
 
 
 def ended(call: Callable[[], int]) -> NoReturn:
-    """As the command line ends: an error of ours is two lines and an exit code."""
+    """Run the verb and exit as the command line does: an error of this project is two lines and an
+    exit code."""
     from eos.errors import EosError
 
     try:

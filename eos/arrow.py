@@ -1,8 +1,8 @@
-"""Arrow columns out of numbers and bytes and back, for what runs in Python workers.
+"""How Python workers convert numbers and bytes to Arrow columns and back.
 
 `pyarrow.array`, `pyarrow.scalar`, `empty_table` and `to_numpy` import pandas at their first call,
-whatever they are given: 40 MB of memory in every worker, and a large part of its first task's time.
-So neither this nor the stages call them.
+for any argument. In every worker that costs 40 MB of memory and a large part of the first task's
+time. So neither this module nor the stages call them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ import pyarrow.compute as pc
 
 
 def array_of(values: Any, kind: Any) -> Any:
-    """Integers or booleans, none of them null. An array of numpy that fits is not copied."""
+    """Return an array of integers or booleans without nulls. A numpy array of the right type is not
+    copied."""
     if kind == pa.bool_():
         data = np.packbits(np.asarray(values, np.bool_), bitorder="little")
     else:
-        data = np.ascontiguousarray(values, kind.to_pandas_dtype())  # the name misleads: numpy's
+        data = np.ascontiguousarray(values, kind.to_pandas_dtype())  # returns numpy's type
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(data)], null_count=0)
 
 
 def binaries(values: Sequence[bytes]) -> Any:
-    """Byte strings, 2 GB of them at most."""
+    """Return an array of byte strings, at most 2 GB together."""
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum([len(value) for value in values], out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))]
@@ -37,7 +38,7 @@ def scalar_of(value: int | bytes, kind: Any) -> Any:
 
 
 def text_of(value: str, count: int) -> Any:
-    """A column that says this in each row."""
+    """Return a column with this text in each row."""
     return pa.repeat(binaries([value.encode()]).cast(pa.string())[0], count)
 
 
@@ -46,7 +47,7 @@ def longs(values: Any) -> Any:
 
 
 def values_of(array: Any, null: int = 0) -> Any:
-    """The numbers or booleans of an array, with `null` in the place of a null."""
+    """Return the numbers or booleans of an array, with `null` in place of nulls."""
     if isinstance(array, pa.ChunkedArray):
         chunks = array.chunks or [pa.nulls(0, array.type)]
         return np.concatenate([values_of(each, null) for each in chunks])

@@ -1,4 +1,4 @@
-"""How long a wait may still last: the one clock that every loop around the network asks."""
+"""How long a wait may still last: every loop around a network request uses these deadlines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A point on the monotonic clock. Correctness never depends on it, only how long we wait."""
+    """A point on the monotonic clock. It limits waits; correctness never depends on it."""
 
     at: float
 
@@ -19,7 +19,7 @@ class Deadline:
 
     @property
     def left_ms(self) -> int:
-        """Milliseconds left, never negative."""
+        """Return the milliseconds left, never negative."""
         return max(0, int((self.at - time.monotonic()) * 1000))
 
     @property
@@ -27,15 +27,16 @@ class Deadline:
         return time.monotonic() >= self.at
 
     def at_most_ms(self, limit_ms: int) -> int:
-        """What one step may take: its own limit, or what is left if that is less."""
+        """Return the time for one step: its own limit, or the time left if that is less."""
         return min(limit_ms, self.left_ms)
 
 
 class Backoff:
-    """Waits between two tries: doubles from `first_ms` to `most_ms`, with jitter.
+    """The pauses between retries: each is twice as long, from `first_ms` to `most_ms`, with jitter.
 
-    The jitter matters: many writers that were refused together (19, while the coordinator adds
-    their partitions one by one) would otherwise come back together for ever.
+    The jitter matters: many writers may be rejected together (NOT_ENOUGH_REPLICAS, while the
+    coordinator adds their partitions one by one). Without it they would retry together again and
+    again.
     """
 
     __slots__ = ("_most_ms", "_next_ms")
@@ -45,10 +46,10 @@ class Backoff:
         self._most_ms = most_ms
 
     def next_s(self, deadline: Deadline) -> float:
-        """Seconds to wait before the next try, within what the deadline leaves."""
+        """Return the seconds to wait before the next retry, within the deadline."""
         wait_ms = self._next_ms * random.uniform(0.5, 1.5)
         self._next_ms = min(self._most_ms, self._next_ms * 2)
         return deadline.at_most_ms(int(wait_ms) + 1) / 1000
 
     def sleep(self, deadline: Deadline) -> None:
-        time.sleep(self.next_s(deadline))  # never longer than the deadline leaves
+        time.sleep(self.next_s(deadline))  # never past the deadline

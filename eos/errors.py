@@ -1,7 +1,7 @@
-"""Every error a pipeline can stop with: what happened, whether to start again, what to do.
+"""Which errors can stop a pipeline, whether a restart helps, and what to do.
 
-Each class has a stable `code`, a `recovery` that decides the exit code, the fields that a log
-line needs, a message for people and a `hint` with the way out. All of them pickle: they cross
+Each class has a stable `code` and a `recovery`, which decides the exit code. Each error has the
+fields for a log line, a message and a `hint` with the fix. All of them pickle, because they travel
 from executors to the driver.
 """
 
@@ -14,17 +14,17 @@ from typing import Any, ClassVar
 
 
 class Recovery(Enum):
-    """What is right to do next. The value is the exit code if the error ends the process."""
+    """The right reaction to an error. The value is the exit code if the error ends the process."""
 
-    USAGE = 2  # the caller's words are wrong: correct them
-    FENCED = 3  # another copy owns the pipeline: do not start again
-    STOP = 4  # the promise can't be kept by itself: a person must act
-    RESTART = 5  # broken surroundings: a supervisor may start again
-    REDO = 6  # this attempt is lost, its micro-batch is not: never leaves the process
+    USAGE = 2  # wrong input: correct it
+    FENCED = 3  # another instance owns the pipeline: do not restart
+    STOP = 4  # exactly-once can't be guaranteed: needs an operator
+    RESTART = 5  # the environment failed: a supervisor may restart
+    REDO = 6  # retry the micro-batch; never leaves the process
 
 
 class EosError(Exception):
-    """The base. `fields` are the values that the message names, for logs and tests."""
+    """The base of all errors. `fields` are the values in the message, for logs and tests."""
 
     code: ClassVar[str] = "internal"
     recovery: ClassVar[Recovery] = Recovery.STOP
@@ -47,7 +47,8 @@ def _rebuild(kind: type[EosError], message: str, hint: str, fields: dict[str, An
 
 
 def about(pipeline: str, error: EosError) -> EosError:
-    """The same error with the pipeline's name, where it was raised by what does not know it."""
+    """Return the error with the pipeline's name in it, if the code that raised it did not know the
+    name."""
     if error.message.startswith((f"{pipeline}: ", f"{pipeline} ")):
         return error
     hint = error.hint.replace("PIPELINE", pipeline)
@@ -58,7 +59,7 @@ def about(pipeline: str, error: EosError) -> EosError:
 
 @contextmanager
 def naming(pipeline: str) -> Iterator[None]:
-    """Around a run: add the pipeline's name to each error that lacks it."""
+    """Add the pipeline's name to each error from this context that lacks it."""
     try:
         yield
     except EosError as error:
@@ -68,12 +69,13 @@ def naming(pipeline: str) -> Iterator[None]:
         raise named from error
 
 
-# Stand in for who we are to Kafka, where that is not known.
+# Placeholders for our principal at Kafka, where it is not known.
 THE_PRINCIPAL, PRINCIPAL = "The principal", "User:PRINCIPAL"
 
 
 def as_principal(principal: str, error: EosError) -> EosError:
-    """The same error with who lacks a right, where it was raised by what does not know it."""
+    """Return the error with our principal in it, if the code that raised it did not know the
+    principal."""
     if PRINCIPAL not in error.hint:
         return error
     message = error.message.replace(THE_PRINCIPAL, principal)
@@ -81,77 +83,82 @@ def as_principal(principal: str, error: EosError) -> EosError:
 
 
 class UsageError(EosError):
-    """A pipeline file, profile or command line that can't be meant."""
+    """A pipeline file, profile or command line that is invalid."""
 
     code = "usage"
     recovery = Recovery.USAGE
 
 
 class FencedError(EosError):
-    """A newer owner holds the transactional id. The older one must not come back by itself."""
+    """The loss of the transactional id to a newer owner. This instance must not restart on its
+    own."""
 
     code = "fenced"
     recovery = Recovery.FENCED
 
 
 class PromiseBrokenError(EosError):
-    """Going on would lose or repeat records: ledger, checkpoint and topics disagree."""
+    """A contradiction between ledger, checkpoint and topics: continuing would lose or repeat
+    records."""
 
     code = "promise_broken"
     recovery = Recovery.STOP
 
 
 class UnsupportedBrokerError(EosError):
-    """The broker lacks something that the transaction protocol needs."""
+    """A broker without a feature that the transaction protocol needs."""
 
     code = "unsupported_broker"
     recovery = Recovery.STOP
 
 
 class RecordRefusedError(EosError):
-    """A record that can't be written as it is: too large, or of the wrong shape."""
+    """A record that can't be written unchanged: too large, or of the wrong shape."""
 
     code = "record_refused"
     recovery = Recovery.STOP
 
 
 class KafkaRefusedError(EosError):
-    """The broker answered with an error that neither a retry nor a new attempt mends."""
+    """An error from the broker that neither a retry nor a new attempt can fix."""
 
     code = "kafka_refused"
     recovery = Recovery.STOP
 
 
 class TransformError(EosError):
-    """A user's function could not be loaded, or failed."""
+    """A user's function that could not be loaded, or failed."""
 
     code = "transform"
     recovery = Recovery.STOP
 
 
 class UnavailableError(EosError):
-    """Nothing answered in time, or a part of the surroundings died. Starting again may help."""
+    """No response in time, or a failed part of the environment. A restart may help."""
 
     code = "unavailable"
     recovery = Recovery.RESTART
 
 
 class AttemptFailedError(EosError):
-    """This attempt can't commit any more: abort it and redo the micro-batch under a new epoch."""
+    """A failed attempt: abort it and retry the micro-batch under a new epoch."""
 
     code = "attempt_failed"
     recovery = Recovery.REDO
 
 
 class DedupRetryError(AttemptFailedError):
-    """Records were written before they were validated, and dedup leaves some of them out. The
-    retry validates first: part of normal work, and no failure."""
+    """The retry of an attempt that wrote records before dedup had validated them.
+
+    Dedup drops some of those records, so the retry validates first. This is normal operation, and
+    no failure.
+    """
 
     code = "dedup_retry"
 
 
 class NoAnswerError(EosError):
-    """A request left (or may have left) and no answer came: its outcome is unknown."""
+    """A request without a response: it was or may have been sent, so its outcome is unknown."""
 
     code = "no_answer"
     recovery = Recovery.REDO

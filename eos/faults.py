@@ -1,18 +1,20 @@
-"""Named points of a micro-batch at which a test, or `--demo-crash`, may kill the pipeline.
+"""Where a test, or `--demo-crash`, can kill the pipeline: named crash points of a micro-batch.
 
-Inert unless EOS_CRASH_AT is set: `<point>:<before|after>:<python|jvm|both>`. The driver reads it
-once; writers get the same plan with the driver's process ids in it, since the first Produce
-happens in a Python worker. Before anything dies the point is appended to EOS_CRASH_LOG, so that
-a test can tell that its fault was hit.
+Inactive unless EOS_CRASH_AT is set: `<point>:<before|after>:<python|jvm|both>`. The driver reads it
+once. Writers get the same plan with the driver's process ids, because the first Produce happens in
+a Python worker. The point is appended to EOS_CRASH_LOG before a process dies, so that a test can
+assert that the fault occurred.
 
-A transaction that is no micro-batch has the same points behind its kind: `stop.end_txn_sent`. With
-EOS_CRASH_SIGNAL=STOP the victims are paused, once, instead of killed: a zombie, if somebody else
-takes over before it is continued.
+A transaction without a micro-batch has the same points with its kind in front: `stop.end_txn_sent`.
+With EOS_CRASH_SIGNAL=STOP the victims are paused once instead of killed. If another instance takes
+over before they continue, they are zombies.
 
-EOS_TASK_FAULTS are for what dies on an executor, many in one run:
-`<batch id>/<point>:<before|after>:<victim>`, with spaces between them. Each strikes once, in the
-task that comes first, and leaves a file of its name in EOS_TASK_FAULTS_FOLDER. Several of one
-micro-batch strike in its attempts, one after the other.
+EOS_TASK_FAULTS are faults on executors, several in one run, separated by spaces:
+
+    <batch id>/<point>:<before|after>:<victim>
+
+Each one happens once, in the first task that reaches it, and leaves a file of its name in
+EOS_TASK_FAULTS_FOLDER. Several faults of one micro-batch happen in successive attempts.
 """
 
 from __future__ import annotations
@@ -39,24 +41,33 @@ POINTS = (
     "end_txn_answered",
     "commit_log",
 )
-# Met only where records are refused: when the others are written, and when the refused ones are.
-# And where dedup is: around the commit of producers' states, and where it judges behind what is
-# written, around that. And around the write of Delta tables.
+# Points that some pipelines reach:
+# - dead_letters: if records are rejected, around the write of their dead letters
+# - judging: if dedup validates after writing, around the validation
+# - producers: with dedup, around the commit of producers' states
+# - tables: with Delta sinks, around the write of the tables
 POINTS_OF_SOME = ("dead_letters", "judging", "producers", "tables")
 KINDS = ("start", "refresh", "stop", "recovery")
 MOMENTS = ("before", "after")
 VICTIMS = ("python", "jvm", "both")
 TASK_POINTS = ("encode", "first_produce", "written")
-# Killed: the Python worker; the JVM that it belongs to; that and its parent, which would start
-# another. Removed: what the JVM has written for the next stage. Paused: worker and JVM, as on a
-# machine that stands still, or the worker alone.
+# Victims that are killed:
+# - worker: the Python worker
+# - executor: the JVM that it belongs to
+# - machine: the JVM and its parent, which would start another one
+#
+# shuffle: the files that the JVM has written for the next stage are removed.
+#
+# Victims that are paused:
+# - frozen: worker and JVM, as on a machine that stops
+# - hung: the worker only
 TASK_VICTIMS = ("worker", "executor", "machine", "shuffle", "frozen", "hung")
 _SIGNALS = {"KILL": signal.SIGKILL, "STOP": signal.SIGSTOP}
 
 
 @dataclass(frozen=True, slots=True)
 class CrashPlan:
-    """Where to die and which processes go. The default dies nowhere."""
+    """The planned crash point and the processes to kill. The default plan kills none."""
 
     point: str = ""
     victims: tuple[int, ...] = ()
@@ -67,7 +78,8 @@ class CrashPlan:
 
     @classmethod
     def from_environment(cls) -> CrashPlan:
-        """Called by the driver: the JVM that spark-submit started is its parent."""
+        """Return the plan from the environment. Only the driver calls this: its parent is the JVM
+        that spark-submit started."""
         text = os.environ.get("EOS_CRASH_AT", "")
         if not text:
             return cls(tasks=_task_faults())
@@ -92,45 +104,45 @@ class CrashPlan:
         return cls(f"{parts[0]}:{parts[1]}", victims, driver, log, _SIGNALS[name])
 
     def of_tasks(self, batch_id: int) -> Dies:
-        """What the tasks of an attempt get."""
+        """Return the plan for the tasks of an attempt."""
         left = (each for each in self.tasks if each.batch_id == batch_id and not each.has_struck)
         return next(left, self)
 
     def reached(self, point: str) -> None:
-        """Dies here if this is the planned point; otherwise costs one comparison."""
+        """Kill the victims if this is the planned point. Otherwise this costs one comparison."""
         if point != self.point:
             return
         is_pause = self.number == signal.SIGSTOP
         if is_pause and Path(self.log).exists():
-            return  # it was continued
+            return  # it was paused once, and then continued
         if self.log:
             with Path(self.log).open("a", encoding="utf-8") as log:
                 log.write(f"{point} {os.getpid()}\n")
                 log.flush()
                 os.fsync(log.fileno())
-        # This process goes last, or it would not live to kill the others.
+        # This process dies last, because it has to kill the others first.
         for pid in sorted(self.victims, key=lambda pid: pid == os.getpid()):
-            with contextlib.suppress(ProcessLookupError):  # another writer was here first
+            with contextlib.suppress(ProcessLookupError):  # another writer has killed it
                 if pid != os.getpid():
                     os.kill(pid, self.number)
                 else:
                     self._strike_here()
-        # A driver whose JVM alone died goes on, as it would in earnest, until it notices. A
-        # writer sends nothing more: its record batches must stay those of a half-written attempt.
+        # If only the JVM died, the driver continues until it notices, as in a real crash. A writer
+        # sends nothing more: its record batches must remain those of a half-written attempt.
         if os.getpid() != self.driver:
             if not is_pause:
                 os._exit(137)
             self._strike_here()
 
     def _strike_here(self) -> None:
-        """At this very place: a signal for the process may go to another of its threads, and until
-        that is scheduled this one would run on, past the point."""
+        """Signal this thread. A signal to the process may go to another thread: until that one is
+        scheduled, this one would run on, past the point."""
         signal.pthread_kill(threading.get_ident(), self.number)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFault:
-    """Strikes in one task of a micro-batch, once: the attempt after it goes on."""
+    """A fault in one task of a micro-batch, once: the next attempt runs normally."""
 
     batch_id: int
     point: str
@@ -152,7 +164,7 @@ class TaskFault:
         unfinished = self._mark.with_name(f"{self._mark.name}.{os.getpid()}")
         unfinished.write_text(" ".join(map(str, chain)), encoding="ascii")
         try:
-            self._mark.hardlink_to(unfinished)  # for one of all tasks
+            self._mark.hardlink_to(unfinished)  # succeeds in one task only
         except FileExistsError:
             return
         finally:
@@ -163,12 +175,12 @@ class TaskFault:
             if self.victim == "machine":
                 os.kill(_parent(chain[-1]), signal.SIGKILL)
             os.kill(chain[-1], signal.SIGKILL)
-            os._exit(137)  # its workers live on for a moment, and may send
+            os._exit(137)  # its workers live for another moment, and may send
         elif self.victim in {"frozen", "hung"}:
             paused = chain if self.victim == "frozen" else chain[:1]
             for pid in reversed(
                 paused
-            ):  # this one last; whoever continues it decides on the others
+            ):  # this one last; the test that wakes it decides about the others
                 os.kill(pid, signal.SIGSTOP)
             self._mark.with_name(f"{self._mark.name}.woken").touch()
         else:
@@ -196,7 +208,8 @@ def _any(words: Sequence[str]) -> str:
 
 
 def _ancestors_to_the_jvm() -> list[int]:
-    """This worker, the daemon that forked it, and the executor (Linux)."""
+    """Return the process ids of this worker, the daemon that forked it, and the executor
+    (Linux)."""
     chain = [os.getpid()]
     while len(chain) < 5:
         comm = Path(f"/proc/{chain[-1]}/comm").read_text(encoding="utf-8")
@@ -220,7 +233,7 @@ def _shuffle_files() -> list[Path]:
 
 
 class Dies(Protocol):
-    """A crash plan, or what stands for it in a test without processes."""
+    """A crash plan, or its substitute in a test without processes."""
 
     @property
     def point(self) -> str: ...
@@ -229,7 +242,8 @@ class Dies(Protocol):
 
 
 class Points:
-    """Where a transaction is: told to the plan, with the kind of what is no micro-batch."""
+    """The crash points of a transaction. Each one is passed to the plan, with the kind in front if
+    the transaction has no micro-batch."""
 
     def __init__(self, plan: Dies) -> None:
         self.plan = plan

@@ -1,7 +1,7 @@
-"""A full disk in a sentence: which folder is on it, how much room is left, and what to do.
+"""Whether a full disk caused an error: which folder, how much room is left, and what to do.
 
-The operating system's own words arrive through Spark, Java and Rust, inside stack traces that name
-no folder. So the room of each folder that a run writes to is looked up.
+The operating system's error arrives through Spark, Java and Rust, inside stack traces without a
+folder's name. So the free space of each folder that a run writes to is looked up.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from eos.errors import EosError, Recovery, UnavailableError
 from eos.location import local_path
 
-ROOM_BYTES_MIN = 4 << 20  # with less a disk is full: a table's commit may take some MB
+ROOM_BYTES_MIN = 4 << 20  # below this a disk counts as full: a table's commit may need some MB
 _NUMBERS = (errno.ENOSPC, errno.EDQUOT)
 _MARKS = tuple(os.strerror(number) for number in _NUMBERS)
 _CAUSES_MAX = 20
@@ -26,7 +26,7 @@ _WHAT_TO_DO = "make room there, then start again: nothing is lost"
 
 
 class Room(NamedTuple):
-    """Bytes of a folder's disk."""
+    """The free and total bytes of a folder's disk."""
 
     free: int
     total: int
@@ -35,7 +35,8 @@ class Room(NamedTuple):
 def require_room(folder: Path) -> None:
     """Raise UnavailableError if the folder's disk is full.
 
-    To be called before delta-rs writes: on a full disk its threads panic, and print Rust's traces.
+    Call this before delta-rs writes: on a full disk its threads panic, and print Rust's stack
+    traces.
     """
     found = _room(folder)
     if found is not None and found.free < ROOM_BYTES_MIN:
@@ -44,7 +45,8 @@ def require_room(folder: Path) -> None:
 
 @contextmanager
 def naming_full_disk(pipeline: str, folders: Callable[[], Iterable[str]]) -> Iterator[None]:
-    """Raise an error that names the full folder instead of one that a full disk caused."""
+    """Replace an error that a full disk caused by one with the folder's name, inside this
+    context."""
     try:
         yield
     except Exception as error:
@@ -55,9 +57,10 @@ def naming_full_disk(pipeline: str, folders: Callable[[], Iterable[str]]) -> Ite
 
 
 def in_words(pipeline: str, error: Exception, folders: Iterable[str]) -> EosError | None:
-    """Return None if no full disk caused the error, or if an operator must act for another reason.
+    """Return the error about the full disk. Return None if no full disk caused the error, or if an
+    operator must act for another reason.
 
-    The exit code is that of the error, whatever its text says: a record's text may be part of it.
+    The exit code depends on the error's class, not on its text, which may contain a record's text.
     """
     is_transient = not isinstance(error, EosError) or error.recovery in {
         Recovery.RESTART,
@@ -92,7 +95,8 @@ def _is_caused_by_full_disk(error: BaseException) -> bool:
 
 
 def _room(folder: Path) -> Room | None:
-    """Of the nearest folder that is there: a run may not have created this one yet."""
+    """Return the room of the nearest existing folder, because a run may not have created this one
+    yet."""
     for place in (folder, *folder.parents):
         try:
             usage = shutil.disk_usage(place)

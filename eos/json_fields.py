@@ -1,7 +1,8 @@
-"""Typed access to the fields of JSON that others may have written: ledgers, checkpoints.
+"""Which fields a JSON object has: typed access to JSON that others may have written.
 
-Anybody with the right to write can put any JSON there. So no field is used before its type, range
-and bound were checked here, and whatever is wrong is a `FieldError` that names the field.
+Anybody with write permission can put any JSON into a ledger or a checkpoint. So each field's type,
+range and bounds are checked before it is used. A wrong one raises a `FieldError` with the field's
+name.
 """
 
 from __future__ import annotations
@@ -24,15 +25,16 @@ _NEVER = object()
 
 
 class FieldError(ValueError):
-    """A field is missing, or has another type or range than any release writes."""
+    """A missing field, or one with a type or range that no release writes."""
 
 
 def parsed(value: bytes | None) -> Fields:
-    """Return the JSON object of these bytes. Raises ValueError, which FieldError is."""
+    """Return the JSON object in these bytes. Raise ValueError if they have none (FieldError is
+    one)."""
     try:
         text = (value or b"").decode()
         body = json.loads(text, parse_constant=_no_number)
-        if "\\ud" in text.lower():  # half of a surrogate pair is no text
+        if "\\ud" in text.lower():  # reject half of a surrogate pair
             json.dumps(body, ensure_ascii=False).encode()
     except RecursionError as error:
         raise FieldError("nested too deeply") from error
@@ -83,19 +85,19 @@ class Fields:
         return Fields(self._get(name, default), self._at(name))
 
     def objects(self, name: str) -> Iterator[Fields]:
-        """The objects of a list; nothing if it is absent."""
+        """Yield the objects of a list; none if it is absent."""
         for number, each in enumerate(self._list(name)):
             yield Fields(each, f"{self._at(name)}[{number}]")
 
     def rows(self, name: str, types: Sequence[type]) -> None:
-        """Require a list of lists of these types."""
+        """Raise FieldError unless the field is a list of lists of these types."""
         for row in self._list(name):
             whole = isinstance(row, list) and [type(each) for each in row] == list(types)
             if not whole or any(abs(each) > INT64_MAX for each in row if type(each) is int):
                 raise self._wrong(name, f"a list of lists of {len(types)} values")
 
     def numbers(self, name: str, default: Any = _NEVER) -> dict[str, int]:
-        """An object of whole numbers from 0 on."""
+        """Return an object of whole numbers from 0 up."""
         found = self.object(name, default)
         return {each: found.number(each, 0, INT64_MAX) for each in found.value}
 
@@ -103,8 +105,8 @@ class Fields:
         return self.object(name, default).topic_offsets()
 
     def topic_offsets(self) -> dict[TopicPartition, int]:
-        """Return this object's offsets: `{topic: {"0": offset}}`, as Spark and the ledger have
-        them."""
+        """Return this object's offsets, `{topic: {"0": offset}}`: the format of Spark and of the
+        ledger."""
         found: dict[TopicPartition, int] = {}
         for topic in self.value:
             require_topic(topic)

@@ -1,6 +1,6 @@
-"""Where something lies: a path of this machine, or a URI that Hadoop's file systems understand.
+"""Where files are: a path of this machine, or a URI of Hadoop's file systems.
 
-A location stays the text that it was: as a `Path`, `s3a://bucket/x` would lose one of its slashes.
+A location stays text: as a `Path`, `s3a://bucket/x` would lose one of its slashes.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 
 
 def scheme_of(location: str) -> str:
-    """In small letters; empty for a plain path."""
+    """Return the scheme in lower case; empty for a plain path."""
     match = _SCHEME.match(location)
     return match.group(1).lower() if match else ""
 
 
 def local_path(location: str) -> Path | None:
-    """For a plain path, `file:/x` and `file:///x`; None for what lies elsewhere."""
+    """Return the path of a plain path, `file:/x` or `file:///x`; None for any other scheme."""
     scheme = scheme_of(location)
     if scheme not in ("", "file"):
         return None
@@ -27,7 +27,7 @@ def local_path(location: str) -> Path | None:
 
 
 def resolved(location: str, base: Path) -> str:
-    """A URI as it is, without slashes at its end; a plain path relative to `base`."""
+    """Return a URI without slashes at its end, or a plain path made absolute from `base`."""
     if not scheme_of(location):
         return str(base.resolve() / Path(location).expanduser())
     scheme, rest = location.split(":", 1)

@@ -1,4 +1,4 @@
-"""A number with its noun."""
+"""How a count is written with its noun."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Folders and files that only this user can reach, or a group that the user chose.
+"""Who can reach the project's files: only this user, or a group that the user chose.
 
-The project's own files are for the project alone: locks, logs, the broker's data, checkpoints. They
-hold records, and whoever can open a lock file can hold the lock. So their modes do not depend on
+The project's own files are private: locks, logs, the broker's data, checkpoints. They contain
+records, and any user who can open a lock file can hold the lock. So their modes do not depend on
 the umask: 0700 for a folder, 0600 for a file.
 
-A folder is shared if its mode is 2770: for its group, and not for others. What is created inside it
-belongs to the same group and is shared as well: 2770 and 0660.
+A folder is shared if its mode is 2770: for its group, and not for others. Files and folders that
+are created inside it belong to the same group and are shared as well: 2770 and 0660.
 
-Files that users asked for, such as tables and new projects, keep the user's umask.
+Files that users asked for, such as tables and new projects, use the user's umask.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ from pathlib import Path
 
 from eos.errors import UsageError
 
-# For messages about a folder or a lock of another user.
+# The hint in messages about a folder or a lock of another user.
 SHARE = (
     "run as the user that created it; or share the state root with a group of both users, by "
     "`state: {group: NAME}` in the profile"
 )
 _SHARED = stat.S_ISGID | stat.S_IRWXG
 _OTHERS = stat.S_IRWXO
-# The state root's folders that hold records, locks or logs. Spark creates the first one itself.
+# The state root's folders that contain records, locks or logs. Spark creates the first one.
 _BY_SPARK = "checkpoints"
 _OWN = (_BY_SPARK, "audit", "broker", "dedup", "locks", "logs", "ship", "verified")
 
 
 def make(folder: Path) -> Path:
-    """Create a private folder and its missing parents. A folder that exists keeps its mode."""
+    """Create a private folder and its missing parents. An existing folder keeps its mode."""
     if folder.is_dir():
         return folder
     make(folder.parent)
-    with contextlib.suppress(FileExistsError):  # another process was quicker
+    with contextlib.suppress(FileExistsError):  # another process created it
         folder.mkdir(mode=0o700)
         _restrict_folder(folder)
     return folder
 
 
 def own(folder: Path) -> Path:
-    """Create a private folder, or remove the rights of others from one that this user owns."""
+    """Create a private folder, or remove the permissions of others from one that this user owns."""
     make(folder)
     _restrict_folder(folder)
     return folder
 
 
 def opener(path: str | os.PathLike[str], flags: int) -> int:
-    """Open a private file: for `open(path, "wb", opener=private.opener)`.
+    """Open a private file: for `open(path, "wb", opener=private_files.opener)`.
 
-    A file of this user that exists loses the rights of others, too.
+    An existing file of this user loses the permissions of others, too.
     """
     descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
     found = os.fstat(descriptor)
@@ -69,20 +69,20 @@ def touch(file: Path) -> None:
 
 
 def umask_in(folder: Path) -> int:
-    """The umask for a program that writes its files into this folder."""
+    """Return the umask for a program that writes its files into this folder."""
     return 0o007 if is_shared(folder) else 0o077
 
 
 def is_shared(folder: Path) -> bool:
-    """Return whether what is created in this folder is for its group, too."""
+    """Return whether new files in this folder are for its group, too."""
     return folder.stat().st_mode & (_SHARED | _OTHERS) == _SHARED
 
 
 def prepare_root(root: Path, group: str | None) -> None:
-    """Create the state root, share it with the group if there is one, and close what is in it.
+    """Create the state root, share it with the group if there is one, and restrict its folders.
 
-    A root that exists keeps its mode unless a group is named: it may be any folder of the user's.
-    Folders inside it that this project made lose the rights of others.
+    An existing root keeps its mode unless a group is given, because it may be any folder of the
+    user's. Folders inside it that this project created lose the permissions of others.
     """
     make(root)
     if group is not None:
@@ -94,7 +94,8 @@ def prepare_root(root: Path, group: str | None) -> None:
 
 
 def _restrict_folder(folder: Path) -> None:
-    """A folder of another user, or of a file system without modes, is left as it is."""
+    """Remove the permissions of others. A folder of another user, or on a file system without
+    modes, is not changed."""
     found = folder.stat()
     if found.st_uid != os.geteuid():
         return

@@ -1,12 +1,14 @@
-"""Signed marks: how a task's error and a row's coordinates reach the driver through Spark's text.
+"""How a task's error and a row's coordinates reach the driver through Spark's text: as signed
+marks.
 
-Spark turns an exception of a task into text, and puts text of records beside it. So what the driver
-believes carries a signature by a secret that is random for each process and travels to the tasks
-inside their pickled closures. No record's author can know it beforehand.
+Spark turns an exception of a task into text, and puts text of records next to it. So the driver
+accepts only text with a signature. The secret is random for each process, and travels to the tasks
+inside their pickled closures. No author of a record can know it beforehand.
 
-Guarantees: text without a valid signature is never an error of ours, whatever it holds, and reading
-it raises nothing. Logs show signatures, but not the secret: at worst, their reader could repeat a
-mark of the same run. A plan shows the word for `raise_error`, which is derived from the secret.
+*Guarantees* Text without a valid signature is never read as an error of ours, and reading it raises
+nothing. *Not guaranteed* that a signature stays secret: logs show signatures, but not the secret.
+At worst, a reader of the logs could repeat a mark in the same run. A plan shows the word for
+`raise_error`, which is derived from the secret.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from eos.errors import EosError
 
 _MARK = re.compile(r"\[eos-error ([A-Za-z0-9+/=]{1,524288}) ([0-9a-f]{64})\]")
 _MESSAGE_MAX, _HINT_MAX, _FIELD_MAX, _FIELDS_MAX = 4_000, 2_000, 300, 32
-_TEXT_MAX = 4 << 20  # of what Spark says; a mark stands near its beginning or its end
+_TEXT_MAX = 4 << 20  # of Spark's text: a mark is near its beginning or end
 
 
 class CrossingError(Exception):
@@ -34,7 +36,7 @@ class CrossingError(Exception):
 
 
 class Seal:
-    """The secret of one run. It pickles, and never prints."""
+    """The secret of one run. It pickles, and is never printed."""
 
     __slots__ = ("_secret",)
 
@@ -48,7 +50,7 @@ class Seal:
         return "Seal(***)"
 
     def crossing(self, error: EosError) -> CrossingError:
-        """Return what a task raises instead of the error. Long texts are cut."""
+        """Return the exception that a task raises in place of the error. Long texts are cut."""
         plain = [(key, value) for key, value in error.fields.items() if _is_plain(value)]
         fields = {key: _cut(value, _FIELD_MAX) for key, value in plain[:_FIELDS_MAX]}
         message, hint = _cut(error.message, _MESSAGE_MAX), _cut(error.hint, _HINT_MAX)
@@ -58,7 +60,8 @@ class Seal:
         return CrossingError(f"{shown} [eos-error {body} {self._signature(body)}]")
 
     def crossed(self, text: str) -> EosError | None:
-        """Return the error that a task of this run raised, found in Spark's text."""
+        """Return the error that a task of this run raised, from Spark's text; None if there is
+        none."""
         if len(text) > _TEXT_MAX:
             text = f"{text[: _TEXT_MAX // 2]}\n{text[-_TEXT_MAX // 2 :]}"
         for body, signature in _MARK.findall(text):
@@ -67,11 +70,12 @@ class Seal:
         return None
 
     def opening(self, kind: str) -> str:
-        """Return the words that a text for SQL's `raise_error` begins with; it ends with `]`."""
+        """Return the beginning of a text for SQL's `raise_error`. The text must end with `]`."""
         return f"[eos-{kind} {self._signature(kind)[:32]} "
 
     def raised(self, kind: str, texts: Iterable[str]) -> str | None:
-        """Return what stands between the two in one of the texts that SQL raised."""
+        """Return the content of the first of these texts that has the signed beginning and the end;
+        None if there is none."""
         opening = self.opening(kind)
         found = (text for text in texts if text.startswith(opening) and text.endswith("]"))
         return next((text[len(opening) : -1] for text in found), None)
@@ -81,8 +85,8 @@ class Seal:
 
 
 def of_this_process() -> Seal:
-    """Return the driver's seal. A task uses the one that its closure brought."""
-    return _of(os.getpid())  # a fork is another process
+    """Return the driver's seal. A task uses the one from its closure."""
+    return _of(os.getpid())  # a forked process gets another one
 
 
 def crossed(text: str) -> EosError | None:
@@ -95,12 +99,13 @@ def _of(_pid: int) -> Seal:
 
 
 def _read(body: str) -> EosError | None:
-    """The error in a mark that is signed. None: by a release that writes marks differently."""
+    """Return the error of a signed mark. Return None for a mark in the format of another
+    release."""
     try:
         name, message, hint, fields = json.loads(base64.b64decode(body, validate=True))
         kind = getattr(errors, name, None)
         if not (isinstance(kind, type) and issubclass(kind, EosError)):
-            kind = EosError  # a class that the driver's release lacks: its words are kept
+            kind = EosError  # a class that this release lacks: its message is kept
         if not (isinstance(message, str) and isinstance(hint, str)):
             return None
         return kind(message, hint=hint, **fields)

@@ -1,8 +1,8 @@
-"""Where a secret lies, never what it is: it is read where it is used.
+"""Where a secret is, never its value: it is read at the moment of its use.
 
-What is handed around (in plans, pickles, options of Spark's source) is the reference, `${VAR}` or
-`${file:/path}`. Driver and executors each read it for themselves; Spark's source lets Kafka's own
-configuration providers do it.
+Plans, pickles and the options of Spark's source contain the reference only, `${VAR}` or
+`${file:/path}`. Driver and executors each read the secret themselves. In Spark's source, Kafka's
+own configuration providers read it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 
 from eos.errors import UsageError
 
-# A path is absolute, since it must mean the same to each process, and has none of the letters that
-# end a reference in Kafka's own syntax.
+# A path is absolute, so that it means the same to each process. It has none of the characters that
+# end a reference in Kafka's syntax.
 PATH_PATTERN = r"/[^:${}\x00-\x1f]*[^/:${}\x00-\x1f]"
 REFERENCE_PATTERN = r"^\$\{([A-Za-z_][A-Za-z0-9_]*|file:" + PATH_PATTERN + r")\}$"
 _REFERENCE = re.compile(REFERENCE_PATTERN)
@@ -24,25 +24,25 @@ _BYTES_MAX = 65_536
 
 
 def file_of(reference: str) -> Path | None:
-    """The file that a reference names; None if it is a variable."""
+    """Return the file of a reference; None if it is a variable."""
     inner = reference[2:-1]
     return Path(inner.removeprefix("file:")) if inner.startswith("file:") else None
 
 
 def variable_of(reference: str) -> str:
-    """Of a file, `file:/path`."""
+    """Return the text inside the reference; for a file, `file:/path`."""
     return reference[2:-1]
 
 
 def identity(name: str) -> str:
-    """Return a name that two references to one secret share. Of a file, that is not its path:
-    `/x/./secret`, a link and a second mount lead to it, too."""
+    """Return a name that is the same for two references to one secret. For a file that is not the
+    path: `/x/./secret`, a link and a second mount lead to the same file."""
     if not name.startswith("file:"):
         return name
     path = name.removeprefix("file:")
     try:
         found = Path(path).stat()
-    except (OSError, ValueError):  # it can't be read, either
+    except (OSError, ValueError):  # a read would fail as well
         return f"file:{os.path.normpath(path)}"
     return f"file:{found.st_dev}:{found.st_ino}"
 
@@ -52,7 +52,7 @@ def is_reference(text: str) -> bool:
 
 
 def reveal(reference: str, environ: Mapping[str, str] | None = None) -> str:
-    """The secret, for who uses it right now. Any other text stands for itself."""
+    """Return the secret, for immediate use. Any text that is no reference is returned unchanged."""
     if not is_reference(reference):
         return reference
     path = file_of(reference)
@@ -68,7 +68,7 @@ def reveal(reference: str, environ: Mapping[str, str] | None = None) -> str:
 
 
 def read_file(path: Path) -> str:
-    """Raises ValueError, in words that say nothing of what the file holds."""
+    """Return the file's text. The message of a ValueError never contains any of it."""
     try:
         with path.open("rb") as file:
             raw = file.read(_BYTES_MAX + 1)

@@ -1,8 +1,7 @@
-"""What can be told of an SQL text without Spark: what it names, whether it only asks, and which of
-its functions give another answer when they are asked again.
+"""What an SQL text reads, without Spark: its names, and whether a retry gives the same result.
 
-A scan of words, not a parser: Spark has the last word at the start. What it passes over is text in
-quotes and comments, so that `'rand()'` is no function.
+This scans words and is no parser: Spark validates the query at startup. The scan skips comments and
+text in quotes, so `'rand()'` is not a function.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ _TOKEN = re.compile(
     |(?P<other>.)""",
     re.DOTALL | re.VERBOSE,
 )
-INPUT = "input"  # what a step calls the stage before it
+INPUT = "input"  # the name of a step's input
 _BEGINNINGS = {"select", "with", "from", "values", "table"}
-# After WITH or FROM a statement may still write.
+# A statement that begins with WITH or FROM may still write.
 _WRITES = {"insert", "update", "delete", "merge"}
 
 # fmt: off
@@ -36,7 +35,7 @@ _KEYWORDS = frozenset({
 _OPERATORS = frozenset("<>=!+-*/%&|^~,")
 _BINARY_WORDS = {"and", "or", "not", "like", "ilike", "rlike", "between", "where", "from", "join"}
 _NOTHING = re.compile(r"\s+|--[^\n]*|/\*.*?(?:\*/|\Z)|;", re.DOTALL)
-_SOURCES = {"values", "lateral", "table", "stream", "select", "identifier"}  # behind FROM, no name
+_SOURCES = {"values", "lateral", "table", "stream", "select", "identifier"}  # after FROM: no table
 
 AGAIN = "gives another value when a micro-batch is redone"
 CLOCK = "tells the time of the attempt, which is another when a micro-batch is redone"
@@ -51,14 +50,13 @@ UNSTABLE = {
     **dict.fromkeys(("first", "first_value", "any_value", "last", "last_value"), _ORDER),
     **dict.fromkeys(("monotonically_increasing_id", "spark_partition_id"), _PLACE),
 }
-# fmt: on
-# They stand without brackets, too, where no column has their name.
+# They need no brackets, unless a column has their name.
 _BARE = {"current_timestamp", "current_date", "current_time", "localtimestamp"}
-_CALLED_WITHOUT = {"unix_timestamp": CLOCK, "to_unix_timestamp": CLOCK}  # arguments
+_CALLED_WITHOUT = {"unix_timestamp": CLOCK, "to_unix_timestamp": CLOCK}  # with no arguments
 
 
 class Token(NamedTuple):
-    """A word in small letters, a name in backticks as it is, or a single other character."""
+    """A word in lower case, a quoted name in lower case, or a single other character."""
 
     text: str
     at: int
@@ -81,7 +79,7 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def not_a_query(text: str) -> str:
-    """Why it can't be a step of a pipeline; empty if it can."""
+    """Return why the text can't be a step of a pipeline; empty if it can."""
     found = list(tokens(text))
     first = next((token.text for token in found if token.text != "("), "")
     if not first:
@@ -101,7 +99,8 @@ def not_a_query(text: str) -> str:
 
 
 def not_a_condition(text: str) -> str:
-    """Why it can't be a condition on one row; empty if it can, as far as words tell."""
+    """Return why the text can't be a condition on one row; empty if it can, as far as this scan
+    shows."""
     found = list(tokens(text))
     if not found:
         return "expected an SQL condition, such as `amount > 0`"
@@ -113,7 +112,8 @@ def not_a_condition(text: str) -> str:
 
 
 def _unfinished(text: str, found: list[Token], what: str) -> str:
-    """Brackets and quotes that don't pair, and an operator with nothing behind it."""
+    """Return what is missing: the other bracket or quote of a pair, or the operand after an
+    operator."""
     opened: list[str] = []
     for token in found:
         if token.is_quoted:
@@ -122,7 +122,7 @@ def _unfinished(text: str, found: list[Token], what: str) -> str:
             opened.append(")" if token.text == "(" else "]")
         elif token.text in ")]" and (not opened or opened.pop() != token.text):
             return f"expected no `{token.text}` without its beginning in {what}"
-        elif token.text in {"'", '"', "`"}:  # a whole text would have been passed over
+        elif token.text in {"'", '"', "`"}:  # a complete text would have been skipped
             return f"expected a text's end in {what}: a `{token.text}` is left open"
     if opened:
         return f"expected `{opened[-1]}` in {what}, got its end"
@@ -137,7 +137,8 @@ def _unfinished(text: str, found: list[Token], what: str) -> str:
 
 
 def _sorts(text: str, found: list[Token]) -> str:
-    """What would order or cut all rows of a stream, which has no last one."""
+    """Return why the query can't run on a stream: it orders or limits all rows, and a stream has no
+    last one."""
     depth = 0
     for number, token in enumerate(found):
         depth += {"(": 1, ")": -1}.get(token.text, 0) if not token.is_quoted else 0
@@ -156,13 +157,15 @@ def _sorts(text: str, found: list[Token]) -> str:
 
 
 def unknown_tables(text: str, known: Iterable[str]) -> Iterator[str]:
-    """Names behind FROM and JOIN that are neither known nor the query's own. Passed over is what
-    may be something else: `a.b` and what brackets follow are Spark's, and the FROM of
-    `extract(day FROM t)` stands in brackets without SELECT."""
+    """Yield names after FROM and JOIN that are neither `known` nor defined by the query.
+
+    Skipped is what may be no table: `a.b`, a name before brackets, and the FROM of `extract(day
+    FROM t)`, which is in brackets without SELECT.
+    """
     found = list(tokens(text))
     words = ["" if token.is_quoted else token.text for token in found]
     passed = {name.lower() for name in known} | _common(found)
-    selects = [words[:1] == ["from"]]  # by brackets: whether FROM begins what is read
+    selects = [words[:1] == ["from"]]  # per bracket level: is FROM followed by a table
     for number, word in enumerate(words[:-1]):
         before = words[number - 1] if number else ""
         if word == "(":
@@ -180,7 +183,7 @@ def unknown_tables(text: str, known: Iterable[str]) -> Iterator[str]:
 
 
 def _common(found: list[Token]) -> set[str]:
-    """Names that WITH gives: each stands before `AS (`, maybe with columns between."""
+    """Return the names that WITH defines: each is before `AS (`, perhaps with columns between."""
     names: set[str] = set()
     for number, token in enumerate(found):
         if token.text == "as" and [each.text for each in found[number + 1 : number + 2]] == ["("]:
@@ -194,8 +197,8 @@ def _common(found: list[Token]) -> set[str]:
 
 
 def misspelt(text: str, columns: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Words that stand where a column may, are none, and look like one: each with that one. What
-    resembles none is left to Spark: it may be a keyword, a type, or a name within a lambda."""
+    """Yield unknown words in the place of a column that resemble a column, each with that column.
+    Other unknown words are left to Spark: a keyword, a type, or a name in a lambda."""
     known = {name.lower(): name for name in columns}
     found = list(tokens(text))
     texts = [token.text for token in found]
@@ -214,19 +217,22 @@ def misspelt(text: str, columns: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def stripped(text: str) -> str:
-    """Without the `;` at its end, which SQL tools ask for and Spark does not take here."""
+    """Return the text without the `;` at its end, which SQL tools expect and Spark rejects here."""
     found = list(tokens(text))
     return text[: found[-1].at] if found and found[-1].text == ";" else text
 
 
 def names(text: str) -> frozenset[str]:
-    """All words and quoted names in it: what it may read is among them."""
+    """Return all words and quoted names in the text: they include everything that it may read."""
     return frozenset(token.text for token in tokens(text))
 
 
 def unstable(text: str, columns: Collection[str] | None = ()) -> Iterator[Unstable]:
-    """Functions whose answer a redone micro-batch would not repeat. A column goes before a function
-    that stands without brackets: pass those that there are, or None if nobody knows them."""
+    """Yield functions whose result may differ when a micro-batch is retried.
+
+    A column hides a function without brackets of the same name, so pass the columns, or None if
+    they are not known.
+    """
     known = _BARE if columns is None else {name.lower() for name in columns}
     found = list(tokens(text))
     for number, token in enumerate(found):

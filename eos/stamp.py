@@ -1,4 +1,4 @@
-"""For upstream applications: whose a record is, in which life, and which number it has there.
+"""How an upstream application stamps its records: with its producer id, an epoch and a number.
 
     from eos.stamp import Stamp
 
@@ -8,21 +8,25 @@
     producer.flush()
     stamp.acknowledged()
 
-Headers are a list of names and bytes, as confluent-kafka and kafka-python take them. Needs Python's
-own library only, so this file may be copied. Each partition has numbers of its own, without a hole.
+Headers are a list of names and bytes, as confluent-kafka and kafka-python accept them. This file
+needs Python's standard library only, so it may be copied. Each partition has its own numbers,
+without a hole.
 
-A file keeps the epoch, and for each partition how many records were acknowledged. What was stamped
-behind that when a process died may have arrived or not. So there are two kinds of upstream:
+A file stores the epoch, and the number of acknowledged records for each partition. If a process
+dies, the records that it stamped after the acknowledged ones may or may not have arrived. So there
+are two kinds of upstream:
 
-- One that can send the same records again in the same order, from an outbox or a file, says
-  `resumes=True`. Its next process goes on in the same epoch where the acknowledged ones end, and
-  sends again from there: what had arrived is recognised. Other records under those numbers would be
-  dropped, so never say so of an upstream that makes new ones.
-- Any other gets a new epoch when its process died: nothing of before is sent again, and what an
-  older process still has in hand is dropped. After `close()` with all acknowledged, it goes on.
+- An upstream that can send the same records again in the same order, from an outbox or a file, sets
+  `resumes=True`. Its next process resumes in the same epoch after the acknowledged records, and
+  sends the rest again. Records that had arrived are recognized as duplicates. Never set it for an
+  upstream that creates new records: under the same numbers they would be dropped.
+- Any other upstream gets a new epoch after its process died. No earlier record is sent again, and
+  records that an older process sends late are dropped. After `close()` with all records
+  acknowledged, the next process resumes in the same epoch.
 
-One process has a file at a time, which is locked. An instance on another machine that takes over
-has a file of its own, with the same producer and a higher `epoch`, such as the number of a lease.
+One process at a time can use a file, which is locked. An instance on another machine that takes
+over needs its own file. That file has the same producer and a higher `epoch`, such as the number of
+a lease.
 """
 
 from __future__ import annotations
@@ -40,16 +44,17 @@ _FORMAT = 1
 
 
 class StampError(Exception):
-    """The file is another process's, another producer's, or can't be read."""
+    """A stamp file of another process or another producer, or one that can't be read."""
 
 
 class Stamp:
-    """Not shared between threads: records would be sent in another order than they are stamped."""
+    """The stamps of one producer. Not thread-safe: records could be sent in another order than
+    stamped."""
 
     def __init__(
         self, path: Path | str, producer: str, *, epoch: int | None = None, resumes: bool = False
     ) -> None:
-        """`epoch`: at least this one."""
+        """Open the stamp file and lock it. `epoch` is the lowest one to use."""
         if not producer or (epoch is not None and not 0 <= epoch < NUMBERS_MAX):
             raise ValueError(f"producer is {producer!r}, epoch {epoch}: expected an id, and 0 up")
         self._path = Path(path)
@@ -59,25 +64,28 @@ class Stamp:
         try:
             self.epoch, self._acknowledged = self._begun(epoch or 0, resumes=resumes)
             self._next = dict(self._acknowledged)
-            self._write(is_closed=False)  # before anything is stamped
+            self._write(is_closed=False)  # before the first stamp
         except BaseException:
             os.close(self._lock)
             raise
 
     def next_of(self, partition: int) -> int:
-        """The number of the next record there: with `resumes`, how many need not come again."""
+        """Return the number of the next record of the partition. With `resumes`, this is also how
+        many of its first records need not be sent again."""
         return self._next.get(partition, 0)
 
     def headers(self, partition: int) -> list[tuple[str, bytes]]:
-        """Of the next record to that partition. It must be sent, and before any later one."""
+        """Return the headers of the next record to that partition. It must be sent, and before any
+        later one."""
         number = self.next_of(partition)
         self._next[partition] = number + 1
         stamp = ((PRODUCER, self.producer), (EPOCH, str(self.epoch)), (SEQUENCE, str(number)))
         return [(name, text.encode()) for name, text in stamp]
 
     def acknowledged(self, partition: int | None = None, through: int | None = None) -> None:
-        """All that was stamped has arrived: after a `flush()` without an error. Or that of one
-        partition, maybe only up to a number."""
+        """Record acknowledged records: call this after a `flush()` without an error. By default
+        these are all stamped records. `partition` and `through` limit them to one partition, and to
+        numbers up to `through`."""
         every = self._next if partition is None else {partition: self.next_of(partition)}
         for each, following in every.items():
             end = following if through is None else through + 1
@@ -87,7 +95,8 @@ class Stamp:
         self._write(is_closed=False)
 
     def close(self) -> None:
-        """Without this, and if not all is acknowledged, the next start begins a new epoch."""
+        """Close the file. Without this, or if not all records are acknowledged, the next process
+        begins a new epoch, unless it sets `resumes`."""
         if self._lock >= 0:
             self._write(is_closed=self._acknowledged == self._next)
             os.close(self._lock)
@@ -132,7 +141,7 @@ class Stamp:
             ) from error
 
     def _write(self, *, is_closed: bool) -> None:
-        """Whole and on the disk, or as it was."""
+        """Write the file completely and durably. If that fails, the old content stays."""
         if self._lock < 0:
             raise ValueError(f"{self._path} is closed")
         body = {
@@ -156,10 +165,11 @@ class Stamp:
 
 
 def _locked(path: Path) -> int:
-    """Beside the file, which is replaced at each write. The kernel lets it go with the process."""
+    """Lock a separate file, because the stamp file is replaced at each write. The kernel releases
+    the lock when the process ends."""
     lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
     with suppress(PermissionError):  # another user's, or a file system without modes
-        os.fchmod(lock, 0o600)  # a user who can read the file can hold the lock
+        os.fchmod(lock, 0o600)  # any user who can read the file can hold the lock
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -192,7 +192,7 @@ class PartitionQueue:
         )
 
     def _fail(self, error: EosError, *, is_leader_lost: bool) -> None:
-        """Note a failure. The first one is the cause; the later ones only follow from it."""
+        """Set the cause to the first failure, because the later ones only follow from it."""
         if self.failure is None:
             self.failure = self.cause = error
         self._is_leader_lost = self._is_leader_lost or is_leader_lost
