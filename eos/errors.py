@@ -20,7 +20,7 @@ class Recovery(Enum):
     FENCED = 3  # another instance owns the pipeline: do not restart
     STOP = 4  # exactly-once can't be guaranteed: needs an operator
     RESTART = 5  # the environment failed: a supervisor may restart
-    REDO = 6  # retry the micro-batch; never leaves the process
+    REDO = 6  # the attempt failed: retry the micro-batch in this process
 
 
 class EosError(Exception):

@@ -114,7 +114,7 @@ class CrashPlan:
             return
         is_pause = self.number == signal.SIGSTOP
         if is_pause and Path(self.log).exists():
-            return  # it was paused once, and then continued
+            return  # it was paused before, and continued
         if self.log:
             with Path(self.log).open("a", encoding="utf-8") as log:
                 log.write(f"{point} {os.getpid()}\n")
@@ -122,7 +122,7 @@ class CrashPlan:
                 os.fsync(log.fileno())
         # This process dies last, because it has to kill the others first.
         for pid in sorted(self.victims, key=lambda pid: pid == os.getpid()):
-            with contextlib.suppress(ProcessLookupError):  # another writer has killed it
+            with contextlib.suppress(ProcessLookupError):  # another writer killed it first
                 if pid != os.getpid():
                     os.kill(pid, self.number)
                 else:
@@ -175,7 +175,7 @@ class TaskFault:
             if self.victim == "machine":
                 os.kill(_parent(chain[-1]), signal.SIGKILL)
             os.kill(chain[-1], signal.SIGKILL)
-            os._exit(137)  # its workers live for another moment, and may send
+            os._exit(137)  # after the JVM's death its workers live on briefly, and may send
         elif self.victim in {"frozen", "hung"}:
             paused = chain if self.victim == "frozen" else chain[:1]
             for pid in reversed(

@@ -114,7 +114,7 @@ def _restrict_folder(folder: Path) -> None:
 
 
 def _share(root: Path, group: str) -> None:
-    import grp  # here: not on every system, and most roots have no group
+    import grp  # imported here: not every system has it, and most roots have no group
 
     hint = "name a group of this user in `state: {group: NAME}` of the profile; `id` lists them"
     try:

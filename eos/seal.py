@@ -86,7 +86,7 @@ class Seal:
 
 def of_this_process() -> Seal:
     """Return the driver's seal. A task uses the one from its closure."""
-    return _of(os.getpid())  # a forked process gets another one
+    return _of(os.getpid())  # by process id, so that a fork gets a seal of its own
 
 
 def crossed(text: str) -> EosError | None:

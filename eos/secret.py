@@ -42,7 +42,7 @@ def identity(name: str) -> str:
     path = name.removeprefix("file:")
     try:
         found = Path(path).stat()
-    except (OSError, ValueError):  # a read would fail as well
+    except (OSError, ValueError):  # reading it would fail as well
         return f"file:{os.path.normpath(path)}"
     return f"file:{found.st_dev}:{found.st_ino}"
 

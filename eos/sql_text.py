@@ -127,7 +127,7 @@ def _unfinished(text: str, found: list[Token], what: str) -> str:
     if opened:
         return f"expected `{opened[-1]}` in {what}, got its end"
     last = found[-2] if found[-1].text == ";" and len(found) > 1 else found[-1]
-    is_end = last.text == "*" and what == "a query"  # FROM input SELECT *
+    is_end = last.text == "*" and what == "a query"  # as in FROM input SELECT *
     is_end |= last.text == ">" and any(each.text in {"array", "map", "struct"} for each in found)
     is_open = (last.text in _OPERATORS or last.text in _BINARY_WORDS) and not is_end
     is_open = is_open and not last.is_quoted
@@ -165,7 +165,7 @@ def unknown_tables(text: str, known: Iterable[str]) -> Iterator[str]:
     found = list(tokens(text))
     words = ["" if token.is_quoted else token.text for token in found]
     passed = {name.lower() for name in known} | _common(found)
-    selects = [words[:1] == ["from"]]  # per bracket level: is FROM followed by a table
+    selects = [words[:1] == ["from"]]  # per bracket level: does a table follow FROM
     for number, word in enumerate(words[:-1]):
         before = words[number - 1] if number else ""
         if word == "(":

@@ -64,7 +64,7 @@ class Stamp:
         try:
             self.epoch, self._acknowledged = self._begun(epoch or 0, resumes=resumes)
             self._next = dict(self._acknowledged)
-            self._write(is_closed=False)  # before the first stamp
+            self._write(is_closed=False)  # so that a crash after the first stamp is noticed
         except BaseException:
             os.close(self._lock)
             raise

@@ -57,7 +57,7 @@ class LocalFiles:
     is_local = True
 
     def read(self, path: str) -> str:
-        # As bytes: reading as text would turn "\r\n" into "\n".
+        # Read bytes: reading as text would change "\r\n" to "\n".
         return _local(path).read_bytes().decode("utf-8", errors="replace")
 
     def lines(self, path: str) -> Iterator[bytes]:
@@ -145,7 +145,7 @@ class HadoopFiles:
     def remove(self, path: str) -> None:
         with _as_os_errors():
             files, target = self._open(path)
-            files.delete(target, True)  # with its content
+            files.delete(target, True)  # True: with the folder's content
 
     def _open(self, path: str) -> tuple[Any, Any]:
         target = self._jvm.org.apache.hadoop.fs.Path(path)

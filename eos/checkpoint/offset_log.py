@@ -98,7 +98,7 @@ class Checkpoint:
 
     def require_readable(self) -> None:
         """Raise PromiseBrokenError if a file that the next run reads is damaged. Checked before
-        Spark reads it, because Spark's error would not say what to do."""
+        Spark reads it, because Spark's error would not explain what to do."""
         self.query_id()
         planned, committed = self.planned(), self.committed()
         if committed is not None:

@@ -33,7 +33,7 @@ def differing(ends: Ends, found: Ends) -> Differing:
 
 
 def ahead(of: Differing) -> Differing:
-    """Return the partitions where the group is ahead of the ledger: somebody moved it on
+    """Return the partitions where the group is ahead of the ledger: another client moved it on
     purpose."""
     return {tp: (offset, end) for tp, (offset, end) in of.items() if (offset or 0) > end}
 

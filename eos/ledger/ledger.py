@@ -43,7 +43,7 @@ _SURE_AFTER_MS = 10_000  # a marker arrives sooner, if brokers respond at all
 _ASK_MS = 2_000
 _RECORD_AND_MARKER = 2  # offsets that each of our transactions occupies on the ledger
 _FOREIGN_MAX = 100
-_TRIM_SHARE = 0.1  # share of what is kept; fewer are not worth a request
+_TRIM_SHARE = 0.1  # fewer are not worth a request; share of what is kept
 _MESSAGE_BYTES_MAX = 8 * 1024 * 1024
 CONFIG = {
     "cleanup.policy": "delete",
@@ -57,7 +57,7 @@ Send = Callable[[Mapping[TopicPartition, bytes], Deadline], Mapping[TopicPartiti
 
 
 class Foreign(NamedTuple):
-    """A committed record that the pipeline did not write, and the error that says why."""
+    """A committed record that the pipeline did not write, and the error with the reason."""
 
     stored: StoredRecord
     error: PromiseBrokenError
@@ -85,7 +85,7 @@ class Ledger:
         self._owner = dict(owner)
         self.foreign: dict[int, Foreign] = {}  # by offset: the newest ones
         self._end: int | None = None  # the end as read or written since our fence
-        self._checked_until = 0  # records of others were excluded up to here
+        self._checked_until = 0  # no foreign record between our fence and here
 
     def ensure_topic(self, replication: int, deadline: Deadline) -> None:
         """Create the topic. Raise if it exists and its settings would delete records."""
@@ -105,8 +105,8 @@ class Ledger:
                 )
 
     def look(self, deadline: Deadline) -> LedgerRecord | None:
-        """Return the last record that is committed now. Fences nobody: the owner of the pipeline
-        may write the next one meanwhile."""
+        """Return the last record that is committed now. This fences no instance: the owner of the
+        pipeline may write the next record meanwhile."""
         return next(self.newest_first(deadline), None)
 
     def wait_at_rest(self, most_ms: int, deadline: Deadline) -> bool:
@@ -222,7 +222,7 @@ class Ledger:
         """Yield committed records from the end backwards, without aborted ones and markers. A
         record of another producer raises, unless a later recovery decided about it."""
         look_back, decided_until = _LOOK_BACK_FIRST, 0
-        while end > first:  # bounded by the topic's size
+        while end > first:  # ends: each step reads older offsets
             start = max(first, end - look_back)
             records = self._wire.read_records(
                 self.partition, start, end, committed=True, deadline=deadline

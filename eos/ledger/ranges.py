@@ -185,7 +185,7 @@ def _values(
 
 
 def require_same_topics(pipeline: str, position: Position, topic_ids: Mapping[str, str]) -> None:
-    """Raise if a source topic was recreated: its offsets now stand for other records."""
+    """Raise if a source topic was recreated: its offsets now belong to other records."""
     for name, now in sorted(topic_ids.items()):
         known = position.topic_ids.get(name, now)
         if known != now:

@@ -104,7 +104,7 @@ class AttemptRecord:
     refused: Refused = field(default_factory=dict)
     dedup: Mapping[str, Any] = field(default_factory=dict)
     reads: Mapping[str, int] = field(default_factory=dict)  # versions of lookup tables, by name
-    records_read: int | None = None  # visible source records
+    records_read: int | None = None  # visible source records; None: not counted
 
     def as_json(self) -> dict[str, Any]:
         told: dict[str, Any] = {

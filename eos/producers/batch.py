@@ -150,7 +150,7 @@ class _Links:
     last: Ints
     epoch: Ints
     at_ms: Ints
-    run: Ints  # of the previous state; 0 for a row
+    run: Ints  # sequences without a hole in the previous state; 0 for a row
     is_far: Flags
     is_applied: Flags
 
@@ -206,7 +206,7 @@ class _Links:
         back = expected - self.chain.first
         codes: npt.NDArray[np.int8] = np.where(back < 0, _GAP, _LATE).astype(np.int8)
         codes[back == 0] = _APPENDED
-        below = np.flatnonzero((back > 0) & (self.row >= 0))  # most rows are next
+        below = np.flatnonzero((back > 0) & (self.row >= 0))  # most rows are next in sequence
         if len(below):
             size = self.chain.last[below] - self.chain.first[below] + 1
             is_seen = self._inside(below, taken, before[below], rules)

@@ -2,9 +2,9 @@
 
 This is Kafka's ProducerStateManager as pure functions. A state has the newest ranges of sequences
 of the current epoch, five by default. They determine which sequence must follow. The broker has one
-error for most of the rest (OUT_OF_ORDER_SEQUENCE_NUMBER). Here the verdict distinguishes records
-that were certainly seen, records that are certainly missing, and records of which neither is
-certain. docs/audit.md compares both.
+error for most of the rest (OUT_OF_ORDER_SEQUENCE_NUMBER). Here the verdict is more precise: the
+record was certainly seen, records before it are certainly missing, or neither is certain.
+docs/audit.md compares both.
 
 Sequences are numbers on a circle: 2^31 - 1 is followed by 0. Of two sequences, the one that is less
 than half a circle ahead is the later one.

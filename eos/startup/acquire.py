@@ -76,7 +76,7 @@ def acquire(
 ) -> Acquired:
     """Fence every older instance, and return the pipeline with the ledger's last record.
 
-    Fences nobody in these cases:
+    No instance is fenced in these cases:
     - The last record belongs to another deployment that may be alive, unless `is_forced`.
     - `examine` raises for the last record. It checks this machine's files, so that an instance that
       can't run does not stop one that can.
@@ -159,8 +159,8 @@ def still_ours(coordinator: Coordinator, ledger: Ledger) -> Iterator[None]:
     """Raise FencedError instead of PromiseBrokenError if another instance took over, for the checks
     inside this context.
 
-    After our fence, ledger, group and checkpoint agree unless somebody changes them. Two causes are
-    not a broken promise, and need no recovery:
+    After our fence, ledger, group and checkpoint agree unless another client changes them. Two
+    causes are not a broken promise, and need no recovery:
     - Another instance fences us between two looks, and commits. Then the group is ahead of the
       ledger that we read, or a checkpoint exists although our ledger is empty. We were replaced.
     - A stale leader showed us an old end of the ledger. Then the run ends with that error, and the

@@ -18,7 +18,7 @@ from eos.ledger.ranges import PlannedBatch
 from eos.ledger.record import Ends, Position
 from eos.plan.plan import Plan
 
-_EMPTY_MAX = 1_000  # most files that a power failure empties: some seconds' work
+_EMPTY_MAX = 1_000  # limit of files that a power failure may empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,11 @@ def is_older(planned: Plan, checkpoint: Checkpoint, position: Position) -> bool:
         if error.fields.get("case") != "beyond":
             return False
     else:
-        return not known.keys() <= step.ends.keys()  # it has not seen some partitions
+        return not known.keys() <= step.ends.keys()  # the ledger has more partitions
     try:
         _decide(planned, position, replace(step, ends=rest))
     except PromiseBrokenError:
-        return False  # ahead of the ledger elsewhere
+        return False  # some other partition is ahead of the ledger
     return True
 
 

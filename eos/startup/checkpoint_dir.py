@@ -26,7 +26,7 @@ from eos.startup.resume_position import Emits
 from eos.startup.stateful_pipeline import unreadable_state
 
 KEPT = 2  # older folders that are kept for inspection
-REMOVED_MAX = 20  # in one startup, because a store's client may be slow
+REMOVED_MAX = 20  # limit of one startup, because a store's client may be slow
 
 
 def choose_checkpoint(

@@ -53,7 +53,7 @@ def require_unused_group(planned: Plan, wire: KafkaClient, deadline: Deadline) -
     try:
         found = wire.committed_offsets(group, Deadline.after_ms(deadline.at_most_ms(_ASK_MS)))
     except EosError:
-        return  # an open transaction hides them: the check after the fence decides
+        return  # an open transaction hides the offsets: the check after the fence decides
     if not found:
         return
     tp, committed = min(found.items())
@@ -76,7 +76,7 @@ def _is_in_use(
     try:
         theirs = Ledger(wire, other.ledger, other.pipeline, {}).look(deadline)
     except PromiseBrokenError:
-        return is_first  # it has records of some kind
+        return is_first  # the ledger has records, even if they can't be read
     if theirs is None:
         return False
     return is_first or not (is_forced or is_left(theirs))

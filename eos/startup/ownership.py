@@ -23,7 +23,7 @@ from eos.ledger.record import LedgerRecord
 from eos.local.file_locks import FileLock, has_no_locks
 from eos.plan.plan import Plan
 
-_LEFT = frozenset({"stop", "recovery"})  # nobody runs it after such a record
+_LEFT = frozenset({"stop", "recovery"})  # last records of a pipeline that no process runs
 
 
 def owner(planned: Plan) -> Mapping[str, Any]:
@@ -57,7 +57,7 @@ class RunLock:
         number = ""
         with suppress(OSError):
             number = self._lock.path.read_text(encoding="ascii").strip()
-        who = f" as process {number}" if number else ""  # may not be written yet
+        who = f" as process {number}" if number else ""  # the holder may not have written it yet
         raise UnavailableError(
             f"{self._pipeline} already runs on this machine{who}; it was left alone",
             hint="end that process, or start this one with --take-over, which fences it",
@@ -74,7 +74,7 @@ class RunLock:
             if not has_no_locks(error):
                 raise
             self._lock.close()
-            self._lock = None  # as in a remote root: the deployment decides
+            self._lock = None  # no lock, as in a remote root: the deployment decides
             return True
         if self._is_held:
             self._lock.path.write_text(f"{os.getpid()}\n", encoding="ascii")

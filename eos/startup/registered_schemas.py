@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from eos.plan.outputs import Output
 
 
-START_MS_MAX = 60_000  # for all requests of a startup
+START_MS_MAX = 60_000  # limit for all requests of one startup
 
 
 def with_registry(planned: Plan, registry: Registry | None, *, looks: bool = False) -> Plan:

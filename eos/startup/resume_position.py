@@ -1,5 +1,5 @@
-"""Where a run resumes: its targets, its position, and whether the source still has what comes
-next."""
+"""Where a run resumes: its targets, its position, and whether the source still has the next
+records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from eos.startup.topic_limits import message_limits
 from eos.startup.topic_lookup import existing_topics, source_topics
 
 _EARLIEST = -2  # Spark's number for the earliest offset
-STORE_TIMEOUT_MS = 60_000  # for the first response of the checkpoints' store
+STORE_TIMEOUT_MS = 60_000  # limit for the first response of the checkpoints' store
 
 
 class Emits(Protocol):

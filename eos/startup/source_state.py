@@ -24,7 +24,8 @@ _TIMEOUT_MS = 60_000
 
 
 def source_of(planned: Plan, starts: Ends) -> SparkKafkaSource:
-    """Return Spark's Kafka source. It begins at `starts` unless a checkpoint says otherwise."""
+    """Return Spark's Kafka source. A fresh checkpoint begins at `starts`; an existing one has its
+    own offsets."""
     return SparkKafkaSource(
         bootstrap=",".join(planned.bootstrap),
         topics=planned.source_topics,
@@ -42,7 +43,7 @@ class LiveSource:
 
     planned: Plan
     wire: KafkaClient
-    timeout_ms: int = _TIMEOUT_MS  # of each request
+    timeout_ms: int = _TIMEOUT_MS  # limit of each request
 
     def topic_ids(self, topics: Iterable[str]) -> Mapping[str, str]:
         name = self.planned.names.pipeline

@@ -176,8 +176,8 @@ def require_there(
     *,
     group: str | None = None,
 ) -> None:
-    """Raise for the first offset that can't be a start. The offsets come from `group`, or from the
-    file."""
+    """Raise for the first offset that is outside its partition's bounds. The offsets are those of
+    `group`, or of the file."""
     for tp, offset in sorted(offsets.items()):
         of_tp = bounds[tp]
         if of_tp.earliest <= offset <= of_tp.stable:

@@ -52,7 +52,7 @@ class Outcome(Enum):
     COMMITTED = "committed"  # the error was raised after the commit
     IN_DOUBT = "in doubt"  # EndTxn(commit) may have arrived, and the ledger was not readable
     FENCED = "fenced"  # another instance took over
-    RETRY = "retry"  # this attempt is lost, the micro-batch is not
+    RETRY = "retry"  # this attempt failed; another one may commit the micro-batch
     STOP = "stop"  # no attempt of this run can commit
 
 
@@ -71,7 +71,7 @@ class MicroBatches:
     last: InitVar[LedgerRecord | None] = None  # the ledger's last record, if it has any
     failed: FailedAttempts = field(default_factory=FailedAttempts)
     is_stopping: bool = False
-    last_at: float = field(default_factory=time.monotonic)  # of the last commit
+    last_at: float = field(default_factory=time.monotonic)  # time of the last commit
     claim: OwnershipCheck = field(init=False)
     group: GroupCheck = field(init=False)
     # The identity of an attempt that may be open: its outcome is not known yet.
@@ -92,8 +92,9 @@ class MicroBatches:
         return self.claim.last == NO_IDENTITY
 
     def run(self, step: PlannedBatch, work: AttemptWork) -> None:
-        """Commit the micro-batch, unless the ledger has it already. Returns only then."""
-        if self._has_returned:  # Spark calls again only after its commit log
+        """Commit the micro-batch, unless the ledger has it already. Returns only after the ledger
+        has it, otherwise raises."""
+        if self._has_returned:  # Spark calls again only after it wrote its commit log
             self.points.reached("commit_log:after")
         with self.lock:
             self._finish_interrupted()
@@ -148,11 +149,12 @@ class MicroBatches:
         """Whether no attempt is running. If `is_stopping` was set before, none begins later."""
         if not self.lock.acquire(timeout=within_s):
             return False
-        self.lock.release()  # at once: Spark's thread, which a stop waits for, may need it
+        self.lock.release()  # now: a stop waits for Spark's thread, which may need it
         return True
 
     def require_owner(self) -> None:
-        """Raise FencedError if another instance took over. Costs an empty attempt."""
+        """Raise FencedError if another instance took over. Begins and aborts an empty attempt to
+        find out."""
         with self.lock:
             if not self.claim.is_undecided:
                 deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
@@ -181,7 +183,7 @@ class MicroBatches:
     def _until_committed(self, batch_id: int, attempt: Callable[[int], None]) -> None:
         """Run attempts until one commits. If an attempt raises, its outcome is one of:
 
-        - COMMITTED: the commit stands, so the micro-batch is not run again.
+        - COMMITTED: the commit is final, so the micro-batch is not run again.
         - IN_DOUBT: no abort, since the transaction may be committed. The next call or the next
           startup reads the ledger.
         - FENCED: no further request. The new owner aborts the attempt.

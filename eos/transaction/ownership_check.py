@@ -144,7 +144,7 @@ class OwnershipCheck:
         """Send a request. If the refusal may be disputed, dispute it. A FencedError from here is
         final."""
         is_asked = self.coordinator.is_disputed or self.coordinator.is_judging
-        if not is_asked:  # else it was before, and not brought to its end
+        if not is_asked:  # otherwise an earlier request is unresolved
             try:
                 ask(deadline)
             except FencedError:

@@ -65,7 +65,7 @@ class PartitionQueue:
 
     partition: TopicPartition
     identity: Identity
-    transactional_id: str = ""  # used in messages only
+    transactional_id: str = ""  # used in error messages only
     leader: int | None = None
     is_entered: bool = False
     items: deque[Item] = field(default_factory=deque)

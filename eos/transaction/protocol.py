@@ -214,7 +214,7 @@ def step(
     is_rotated = isinstance(state, Renewing) and identity.producer_id != state.identity.producer_id
     key: Key = ProtocolEvent.ROTATED if is_rotated else (event.api, outcome)
     row = TABLES[profile].get((type(state), key))
-    if row is None:  # a response without a request: stop, since nothing is certain
+    if row is None:  # a response that no request explains: nothing is certain now
         row = Transition(
             InDoubt if isinstance(state, Committing | InDoubt) else Stopped, (Effect.RAISE,)
         )

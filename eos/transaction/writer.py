@@ -25,7 +25,7 @@ from eos.transaction.add_partitions import join
 from eos.transaction.partition_queue import IN_FLIGHT_MAX, Item, PartitionQueue
 
 _LAST_MOMENTS_MS = 50
-BUFFER_BYTES_MAX = 16 * 1024 * 1024  # record batches without acknowledgement, all partitions
+BUFFER_BYTES_MAX = 16 * 1024 * 1024  # limit of unacknowledged bytes, all partitions
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class Writer:
         self._crash = crash
         self._backoff = backoff
         self._lanes: dict[int, PartitionQueue] = {}
-        self._requests: dict[int, deque[_Request]] = {}  # by leader, oldest first
+        self._requests: dict[int, deque[_Request]] = {}  # unanswered, by leader, oldest first
         self._buffered = 0
         self._resend_at: float | None = None
         self._sent = 0
@@ -210,7 +210,7 @@ class Writer:
         """Wait for one response, or until failed record batches may be sent again."""
         self._pump()
         unfinished = self._unfinished()
-        if not unfinished:  # acknowledged, even if after the deadline
+        if not unfinished:  # all is acknowledged, even if late
             return
         if self._deadline.has_passed:
             raise next((lane for lane in unfinished if lane.cause), unfinished[0]).unfinished()
@@ -256,7 +256,7 @@ class Writer:
             topics = frozenset(lane.partition.topic for lane in failed)
             try:
                 self._wire.refresh_metadata(topics, self._deadline)
-            except UnavailableError as nobody:  # the earlier failure explains more
+            except UnavailableError as nobody:  # raise the earlier failure, which explains more
                 raise failed[0].unfinished() from nobody
 
     def _next_pause_s(self, lane: PartitionQueue) -> float:
