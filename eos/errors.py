@@ -148,7 +148,7 @@ class AttemptFailedError(EosError):
 
 
 class DedupRetryError(AttemptFailedError):
-    """The retry of an attempt that wrote records before dedup had validated them.
+    """A request to retry an attempt that wrote records before dedup had validated them.
 
     Dedup drops some of those records, so the retry validates first. This is normal operation, and
     no failure.

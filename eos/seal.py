@@ -74,8 +74,8 @@ class Seal:
         return f"[eos-{kind} {self._signature(kind)[:32]} "
 
     def raised(self, kind: str, texts: Iterable[str]) -> str | None:
-        """Return the content of the first of these texts that has the signed beginning and the end;
-        None if there is none."""
+        """Return the content of the first of these texts that has the signed beginning and the `]`
+        at its end; None if there is none."""
         opening = self.opening(kind)
         found = (text for text in texts if text.startswith(opening) and text.endswith("]"))
         return next((text[len(opening) : -1] for text in found), None)

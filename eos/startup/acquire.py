@@ -1,4 +1,7 @@
-"""How a process acquires a pipeline, for a run or for a recovery: "look, fence, read, decide"."""
+"""How a process acquires a pipeline, for a run or for a recovery.
+
+These are the first three steps of "look, fence, read, decide".
+"""
 
 from __future__ import annotations
 

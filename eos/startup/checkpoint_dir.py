@@ -105,7 +105,7 @@ def remove_old(files: Files, location: str, bus: Emits) -> None:
     """
     root, _, own = location.rpartition("/")
     if files.is_local:
-        return  # few folders: an operator set the old one aside, or it was lost
+        return  # few: each old one was lost, or set aside by an operator
     try:
         older = [name for name in folders(files, root) if numbered(name) < numbered(own)]
         for name in older[:-KEPT][:REMOVED_MAX]:

@@ -112,8 +112,9 @@ def advance(frame: DataFrame) -> None:
 def require_state(
     plan: Plan, files: Files, location: str, position: Position, *, accepts_loss: bool
 ) -> bool:
-    """Raise PromiseBrokenError if the state would be lost with the checkpoint that the run resumes
-    with. Return True if `accepts_loss` allows that: then use a fresh checkpoint.
+    """Raise PromiseBrokenError if resuming with this checkpoint would lose state. Either the
+    transforms keep state and the checkpoint has none, or the reverse. Return True if `accepts_loss`
+    allows the loss: then use a fresh checkpoint.
 
     The ledger shows whether there was any state. A checkpoint without a planned micro-batch is
     fresh.
