@@ -1,4 +1,4 @@
-"""What a profile may say of the audit table."""
+"""Which settings does a profile have for the audit table?"""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from eos.config.base import Strict
 
 
 class AuditProfile(Strict):
-    """`transactions`: a Delta table under the state root with what became of every attempt.
+    """The audit table.
 
-    `behind_max`: so many attempts may be missing in it before the pipeline stops.
+    `transactions`: a Delta table under the state root with the outcome of every attempt.
+
+    `behind_max`: the pipeline begins no attempt while the table lacks this number of attempts.
     """
 
     transactions: bool = True

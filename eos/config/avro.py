@@ -1,4 +1,4 @@
-"""Avro schemas: in the pipeline file as JSON, in a file beside it, or in a registry alone."""
+"""Where is an Avro schema: in the pipeline file, in its own file, or in a registry?"""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def field_names(text: str) -> tuple[str, ...]:
-    """The fields of a record's schema. Raises ValueError with what was expected. Spark reads the
-    same text at the start, and has the last word on types."""
+    """Return the fields of a record's schema; raise ValueError if it is none.
+
+    Spark reads the same text at startup and checks the types.
+    """
     try:
         schema: Any = json.loads(text)
     except ValueError as error:
@@ -52,16 +54,19 @@ def _record(text: str) -> str:
 
 
 def words_of(error: Exception) -> str:
-    """What Avro's own parser says of a schema, through Spark; else Spark's words."""
+    """Return the message of Avro's parser out of Spark's error, or else Spark's message."""
     found = _REFUSED.search(str(error))
     return found.group(1).strip()[:500] if found else str(error).splitlines()[0][:500]
 
 
 class AvroFile(Strict):
-    """A path relative to the pipeline's folder. With `subject`, records carry the id that their
-    writer's schema has in the schema registry, as Confluent's clients write it; `register`: a sink
-    registers its schema there if it is new. Without a `file` the subject's latest schema is taken,
-    at each start."""
+    """An Avro schema in a file, in a schema registry, or both.
+
+    `file` is relative to the pipeline's folder. With `subject`, records carry the id of their
+    writer's schema in the schema registry, as Confluent's clients write it. With `register`, a sink
+    registers its schema there if it is new. Without `file`, each run takes the subject's latest
+    schema at startup.
+    """
 
     file: Annotated[str, Field(min_length=1)] | None = None
     subject: Annotated[str, Field(min_length=1, max_length=500)] | None = None
@@ -87,12 +92,12 @@ Avro = Annotated[
 
 
 def subject_of(schema: str | AvroFile) -> str:
-    """Of the schema registry; empty: records are bare."""
+    """Return the schema's subject in the registry; empty if records carry no schema id."""
     return "" if isinstance(schema, str) else schema.subject or ""
 
 
 def is_elsewhere(schema: str | AvroFile) -> bool:
-    """Only the registry has it."""
+    """Return whether the schema is in the registry only."""
     return not isinstance(schema, str) and schema.file is None
 
 
@@ -101,7 +106,7 @@ def is_registered(schema: str | AvroFile) -> bool:
 
 
 def text_of(schema: str | AvroFile, folder: Path) -> str:
-    """The schema itself, read from its file if it has one; empty: only the registry has it."""
+    """Return the schema's text, from its file if it has one; empty if only the registry has it."""
     if isinstance(schema, str):
         return schema
     if schema.file is None:
@@ -121,7 +126,7 @@ def text_of(schema: str | AvroFile, folder: Path) -> str:
             f"Avro schema {path} can't be read: {error.strerror}",
             hint="paths of schemas begin at the pipeline's folder",
         ) from error
-    except ValueError as error:  # no UTF-8, too
+    except ValueError as error:  # also raised for a text that is not UTF-8
         raise UsageError(
             f"Avro schema {path}: {error}",
             hint='the file has one Avro record as JSON, such as {"type": "record", '

@@ -1,4 +1,4 @@
-"""What the parts of a file have in common."""
+"""Which base class, types and helpers do all parts of a configuration file share?"""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from eos.config.literals import DURATION_PATTERN, duration_ms
 
 TOPIC_PATTERN = r"^[a-zA-Z0-9._-]{1,249}$"
 Topic = Annotated[str, Field(pattern=TOPIC_PATTERN)]
-# A name for a stage or a column, as SQL takes it without quotes.
+# SQL accepts such a name of a stage or column without quotes.
 IDENTIFIER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,99}$"
 Identifier = Annotated[str, Field(pattern=IDENTIFIER_PATTERN)]
 
-# Every row has these, whatever is made of the bytes.
+# Every source row has these columns, however its key and value are decoded.
 KAFKA_COLUMNS = (
     "key",
     "value",
@@ -35,14 +35,14 @@ KAFKA_COLUMNS = (
     "timestampType",
 )
 
-# Which of two forms of a value is meant, so that only its own problems are told. `problems` leaves
-# these words out of a place: they stand in no file.
+# Tags of a value that has two forms, so that only problems of the form in use are reported.
+# `problems` removes these tags from locations, because no file contains them.
 WORD, MAPPING = "(a word)", "(a mapping)"
 PRODUCER, COLUMNS = "(by a producer)", "(by columns)"
 
 
 class Strict(BaseModel):
-    """Every part of a file: unknown keys are refused, values never change."""
+    """Base of every part of a file: unknown keys are rejected, values never change."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, validate_by_name=True, validate_by_alias=True
@@ -50,7 +50,10 @@ class Strict(BaseModel):
 
 
 def _text(value: object) -> object:
-    """Settings are texts to Kafka and Spark: `false` and `4` in YAML mean `"false"` and `"4"`."""
+    """Return a boolean or number as text: YAML's `false` and `4` mean `"false"` and `"4"`.
+
+    Kafka and Spark read every setting as text.
+    """
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
@@ -70,19 +73,22 @@ def _form(value: Any) -> str | None:
 
 
 def word_or_mapping(expected: str, *, any_text: bool = True) -> Discriminator:
-    """For a value that is written as a text, tagged `WORD`, or as a mapping, tagged `MAPPING`.
-    Where any text may be meant, a number without quotes may be one."""
+    """Return the discriminator of a value that is either a text or a mapping.
+
+    A text gets the tag `WORD`, a mapping the tag `MAPPING`. With `any_text`, the error message also
+    suggests quotes, because an unquoted number may be intended as text.
+    """
     kind = "text_or_mapping" if any_text else "form"
     return Discriminator(_form, custom_error_type=kind, custom_error_message=expected)
 
 
 def one_as_list(value: object) -> object:
-    """Before a list of mappings, of which one may stand alone."""
+    """Wrap a single mapping in a list, so that a list of one needs no brackets."""
     return [value] if isinstance(value, dict) else value
 
 
 class OneOrMany:
-    """The same in the JSON Schema."""
+    """JSON Schema of a value that is a list of mappings or a single mapping."""
 
     @staticmethod
     def __get_pydantic_json_schema__(

@@ -1,5 +1,7 @@
-"""What the parts of a pipeline file have to agree on, each with the parts that it is about: so one
-that is wrong by itself keeps no other two from being compared."""
+"""Do the parts of a pipeline file fit together?
+
+Each check lists the parts that it compares, so an invalid part skips only its own checks.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ class Check(NamedTuple):
 
 
 def findings(pipeline: PipelineFile, parts: Collection[str]) -> Findings:
-    """Where, and what was expected. `parts`: those that are there and right; no other is asked."""
+    """Yield the location of each conflict and the expected value.
+
+    `parts` names the parts that are present and valid. A check of any other part is skipped.
+    """
     for check in _CHECKS:
         if check.parts <= set(parts):
             yield from check.find(pipeline)
@@ -54,8 +59,11 @@ def _somewhere_for_dead_letters(pipeline: PipelineFile) -> Findings:
 
 
 def _what_is_left_out_is_counted(pipeline: PipelineFile) -> Findings:
-    """Beside a state of any kind. Of steps only Spark knows whether they keep one, at the start; of
-    this one the file says it."""
+    """Yield a problem if dedup by columns is combined with dropped records or dead letters.
+
+    Such records can't be counted before the commit if Spark keeps state. Here the file shows that
+    state is kept. Whether steps keep state is known to Spark only, at startup.
+    """
     answers = [pipeline.source.on_error, *(rule.on_error for rule in pipeline.expect)]
     other = next((answer for answer in answers if answer != "fail"), None)
     if pipeline.distinct is not None and other is not None:

@@ -1,7 +1,8 @@
-"""Schemas as Spark writes them (`order_id BIGINT, lines ARRAY<STRUCT<sku: STRING>>`), read without
-Spark, so that a wrong one is told before anything starts.
+"""Is a schema in Spark's notation valid, and which columns does it have?
 
-What JSON can't hold, such as an interval, is refused. Spark reads the same text at the start.
+A schema such as `order_id BIGINT, lines ARRAY<STRUCT<sku: STRING>>` is read without Spark, so that
+a wrong one is reported before anything starts. Types that JSON can't hold, such as an interval, are
+rejected. Spark reads the same text at startup.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ _END = "the end"
 class Column(NamedTuple):
     name: str
     is_required: bool  # NOT NULL
-    kind: str = ""  # the first word of its type, in small letters
+    kind: str = ""  # the first word of its type, in lower case
 
 
 def columns(text: str) -> tuple[Column, ...]:
-    """Raises ValueError with what was expected, and what stands there."""
+    """Return the schema's columns; raise ValueError with the expected and the actual word."""
     reader = _Reader([word for word in _WORD.findall(text) if word])
     found = reader.columns(_END, 0)
     names = [column.name.lower() for column in found]
@@ -119,7 +120,7 @@ class _Reader:
         self._expect(")", f"after the numbers of {kind.upper()}")
 
     def _is_required(self, column: str) -> bool:
-        """In Spark's order: NOT NULL, then COMMENT."""
+        """Read NOT NULL and COMMENT, in Spark's order, and return whether NOT NULL was there."""
         is_required = self._next().lower() == "not"
         if is_required:
             self._take()

@@ -1,4 +1,4 @@
-"""What upstream sent twice: how records say whose they are and which number they have."""
+"""How are records recognized that a producer sent twice, and how is their number read?"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ StampField = Annotated[str, Field(pattern=FIELD_PATTERN)]
 Answer = Literal["fail", "accept"]
 Refusing = Literal["fail", "accept", "dead_letter"]
 WINDOW_RECORDS, WINDOW_RECORDS_MAX = 100_000, 1_000_000
-_RULES = ("dedup_gap", "dedup_late", "dedup_unstamped")  # what dead letters of dedup are named by
+_RULES = ("dedup_gap", "dedup_late", "dedup_unstamped")  # names of dedup's dead letters
 _CALL = re.compile(r"(header|value)\((.*)\)")
 
 
@@ -35,7 +35,7 @@ WRAPS_AT_MAX = 2**32
 
 
 def _can_wrap(given: object) -> object:
-    """Distances between two numbers have to fit into 64 bits, whichever way around."""
+    """Reject a `wraps_at` above 32 bits: distances between numbers must fit into 64 bits."""
     if isinstance(given, int) and given > WRAPS_AT_MAX:
         raise ValueError(
             f"expected a `wraps_at` of at most {WRAPS_AT_MAX} (32 bits), got `{given}`. A counter "
@@ -47,8 +47,11 @@ def _can_wrap(given: object) -> object:
 
 
 class ProducerStamp(Strict):
-    """Where each part stands: the id as any text, epoch and sequence as whole numbers below 2^62,
-    in decimal digits. Behind `wraps_at` - 1 comes 0; without it a sequence never ends."""
+    """The places of a record's producer id, epoch and sequence number.
+
+    The id is any text; epoch and sequence are whole numbers below 2^62 in decimal digits. With
+    `wraps_at`, 0 follows `wraps_at` - 1; without it, a sequence never wraps.
+    """
 
     id: StampField
     epoch: StampField
@@ -60,16 +63,22 @@ class ProducerStamp(Strict):
 
 
 class Dedup(Strict):
-    """A record that is proven to have been accepted before, or comes from a producer that a newer
-    one replaced, is dropped and counted. What becomes of the others that are not simply next:
-    above what is next (`on_gap`), below it and not proven (`on_late`), the first of a producer and
-    not 0 (`on_unknown`), without a stamp that can be read (`on_unstamped`).
+    """Deduplication by the sequence numbers of producers.
 
-    `scope: partition`: all records of a producer in one partition, in the order they were sent.
+    A record is dropped and counted if it is proven to have been accepted before, or if a newer
+    instance replaced its producer. Other records that are not the next in sequence are handled by
+    these keys:
+
+    - `on_gap`: above the next number;
+    - `on_late`: below the next number, and not proven to be a duplicate;
+    - `on_unknown`: a producer's first record, with a number other than 0;
+    - `on_unstamped`: no readable stamp.
+
+    `scope: partition`: all records of a producer are in one partition, in the order they were sent.
     `producer`: they may be spread over partitions and topics, and be read in any order; `window`
-    says how far above the lowest number that is missing a record may be.
+    bounds how far a record may be above the lowest missing number.
 
-    `verdict` names a column that says what a row was taken as. `validate_first: true` validates
+    `verdict` names a column that receives each row's dedup result. `validate_first: true` validates
     records before they are written, in every micro-batch: for an upstream that resends often.
     """
 
@@ -100,7 +109,7 @@ class Dedup(Strict):
 
     @property
     def window_records(self) -> int:
-        """0: producers' records are not spread over partitions."""
+        """Return the window in records; 0 with `scope: partition`."""
         if self.scope == "partition":
             return 0
         circle = self.producer.wraps_at
@@ -113,7 +122,10 @@ class Dedup(Strict):
         return [f"`dedup` says `{name}: dead_letter`" for name in found]
 
     def require_fits(self, source: Source, rules: Sequence[str] = ()) -> None:
-        """Raises ValueError with what was expected. `rules`: the names of those of `expect`."""
+        """Raise ValueError if dedup does not fit the source or the rules.
+
+        `rules` has the names of the rules of `expect`.
+        """
         if source.kafka.min_partitions is not None:
             raise ValueError(
                 "expected no `min_partitions` beside `dedup` by a producer's numbers: it splits a "
@@ -136,7 +148,10 @@ class Dedup(Strict):
 
 
 def _require_readable(source: Source, name: str, text: str) -> None:
-    """Stamps are read from records as they came, before their values are decoded."""
+    """Raise ValueError if the source's records do not have this part of the stamp.
+
+    Stamps are read from raw records, before values are decoded.
+    """
     place, is_column = place_of(text)[0], _CALL.fullmatch(text) is None and text != "key"
     coded = _coding(source)
     if coded and place == "value":
@@ -159,21 +174,21 @@ def _columns(read: Any) -> tuple[str, ...]:
 
 
 def columns_of(source: Source) -> tuple[str, ...]:
-    """Those that a field may name: of a JSON value whose columns stand for themselves."""
+    """Return the columns that a stamp's field may name: those of JSON without `as`."""
     if isinstance(source.value, str) or source.value.column is not None:
         return ()
     return source.value.names if source.value.json_schema is not None else ()
 
 
 def _coding(source: Source) -> str:
-    """What a value is that is no JSON; empty where it may be some."""
+    """Return the format of a value that is not JSON; empty if it may be JSON."""
     if isinstance(source.value, str) or source.value.json_schema is not None:
         return ""
     return "Avro" if source.value.avro is not None else "Protobuf"
 
 
 def place_of(text: str) -> tuple[Literal["header", "value", "key"], str]:
-    """Where a field is read: which header, or which path in the value."""
+    """Return where a field is read: in which header, or at which path in the value."""
     call = _CALL.fullmatch(text)
     if call is not None:
         return ("header", call[2]) if call[1] == "header" else ("value", call[2])

@@ -1,4 +1,4 @@
-"""What came twice by a key of the business's own: which columns, and within which time."""
+"""How are duplicates recognized by columns of the user, within a time?"""
 
 from __future__ import annotations
 
@@ -16,16 +16,22 @@ _TIMES = frozenset({"timestamp", "timestamp_ltz"})
 
 
 class ByColumns(Strict):
-    """Of records that agree in the columns `by`, and whose times in the column `watermark` are less
-    than `within` apart, the first is taken. Spark keeps the keys, in the checkpoint."""
+    """Deduplication by columns.
+
+    Records that agree in the columns `by` are duplicates if their times in the column `watermark`
+    are less than `within` apart. The first one is accepted. Spark keeps the keys in the checkpoint.
+    """
 
     by: tuple[Identifier, ...] = Field(min_length=1)
     within_ms: DurationMs = Field(alias="within")
     watermark: Identifier
 
     def require_fits(self, source: Source) -> None:
-        """Raises ValueError with what was expected. The columns of an Avro schema that lies in a
-        file of its own are known to Spark alone, at the start."""
+        """Raise ValueError if the source lacks a column or the watermark is no time.
+
+        If an Avro schema is in its own file, only Spark knows the columns and checks them at
+        startup.
+        """
         lower = [name.lower() for name in self.by]
         twice = [name for at, name in enumerate(self.by) if name.lower() in lower[:at]]
         if twice:
@@ -50,7 +56,10 @@ class ByColumns(Strict):
 
 
 def _types(source: Source) -> dict[str, str] | None:
-    """Of each column; empty where only Spark knows. None: the names are not known either."""
+    """Return the type of each column; empty if only Spark knows the type.
+
+    None means that the names of columns are unknown, too.
+    """
     kafkas = ("binary", "binary", "array", "string", "int", "bigint", "timestamp", "int")
     types = dict(zip(KAFKA_COLUMNS, kafkas, strict=True))
     for read in (source.key, source.value):

@@ -1,4 +1,4 @@
-"""Delta tables that a pipeline writes beside its topics."""
+"""Which Delta tables does a pipeline write besides its topics?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from eos.config.base import OneOrMany, Strict, one_as_list
 from eos.sql_text import not_a_condition
 
-# It stands in the table's log and in the ledger: by it the two are compared.
+# The name is in the table's log and in the ledger, which are compared by it.
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$"
 Column = Annotated[str, Field(min_length=1)]
 
@@ -23,9 +23,12 @@ def _condition(text: str) -> str:
 
 
 class DeltaSink(Strict):
-    """`path`: a URI, or a path that begins at the folder which contains pipelines/. By `name` the
-    ledger knows the table, so it stays when the path changes. `columns`: all that are not Kafka's
-    if it is left out."""
+    """A Delta table that a pipeline writes.
+
+    `path` is a URI, or a path relative to the folder that contains pipelines/. The ledger knows the
+    table by `name`: keep it when the path changes. `columns` defaults to all columns except Kafka's
+    own.
+    """
 
     path: str = Field(min_length=1)
     name: Annotated[str, Field(pattern=NAME_PATTERN)] | None = None
@@ -56,7 +59,7 @@ class DeltaSink(Strict):
 
     @property
     def table(self) -> str:
-        """What the ledger calls it."""
+        """Return the table's name in the ledger."""
         return self.name or self._last_part
 
 

@@ -1,4 +1,4 @@
-"""Values as people write them: durations (`10 minutes`), times, and topic patterns."""
+"""How are durations (`10 minutes`), times and topic patterns read from text?"""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _MS_MAX = 2**31 - 1  # Kafka's timeouts are 32-bit
 
 
 def duration_ms(words: object) -> int:
-    """Whole milliseconds, at least one. Raises ValueError with what was expected."""
+    """Return a duration in whole milliseconds, at least 1; raise ValueError if it is malformed."""
     expected = "expected a duration such as `10 minutes`, `1 second` or `500 ms`"
     if isinstance(words, bool) or not isinstance(words, str):
-        # A bare number is refused on purpose: nobody can see its unit.
+        # A bare number is rejected on purpose: its unit would be a guess.
         raise ValueError(expected)  # noqa: TRY004 - pydantic turns ValueError into a problem
     match = _WORDS.fullmatch(words.strip().lower())
     if match is None:
@@ -49,10 +49,10 @@ def duration_ms(words: object) -> int:
 
 
 def instant_ms(words: object) -> int:
-    """Milliseconds since 1970, as Kafka counts. Raises ValueError with what was expected.
+    """Return a time as milliseconds since 1970, Kafka's unit; raise ValueError if malformed.
 
-    A time without a zone is refused: who writes it means their own, and the broker's records, the
-    driver and the reader of the file may all be in others.
+    A time without a zone is rejected. The author means the zone of their own place, but brokers,
+    the driver and other readers of the file may use other zones.
     """
     example = "`2026-11-21T10:00:00Z` or `2026-11-21T10:00:00+01:00`"
     match = _INSTANT.fullmatch(words.strip()) if isinstance(words, str) else None
@@ -76,10 +76,10 @@ def instant_ms(words: object) -> int:
 
 
 def topic_pattern(text: str) -> str:
-    """A regular expression that Python and Java, which reads it in Spark, understand alike.
+    """Return the regular expression if Python and Java (in Spark) read it alike.
 
-    Topic names are plain ASCII, so most of what differs can't be met. What is left: names of
-    groups, and sets within sets, which Java knows and Python takes for letters.
+    Topic names are plain ASCII, so most differences between both languages don't matter. Named
+    groups are rejected, and so are sets within sets: Java nests them, Python reads letters.
     """
     if len(text) > _PATTERN_MAX:
         raise ValueError(f"expected a pattern of at most {_PATTERN_MAX} characters")

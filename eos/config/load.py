@@ -1,7 +1,7 @@
-"""Reads pipeline files and profiles. The only file that knows YAML.
+"""How are pipeline files and profiles read? The only module that knows YAML.
 
-Everything wrong with a file is told at once, each with line and column, in one UsageError whose
-field `problems` has them as values.
+All problems of a file are reported at once, each with line and column, in one UsageError. Its field
+`problems` has them as values.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from eos.config.variables import Visibility, substitute, variables_of
 from eos.errors import UsageError
 
 _FILE_BYTES_MAX = 1_048_576
-_VALUES_MAX = 10_000  # aliases can make a small file endless
+_VALUES_MAX = 10_000  # aliases can expand a small file without end
 _DEPTH_MAX = 40
 _INT_END = 1 << 64
 _NO_TEXT = "expected whole characters: a code from U+D800 to U+DFFF is half of one"
@@ -53,9 +53,11 @@ def load_pipeline(
     text: str | None = None,
     ends: Ending | None = None,
 ) -> PipelineFile:
-    """Reads a pipeline file. Asks neither Kafka nor Spark, and imports no transform. `text`: what
-    it says, if the file at this path is another one, with the pipeline in it. `ends`: the trigger
-    that a run was told, whatever the file says."""
+    """Return the pipeline file as typed values; raise UsageError with all its problems.
+
+    Neither Kafka nor Spark is asked, and no transform is imported. `text` replaces the content of
+    the file at `path`. `ends` overrides the file's trigger with that of the command line.
+    """
     given, said = _found(path, text)
     pipeline, problems, read = _read(PipelineFile, given, said, environ)
     if pipeline is None or problems:
@@ -68,8 +70,10 @@ def load_pipeline(
 def load_parts(
     path: Path | str, environ: Mapping[str, str] | None = None, *, text: str | None = None
 ) -> tuple[list[Problem], Parts]:
-    """All that is wrong with the words of a pipeline file, and its parts that are right. Where
-    `load_pipeline` takes it there is no problem, and the parts are all."""
+    """Return all problems of a pipeline file and its valid parts.
+
+    If `load_pipeline` accepts the file, there are no problems and the parts are complete.
+    """
     given, said = _found(path, text)
     _, problems, read = _read(PipelineFile, given, said, environ)
     folder = given.resolve().parent
@@ -77,8 +81,10 @@ def load_parts(
 
 
 def name_of(path: Path | str) -> tuple[str, Place]:
-    """What a pipeline file calls itself, and where, whatever is wrong with the rest of it. No name
-    if it does not tell."""
+    """Return the name in a pipeline file and its place, whatever else is wrong in the file.
+
+    The name is empty if the file has none.
+    """
     given, said = _found(path, None)
     reader = _Reader(str(given), os.environ, partial(_shown, is_pipeline=True))
     value = reader.read(said)
@@ -87,7 +93,7 @@ def name_of(path: Path | str) -> tuple[str, Place]:
 
 
 def _found(path: Path | str, text: str | None) -> tuple[Path, str]:
-    """The file, and what it says."""
+    """Return the path of the file and its text."""
     given = Path(path)
     if text is None and given.is_dir() and (given / "pipeline.yaml").is_file():
         given = given / "pipeline.yaml"
@@ -95,16 +101,17 @@ def _found(path: Path | str, text: str | None) -> tuple[Path, str]:
 
 
 def _ending(pipeline: PipelineFile, word: Ending | None) -> PipelineFile:
-    """A flag overrides the file, and with it what the file says beside its own trigger."""
+    """Return the pipeline with the command line's trigger instead of its own."""
     return pipeline if word is None else pipeline.model_copy(update={"trigger": ending(word)})
 
 
 def load_profile(
     name_or_path: str | None, project_root: Path, environ: Mapping[str, str] | None = None
 ) -> ProfileFile:
-    """Reads `conf/NAME.yaml` or a path; by default `EOS_PROFILE`, then `local`.
+    """Return the profile from `conf/NAME.yaml` or from a path.
 
-    The default `local` needs no file: all of a profile has defaults.
+    The name defaults to `EOS_PROFILE`, then to `local`. The default `local` needs no file, since
+    every key of a profile has a default.
     """
     env = os.environ if environ is None else environ
     wanted = name_or_path or env.get("EOS_PROFILE") or ""
@@ -134,7 +141,7 @@ def _no_profile(name: str, path: Path) -> UsageError:
 
 
 def project_root(folder: Path) -> Path:
-    """The nearest folder that contains `pipelines/`; without one, the pipeline's own."""
+    """Return the nearest folder that contains `pipelines/`, or else the pipeline's own folder."""
     for candidate in (folder, *folder.parents):
         if (candidate / "pipelines").is_dir():
             return candidate
@@ -144,7 +151,7 @@ def project_root(folder: Path) -> Path:
 def _read(
     kind: type[Parsed], path: Path, text: str, environ: Mapping[str, str] | None
 ) -> tuple[Parsed | None, list[Problem], Given]:
-    """What a file says, all that is wrong with that, and what was read of it."""
+    """Return the parsed file if it is valid, all problems, and the values as read."""
     seen = partial(_shown, is_pipeline=kind is PipelineFile)
     reader = _Reader(str(path), os.environ if environ is None else environ, seen)
     value = reader.read(text)
@@ -161,7 +168,7 @@ def _read(
             more = explain(kind, error, places, reader.unread)
             wrong += more
             if kind is PipelineFile and isinstance(value, dict):
-                more.pop((), None)  # of what its parts don't agree on, pydantic knows one
+                more.pop((), None)  # of conflicts between parts, pydantic reports only the first
                 problems += Given(value, places, and_around(wrong)).together()
             problems += [each for told in more.values() for each in told]
     return found, problems, Given(value, places, and_around(wrong))
@@ -174,7 +181,7 @@ def _shown(location: Location, *, is_pipeline: bool) -> Visibility:
 
 
 def text_of(path: Path, what: str) -> str:
-    """Raises UsageError, with what the file is to be."""
+    """Return the file's text; raise UsageError, with `what` for its name, if it is unreadable."""
     try:
         with path.open("rb") as file:
             raw = file.read(_FILE_BYTES_MAX + 1)
@@ -196,7 +203,7 @@ def text_of(path: Path, what: str) -> str:
 
 
 class _Reader:
-    """YAML nodes to plain values, keeping where each stands and what is wrong with it."""
+    """Converter of YAML nodes to plain values that keeps their positions and problems."""
 
     def __init__(
         self, path: str, environ: Mapping[str, str], shown: Callable[[Location], Visibility]
@@ -288,7 +295,7 @@ class _Reader:
                 return None
             if kind == "float":
                 return self._scalars.construct_yaml_float(node)
-        except (ValueError, KeyError, IndexError, OverflowError):  # `!!int x`, `!!int ''`
+        except (ValueError, KeyError, IndexError, OverflowError):  # such as `!!int x`, `!!int ''`
             self._tell(node, f"expected a value of type {kind}")
             return None
         self._tell(node, f"expected a plain value, got the tag `{node.tag}`")
@@ -300,8 +307,11 @@ class _Reader:
 
 
 def _unreadable(error: yaml.YAMLError | RecursionError, text: str) -> tuple[int, int, str]:
-    """Where and why a text is no YAML. What is open up to the file's end is told where it begins:
-    behind the last line there is nothing to look at."""
+    """Return the line, column and reason why a text is no YAML.
+
+    A bracket or quote that is never closed is reported where it opens: the end of the file would
+    show nothing.
+    """
     if isinstance(error, ReaderError):
         line, column = 1 + text.count("\n", 0, error.position), text.rfind("\n", 0, error.position)
         code = f"{error.character:04X}"

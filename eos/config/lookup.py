@@ -1,4 +1,4 @@
-"""Tables that the steps may join: read only, and none of the stream."""
+"""Which tables may the steps join? They are read only, and are no streams."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ def _schema(text: str) -> str:
 
 
 class StaticTable(Strict):
-    """Where it lies, by its format; and which of its columns are read, as what. `header` says
-    whether the first line of a CSV file names them."""
+    """A table to join: its location by format, and the columns to read with their types.
+
+    `header`: whether the first line of a CSV file has the names of columns.
+    """
 
     delta: str | None = Field(default=None, min_length=1)
     parquet: str | None = Field(default=None, min_length=1)

@@ -1,7 +1,7 @@
-"""What a pipeline file and a profile may say: the one source of truth, also of the JSON Schema.
+"""Which keys may a pipeline file and a profile have? The JSON Schema is made from these models.
 
-A pipeline says what happens to records and never holds an address. A profile says where: which
-cluster, which Spark, where state lies. Attribute names carry their unit; files use the alias.
+A pipeline file defines the processing of records and never holds an address. A profile defines the
+place to run: cluster, Spark and state root. Attribute names carry their unit; files use the alias.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from eos.config.problems import Places
 
 NAME_PATTERN = r"^[a-z][a-z0-9_.-]*$"
-REPLAYS = ".replay."  # stands in the names of what `eos replay` leaves in Kafka
+REPLAYS = ".replay."  # part of the names of topics and ids that `eos replay` creates in Kafka
 
 
 def _no_replay(name: str) -> str:
@@ -53,7 +53,7 @@ def _no_replay(name: str) -> str:
 
 
 def _addresses(value: object) -> object:
-    """`a:9092,b:9092` and a list of them mean the same."""
+    """Split a comma-separated text, so that `a:9092,b:9092` equals a list of both."""
     if not isinstance(value, str):
         return value
     return [part.strip() for part in value.split(",") if part.strip()]
@@ -84,7 +84,7 @@ def _not_complete(value: object) -> object:
     return value
 
 
-# Of a pipeline that keeps state: each group once, when it is complete, or whenever it changes.
+# For a pipeline that keeps state: emit each group once it is complete, or on every change.
 OutputMode = Annotated[Literal["append", "update"], BeforeValidator(_not_complete)]
 
 
@@ -99,12 +99,12 @@ def _no_at_least_once(value: object) -> object:
     return value
 
 
-# Every pipeline is exactly once. Files of earlier releases may say so.
+# Every pipeline is exactly once. The key is accepted because files of earlier releases have it.
 Guarantee = Annotated[Literal["exactly_once"], BeforeValidator(_no_at_least_once)]
 
 
 def _dedup_form(value: Any) -> str | None:
-    """Each form has its own keys, and problems of its own."""
+    """Return which form of dedup a mapping has: each form has its own keys and problems."""
     if isinstance(value, Dedup | ByColumns):
         return PRODUCER if isinstance(value, Dedup) else COLUMNS
     if not isinstance(value, dict) or {"by", "producer"} <= value.keys():
@@ -132,7 +132,7 @@ class Transaction(Strict):
 
 
 class PipelineFile(Strict):
-    """`pipeline.yaml`. `path`, `folder` and `project_root` are set by the loader."""
+    """A pipeline file, `pipeline.yaml`. The loader sets `path`, `folder` and `project_root`."""
 
     version: Literal[1]
     name: Annotated[str, Field(pattern=NAME_PATTERN, max_length=100), AfterValidator(_no_replay)]
@@ -150,58 +150,58 @@ class PipelineFile(Strict):
 
     _path: Path = PrivateAttr(default=Path("pipeline.yaml"))
     _project_root: Path = PrivateAttr(default=Path())
-    _places: Any = PrivateAttr(default=None)  # Places
+    _places: Any = PrivateAttr(default=None)  # a Places
 
     @field_validator("dedup")
     @classmethod
     def _fits_the_source(
         cls, dedup: Dedup | ByColumns | None, info: ValidationInfo
     ) -> Dedup | ByColumns | None:
-        """Here, so that what does not is told with the line of `dedup`."""
-        if isinstance(dedup, ByColumns) and "source" in info.data:  # else that is wrong by itself
+        """Check dedup here, so that a conflict is reported at the line of `dedup`."""
+        if isinstance(dedup, ByColumns) and "source" in info.data:  # else it has its own problem
             dedup.require_fits(info.data["source"])
         return dedup
 
     @field_validator("trigger")
     @classmethod
     def _fits_what_is_read(cls, trigger: Trigger, info: ValidationInfo) -> Trigger:
-        """Here, so that what does not is told with the line of `trigger`."""
+        """Check the trigger here, so that a conflict is reported at the line of `trigger`."""
         if "source" in info.data:
             trigger.require_fits(info.data["source"].kafka)
         return trigger
 
     @model_validator(mode="after")
     def _fits_together(self) -> PipelineFile:
-        """The first finding: the loader tells all of them, each with its line."""
+        """Raise ValueError with the first conflict between parts; the loader reports all."""
         for _, told in findings(self, type(self).model_fields):
             raise ValueError(told)
         return self
 
     @property
     def producers(self) -> Dedup | None:
-        """Dedup by what upstream numbers its records with."""
+        """Return the dedup by producer sequence numbers, if the file has one."""
         return self.dedup if isinstance(self.dedup, Dedup) else None
 
     @property
     def distinct(self) -> ByColumns | None:
-        """Dedup by columns of the user's own."""
+        """Return the dedup by columns of the user, if the file has one."""
         return self.dedup if isinstance(self.dedup, ByColumns) else None
 
     @property
     def reads_latest(self) -> bool:
-        """Whether only the schema registry has the source's schema."""
+        """Return whether the source's schema is in the schema registry only."""
         return self.source.reads_latest
 
     @property
     def has_avro(self) -> bool:
-        """Whether Spark needs its Avro jar, which every run has."""
+        """Return whether Spark needs its Avro jar, which every run has."""
         given = [self.source.key, self.source.value]
         written = [each for sink in self.sink.kafka for each in (sink.key, sink.value)]
         return any(getattr(each, "avro", None) is not None for each in (*given, *written))
 
     @property
     def has_delta(self) -> bool:
-        """Whether Spark needs Delta's jars, which only such runs have."""
+        """Return whether Spark needs Delta's jars, which only such runs have."""
         return bool(self.sink.delta) or any(each.delta for each in self.tables.values())
 
     @property
@@ -210,17 +210,17 @@ class PipelineFile(Strict):
 
     @property
     def folder(self) -> Path:
-        """The pipeline's own folder: its transforms are found here first."""
+        """Return the pipeline's own folder, the first place to look for its transforms."""
         return self._path.parent
 
     @property
     def project_root(self) -> Path:
-        """The folder that contains `pipelines/`."""
+        """Return the folder that contains `pipelines/`."""
         return self._project_root
 
     @property
     def places(self) -> Places:
-        """Where its keys and values stand, for what is found wrong with them later."""
+        """Return the positions of keys and values, for problems that are found after loading."""
         found: Places | None = self._places
         assert found is not None, "only a pipeline that was loaded from a file has places"
         return found
@@ -235,7 +235,7 @@ class PipelineFile(Strict):
 
 
 class KafkaProfile(Strict):
-    """No `bootstrap`: an embedded broker is started, which asks nobody who he is."""
+    """The Kafka cluster. Without `bootstrap`, an embedded broker without authentication starts."""
 
     bootstrap: Addresses | None = None
     security: Security | None = None
@@ -259,9 +259,12 @@ def _state_root(text: str) -> str:
 
 
 class StateProfile(Strict):
-    """`root` is a path, relative to the folder that contains conf/, or a URI such as
+    """The place for state.
+
+    `root` is a path, relative to the folder that contains conf/, or a URI such as
     `s3a://bucket/eos`. `group` shares that folder with a Unix group; without it, only the
-    pipeline's user can read and write there."""
+    pipeline's user can read and write there.
+    """
 
     root: Annotated[str, Field(min_length=1), AfterValidator(_state_root)] = ".eos"
     group: Annotated[str, Field(pattern=GROUP_PATTERN)] | None = None
@@ -274,7 +277,7 @@ class NamesProfile(Strict):
 
 
 class ProfileFile(Strict):
-    """`conf/NAME.yaml`: where pipelines run."""
+    """A profile, `conf/NAME.yaml`: where pipelines run."""
 
     kafka: KafkaProfile = Field(default_factory=KafkaProfile)
     spark: SparkProfile = Field(default_factory=SparkProfile)
@@ -295,11 +298,14 @@ class ProfileFile(Strict):
 
     @property
     def local_root(self) -> Path:
-        """For what lies on this machine whatever the state root is: the embedded broker, logs."""
+        """Return the folder on this machine for the embedded broker and logs.
+
+        It is local even if the state root is remote.
+        """
         return self._local_root
 
     def rooted(self, base: Path) -> ProfileFile:
-        """A relative state root is taken relative to `base`."""
+        """Return the profile with its relative state root resolved against `base`."""
         root = resolved(self.state.root, base)
         state = self.state.model_copy(update={"root": root})
         made = self.model_copy(update={"state": state})

@@ -1,4 +1,4 @@
-"""Tests in a pipeline file: records that come in, and the records that go out for them."""
+"""What may a test in a pipeline file contain?"""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ from eos.config.source import InstantMs
 
 
 class InputRecord(Strict):
-    """As it lies in the source. A mapping, list or number as key or value is its JSON text."""
+    """A source record. A mapping, list or number as key or value means its JSON text."""
 
     key: Any = None
     value: Any = None
     headers: dict[str, str | None] = Field(default_factory=dict)
-    topic: Topic | None = None  # the first of the source's
+    topic: Topic | None = None  # default: the source's first topic
     partition: int = Field(default=0, ge=0)
-    offset: int | None = Field(default=None, ge=0)  # its place in the list
+    offset: int | None = Field(default=None, ge=0)  # default: its position in the list
     timestamp_ms: InstantMs = Field(default=0, alias="timestamp")
 
 
 class OutputRecord(Strict):
-    """A part of a record that a sink writes: only the keys that are named are compared, and of a
-    JSON mapping and of the headers only the fields that are named. With `exact: true`, key, value
-    and headers have no other fields; without `headers` the record has none."""
+    """The expected part of a record that a sink writes.
+
+    Only the keys given here are compared, and of a JSON mapping and of the headers only the fields
+    given. With `exact: true`, key, value and headers must have no other fields; without `headers`
+    the record must have none.
+    """
 
     topic: Topic | None = None
     key: Any = None
@@ -35,8 +38,11 @@ class OutputRecord(Strict):
 
 
 class Case(Strict):
-    """One micro-batch. The order of what goes out does not matter: partitions have none. `tables`:
-    the rows of those that the steps join."""
+    """One test: the input of one micro-batch and its expected output.
+
+    The order of the output does not matter. `tables` has the rows of the tables that the steps
+    join.
+    """
 
     name: str = Field(min_length=1)
     tables: dict[Identifier, tuple[dict[str, Any], ...]] = Field(default_factory=dict)

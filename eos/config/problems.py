@@ -1,4 +1,7 @@
-"""What is wrong in a file, in sentences with a position: all of it at once, never one at a time."""
+"""What is wrong in a file, as messages with line and column?
+
+All problems of a file are reported at once.
+"""
 
 from __future__ import annotations
 
@@ -43,18 +46,21 @@ _KINDS = {
     "string_too_short": "a text that is not empty",
     "too_short": "at least one entry",
 }
-# In the places that pydantic gives: which form of a value was meant, and that a key is wrong.
+# Parts of pydantic's locations that are in no file: the tags of a value's form, and the mark of a
+# problem with a key.
 _NOT_WRITTEN = {base.WORD, base.MAPPING, base.PRODUCER, base.COLUMNS}
 _KEY = "[key]"
 _TOLD_MAX = 100  # problems in one message; the field `problems` has all
 _KEY_MAX = 60
-# What is wrong with a key is so whatever its value, or another one's, is.
+# Problems of a key, which hold whatever the key's value or other values are.
 _OF_KEYS = {"extra_forbidden", "missing"}
 
 
 class Problem(NamedTuple):
-    """Lines and columns count from 1. A warning may be meant, a note says what was not looked at;
-    an error can't be meant."""
+    """A problem in a file, with its line and column, both counted from 1.
+
+    An error has to be fixed. A warning may be intended. A note names a check that was not made.
+    """
 
     path: str
     line: int
@@ -68,7 +74,7 @@ class Problem(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a value stands and how it is written there: a secret behind `${VAR}` never shows."""
+    """Position of a value and its text as written: `${VAR}` is kept, so no secret shows."""
 
     line: int
     column: int
@@ -82,7 +88,7 @@ class Places:
     path: str
     keys: Mapping[Location, Place]
     values: Mapping[Location, Place]
-    variables: Mapping[str, Sequence[Location]] = field(default_factory=dict)  # and `file:/path`
+    variables: Mapping[str, Sequence[Location]] = field(default_factory=dict)  # files: `file:/path`
 
     def problem(self, location: Location, message: str, *, at_key: bool = False) -> Problem:
         place = self._find(self.keys if at_key else self.values, location)
@@ -92,11 +98,11 @@ class Places:
         return self._find(self.values, location).written
 
     def closest(self, location: Location) -> Location:
-        """The place itself or the closest around it that is in the file."""
+        """Return the location, or its closest enclosing location that is in the file."""
         return self._seen(self.values, location)
 
     def _find(self, places: Mapping[Location, Place], location: Location) -> Place:
-        """The place itself or the closest around it."""
+        """Return the place of the location, or of its closest enclosing location."""
         for found in (places, self.values):
             seen = self._seen(found, location)
             if seen in found:
@@ -104,7 +110,10 @@ class Places:
         return Place(1, 1, "")
 
     def _seen(self, places: Mapping[Location, Place], location: Location) -> Location:
-        """A validator may have put one value into a list: its index 0 is in no file."""
+        """Return the parts of the location that are in the file.
+
+        A validator may have wrapped a single value in a list. That list's index 0 is in no file.
+        """
         seen: Location = ()
         for part in location:
             if (*seen, part) in places or (*seen, part) in self.values:
@@ -113,7 +122,7 @@ class Places:
 
 
 def refuse(what: str, problems: Sequence[Problem]) -> UsageError:
-    """One error that tells all problems, in the file's order."""
+    """Return one error that lists all problems in the file's order."""
     ordered = sorted(set(problems), key=lambda problem: problem[:3])
     count = "a problem" if len(ordered) == 1 else f"{len(ordered)} problems"
     lines = "\n".join(f"  {problem}" for problem in ordered[:_TOLD_MAX])
@@ -129,8 +138,11 @@ def refuse(what: str, problems: Sequence[Problem]) -> UsageError:
 def explain(
     root: type[BaseModel], error: ValidationError, places: Places, unread: Collection[Location] = ()
 ) -> dict[Location, list[Problem]]:
-    """By the place in the file. `unread`: values that could not be read, which was told: what is
-    wrong around one, as seen without it, only follows."""
+    """Return the problems that pydantic found, by location in the file.
+
+    `unread` lists values that could not be read and are already reported. Problems of the parts
+    around them are left out, because they only follow from the missing value.
+    """
     entries = error.errors(include_url=False, include_input=False)
     for entry in entries:
         entry["loc"] = tuple(part for part in entry["loc"] if part not in _NOT_WRITTEN)
@@ -141,7 +153,8 @@ def explain(
         location, kind = entry["loc"], entry["type"]
         around = places.closest(location)
         told = found.setdefault(location if kind == "missing" else around, [])
-        # A list whose only entry is wrong counts as too short as well: one word is enough.
+        # If the only entry of a list is wrong, pydantic also reports the list as too short. One
+        # message is enough.
         is_told = kind == "too_short" and location in inner
         is_told |= around in around_unread and kind not in _OF_KEYS
         if not is_told:
@@ -151,7 +164,7 @@ def explain(
 
 
 def and_around(locations: Iterable[Location]) -> frozenset[Location]:
-    """Return the locations and all that are around one of them."""
+    """Return the locations and all locations that enclose them."""
     return frozenset(each[:depth] for each in locations for depth in range(len(each) + 1))
 
 
@@ -175,7 +188,7 @@ def _problem(
     if is_key:
         location = location[:-1]
     got = f", got `{location[-1]}`" if is_key else _got(places, location)
-    got = "" if kind == "secret" else got  # it may be the secret itself
+    got = "" if kind == "secret" else got  # the value may be the secret
     expected = _expected(root, kind, location, context, message)
     told = expected if ", got " in expected else f"{expected}{got}"
     if kind == "literal_error":
@@ -215,13 +228,13 @@ def _expected(
 
 
 def _got(places: Places, location: Location) -> str:
-    """What is written there; nothing for a mapping or list."""
+    """Return `, got VALUE` as written in the file; empty for a mapping or list."""
     written = places.written(location)
     return f", got {written}" if written.startswith("`") else ""
 
 
 def suggestion(wrong: str, known: Iterable[str], *, or_all: bool = True) -> str:
-    """`; did you mean ...`, or all that would be right."""
+    """Return `; did you mean ...`, or else a list of all valid names."""
     names = list(known)
     close = difflib.get_close_matches(wrong.strip("`"), names, n=1, cutoff=0.6)
     if close:
@@ -230,7 +243,7 @@ def suggestion(wrong: str, known: Iterable[str], *, or_all: bool = True) -> str:
 
 
 def _keys(root: type[BaseModel], location: Location) -> list[str]:
-    """The keys that the file may use in the mapping at `location`."""
+    """Return the keys that are valid in the mapping at `location`."""
     found: list[type[BaseModel]] = [root]
     for part in location:
         if not isinstance(part, int):
@@ -246,7 +259,7 @@ def _fields(models: Iterable[type[BaseModel]]) -> Iterator[tuple[str, FieldInfo]
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Those inside `X`, `X | Y`, `tuple[X, ...]` and what Annotated puts around them."""
+    """Yield the models inside `X`, `X | Y`, `tuple[X, ...]` and Annotated forms of these."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
         return

@@ -1,4 +1,4 @@
-"""Protobuf messages: by name, out of a descriptor file beside the pipeline file."""
+"""Which Protobuf message is read or written, and which descriptor file has it?"""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ _NAME = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 
 
 class Protobuf(Strict):
-    """`message` is a full name, such as `shop.Order`; `file` a path relative to the pipeline's
-    folder, of what `protoc --include_imports --descriptor_set_out` writes."""
+    """A Protobuf message type.
+
+    `message` is a full name, such as `shop.Order`. `file` is a descriptor file, relative to the
+    pipeline's folder: the output of `protoc --include_imports --descriptor_set_out`.
+    """
 
     file: Annotated[str, Field(min_length=1)]
     message: Annotated[str, Field(pattern=_NAME, max_length=500)]
 
 
 def message_of(given: Protobuf, folder: Path) -> Message:
-    """With all that it needs of the file. Raises UsageError."""
+    """Return the message and all types that it uses; raise UsageError if the file is unusable."""
     from eos.protobuf.message import message_in
 
     path = folder / given.file

@@ -1,4 +1,4 @@
-"""The reference page: all keys of a pipeline file and of a profile, out of the models."""
+"""How is the reference page of all keys made from the models?"""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ def reference() -> str:
 
 
 class _Pages:
-    """Each model once, where it comes first in the file; other places name that one."""
+    """Sections of the reference page: each model once, at its first place in the file.
+
+    Other places name that section.
+    """
 
     def __init__(self, root: Schema) -> None:
         self._root = root
@@ -49,7 +52,7 @@ class _Pages:
             at = f"{place}.{key}" if place else key
             cells = [f"`{key}`", self._kind(each, at), _default(key, each, schema)]
             found.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-        # What is inside comes before what stands beside it.
+        # Sections of nested mappings precede those of later keys.
         self._left = self._left[first:] + self._left[:first]
         return "\n".join([*found, ""])
 
@@ -109,5 +112,5 @@ def _default(key: str, schema: Schema, around: Schema) -> str:
 
 
 def _literal(value: Any) -> str:
-    """Return a value as a file has it: a text without quotes."""
+    """Return a value as it is in a file: a text without quotes."""
     return f"`{value if isinstance(value, str) else json.dumps(value)}`"

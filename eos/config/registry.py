@@ -1,4 +1,4 @@
-"""The profile's `registry`: where Avro schemas are registered, and the login."""
+"""Where is the schema registry, and with which login is it used?"""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _url(text: str) -> str:
 
 
 def _has_port(text: str) -> bool:
-    """Whether the port is one, or is left out."""
+    """Return whether the address has a valid port or none."""
     try:
         return urlsplit(text).port != 0
     except ValueError:
@@ -33,7 +33,7 @@ def _has_port(text: str) -> bool:
 
 
 def is_own_machine(host: str) -> bool:
-    """Whether an address never leaves this machine."""
+    """Return whether requests to this host never leave this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -41,7 +41,7 @@ def is_own_machine(host: str) -> bool:
 
 
 class Registry(Strict):
-    """A schema registry with the API that Confluent's has. Only the driver asks it."""
+    """A schema registry with Confluent's API. Only the driver sends requests to it."""
 
     url: Annotated[str, AfterValidator(_url)]
     user: Annotated[str, Field(pattern=USER_PATTERN)] | None = None

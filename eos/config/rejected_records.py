@@ -1,4 +1,4 @@
-"""What becomes of source records that are not taken: malformed ones, or against a rule."""
+"""What happens to source records that are malformed or break a rule?"""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from eos.config.base import Strict
 from eos.sql_text import not_a_condition
 
 Answer = Literal["fail", "dead_letter", "drop"]
-MALFORMED = "malformed"  # what a record is called that can't be read; so no rule may be
-# It stands in the names of topics and ids that `eos replay` uses: short enough for Kafka's 249.
+MALFORMED = "malformed"  # reason of a record that can't be read; no rule may have this name
+# Names of topics and ids of `eos replay` contain it: short enough for Kafka's limit of 249.
 RULE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,49}$"
 
 
@@ -29,8 +29,10 @@ def _condition(text: str) -> str:
 
 
 class Rule(Strict):
-    """An SQL condition on a source record, over the columns that the first step sees. A record is
-    taken if it is true; if it is false or null, it is not."""
+    """An SQL condition on each source record, over the columns that the first step sees.
+
+    A record is accepted if the condition is true, and rejected if it is false or null.
+    """
 
     name: Annotated[str, Field(pattern=RULE_PATTERN), AfterValidator(_name)]
     rule: Annotated[str, Field(min_length=1), AfterValidator(_condition)]

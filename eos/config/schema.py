@@ -1,4 +1,4 @@
-"""The JSON Schema of what may be written, for editors."""
+"""Which JSON Schema do editors use for pipeline files and profiles?"""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from enum import Enum
 
 
 class File(str, Enum):
-    """What has a JSON Schema."""
+    """A kind of file that has a JSON Schema."""
 
     pipeline = "pipeline"
     profile = "profile"
 
 
 def schema_of(of: File) -> str:
-    from eos.config.model import PipelineFile, ProfileFile  # here: `eos --help` waits for no models
+    from eos.config.model import PipelineFile, ProfileFile  # late: `eos --help` needs no models
 
     model = PipelineFile if of is File.pipeline else ProfileFile
     found = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | model.model_json_schema()

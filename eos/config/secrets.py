@@ -1,4 +1,4 @@
-"""What a profile names as a secret stands nowhere else: neither in it, nor in a pipeline file."""
+"""Does a file show a secret? A secret of the profile may be used at its own key only."""
 
 from __future__ import annotations
 
@@ -11,20 +11,26 @@ from eos.secret import identity, variable_of
 if TYPE_CHECKING:
     from eos.config.model import PipelineFile, ProfileFile
 
-# The values of a profile that are handed on as a reference, and read where they are used.
+# Values of a profile that are passed on as a reference and resolved at their point of use.
 SECRETS: Sequence[Location] = (("kafka", "security", "password"), ("registry", "password"))
 
 
 def require_hidden(pipeline: PipelineFile, profile: ProfileFile) -> None:
-    """Before anything of the pipeline file is printed, or handed to Spark."""
+    """Raise UsageError if the pipeline file shows a secret of the profile.
+
+    Call this before any part of the pipeline file is printed or handed to Spark.
+    """
     found = list(shown(pipeline.places, profile)) if pipeline.is_loaded else []
     if found:
         raise refuse(f"the pipeline file {pipeline.path}", found)
 
 
 def shown(places: Places, profile: ProfileFile) -> Iterator[Problem]:
-    """Yield each place where a file shows a variable, or another file, that the profile names as a
-    secret, by whatever path."""
+    """Yield a problem for each value that shows a secret of the profile.
+
+    A secret is a variable or file that the profile names as one. A file counts under every path
+    that leads to it.
+    """
     named = _named(profile)
     for name, locations in places.variables.items():
         owner = named.get(identity(name)) if named else None
@@ -37,8 +43,10 @@ def shown(places: Places, profile: ProfileFile) -> Iterator[Problem]:
 
 
 def _named(profile: ProfileFile) -> Mapping[str, str]:
-    """Return the profile's secrets by identity, each with its place. The files of `key` and
-    `certificate` count: both may hold the private key."""
+    """Return the profile's secrets by identity, each with its key in the profile.
+
+    The files of `key` and `certificate` count: both may hold the private key.
+    """
     security, registry = profile.kafka.security, profile.registry
     given = (
         security.password if security is not None else None,

@@ -1,4 +1,7 @@
-"""How a pipeline shows who it is to Kafka: one block for Spark's source, driver and executors."""
+"""How does a pipeline authenticate to Kafka?
+
+One block serves Spark's source, the driver and the executors.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,18 @@ from eos.secret import PATH_PATTERN, REFERENCE_PATTERN, file_of, is_reference, r
 FILE_PATTERN = f"^{PATH_PATTERN}$"
 USER_PATTERN = r"^[^\s\"\\$]{1,200}$"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-# Kafka's Java client takes the text as it is, between quotes.
+# Kafka's Java client puts the text between quotes without escaping it.
 _BREAKS_QUOTES = re.compile(r"[\"\\]")
 _TLS, _SASL = {"SSL", "SASL_SSL"}, {"SASL_SSL", "SASL_PLAINTEXT"}
 
 
 def _refuse(words: str) -> PydanticCustomError:
-    """Of a kind whose value is not told: it may be the secret itself."""
+    """Return an error of a kind that never shows its value, which may be the secret."""
     return PydanticCustomError("secret", "{words}", {"words": f"expected {words}"})
 
 
 def _reference(value: object) -> object:
-    """What stands in the file, after a look at what it means."""
+    """Return the reference as in the file, after a check of the value it resolves to."""
     if value is None:
         return value
     written = value.written if isinstance(value, FilledText) else value
@@ -66,12 +69,15 @@ _AS_TEXT = WithJsonSchema(
     {"type": "string", "pattern": REFERENCE_PATTERN, "examples": ["${file:/run/secrets/kafka}"]}
 )
 Password = Annotated[str, BeforeValidator(_password), _AS_TEXT]
-# The same path on each machine, whatever folder a process was started in.
+# The same path on each machine, whatever the working directory.
 PemFile = Annotated[str, Field(pattern=FILE_PATTERN)]
 
 
 class Security(Strict):
-    """Files are PEM. Without `ca`, the authorities that each machine knows are trusted."""
+    """TLS and login of the Kafka cluster. Files are PEM.
+
+    Without `ca`, the certificate authorities of each machine are trusted.
+    """
 
     protocol: Literal["SSL", "SASL_SSL", "SASL_PLAINTEXT"]
     mechanism: Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"] | None = None

@@ -1,4 +1,4 @@
-"""Where rows go: topics, and what becomes of a row's columns there."""
+"""Which sinks may a pipeline have, and how do a row's columns become a record?"""
 
 from __future__ import annotations
 
@@ -33,23 +33,26 @@ from eos.config.protobuf import Protobuf
 
 
 class CreateTopic(Strict):
-    """How a target topic is created where it is absent. An existing topic is left as it is."""
+    """Settings to create a missing target topic. An existing topic is left as it is."""
 
     partitions: int = Field(default=1, ge=1)
-    replication: int | None = Field(default=None, ge=1, le=32_767)  # None: as the broker is set up
+    replication: int | None = Field(default=None, ge=1, le=32_767)  # None: the broker's default
     config: dict[str, SettingText] = Field(default_factory=dict)
 
 
 class TopicColumn(Strict):
-    """Each row names its topic in a column: one of those that are listed."""
+    """A target topic for each row: `column` has its name, which must be one of `topics`."""
 
     column: Identifier
     topics: Annotated[tuple[Topic, ...], Field(min_length=1)]
 
 
 class EncodedFormat(Strict):
-    """One JSON object of these columns, in this order; or an Avro record by a schema, or a Protobuf
-    message, each field of it out of the column of that name."""
+    """A key or value made of columns, in one of three formats.
+
+    `json` is one JSON object of these columns, in this order. `avro` is a record by a schema,
+    `protobuf` a message; each field takes the column of the same name.
+    """
 
     json_columns: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
         default=None, alias="json"
@@ -91,8 +94,11 @@ Key = Annotated[
 
 
 class KafkaSink(Strict):
-    """Where rows go, and as what. Without `key`, `value` and `headers` they are passed on as they
-    came; `where` is an SQL condition, and a row for which it is null does not go there."""
+    """A target topic and the records that rows become there.
+
+    Without `key`, `value` and `headers`, the row's columns of that name are written unchanged.
+    `where` is an SQL condition: only rows for which it is true are written.
+    """
 
     topic: Target
     key: Key | None = None
@@ -102,8 +108,8 @@ class KafkaSink(Strict):
     create: CreateTopic | None = None
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "lz4"
     partitioner: Literal["key", "round_robin"] = "key"
-    partition: str | None = Field(default=None, min_length=1)  # a column with the target partition
-    timestamp: str | None = Field(default=None, min_length=1)  # a column with the record's time
+    partition: str | None = Field(default=None, min_length=1)  # column: target partition
+    timestamp: str | None = Field(default=None, min_length=1)  # column: record's time
 
     @property
     def topic_names(self) -> tuple[str, ...]:
@@ -111,7 +117,7 @@ class KafkaSink(Strict):
 
     @property
     def expressions(self) -> Iterator[tuple[tuple[str, ...], str]]:
-        """The SQL in it, each with its place."""
+        """Yield the SQL expressions, each with its key in the file."""
         given: dict[tuple[str, ...], object] = {
             ("key",): self.key,
             ("value",): self.value,
@@ -122,7 +128,7 @@ class KafkaSink(Strict):
 
 
 class DeadLetters(Strict):
-    """Where source records go that can't be taken, as they came, with the reason in headers."""
+    """A topic for rejected source records, unchanged, with the reason in headers."""
 
     topic: Topic
     create: CreateTopic | None = None
@@ -134,7 +140,7 @@ def _topic_as_mapping(value: object) -> object:
 
 
 class _TopicOrMapping:
-    """In the JSON Schema: a topic may stand alone."""
+    """JSON Schema of a sink that may be a topic name only."""
 
     @staticmethod
     def __get_pydantic_json_schema__(
@@ -168,6 +174,6 @@ class Sink(Strict):
 
     @property
     def topic_names(self) -> tuple[str, ...]:
-        """Of the rows, then of the dead letters."""
+        """Return the topics of rows, then that of dead letters."""
         rows = [topic for sink in self.kafka for topic in sink.topic_names]
         return tuple(rows if self.dead_letter is None else [*rows, self.dead_letter.topic])

@@ -1,4 +1,4 @@
-"""What a pipeline reads, and where it begins if it has no history."""
+"""What does a pipeline read, and where does it begin without history?"""
 
 from __future__ import annotations
 
@@ -45,7 +45,11 @@ Offsets = Annotated[Mapping[Partition, Offset], Field(min_length=1)]
 
 
 class StartAt(Strict):
-    """One of these: another consumer group's offsets, a time, or a number for each partition."""
+    """The position to begin at, one of three.
+
+    `group`: another consumer group's offsets. `timestamp`: a time. `offsets`: a number for each
+    partition.
+    """
 
     group: str | None = Field(default=None, min_length=1)
     timestamp_ms: InstantMs | None = Field(default=None, alias="timestamp")
@@ -70,13 +74,13 @@ Start = Annotated[
 
 
 class KafkaSource(Strict):
-    """Topics by name, or by a regular expression that a topic's whole name matches."""
+    """The source topics, by name or by a regular expression that matches the whole name."""
 
     topic: Topic | None = None
     topics: tuple[Topic, ...] = ()
     pattern: Annotated[str, Field(min_length=1), AfterValidator(topic_pattern)] | None = None
     start: Start = "earliest"
-    max_records: int = Field(default=500_000, ge=1)  # of one micro-batch, all partitions together
+    max_records: int = Field(default=500_000, ge=1)  # in one micro-batch, all partitions together
     min_partitions: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
@@ -101,11 +105,11 @@ class KafkaSource(Strict):
 
     @property
     def topic_names(self) -> tuple[str, ...]:
-        """All source topics, in the file's order; none where a pattern decides."""
+        """Return all source topics in the file's order; empty if a pattern selects them."""
         return self.topics if self.topic is None else (self.topic,)
 
     def reads(self, topic: str) -> bool:
-        """Whether it is a source topic, or would be one if it existed."""
+        """Return whether the topic is a source topic, or would be one if it existed."""
         if self.pattern is not None:
             return re.fullmatch(self.pattern, topic) is not None
         return topic in self.topic_names
@@ -117,9 +121,12 @@ def _schema(text: str) -> str:
 
 
 class ParsedFormat(Strict):
-    """Records by a schema: JSON objects by one as Spark writes it, Avro records by one of Avro's,
-    or Protobuf messages. The columns stand beside Kafka's own, or, with `as`, in one column of that
-    name. A column of JSON that is NOT NULL has to be there."""
+    """A key or value that is decoded by a schema.
+
+    `json` is a schema in Spark's notation for JSON objects, `avro` one for Avro records, `protobuf`
+    a message type. The columns are added to Kafka's own. With `as`, they are one column of that
+    name. A JSON column that is NOT NULL must be in each record.
+    """
 
     json_schema: Annotated[str, AfterValidator(_schema)] | None = Field(default=None, alias="json")
     avro: Avro | None = None
@@ -136,7 +143,7 @@ class ParsedFormat(Strict):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns that it brings, as far as no file has to be read for that."""
+        """Return the columns of the schema, as far as they are known without reading a file."""
         if self.column:
             return (self.column,)
         if self.json_schema is not None:
@@ -153,9 +160,12 @@ Read = Annotated[
 
 
 class Source(Strict):
-    """What is read, and as what. Malformed is what is no JSON, Avro or Protobuf, or does not fit
-    its schema, or is no UTF-8 text: with `fail` such a record ends the run, with `dead_letter` it
-    goes to that topic, with `drop` it is left out, counted."""
+    """The source: its topics, the formats of key and value, and the handling of malformed records.
+
+    A record is malformed if it is no JSON, Avro or Protobuf, does not fit its schema, or is no
+    UTF-8 text. `fail` ends the run, `dead_letter` writes the record to that topic, `drop` drops and
+    counts it.
+    """
 
     kafka: KafkaSource
     key: Read = "binary"
@@ -164,7 +174,7 @@ class Source(Strict):
 
     @property
     def reads_latest(self) -> bool:
-        """Whether only the schema registry has a schema of it."""
+        """Return whether the schema of key or value is in the schema registry only."""
         given = [getattr(each, "avro", None) for each in (self.key, self.value)]
         return any(each is not None and avro.is_elsewhere(each) for each in given)
 
@@ -176,7 +186,7 @@ class Source(Strict):
 
 
 def columns_once(columns: Mapping[str, tuple[str, ...]]) -> None:
-    """Raises ValueError where a column of key or value has the name of another."""
+    """Raise ValueError if a column of key or value has the name of another column."""
     taken = {name.lower(): "Kafka's own column" for name in KAFKA_COLUMNS}
     for what, names in columns.items():
         clashing = [name for name in names if name.lower() in taken]

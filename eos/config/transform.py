@@ -1,4 +1,4 @@
-"""What happens to rows between source and sinks: steps, one after the other."""
+"""Which steps transform rows between source and sinks?"""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Sql = Annotated[
 
 
 def _returns(text: str) -> str:
-    """As a schema, whose first column may be `*`."""
+    """Validate a schema whose first column may be `*`."""
     first, comma, rest = text.partition(",")
     if first.strip() != "*":
         ddl.columns(text)
@@ -46,10 +46,13 @@ Function = Annotated[str, Field(pattern=FUNCTION_PATTERN)]
 
 
 class Step(Strict):
-    """A query that reads `input`, the stage before; or a function, whose further arguments are
-    `with`: `python` of the whole DataFrame, `pandas` and `arrow` of some of its rows at a time.
-    These say which columns they return. Later queries may read a step by its `name`. A `python`
-    step gets the `tables` that it names as further arguments, each a DataFrame."""
+    """One step: a query, or a function.
+
+    A query reads `input`, the output of the previous step. A function gets `with` as further
+    arguments: `python` gets the whole DataFrame, `pandas` and `arrow` get some of its rows at a
+    time and declare the columns that they return. Later queries may read a step by its `name`. A
+    `python` step gets the `tables` that it names as further arguments, each a DataFrame.
+    """
 
     name: Identifier | None = None
     python: Function | None = None

@@ -1,4 +1,4 @@
-"""When a micro-batch begins, and whether the run ends."""
+"""When does a micro-batch begin, and when does the run end?"""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from pydantic import Field, model_validator
 from eos.config.base import DurationMs, Strict
 from eos.config.source import KafkaSource
 
-# What ends by itself: a key of `trigger`, and of the same name an option of a run.
+# Triggers that end the run: a key of `trigger`, and a command line option of the same name.
 Ending = Literal["available_now", "once"]
 
 
 class Trigger(Strict):
-    """One of these: a micro-batch at an interval, for ever; all that is there when the run begins,
-    in as many micro-batches as `max_records` makes of it, and then the end; or all of it in one
-    micro-batch, which is one transaction, and then the end."""
+    """The trigger, one of three.
+
+    `every`: a micro-batch at this interval, without end. `available_now`: process all records that
+    exist when the run begins, in micro-batches of at most `max_records`, then end. `once`: process
+    all of them in one micro-batch, which is one transaction, then end.
+    """
 
     every_ms: DurationMs | None = Field(default=None, alias="every")
     available_now: Literal[True] | None = None
@@ -31,7 +34,7 @@ class Trigger(Strict):
         return self
 
     def require_fits(self, source: KafkaSource) -> None:
-        """Raises ValueError where a bound of the file would be read and ignored."""
+        """Raise ValueError if the source has a `max_records` that Spark would ignore."""
         if self.once and "max_records" in source.model_fields_set:
             raise ValueError(
                 "expected no `max_records` in the source beside `once`, which reads all that is "

@@ -1,7 +1,8 @@
-"""The parts of a pipeline file that are right by themselves, whatever is wrong beside them.
+"""Which parts of a pipeline file are valid on their own, whatever is wrong elsewhere?
 
-What is found in them later is told together with what is wrong in the file's words: a person mends
-a file once. A part with a problem in it is left out, so that nothing is told that only follows.
+Later checks of these parts are reported together with the problems of the file's text, so that the
+user fixes the file once. A part with a problem is left out: its other findings would only follow
+from that problem.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Part = TypeVar("Part", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Each with its place."""
+    """Valid parts of a pipeline file, each with its location."""
 
     folder: Path
     project_root: Path
@@ -38,12 +39,12 @@ class Parts:
     steps: Mapping[Location, Step]
     sinks: Mapping[Location, KafkaSink]
     tables: Mapping[Location, DeltaSink]
-    names: frozenset[str]  # what a query may read beside `input`, right or not: tables and steps
+    names: frozenset[str]  # tables and steps that a query may read besides `input`, valid or not
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a file says, and where something is wrong in it, or in a part of it."""
+    """A file's values as read, and the locations that have problems."""
 
     value: Any
     places: Places
@@ -63,7 +64,7 @@ class Given:
         )
 
     def together(self) -> Iterator[Problem]:
-        """What the parts that are right don't agree on."""
+        """Yield the conflicts between valid parts."""
         if not isinstance(self.value, dict):
             return
         right = {
@@ -90,7 +91,7 @@ class Given:
         return location not in self.wrong
 
     def _each(self, kind: type[Part], *location: str) -> Mapping[Location, Part]:
-        """One that stands alone, or those of a list."""
+        """Return the valid parts at a location: one mapping, or each entry of a list."""
         value = self.value
         for key in location:
             value = value.get(key) if isinstance(value, dict) else None

@@ -1,8 +1,8 @@
-"""`${VAR}`, `${VAR:-default}`, `${file:/path}` and `$$` in the values of a file.
+"""How are `${VAR}`, `${VAR:-default}`, `${file:/path}` and `$$` in a file replaced?
 
-A secret never prints. What a pipeline file says is printed by `eos plan`, in errors, by Spark. So
-a secret can't be filled in there: a variable or a file that is named like one, or that a profile
-names as a password (`secrets.py`).
+A secret is never printed. `eos plan`, errors and Spark print values of a pipeline file. So a
+pipeline file must not use a variable or file if its name looks like a secret's, or if the profile
+names it as a password (`secrets.py`).
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from pathlib import Path
 from eos.secret import read_file
 
 _USE = re.compile(r"\$(?:(\$)|\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\{file:(/[^}]+)\}|(\{))")
-# The same groups, for text without a `}`: there `_USE` would look for one again from each `${` on.
+# The same groups for text without a `}`. `_USE` would search for a `}` from each `${` on, which
+# takes quadratic time.
 _OPEN = re.compile(r"\$(?:(\$)|(?!)()()()|(\{))")
 
-# At the end of a name, so that `TOKEN_TOPIC` is none; a number may follow.
+# Only the end of a name counts, so `TOKEN_TOPIC` is no secret; a number may follow.
 _SECRET = re.compile(
     r"(?i)(password|passwd|passphrase|secret|token|credential|[_.-]pwd|(^|[_.-])(pw|pass|cred)"
     r"|(access|secret|private|api|encryption|signing|master|ssh)[_.-]?key"
     r"|jaas[_.-]?config|basic[_.-]?auth|connection[_.-]?string)s?([_.-]?(base64|b64|[0-9]{1,4}))?$"
 )
-# Of files that hold keys and logins, and of folders that hold nothing else. `/proc` has the
-# environment and the open files of every process.
+# Files that hold keys and logins, and folders that hold nothing else. `/proc` has the environment
+# and the open files of every process.
 _SECRET_SUFFIXES = frozenset(
     [".pem", ".key", ".p8", ".p12", ".pfx", ".pkcs12", ".jks", ".keystore", ".keytab", ".ppk"]
 )
@@ -41,15 +42,15 @@ _SHOWS = "this value shows in plans, logs, errors and Spark's own pages"
 
 
 class Visibility(Enum):
-    """Where a value may be seen."""
+    """The places in which a value may be shown."""
 
     SECRET = "nowhere"  # noqa: S105 - handed on as a reference only
-    VALUE = "in a profile"  # where it is needed
+    VALUE = "in a profile"  # at the place that needs it
     EVERYWHERE = "in a pipeline"
 
 
 class FilledText(str):
-    """A text that came from variables; `written` is what stands in the file instead."""
+    """A text after substitution; `written` is the text before it, as in the file."""
 
     __slots__ = ("written",)
     written: str
@@ -59,11 +60,11 @@ class FilledText(str):
 
 
 def substitute(text: str, environ: Mapping[str, str], shown: Visibility = Visibility.VALUE) -> str:
-    """The text with its variables filled in. Raises ValueError naming the first that fails.
+    """Return the text with its variables replaced; raise ValueError at the first failure.
 
-    As in a shell, `:-` also stands in for a variable that is set but empty. A `$` before
-    anything else stays. Of a file, the last line's end goes. What came from a variable stays a
-    text: it is never read as YAML.
+    As in a shell, the default after `:-` also replaces a variable that is set but empty. A `$`
+    before any other character is kept. The newline at the end of a file is removed. The result is
+    always text: it is never parsed as YAML.
     """
 
     def fill(match: re.Match[str]) -> str:
@@ -94,7 +95,7 @@ def substitute(text: str, environ: Mapping[str, str], shown: Visibility = Visibi
 
 
 def variables_of(text: str) -> Iterator[str]:
-    """The environment's that a text names, and files, as `file:/path`."""
+    """Yield the environment variables in a text, and its files as `file:/path`."""
     for match in _uses(text):
         if match[2] or match[4]:
             yield match[2] or f"file:{match[4]}"
@@ -108,7 +109,7 @@ def _uses(text: str) -> Iterator[re.Match[str]]:
 
 
 def says_secret(name: str) -> bool:
-    """Whether a variable's name is a secret's, or a file's path, as written or as it resolves."""
+    """Return whether a variable's name, or a file's path or real path, looks like a secret's."""
     if not name.startswith("/"):
         return _SECRET.search(name) is not None
     return any(_is_secrets(Path(each)) for each in (name, os.path.realpath(name)))
