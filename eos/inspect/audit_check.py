@@ -1,4 +1,4 @@
-"""Whether the audit table can be read."""
+"""Can the audit table be read?"""
 
 from __future__ import annotations
 

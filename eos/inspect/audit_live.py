@@ -1,7 +1,7 @@
-"""The table beside what the cluster says this moment, field by field. Only looks.
+"""Does the audit table agree with the cluster now, field by field? Changes nothing.
 
-A pipeline that runs commits between two looks, so that what differs may only be newer: then the
-table is a moment behind, which is said and is no finding.
+A running pipeline commits between two reads, so a difference may only mean that the cluster is
+newer. Then the table lags for a moment: this is reported, but is no finding.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from eos.kafka.transaction_states import TransactionPhase
 
 _LAST_EPOCH = 2**15 - 2
 _TIMEOUT_MS = 30_000
-_OFFSETS_MS = 10_000  # an open transaction may hide them for longer
+_OFFSETS_MS = 10_000  # an open transaction may hide offsets longer
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedField:
-    """One thing that both know. None: one of them does not say."""
+    """A value that both the table and the cluster have. None: one of them lacks it."""
 
     name: str
     table: object
@@ -37,8 +37,11 @@ class ComparedField:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction that is open on a partition. `owner`: the transactional id, as far as a
-    coordinator knows it; none: it hangs, since nobody will end it."""
+    """A transaction that is open on a partition.
+
+    `owner` is the transactional id, if a coordinator knows the transaction. Without one the
+    transaction hangs: no coordinator will end it.
+    """
 
     partition: TopicPartition
     producer: DescribedProducer
@@ -57,7 +60,10 @@ class LiveState:
 def live(
     wire: KafkaClient, transactional_id: str, group: str, ledger: str, found: Sequence[Transaction]
 ) -> LiveState:
-    """`found`: what the table says, oldest first, at least the newest committed one."""
+    """Compare the table's transactions with the cluster.
+
+    `found` has the transactions in the table, oldest first, and at least the newest committed one.
+    """
     committed = [each for each in found if each.is_committed]
     last = committed[-1] if committed else None
     state = _state(wire, transactional_id)
@@ -78,7 +84,7 @@ def _state(wire: KafkaClient, transactional_id: str) -> Coordinated | None:
     try:
         return wire.transaction_state(transactional_id, Deadline.after_ms(_TIMEOUT_MS))
     except EosError:
-        return None  # expired, never there, or not for this user's eyes
+        return None  # the id expired, never existed, or this user may not read it
 
 
 def _producers(
@@ -90,7 +96,7 @@ def _producers(
 
 
 def _ledger_end(wire: KafkaClient, ledger: TopicPartition) -> int | None:
-    """The offset of the last committed record."""
+    """Return the offset of the last committed record."""
     deadline = Deadline.after_ms(_TIMEOUT_MS)
     topic = wire.topics([ledger.topic], deadline)[ledger.topic]
     if topic.error:
@@ -114,7 +120,7 @@ def _fields(
     yield ComparedField("last record of the ledger", last.ledger_offset if last else None, offset)
     if last is None:
         return
-    if state is not None and last.identity.epoch < _LAST_EPOCH:  # behind it comes another id
+    if state is not None and last.identity.epoch < _LAST_EPOCH:  # the next epoch has another id
         yield ComparedField("producer id", last.identity.producer_id, state.identity.producer_id)
     if state and TransactionPhase.of(state.phase) is TransactionPhase.COMPLETE_COMMIT:
         yield ComparedField("outcome", last.outcome, state.phase)
@@ -133,7 +139,7 @@ def _group(
     try:
         found = wire.committed_offsets(group, Deadline.after_ms(_OFFSETS_MS), list(position))
     except EosError:
-        return []  # hidden by an open transaction, which is told by itself
+        return []  # hidden by an open transaction, which is reported separately
     return [
         ComparedField(
             f"group offset of {tp.topic}-{tp.partition}",
@@ -163,7 +169,10 @@ def _open(
     for tp, producer in opened:
         known = listed.get(producer.identity.producer_id)
         over = known is not None and known.phase in {"Empty", "CompleteCommit", "CompleteAbort"}
-        # Of our own the marker may be on its way: the list is newer than the partition's look.
+        # A transaction of the pipeline is no hanging one in this case:
+        # 1. The partition is read while the transaction is open.
+        # 2. The transaction ends, and its marker is written.
+        # 3. The coordinator is asked, and answers that it is over.
         is_ours = known is not None and known.transactional_id == transactional_id
         owner = known.transactional_id if known and (is_ours or not over) else ""
         yield OpenTransaction(tp, producer, owner, known.phase if known else "")
@@ -206,7 +215,7 @@ def _strange(
     for producer in producers.get(ledger, ()):
         if known and producer.identity.producer_id not in known and producer.sequence_last >= 0:
             if any(each.owner == transactional_id for each in opened):
-                continue  # ours may have got a new id since
+                continue  # an open transaction may have rotated the pipeline's producer id
             identity = producer.identity
             message = f"producer id {identity.producer_id}, epoch {identity.epoch}, writes to it"
             yield AuditFinding("foreign", f"{ledger.topic}: {message}, and is none of ours", at)
@@ -215,5 +224,5 @@ def _strange(
 def opened(
     wire: KafkaClient, partitions: Sequence[TopicPartition], transactional_id: str
 ) -> list[OpenTransaction]:
-    """What is open on these partitions this moment, and whose it is."""
+    """Return the transactions that are open on these partitions now, with their owners."""
     return list(_open(wire, _producers(wire, partitions), transactional_id))

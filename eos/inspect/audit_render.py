@@ -1,4 +1,4 @@
-"""What was found, as lines for people, and as one JSON object."""
+"""How is an audit shown, as text and as JSON?"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class AuditResult:
 
 
 def lines(audited: AuditResult) -> Iterator[str]:
-    """Newest first, then the sums, then what contradicts itself."""
+    """Yield the newest transactions, then the totals, then the findings."""
     found, sums = audited.found, audited.summary
     yield f"pipeline    {audited.pipeline}, ledger {audited.ledger}"
     yield f"table       {audited.table}"
@@ -74,7 +74,7 @@ def _records(sums: Summary) -> str:
 
 
 def _refused(sums: Summary) -> Iterator[str]:
-    """A line for each rule."""
+    """Yield a line for each rule and its reaction."""
     for rule, answers in sorted(sums.refused.items()):
         for answer, count in sorted(answers.items()):
             label = _ANSWERS.get(answer, answer)
@@ -201,7 +201,7 @@ def what(each: Transaction) -> str:
     if not each.is_attempt:
         return each.kind
     if each.batch_id is None:
-        return "an attempt"  # of a process that is gone
+        return "an attempt"  # of a process that died
     again = f", attempt {each.attempt}" if (each.attempt or 1) > 1 else ""
     return f"micro-batch {each.batch_id}{again}"
 

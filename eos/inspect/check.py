@@ -1,4 +1,4 @@
-"""One thing that was looked at: what it says, and the remedy where it is not as it should be."""
+"""What did a check of the environment find, and how is it fixed?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ Level = Literal["ok", "note", "finding"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A note may be meant so; a finding will stop a run, or may break a promise."""
+    """The result of one check.
+
+    A note may be intended. A finding will stop a run, or may break a guarantee.
+    """
 
     what: str
     level: Level
@@ -42,7 +45,10 @@ def finding(what: str, says: str, remedy: str) -> Check:
 
 
 def asked(what: str, question: Callable[[], Check | Iterable[Check]]) -> Iterator[Check]:
-    """The answer, or as a finding the error that a run would end with, which hides no other."""
+    """Yield the checks of `question`; if it raises, yield the error as a finding.
+
+    So one failed check does not hide the others. The error is the one that a run would stop with.
+    """
     try:
         found = question()
         yield from [found] if isinstance(found, Check) else list(found)

@@ -1,4 +1,4 @@
-"""What the cluster has: features, and settings that a promise or a run depends on. Only looks."""
+"""Does the cluster have the features and settings that a pipeline needs? Changes nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def soon() -> Deadline:
 
 
 def cluster(wire: KafkaClient, planned: Plan | None) -> Iterator[Check]:
-    """Without an answer to the first question there will be none to the others."""
+    """Yield the checks of the cluster; if it does not answer the first one, skip the others."""
     first = list(asked("features", lambda: _features(wire)))
     yield from first
     if any(each.level == "finding" for each in first):
@@ -69,7 +69,7 @@ def _settings(wire: KafkaClient, planned: Plan | None) -> Iterator[Check]:
         ("__transaction_state", "transaction.state.log.replication.factor"),
         ("__consumer_offsets", "offsets.topic.replication.factor"),
     ):
-        with suppress(EosError):  # not of every broker's make
+        with suppress(EosError):  # some brokers lack this setting
             yield _internal(wire, topic, int(setting(name)), brokers)
 
 
@@ -89,7 +89,7 @@ def _timeout(longest: int, planned: Plan | None) -> Check:
 
 
 def _internal(wire: KafkaClient, topic: str, configured: int, brokers: int) -> Check:
-    """As it is, if it is there: the setting counts when it is made."""
+    """Check the replicas of an internal topic; use the setting if the topic does not exist yet."""
     replicas = wire.shape([topic], soon()).replicas.get(topic, configured)
     if brokers >= 3 > replicas:
         told = f"{topic} has {replicas} of {brokers} possible replicas: with one broker it is gone"

@@ -1,4 +1,4 @@
-"""What only the cluster knows of a pipeline this moment: its state, and how far its source goes."""
+"""What does the cluster alone know of a pipeline now: its transactions and its source's ends?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ _TIMEOUT_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """`ends`: of the source's partitions that are there. `problem`: why nothing else is known."""
+    """A pipeline's state in the cluster.
+
+    `ends` has the ends of source partitions that exist. `problem` is the reason why all else is
+    missing.
+    """
 
     at: datetime
     live: LiveState | None = None
@@ -34,8 +38,11 @@ def ask(
     found: Sequence[Transaction],
     position: Mapping[TopicPartition, int],
 ) -> ClusterState:
-    """`position`: how far the table says that each partition was read. A cluster that does not
-    answer costs the page a part, and not all of it."""
+    """Return the pipeline's state in the cluster.
+
+    `position` is the end that the table has for each source partition. If the cluster does not
+    answer, the result has a `problem` only, so that a page loses one part instead of all.
+    """
     at = datetime.now(timezone.utc)
     try:
         ends = _ends(wire, position)
@@ -47,7 +54,7 @@ def ask(
 def _ends(
     wire: KafkaClient, position: Mapping[TopicPartition, int]
 ) -> Mapping[TopicPartition, int]:
-    """Of committed records: what stands behind an open transaction can't be read yet."""
+    """Return the ends of committed records: records after an open transaction can't be read yet."""
     deadline = Deadline.after_ms(_TIMEOUT_MS)
     topics = wire.topics(sorted({tp.topic for tp in position}), deadline) if position else {}
     there = [

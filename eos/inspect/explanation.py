@@ -1,4 +1,4 @@
-"""What is there, side by side; what agrees and what does not; what the next start would do."""
+"""Where are ledger, group, checkpoint and source; do they agree; what would the next run do?"""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ from eos.plan.plan import Plan
 from eos.startup.checkpoint_dir import is_at_rest
 from eos.startup.liveness import Liveness, liveness_of
 
-# So far back is a record looked for that could be gone back to. The words show the first few.
+# Number of ledger records to search for a rewind target. The text output shows the newest.
 HISTORY_MAX = 200
 _LOOKS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """One partition. `committed` and `planned` are the checkpoint's last ends."""
+    """Offsets of one source partition in each place.
+
+    `committed` and `planned` are the ends of the checkpoint's last committed and last planned
+    micro-batch.
+    """
 
     partition: TopicPartition
     ledger: int | None
@@ -46,15 +50,18 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`is_moving`: a record was committed while this looked, so that nothing could be compared.
-    `runs_as`: the running process, where its number is known."""
+    """Everything that `eos recover` shows of a pipeline.
+
+    `is_moving`: a record was committed during each attempt to compare, so nothing could be
+    compared. `runs_as` is the process id of a running pipeline, if it is known.
+    """
 
     planned: Plan
     last: LedgerRecord | None
     history: Sequence[LedgerRecord]
-    topic_ids: Mapping[str, tuple[str | None, str | None]]  # the ledger's, and now
+    topic_ids: Mapping[str, tuple[str | None, str | None]]  # topic id in the ledger, and now
     folder: Folder | None
-    is_readable: bool  # the checkpoint, without Spark
+    is_readable: bool  # whether the checkpoint can be read without Spark
     is_group_hidden: bool
     rows: Sequence[PartitionRow]
     agrees: Sequence[str]
@@ -67,7 +74,7 @@ class Explanation:
 
 
 def explain(planned: Plan, wire: KafkaClient) -> Explanation:
-    """Changes nothing, and may be asked while the pipeline runs."""
+    """Return the explanation. It changes nothing and is allowed while the pipeline runs."""
     view = look(planned, wire, skips_foreign=True)
     for _ in range(_LOOKS_MAX):
         found = _explained(view)
@@ -122,7 +129,10 @@ def _explained(view: Snapshot) -> Explanation:
 
 
 def _among(view: Snapshot) -> list[str]:
-    """Other producers' records before the last one: a startup passes them, other readers stop."""
+    """Return a warning for each foreign record before the pipeline's last record.
+
+    A startup passes such records; other readers of the ledger stop at them.
+    """
     last = -1 if view.last is None else view.last.offset
     return [
         f"{each.error.message}; `eos status`, `eos audit` and `eos verify` stop there until "
@@ -133,7 +143,7 @@ def _among(view: Snapshot) -> list[str]:
 
 
 def _folder(view: Snapshot) -> tuple[Folder | None, Ends, Ends]:
-    """With the last committed ends and the last planned ones, as far as they can be read."""
+    """Return the newest checkpoint, with its last committed and last planned ends if readable."""
     newest = view.newest()
     if newest is None:
         return None, {}, {}
@@ -145,7 +155,7 @@ def _folder(view: Snapshot) -> tuple[Folder | None, Ends, Ends]:
             for number in {planned, committed} - {None}
             if number is not None
         }
-    except PromiseBrokenError:  # a finding already, by a start's own look
+    except PromiseBrokenError:  # already reported by the startup's own check
         return Folder(newest.location, "", planned, committed), {}, {}
     folder = Folder(newest.location, query_id, planned, committed)
     is_open = planned is not None and planned != committed
@@ -159,7 +169,7 @@ def _folder(view: Snapshot) -> tuple[Folder | None, Ends, Ends]:
 def _topics(
     view: Snapshot, every: set[TopicPartition]
 ) -> tuple[Mapping[str, tuple[str | None, str | None]], list[TopicPartition]]:
-    """Each topic's id in the ledger and now; and the partitions that are there."""
+    """Return each topic's id in the ledger and now, and the partitions that exist."""
     known = view.position.topic_ids
     names = sorted({tp.topic for tp in every} | known.keys())
     now = view.wire.topics(names, soon()) if names else {}
@@ -224,7 +234,10 @@ def _next(found: Prediction) -> str:
 
 
 def _far(found: Prediction) -> str:
-    """The same where only a running Spark can read: the ledger names the folder."""
+    """Return the next run's action if only a running Spark can read the checkpoint.
+
+    The ledger then names the folder.
+    """
     planned, last = found.view.planned, found.view.last
     root = planned.names.checkpoints
     if last is None:

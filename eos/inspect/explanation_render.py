@@ -1,4 +1,4 @@
-"""The explanation as lines for people, and as one JSON object."""
+"""How is an explanation shown, as text and as JSON?"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COLUMNS = ("ledger", "group", "committed", "planned", "earliest", "latest")
 
 
 def lines(found: Explanation, command: Command) -> Iterator[str]:
-    """Values first, then what agrees, then what a start would do and how to help it."""
+    """Yield the values, then the agreements and differences, then the next run and its remedies."""
     names = found.planned.names
     yield f"pipeline    {names.pipeline}, {_deployment(found)}"
     yield f"ledger      {names.ledger}: {_render_finding(found)}"
@@ -30,7 +30,7 @@ def lines(found: Explanation, command: Command) -> Iterator[str]:
     yield f"group       {names.group}{': hidden by an open transaction' * found.is_group_hidden}"
     yield f"checkpoint  {_folder(found)}"
     tables = found.last.position.tables if found.last is not None else {}
-    for name, known in tables.items():  # a start asks the table itself, which takes Spark
+    for name, known in tables.items():  # only Spark can read the table itself
         version = "" if known.version is None else f", in version {known.version} of the table"
         yield f"table       {name}: up to record {known.at}, when the last one was begun{version}"
     yield from _topics(found)
@@ -160,7 +160,7 @@ def _folder(found: Explanation) -> str:
 
 
 def _topics(found: Explanation) -> Iterator[str]:
-    """Those first whose ids differ."""
+    """Yield a line for each topic, topics with changed ids first."""
     ordered = sorted(found.topic_ids.items(), key=lambda item: item[1][0] == item[1][1])
     for name, (known, now) in ordered[:_TOPICS_MAX]:
         yield f"topic       {name}: {_ids(known, now)}"
@@ -179,7 +179,7 @@ def _ids(known: str | None, now: str | None) -> str:
 
 
 def _table(rows: Sequence[PartitionRow]) -> Iterator[str]:
-    """Those first in which something differs."""
+    """Yield the table of partitions, those with differences first."""
     if not rows:
         return
     ordered = sorted(rows, key=_is_plain)

@@ -1,4 +1,4 @@
-"""Which of Spark's ports other machines can reach, and whether they ask for a login."""
+"""Which of Spark's ports can other machines reach, and do they require a login?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _LOCAL_IP = "SPARK_LOCAL_IP"
 
 
 def exposed(profile: ProfileFile) -> Iterator[Check]:
-    """By the profile and the environment. Spark's own files may say otherwise."""
+    """Yield checks of the ports, by profile and environment.
+
+    Spark's own configuration files may change these settings and are not read.
+    """
     master, conf = profile.spark.master, profile.spark.conf
     if master.startswith("local"):
         yield from asked("spark ports", lambda: _on_this_machine(conf))

@@ -1,4 +1,4 @@
-"""What stops a start, by case, with every safe way out as a command that can be copied."""
+"""What stops a startup, by case, and which commands fix it?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Way(NamedTuple):
     does: str
 
 
-_TOPICS = ("gone", "recreated", "left_out")  # all of them are forgotten at once
+_TOPICS = ("gone", "recreated", "left_out")  # one command forgets all such topics
 _TABLES = ("table_behind", "table_history", "table_replaced")
 _ACCEPT = Way("--accept-start", "goes on without what is gone, and writes down what that is")
 _ASIDE = Way("--set-checkpoint-aside", "goes on where the ledger ends, in a fresh checkpoint")
@@ -53,7 +53,7 @@ _WAYS: Mapping[str, tuple[Way, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class StartupFinding:
-    """`code` is the exit code with which a start would stop."""
+    """One cause that stops a startup. `code` is the exit code of that startup."""
 
     case: str
     messages: tuple[str, ...]
@@ -75,7 +75,7 @@ Command = Callable[[str], str]
 
 
 def command_of(pipeline: str, options: Sequence[str]) -> Command:
-    """`eos recover` as it was called, for further words."""
+    """Return a function that completes this `eos recover` command line with more options."""
     lead = shlex.join(["eos", "recover", pipeline, *options])
     return lambda words: f"{lead} {words}".rstrip()
 
@@ -83,7 +83,7 @@ def command_of(pipeline: str, options: Sequence[str]) -> Command:
 def findings(
     errors: Sequence[EosError], history: Sequence[LedgerRecord], limits: SourceBounds | None
 ) -> list[StartupFinding]:
-    """In the order in which a start meets them, those of one case together."""
+    """Return the errors as findings, one for each case, in the startup's order."""
     by_case: dict[str, list[EosError]] = {}
     for error in errors:
         by_case.setdefault(str(error.fields.get("case", error.code)), []).append(error)

@@ -1,4 +1,4 @@
-"""What this machine has: versions, Java, Spark, jars, folders, disk, names and ports."""
+"""Does this machine have all that a run needs: versions, Java, jars, folders, disk, ports?"""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ _INSTALL = "./spark-submit.sh --help installs what is missing"
 
 
 def machine(profile: ProfileFile) -> Iterator[Check]:
-    """Starts nothing, and asks nobody but a bootstrap address whether it listens."""
+    """Yield the checks of this machine.
+
+    Nothing is started. The only request is a connection to each bootstrap address.
+    """
     yield from asked("python", _python)
     yield from asked("packages", _packages)
     yield from asked("java", _java)
@@ -55,7 +58,7 @@ def _python() -> Check:
 
 
 def _packages() -> Iterator[Check]:
-    """Those that are needed without an extra, in the version where only one will do."""
+    """Check that all required packages are installed, in the pinned version where one is pinned."""
     wrong, count = [], 0
     for text in metadata.requires("spark-eos") or ():
         needed = re.match(r"([\w.-]+)(?:==([\w.]+))?(.*)", text)
@@ -88,7 +91,7 @@ def _spark() -> Check:
 
 
 def _jars(profile: ProfileFile) -> Check:
-    """What is not there is fetched by the first run, from wherever it gets its packages."""
+    """Check that all jars are present. The first run downloads missing ones."""
     sets = {SPARK, *(of_broker() if profile.kafka.bootstrap is None else ())}
     folder = jar_folder()
     wanted = {jar.name: jar for jar in read_lock() if jar.purpose in sets}
@@ -110,11 +113,11 @@ def _state(profile: ProfileFile) -> Iterator[Check]:
 
 
 def _folder(what: str, path: Path) -> Iterator[Check]:
-    """It is made by the first run, if its parent lets it."""
+    """Check that a folder can be written, or can be created by the first run."""
     there = path.absolute()
     while not there.exists():
         there = there.parent
-    try:  # rights do not say all: nobody makes a folder in /proc, or on a disk that is read-only
+    try:  # permissions are no proof: /proc and read-only disks refuse all new folders
         tempfile.TemporaryDirectory(prefix=".eos-", dir=there).cleanup()
     except OSError as error:
         how = "can't be written" if there == path.absolute() else "can't be made"
@@ -130,7 +133,7 @@ def _folder(what: str, path: Path) -> Iterator[Check]:
 
 
 def _host(profile: ProfileFile) -> Check:
-    """Spark looks up its machine's name unless it has an address, and fails if there is none."""
+    """Check that Spark can resolve this machine's name, which it needs without a set address."""
     name = socket.gethostname()
     if profile.spark.master.startswith("local") or os.environ.get("SPARK_LOCAL_IP"):
         return ok("host name", f"{name}: Spark has an address, and does not look it up")
@@ -145,7 +148,7 @@ def _host(profile: ProfileFile) -> Check:
 
 
 def _ports(profile: ProfileFile) -> Iterator[Check]:
-    """Whether the cluster's addresses listen; an embedded broker finds free ports for itself."""
+    """Check that the cluster's addresses listen; an embedded broker chooses free ports itself."""
     if profile.kafka.bootstrap is None:
         found = status_of(profile.local_root / "broker")
         where = f"runs at {found.bootstrap}" if found.bootstrap else "stopped: a run starts it"

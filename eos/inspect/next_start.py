@@ -1,7 +1,7 @@
-"""What the next start would do, asked of the functions that it uses, without doing it.
+"""What would the next run do? The answer uses the startup's own functions, without effects.
 
-A start stops at the first thing that is wrong. Here it is asked again without the topic or the
-partition that it named, until it would go on, so that everything that is wrong is told.
+A startup stops at its first problem. The prediction removes the topic or partition of that problem
+and continues, so that it reports all problems.
 """
 
 from __future__ import annotations
@@ -33,14 +33,18 @@ from eos.startup.resume_position import (
 from eos.startup.stateful_pipeline import require_state
 
 _BRIEF_MS = 1_000
-FOUND_MAX = 20  # of one kind: the first few tell what happened
+FOUND_MAX = 20  # problems of one kind; the first few show the cause
 
 _T = TypeVar("_T")
 
 
 @dataclass(slots=True)
 class Prediction:
-    """`errors`: what would stop a start, in its order. The rest is as far as they let one see."""
+    """The predicted startup.
+
+    `errors` has the problems that would stop it, in its order. The other fields are filled as far
+    as these problems allow.
+    """
 
     view: Snapshot
     errors: list[EosError] = field(default_factory=list)
@@ -57,7 +61,11 @@ class Prediction:
             self.warnings.append(event.message)
 
     def ask(self, question: Callable[..., _T], *words: Any) -> _T | None:
-        """What stops a start is kept; what may pass by itself is not ours to judge."""
+        """Return the result of `question`; None if it raises an error that stops a startup.
+
+        That error is recorded. Errors that may pass without a change are raised: they say nothing
+        about the next run.
+        """
         try:
             return question(*words)
         except EosError as error:
@@ -69,7 +77,10 @@ class Prediction:
 
 
 def predict(view: Snapshot) -> Prediction:
-    """In the order of `run.pipeline`, except that nothing is created, fenced or written."""
+    """Predict the next startup, in the order of `run.pipeline`.
+
+    Nothing is created, fenced or written.
+    """
     planned, wire, files, last = view.planned, view.wire, view.files, view.last
     found = Prediction(view)
     undeclared = [name for name in planned.sink_topics if name not in planned.created_topics]
@@ -78,13 +89,13 @@ def predict(view: Snapshot) -> Prediction:
         found.ask(view.ledger.require_kept, soon())
     found.errors += [each.error for each in view.foreign[:1]]
     if view.foreign and last is None:
-        return found  # nothing to compare with until somebody decides about those
+        return found  # without a record of the pipeline there is nothing to compare
     found.ask(require_name, planned)
     found.ask(lambda: require_own_names(planned, wire, last, soon(), is_forced=False))
     found.ask(lambda: require_free(planned, view.last, is_forced=False))
     found.position = _position(found)
     position = found.position or Position({}, {})
-    # Only Spark knows what the transforms keep; the ledger, what those of the last run kept.
+    # Only Spark knows whether the transforms keep state. The ledger knows it of the last run.
     before = replace(planned, is_stateful=position.keeps_state)
     if files is not None:
         found.chosen = found.ask(
@@ -109,7 +120,7 @@ def predict(view: Snapshot) -> Prediction:
 
 
 def _position(found: Prediction) -> Position | None:
-    """Where a start goes on, leaving out the partitions that it would stop at."""
+    """Return the position to resume from, without partitions that would stop the startup."""
     view, last = found.view, found.view.last
     planned, source = view.planned, view.source
     if last is None:
@@ -120,7 +131,7 @@ def _position(found: Prediction) -> Position | None:
         except UnavailableError as error:
             if not is_hidden(error):
                 raise
-            found.is_group_hidden = True  # by an open transaction, which a start's fence ends
+            found.is_group_hidden = True  # by an open transaction, which a startup's fence ends
             break
         if position is not None:
             return position
@@ -134,7 +145,10 @@ def _position(found: Prediction) -> Position | None:
 
 
 def _without_all_gone(found: Prediction, position: Position) -> Position:
-    """The first one that is gone was waited for: so is no other one any more."""
+    """Return the position without any missing topic, and record an error for each.
+
+    The first missing topic was given the full wait. So the others get only a short one.
+    """
     view = found.view
     brief = replace(view.source, timeout_ms=_BRIEF_MS)
     now = view.wire.topics(position.topic_ids, soon()) if position.topic_ids else {}
@@ -145,7 +159,7 @@ def _without_all_gone(found: Prediction, position: Position) -> Position:
 
 
 def _without(position: Position, error: EosError) -> Position:
-    """What is left once the error's topic, or only its partition, is left out."""
+    """Return the position without the error's topic, or without its partition only."""
     topic, partition = error.fields.get("topic"), error.fields.get("partition")
     ends = {
         tp: end
@@ -159,11 +173,12 @@ def _without(position: Position, error: EosError) -> Position:
 
 
 def _decide(found: Prediction, position: Position) -> None:
-    """Is the first micro-batch done, to be run, or a contradiction."""
+    """Predict the first micro-batch: committed already, to be run, or a contradiction."""
     view, up = found.view, found.upcoming
     if up is None or found.here is None:
         return
-    # What was left out is a finding already; as unknown partitions they would be another.
+    # Removed partitions are reported already. Without this, they would be reported again as
+    # unknown.
     left_out = view.position.ends.keys() - position.ends.keys()
     step = _restricted(up.step, found.here - left_out)
     if not up.is_planned:
@@ -179,7 +194,7 @@ def _decide(found: Prediction, position: Position) -> None:
 
 
 def _latest(view: Snapshot, partitions: Iterable[TopicPartition]) -> Ends:
-    """How far Spark would plan, up to its limit."""
+    """Return the ends up to which Spark would plan, apart from its limit."""
     return view.wire.list_offsets(partitions, "latest", committed=True, deadline=soon())
 
 

@@ -1,4 +1,4 @@
-"""The time of a ledger record, as `eos recover --rewind-to` accepts it."""
+"""How is a ledger record's time written, so that `eos recover --rewind-to` accepts it?"""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from eos.ledger.record import LedgerRecord
 
 
 def record_time(record: LedgerRecord) -> str:
-    """When it was written, as it can be given back to `--rewind-to`."""
+    """Return the time of the record as text that `--rewind-to` accepts."""
     time = datetime.fromtimestamp(record.at_ms / 1000, timezone.utc)
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,6 +1,7 @@
-"""What recovery looks at: ledger, source, group and checkpoint side by side, without a change.
+"""What do ledger, source, group and checkpoint of a pipeline contain at one moment?
 
-Explaining and planning a change use a look without a fence; doing it uses the same after the fence.
+To explain, and to propose a change, a snapshot is made without a fence. To apply a change, it is
+made after the fence.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from eos.startup.resume_position import inherited, starting_offsets
 from eos.startup.source_state import LiveSource
 
 TIMEOUT_MS = 120_000
-# Without a fence: whatever is open stays so until its timeout, so that waiting rarely helps.
+# Used without a fence: an open transaction stays until its timeout, so a wait rarely helps.
 PATIENCE_MS = 10_000
 _UNKNOWN_TOPIC = 3
-_UNSTABLE = 88  # a transaction with offsets of this group is open
+_UNSTABLE = 88  # UNSTABLE_OFFSET_COMMIT: an open transaction has offsets of this group
 _NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One pipeline as it is now. `files` is None where only a running Spark can read."""
+    """One pipeline at this moment. `files` is None if only a running Spark can read them."""
 
     planned: Plan
     source: LiveSource
@@ -52,24 +53,26 @@ class Snapshot:
 
     @property
     def foreign(self) -> list[Foreign]:
-        """Records after the last one that the pipeline wrote, the newest first. They stop a
-        startup."""
+        """Return other producers' records after the pipeline's last one, newest first.
+
+        They stop a startup.
+        """
         last = -1 if self.last is None else self.last.offset
         found = sorted(self.ledger.foreign.items(), reverse=True)
         return [each for offset, each in found if offset > last]
 
     @property
     def position(self) -> Position:
-        """Where a start goes on: nowhere yet if the ledger is empty."""
+        """Return the position to resume from; empty if the ledger is empty."""
         return Position({}, {}) if self.last is None else inherited(self.planned, self.last)
 
     def partitions(self) -> frozenset[TopicPartition]:
-        """All that the source has now, whatever the ledger knows."""
+        """Return all partitions that the source has now, known to the ledger or not."""
         found = starting_offsets(self.planned, self.wire, self.position, soon())
         return frozenset(found)
 
     def group(self, partitions: Iterable[TopicPartition]) -> Ends | None:
-        """The group's offsets; None while an open transaction hides them."""
+        """Return the group's offsets; None while an open transaction hides them."""
         try:
             return self.source.group_offsets(partitions)
         except UnavailableError as error:
@@ -78,14 +81,18 @@ class Snapshot:
             return None
 
     def require_same_topics(self) -> None:
-        """Raises PromiseBrokenError for a topic that is gone or was made anew: what its offsets
-        meant is over, and a commit of them would be refused."""
+        """Raise PromiseBrokenError if a topic is missing or was recreated.
+
+        The offsets of such a topic no longer apply, and the broker would reject a commit of them.
+        """
         now = self.source.topic_ids(self.position.topic_ids)
         require_same_topics(self.name, self.position, now)
 
     def gone(self, topics: Collection[str]) -> frozenset[str]:
-        """Those that are not there. A broker that does not know one yet is waited for, but once
-        for all of them."""
+        """Return the missing topics.
+
+        A broker may not know a new topic yet, so missing topics are awaited: once for all together.
+        """
         try:
             self.source.topic_ids(topics)
         except PromiseBrokenError as error:
@@ -97,8 +104,11 @@ class Snapshot:
         return frozenset(name for name, info in now.items() if info.error == _UNKNOWN_TOPIC)
 
     def moved(self, ends: Ends) -> Position:
-        """The position with other ends: no checkpoint made before goes with it. Nor do dedup's
-        states where an end moves back: what is read again there would be dropped as known."""
+        """Return the position with other ends, for a fresh checkpoint.
+
+        If an end moves back, dedup's states are dropped, too. With them, records that are read
+        again would be dropped as duplicates.
+        """
         ids = self.source.topic_ids({tp.topic for tp in ends})
         known = {**self.position.topic_ids, **ids}
         is_back = any(end < self.position.ends.get(tp, 0) for tp, end in ends.items())
@@ -108,7 +118,7 @@ class Snapshot:
         )
 
     def newest(self) -> Checkpoint | None:
-        """The checkpoint that a start would look at first."""
+        """Return the checkpoint that a startup would check first."""
         if self.files is None:
             return None
         current, _ = newest_with_offsets(self.files, self.planned.names.checkpoints)
@@ -116,7 +126,7 @@ class Snapshot:
 
 
 def look(planned: Plan, wire: KafkaClient, *, skips_foreign: bool = False) -> Snapshot:
-    """Without a fence: whoever runs the pipeline is not disturbed, and may go on meanwhile."""
+    """Return a snapshot without a fence: a running pipeline is not disturbed and may continue."""
     planned = known(planned)
     ledger = ledger_of(planned, wire, skips_foreign=skips_foreign)
     topic = ledger.partition.topic
@@ -147,7 +157,7 @@ class SourceBounds:
     latest: Ends
 
     def outside(self, offsets: Ends) -> Mapping[TopicPartition, int]:
-        """Those at which nothing can be read."""
+        """Return the offsets at which nothing can be read."""
         return {
             tp: offset
             for tp, offset in sorted(offsets.items())
@@ -160,7 +170,7 @@ def bounds(source: LiveSource, partitions: Collection[TopicPartition]) -> Source
 
 
 def named(partitions: Collection[TopicPartition]) -> str:
-    """The first few, for a sentence."""
+    """Return the first few partitions as text for a message."""
     names = [f"{topic}-{partition}" for topic, partition in sorted(partitions)]
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     return ", ".join(names[:_NAMED_MAX]) + more

@@ -1,7 +1,7 @@
-"""How a pipeline is this moment: does it run, whose is it, how far it came, what it waits for.
+"""What is a pipeline's status: does it run, who owns it, how far is it, and what does it await?
 
-Only looks: nothing is locked, fenced, written or created. A pipeline that runs goes on meanwhile,
-so what is asked later may be newer.
+Nothing is locked, fenced, written or created. A running pipeline continues meanwhile, so later
+values may be newer.
 """
 
 from __future__ import annotations
@@ -20,14 +20,18 @@ from eos.ledger.record import LedgerRecord
 from eos.plan.plan import Plan
 from eos.startup.liveness import Liveness, liveness_of
 
-_HISTORY_MAX = 200  # so far back is the last attempt looked for
+_HISTORY_MAX = 200  # number of records to search for the last attempt
 _ASK_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """One source partition. `ledger`: what is read next; none: a start reads it from `earliest`.
-    `stable`: so far can be read; `latest`: so far is written, by whom that has not committed."""
+    """One source partition.
+
+    `ledger` is the next offset to read; without one, a startup reads from `earliest`. Records
+    before `stable` can be read now. Those from there to `latest` wait for an open transaction of
+    another producer.
+    """
 
     partition: TopicPartition
     ledger: int | None
@@ -39,9 +43,12 @@ class SourceRow:
 
 @dataclass(frozen=True, slots=True)
 class PipelineStatus:
-    """`attempt`: the last committed one. `transaction`: what the coordinator has of the pipeline;
-    none: it knows nothing, or does not tell. `open`: what is open on ledger, targets and on what is
-    read next, whoever's it is."""
+    """The status of a pipeline.
+
+    `attempt` is the last committed one. `transaction` is the coordinator's state of the pipeline;
+    None if it has none, or denies access. `open` has the open transactions of all producers on the
+    ledger, on the targets, and on source partitions that can't be read to the end.
+    """
 
     planned: Plan
     runs: Liveness
@@ -51,7 +58,7 @@ class PipelineStatus:
     transaction: DescribedTransaction | None = None
     open: Sequence[OpenTransaction] = ()
     rows: Sequence[SourceRow] = ()
-    planned_batch: int | None = None  # by Spark, and not committed
+    planned_batch: int | None = None  # planned by Spark and not committed
 
     @property
     def lag(self) -> int:
@@ -63,7 +70,7 @@ class PipelineStatus:
 
     @property
     def hanging(self) -> Sequence[OpenTransaction]:
-        """Nobody will end these."""
+        """Return the transactions that no coordinator will end."""
         return [each for each in self.open if not each.owner]
 
     @property
@@ -95,7 +102,7 @@ def _transaction(wire: KafkaClient, transactional_id: str) -> DescribedTransacti
     try:
         return wire.transaction_state(transactional_id, Deadline.after_ms(_ASK_MS))
     except EosError:
-        return None  # it never ran, has expired, or is not for this user's eyes
+        return None  # it never ran, its id expired, or this user may not read it
 
 
 def _rows(view: Snapshot) -> list[SourceRow]:
@@ -121,7 +128,7 @@ def _rows(view: Snapshot) -> list[SourceRow]:
 
 
 def _open(view: Snapshot, rows: Sequence[SourceRow]) -> Sequence[OpenTransaction]:
-    """On the ledger, the targets, and the source partitions that can't be read to their end."""
+    """Return open transactions on ledger, targets, and source partitions they block."""
     planned = view.planned
     topics = {planned.names.ledger, *planned.sink_topics}
     there = view.wire.topics(sorted(topics), soon())

@@ -1,4 +1,4 @@
-"""All pipelines of a state root, by the files there: locks and the audit table. Asks no cluster."""
+"""Which pipelines have run with a state root? Uses locks and the audit table, no cluster."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ WHERE kind = 'attempt' AND outcome = 'CompleteCommit' GROUP BY pipeline, ledger
 
 @dataclass(frozen=True, slots=True)
 class PipelineEntry:
-    """`name` has the prefix of `names.prefix` if that is not the profile's. `at`: of the last
-    commit that the audit table has."""
+    """One pipeline of the list.
+
+    `name` includes the prefix of `names.prefix` if it differs from the profile's. `at` is the time
+    of the last commit in the audit table.
+    """
 
     name: str
     runs: Liveness
@@ -54,7 +57,7 @@ def listed(root: Path, prefix: str, table: TransactionsTable | None) -> list[Pip
 
 
 def lines(root: Path, found: Sequence[PipelineEntry]) -> Iterator[str]:
-    """A table for people."""
+    """Yield the list as a text table."""
     if not found:
         yield f"no pipeline has run with the state root {root}"
         return
@@ -69,7 +72,7 @@ def lines(root: Path, found: Sequence[PipelineEntry]) -> Iterator[str]:
 
 
 def _commits(table: TransactionsTable) -> Iterator[tuple[str, datetime]]:
-    """By the name of the pipeline's lock: its prefix and its own name."""
+    """Yield the last commit of each pipeline by lock name, which is its prefix and name."""
     for row in table.query(_LAST):
         pipeline = row["pipeline"]
         prefix = row["ledger"].removesuffix(f".ledger.{pipeline}")
@@ -81,6 +84,6 @@ def _running(lock: Path) -> tuple[Liveness, int | None]:
         if not is_held(lock):
             return Liveness.NO, None
         text = lock.read_text(encoding="ascii", errors="replace").strip()
-    except (UsageError, OSError):  # another user's, or gone meanwhile
+    except (UsageError, OSError):  # another user's lock, or just removed
         return Liveness.UNKNOWN, None
     return Liveness.YES, int(text) if text.isdigit() else None

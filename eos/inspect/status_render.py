@@ -1,4 +1,4 @@
-"""A status as lines for people, and as one JSON object."""
+"""How is a status shown, as text and as JSON?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ROWS_MAX = 20
 
 
 def lines(found: PipelineStatus, named: str) -> Iterator[str]:
-    """`named`: pipeline and profile, as a command has them."""
+    """Yield the status as lines; `named` is the command's pipeline and profile."""
     name = found.planned.names.pipeline
     yield f"pipeline     {name}: {_runs(found)}"
     yield f"owner        {_owner(found)}"
@@ -65,7 +65,7 @@ def as_json(found: PipelineStatus, named: str) -> dict[str, Any]:
 
 
 def waits_for(found: PipelineStatus) -> str:
-    """What it needs to go on."""
+    """Return the event that the pipeline awaits."""
     blocked = [row for row in found.rows if row.stable < row.latest]
     if found.runs is Liveness.UNKNOWN:
         return "nobody here knows: ask on the machine of its owner"
@@ -151,7 +151,7 @@ def _open(each: OpenTransaction) -> str:
 
 
 def _behind(rows: Sequence[SourceRow]) -> str:
-    """Which partitions, the worst first."""
+    """Return the partitions with lag, largest first."""
     behind = sorted((row for row in rows if row.lag), key=lambda row: -row.lag)
     told = [
         f"{row.partition.topic}-{row.partition.partition} {row.lag:,}" for row in behind[:_ROWS_MAX]

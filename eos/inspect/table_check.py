@@ -1,4 +1,4 @@
-"""Check a Delta table the way the next start does, without Spark."""
+"""Would a Delta table stop the next startup? Checks the table's log without Spark."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from eos.plan.delta_sink import Table, app_of
 
 
 def require_table(view: Snapshot, table: Table) -> None:
-    """Stop where the next start would, as far as the log of a table on this machine shows it.
+    """Raise the error that would stop the next startup, as far as the table's log shows it.
 
-    A start also compares the table's id and columns, which takes Spark.
+    Only tables on this machine are checked. A startup also compares the table's id and columns,
+    which needs Spark.
     """
     known = view.position.tables.get(table.name)
     if known is None or not view.has_ledger or local_path(table.path) is None:

@@ -1,4 +1,7 @@
-"""A pipeline's topics, its rights on them, and what its next start would do. Only looks."""
+"""Are a pipeline's topics and permissions right, and what would stop its next run?
+
+Changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from eos.plural import plural
 from eos.startup.topic_lookup import source_topics
 
 _SOURCE = ("READ",)
-_TARGET = ("WRITE", "READ", "DESCRIBE_CONFIGS")  # docs/security.md says what for
+_TARGET = ("WRITE", "READ", "DESCRIBE_CONFIGS")  # docs/security.md has the reasons
 _LEDGER = ("WRITE", "READ", "DESCRIBE_CONFIGS")
 _ABSENT = 3
 _TRANSACTIONAL_ID_REFUSED = 53
@@ -72,7 +75,7 @@ def _target(wire: KafkaClient, planned: Plan, topic: str) -> Iterator[Check]:
 
 
 def _durability(wire: KafkaClient, topic: str, partitions: int, brokers: int) -> Iterator[Check]:
-    """How many brokers may be lost before records are, or before none can be written."""
+    """Check how many brokers may fail before records are lost or can't be written."""
     shape = wire.shape([topic], soon())
     replicas, in_sync = shape.replicas[topic], shape.in_sync[topic]
     least = int(wire.topic_config(topic, "min.insync.replicas", soon()))
@@ -103,7 +106,7 @@ def _durability(wire: KafkaClient, topic: str, partitions: int, brokers: int) ->
 
 
 def _rights(wire: KafkaClient, wanted: Mapping[str, tuple[str, ...]], who: str) -> Iterator[Check]:
-    """As the broker tells them: of topics that are there and that this user may see."""
+    """Check permissions on topics, as brokers report them for topics that this user can see."""
     found = wire.operations(sorted(wanted), soon())
     lacking = [
         Right(operation, "Topic", topic)
@@ -119,7 +122,10 @@ def _rights(wire: KafkaClient, wanted: Mapping[str, tuple[str, ...]], who: str) 
 
 
 def _transactional_id(wire: KafkaClient, planned: Plan, who: str) -> Iterator[Check]:
-    """Whether it may be looked at. That WRITE comes with it only the fence finds out."""
+    """Check that the transactional id may be described.
+
+    Whether WRITE is granted, too, shows only at the fence.
+    """
     name = planned.names.transactional_id
     try:
         wire.transaction_state(name, soon())
@@ -131,7 +137,7 @@ def _transactional_id(wire: KafkaClient, planned: Plan, who: str) -> Iterator[Ch
 
 
 def _start(wire: KafkaClient, planned: Plan) -> Iterator[Check]:
-    """What would stop it, by the functions that it uses."""
+    """Check what would stop the startup, by the startup's own functions."""
     found = predict(look(planned, wire))
     for error in found.errors:
         yield _stop(planned, error)
@@ -143,5 +149,5 @@ def _start(wire: KafkaClient, planned: Plan) -> Iterator[Check]:
 
 
 def _stop(planned: Plan, error: EosError) -> Check:
-    """The hint names what helps; where it names no command, the explanation does."""
+    """Return the error as a finding; without a hint, the remedy is `eos recover`."""
     return finding("start", error.message, error.hint or f"eos recover {planned.names.pipeline}")
