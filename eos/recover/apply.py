@@ -1,8 +1,9 @@
-"""Does what a verb says: the lock, the look, the fence, and one record of kind "recovery".
+"""How is a change of `eos recover` applied?
 
-The order is that of a start, so nothing that a start leaves alone is disturbed. What is refused is
-refused before the fence: the change is planned once without and once with it, and what the second
-one says is done.
+The steps are those of a startup: lock, look, fence, then one ledger record of kind "recovery". So a
+change disturbs no pipeline that a startup would leave alone. A change that is refused is refused
+before the fence. The change is computed twice, before the fence and after it; the second result is
+applied.
 """
 
 from __future__ import annotations
@@ -28,14 +29,17 @@ from eos.startup.source_state import LiveSource
 
 @dataclass(frozen=True, slots=True)
 class AppliedChange:
-    """`offset`: of the record in the ledger, if there is one."""
+    """An applied change. `offset` is that of its ledger record, if it has one."""
 
     change: LedgerChange
     offset: int | None = None
 
 
 def propose(planned: Plan, wire: KafkaClient, verb: Verb, *, take_over: bool) -> LedgerChange:
-    """What the verb would do, or why it is refused. Disturbs nobody."""
+    """Return the change that the verb would make, or raise the reason to refuse it.
+
+    A running pipeline is not disturbed.
+    """
     view = look(planned, wire, skips_foreign=True)
     require_free(view.planned, view.last, is_forced=take_over)
     return change_of(verb, view)
@@ -50,7 +54,7 @@ def act(
         lock.take(is_forced=take_over)
         bus.subscribe(Console())
         wire.agree_on_profile(soon())
-        # What an open transaction hides is seen after the fence, which ends it.
+        # An open transaction may hide values now. The fence ends it, and then they can be read.
         with suppress(UnavailableError):
             change = propose(planned, wire, verb, take_over=take_over)
             if change.after is None:
@@ -68,8 +72,9 @@ def act(
             return AppliedChange(change)
         batches = taken.batches(view.position, source, bus)
         batches.note("recovery", change.after, change.note(why))
-        written = taken.ledger.read_last(soon())  # a look could come before the commit's marker
-        # Last: whoever dies before it has the note, and a start takes a fresh one all the same.
+        written = taken.ledger.read_last(soon())  # a snapshot may precede the commit's marker
+        # Rename last. If the process dies before this, the note is in the ledger, and the next run
+        # takes a fresh checkpoint anyway.
         _rename(planned, change)
         return AppliedChange(change, None if written is None else written.offset)
 

@@ -1,4 +1,4 @@
-"""What a verb would change: every old and new value, what follows from it, and its note."""
+"""What would a verb change? Old and new values, consequences, and the ledger's note."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from eos.ledger.record import Ends, Position
 
 _SHOWN_MAX = 50
 
-# Old and new value of each partition that changes; None: there is none.
+# Old and new value of each partition that changes; None: no value.
 Moves = Mapping[TopicPartition, tuple[int | None, int | None]]
 
 
 class LostOffsets(NamedTuple):
-    """Offsets that nobody will read: gone before they were read."""
+    """Offsets that were deleted before the pipeline read them."""
 
     partition: TopicPartition
     start: int
@@ -31,9 +31,10 @@ class LostOffsets(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LedgerChange:
-    """`after` is None if nothing is written to Kafka. `group` is None if it can't be seen now.
+    """A proposed change of the ledger.
 
-    Without `after` and `renames` there is nothing to do, and `says` tells why.
+    `after` is None if nothing is written to Kafka. `group` is None if an open transaction hides it.
+    Without `after` and `renames` there is nothing to do, and `says` has the reason.
     """
 
     verb: str
@@ -43,7 +44,7 @@ class LedgerChange:
     says: Sequence[str] = ()
     lost: Sequence[LostOffsets] = ()
     renames: Sequence[tuple[str, str]] = ()
-    foreign_until: int = 0  # other producers' records of the ledger below it are decided about
+    foreign_until: int = 0  # foreign ledger records below this offset are handled by this change
 
     @property
     def is_nothing(self) -> bool:
@@ -55,7 +56,7 @@ class LedgerChange:
 
     @property
     def group_moves(self) -> Moves:
-        """What the group gets with the record. It keeps what it has of other partitions."""
+        """Return the group offsets that change. Offsets of other partitions are kept."""
         if self.after is None or self.group is None:
             return {}
         kept = {tp: offset for tp, offset in self.group.items() if tp in self.after.ends}
@@ -76,7 +77,7 @@ class LedgerChange:
         return self.after is not None and self.after.is_reset and not self.before.is_reset
 
     def _undone(self) -> Ends:
-        """Where the group was ahead of the ledger, and loses that by the way."""
+        """Return the ledger's ends where the group is ahead of them and would be moved back."""
         if self.after is None or self.after == self.before:
             return {}
         ahead = group.ahead(group.differing(self.before.ends, self.group or {}))
@@ -126,7 +127,7 @@ class LedgerChange:
         }
 
     def note(self, why: str) -> dict[str, Any]:
-        """Who, when, why, and what was before: the ledger's record has what is after."""
+        """Return the ledger's note: user, time, reason, old values. The record has the new ones."""
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         return {"by": _who(), "at": now, "why": why, **self.as_json()}
 
@@ -141,7 +142,7 @@ def moves(before: Ends, after: Ends) -> Moves:
 
 
 def consequences(view: Snapshot, moved: Moves) -> list[str]:
-    """What a moved end means, forward and back, said plainly."""
+    """Return sentences about the offsets that are skipped or read again."""
     skipped = {
         tp: b - a for tp, (a, b) in moved.items() if a is not None and b is not None and b > a
     }
@@ -191,7 +192,7 @@ def _or_none(value: object) -> str:
 
 
 def _nested(moved: Moves) -> dict[str, Any]:
-    """`{topic: {"0": [before, after]}}`."""
+    """Return `{topic: {"0": [before, after]}}`."""
     pairs: dict[str, Any] = {}
     for (topic, partition), pair in sorted(moved.items()):
         pairs.setdefault(topic, {})[str(partition)] = list(pair)

@@ -1,4 +1,4 @@
-"""A checkpoint that shall be gone on from, and one that shall not."""
+"""How does a pipeline adopt a checkpoint, or set one aside?"""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from eos.recover.change import LedgerChange, Verb, consequences, moves
 
 
 def adopt(path: str | None) -> Verb:
-    """The ledger's ends become those of a checkpoint's last micro-batch: the ledger was lost, or
-    the pipeline moves here from plain Spark."""
+    """Return a verb that moves the ledger's ends to those of a checkpoint's last micro-batch.
+
+    For a ledger that was lost, or a pipeline that moves here from plain Spark.
+    """
 
     def verb(view: Snapshot) -> LedgerChange:
         before = view.position
@@ -48,7 +50,7 @@ def adopt(path: str | None) -> Verb:
 
 
 def _checkpoint(view: Snapshot, path: str | None) -> tuple[Checkpoint, bool]:
-    """And whether this pipeline wrote it."""
+    """Return the checkpoint, and whether this pipeline wrote it."""
     root = view.planned.names.checkpoints
     if path is None:
         if view.files is None:
@@ -75,8 +77,10 @@ def _checkpoint(view: Snapshot, path: str | None) -> tuple[Checkpoint, bool]:
 
 
 def _last(view: Snapshot, checkpoint: Checkpoint, *, is_own: bool) -> tuple[Ends, list[str]]:
-    """Where the last micro-batch that is certainly committed ends. One that was planned after it
-    may be committed too: Spark notes it last of all."""
+    """Return the ends of the last micro-batch that is certainly committed, and the reasons.
+
+    A micro-batch that was planned later may be committed, too: Spark writes its commit log last.
+    """
     planned, committed = checkpoint.planned(), checkpoint.committed()
     assert planned is not None
     if committed is not None and committed >= planned:
@@ -126,7 +130,7 @@ def _in_source(view: Snapshot, found: Ends, checkpoint: Checkpoint) -> Ends:
 
 
 def _left_out(view: Snapshot, found: Ends, taken: Ends, checkpoint: Checkpoint) -> list[str]:
-    """What the checkpoint has and the pipeline can't take, and the other way round."""
+    """Return sentences about partitions that only the checkpoint or only the pipeline has."""
     says = []
     if view.last is None:
         says.append(
@@ -161,8 +165,11 @@ def _require_readable(view: Snapshot, taken: Ends) -> list[str]:
 
 
 def set_aside(view: Snapshot) -> LedgerChange:
-    """The next start makes a fresh checkpoint. The note alone sees to that; the folder is renamed
-    for people, and where the ledger is empty and can have no note."""
+    """Return the change after which the next run makes a fresh checkpoint.
+
+    The ledger's note alone has this effect. The folder is renamed for readers, and for an empty
+    ledger, which can't hold a note.
+    """
     verb, before = "--set-checkpoint-aside", view.position
     renames = _renames(view)
     if not renames and (view.files is not None or view.last is None):
@@ -190,7 +197,10 @@ def set_aside(view: Snapshot) -> LedgerChange:
 
 
 def _renames(view: Snapshot) -> list[tuple[str, str]]:
-    """The newest one; all of them if the ledger is empty, since a start takes the next older."""
+    """Return the renames: the newest checkpoint, or all of them if the ledger is empty.
+
+    With an empty ledger, a startup would take the next older one.
+    """
     if view.files is None:
         return []
     root = view.planned.names.checkpoints

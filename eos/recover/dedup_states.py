@@ -1,4 +1,4 @@
-"""Dedup's states of producers: going on behind a gap, or without what is known."""
+"""How does an operator let dedup pass a gap, or drop its states of producers?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eos.spark.dedup_attempt import generations_of
 
 
 def accept_gap(view: Snapshot) -> LedgerChange:
-    """Once: the micro-batch that commits next takes what it has, and no later one."""
+    """Return the change that lets the next committed micro-batch accept gaps, and no later one."""
     _require_dedup(view, "--accept-gap")
     before, verb = view.position, "--accept-gap"
     if before.accepts_gap:
@@ -26,7 +26,10 @@ def accept_gap(view: Snapshot) -> LedgerChange:
 
 
 def forget_producers(view: Snapshot) -> LedgerChange:
-    """For states that are gone, or were made by other rules."""
+    """Return the change that drops all states of producers.
+
+    For states that are lost, or were made by other rules.
+    """
     _require_dedup(view, "--forget-producers")
     before, verb = view.position, "--forget-producers"
     if not before.producers:
@@ -40,8 +43,11 @@ def forget_producers(view: Snapshot) -> LedgerChange:
 
 
 def states_of(view: Snapshot, record: LedgerRecord) -> str:
-    """The generation that goes with a record of the ledger. Raises PromiseBrokenError if it is
-    gone, unless all producers were forgotten before: then nothing is known there, either."""
+    """Return the version of the states that belongs to a ledger record.
+
+    Raise PromiseBrokenError if it is missing. If all producers were forgotten before, return an
+    empty version instead.
+    """
     dedup, wanted = view.planned.dedup, record.position.producers
     if dedup is None:
         return wanted

@@ -1,4 +1,4 @@
-"""Delta tables: whether the next start accepts them, and accepting one that lacks something."""
+"""How does an operator accept a Delta table as it is?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from eos.recover.change import LedgerChange, Verb
 
 
 def accept_table(name: str) -> Verb:
-    """The ledger forgets how the table stood: the next start takes it as it is, or makes it."""
+    """Return a verb that removes a table's state from the ledger.
+
+    The next run accepts the table as it is, or creates it.
+    """
 
     def verb(view: Snapshot) -> LedgerChange:
         before, words = view.position, f"--accept-table {name}"
@@ -33,7 +36,10 @@ def accept_table(name: str) -> Verb:
 
 
 def _missing(view: Snapshot, name: str, known: TableState) -> list[str]:
-    """Whether the table has the last attempt, only the table itself knows."""
+    """Return a sentence about the micro-batch that the table may lack.
+
+    Only the table itself shows whether it has the last attempt.
+    """
     attempts = (each for each in view.ledger.newest_first(soon()) if each.attempt is not None)
     newest: LedgerRecord | None = next(attempts, None)
     if newest is None or newest.attempt is None or newest.offset <= known.at:

@@ -1,4 +1,7 @@
-"""Records of the ledger that the pipeline did not write: skip them, or accept a copied ledger."""
+"""How are ledger records handled that the pipeline did not write?
+
+They are skipped, or a copied ledger is accepted.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,21 @@ _SHOWN_MAX = 5
 
 
 def change_of(verb: Verb, view: Snapshot) -> LedgerChange:
-    """Return what the verb would change. Raises PromiseBrokenError while the newest record is
-    another producer's: no other verb decides about it by the way."""
+    """Return the verb's change.
+
+    Raise PromiseBrokenError while the newest record is another producer's. Only `skip_foreign` and
+    `accept_ledger` handle such records.
+    """
     if view.foreign and verb not in {skip_foreign, accept_ledger}:
         raise view.foreign[0].error
     return verb(view)
 
 
 def skip_foreign(view: Snapshot) -> LedgerChange:
-    """Resume from the newest record that the pipeline wrote."""
+    """Return the change that resumes from the newest record of the pipeline."""
     verb, before = "--skip-foreign", view.position
     for _ in view.ledger.newest_first(soon()):
-        pass  # collects the records of others, however old
+        pass  # the loop collects all foreign records, however old
     offsets = sorted(view.ledger.foreign, reverse=True)
     if not offsets:
         return LedgerChange(verb, before, says=["the pipeline wrote every record of the ledger"])
@@ -46,7 +52,10 @@ def skip_foreign(view: Snapshot) -> LedgerChange:
 
 
 def accept_ledger(view: Snapshot) -> LedgerChange:
-    """Resume from the newest record, which replication copied without its transaction."""
+    """Return the change that resumes from a copied record.
+
+    Replication copied it without its transaction.
+    """
     verb, before = "--accept-ledger", view.position
     if not view.foreign:
         return LedgerChange(verb, before, says=["the pipeline wrote the newest record itself"])
@@ -74,8 +83,11 @@ def accept_ledger(view: Snapshot) -> LedgerChange:
 
 
 def _accepted(view: Snapshot, copied: LedgerRecord) -> Position:
-    """Topics keep their offsets only if replication kept them, and have other ids on another
-    cluster. Tables count by offsets of the ledger that was copied, which mean nothing here."""
+    """Return the copied position as it applies here; raise UsageError if its offsets do not.
+
+    Topics keep their offsets only if replication kept them, and on another cluster they have other
+    ids. Table states are dropped: they refer to offsets of the original ledger.
+    """
     ends = copied.position.ends
     ids = view.source.topic_ids(copied.position.topic_ids)
     limits = bounds(view.source, ends)

@@ -1,7 +1,7 @@
-"""The group's offsets and the ledger's ends: which of them is meant.
+"""If the group's offsets and the ledger's ends differ, which of them is right?
 
-Every attempt commits both in one transaction, so they differ only where somebody else wrote the
-group's, or where the ledger was lost.
+Every attempt commits both in one transaction. So they differ only if another client wrote the
+group's offsets, or if the ledger was lost.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from eos.recover.change import LedgerChange, consequences, moves
 
 
 def from_group(view: Snapshot) -> LedgerChange:
-    """The ledger's ends become the group's offsets, where the group has some."""
+    """Return the change that sets the ledger's ends to the group's offsets, where it has some."""
     verb, before = "--from-group", view.position
     view.require_same_topics()
     here = view.partitions()
@@ -44,7 +44,10 @@ def from_group(view: Snapshot) -> LedgerChange:
 
 
 def restore_group(view: Snapshot) -> LedgerChange:
-    """The group's offsets become the ledger's ends. The position stays, so the checkpoint too."""
+    """Return the change that sets the group's offsets to the ledger's ends.
+
+    The position is unchanged, so the checkpoint is kept.
+    """
     verb, before = "--restore-group", view.position
     if view.last is None:
         raise UsageError(
@@ -59,7 +62,11 @@ def restore_group(view: Snapshot) -> LedgerChange:
 
 
 def _every_offset(view: Snapshot) -> Ends:
-    """Of the source by name: asked for all, a group leaves out what is pending."""
+    """Return all offsets of the group.
+
+    The source's partitions are requested by name, because a request for all leaves out pending
+    ones.
+    """
     known = view.partitions() | view.position.ends.keys()
     found = dict(_seen(view, view.group(known)))
     rest = view.wire.committed_offsets(view.planned.names.group, soon())

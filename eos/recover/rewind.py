@@ -1,4 +1,7 @@
-"""Back to a position that the ledger had: what came after is read, and written, once more."""
+"""How does a pipeline return to an earlier position of its ledger?
+
+Records after that position are read and written again.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from eos.recover.dedup_states import states_of
 
 
 def rewind(to: str) -> Verb:
-    """`to`: a ledger's offset, or a time: the last record at or before it."""
+    """Return a verb that rewinds to a ledger offset, or to the last record at or before a time."""
 
     def verb(view: Snapshot) -> LedgerChange:
         before = view.position
@@ -79,7 +82,7 @@ def _record(view: Snapshot, to: str) -> LedgerRecord:
 
 
 def _meant(to: str) -> tuple[int | None, int]:
-    """The offset, or None and the time in ms."""
+    """Return the offset and 0, or None and the time in milliseconds."""
     if to.isascii() and to.isdigit():
         return int(to), 0
     try:
@@ -95,8 +98,10 @@ def _meant(to: str) -> tuple[int | None, int]:
 
 
 def _reachable(view: Snapshot, record: LedgerRecord) -> tuple[Ends, Ends, list[str]]:
-    """The record's ends of the topics that are still the same, what stays as it is of those that
-    are not, and why."""
+    """Return the record's ends that still apply, the current ends to keep, and the reasons.
+
+    The record's ends apply to topics that were not recreated since. Others keep their current ends.
+    """
     then, now = record.position, view.position
     same = {name for name, known in then.topic_ids.items() if now.topic_ids.get(name) == known}
     others = then.topic_ids.keys() - same

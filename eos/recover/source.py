@@ -1,4 +1,4 @@
-"""What happened to the source: topics that are gone or new, records that are gone."""
+"""How does a pipeline resume if source topics or records are missing, or topics are new?"""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from eos.startup.checkpoint_age import upcoming
 
 
 def forget_topics(topics: Sequence[str]) -> Verb:
-    """Deleted or made-anew topics leave the ledger: a new one is read from its beginning.
+    """Return a verb that removes deleted or recreated topics from the ledger.
 
-    All of them at once: the record commits the group's offsets of all that stays, and a commit for
-    a topic that is gone would be refused.
+    A recreated topic is read from its beginning. All such topics are removed at once: the record
+    also commits the group's offsets of the other topics, and the broker would reject that commit
+    for a missing topic.
     """
     names = list(dict.fromkeys(topics))
 
@@ -31,7 +32,7 @@ def forget_topics(topics: Sequence[str]) -> Verb:
         now = view.source.topic_ids(set(names) - gone)
         says = [_forgotten(view, name, now.get(name)) for name in names]
         ends = {tp: end for tp, end in before.ends.items() if tp.topic not in names}
-        rest = view.source.topic_ids(known - set(names))  # or: what else is gone
+        rest = view.source.topic_ids(known - set(names))  # raises for another missing topic
         require_same_topics(view.name, before, rest)
         ids = {name: each for name, each in before.topic_ids.items() if name not in names}
         after = replace(before, ends=ends, topic_ids=ids, is_reset=True)
@@ -52,7 +53,7 @@ def _require_known(view: Snapshot, names: Sequence[str], known: Collection[str])
 
 
 def _forgotten(view: Snapshot, name: str, now: str | None) -> str:
-    """What it means to forget this one; refused if nothing happened to it."""
+    """Return the consequence of forgetting a topic; raise UsageError if the topic is unchanged."""
     reads = view.planned.source.reads(name)
     if now is None:
         is_named = reads and view.planned.source.pattern is None
@@ -74,7 +75,7 @@ def _forgotten(view: Snapshot, name: str, now: str | None) -> str:
 
 
 def accept_start(view: Snapshot) -> LedgerChange:
-    """Goes on without records that are gone, and begins new partitions where they are planned."""
+    """Return the change that accepts lost records, and new partitions that begin later."""
     verb, before = "--accept-start", view.position
     view.require_same_topics()
     limits = bounds(view.source, before.ends)
@@ -101,7 +102,10 @@ def accept_start(view: Snapshot) -> LedgerChange:
 
 
 def _begun(view: Snapshot) -> tuple[Ends, list[LostOffsets], list[str]]:
-    """Partitions that the ledger does not know, and that are not planned from their beginning."""
+    """Return the ends, losses and sentences of new partitions that skip their beginning.
+
+    The ledger does not know these partitions, and the checkpoint plans them from a later offset.
+    """
     step = _next_step(view)
     if step is None:
         return {}, [], []
@@ -126,8 +130,11 @@ def _begun(view: Snapshot) -> tuple[Ends, list[LostOffsets], list[str]]:
 
 
 def _next_step(view: Snapshot) -> PlannedBatch | None:
-    """What the checkpoint would run. One that can't be read plans nothing that has to be kept:
-    then new partitions begin at their beginning."""
+    """Return the micro-batch that the checkpoint would run next, if any.
+
+    A checkpoint that can't be read has no plan to keep. New partitions are then read from their
+    beginning.
+    """
     checkpoint = None if view.position.is_reset else view.newest()
     if checkpoint is None:
         return None
