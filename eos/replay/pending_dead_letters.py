@@ -1,8 +1,8 @@
-"""The dead letters of a pipeline that wait to be put back, by the rule that refused them.
+"""Which dead letters of a pipeline wait for a replay, by the rule that rejected them?
 
-Each rule has a progress of its own: a transactional id, a group and a ledger, named after pipeline
-and rule. With one for all, whoever put back the dead letters of one rule would pass over the others
-for good. A dead letter has one rule, so no two of them put back the same.
+Each rule has its own progress: a transactional id, a group and a ledger, named after pipeline and
+rule. With one progress for all rules, a replay of one rule would skip the dead letters of the
+others for good. A dead letter has one rule, so no two replays write the same record.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from eos.startup.source_state import LiveSource
 from eos.startup.topic_lookup import existing_topics
 
 READ_TIMEOUT_MS = 60_000
-# What is held at a time, but for the record that reaches it.
+# Limits of one read. The record that reaches a limit is still included.
 _RECORDS_MAX, _BYTES_MAX = 1_000, 8 << 20
-_OFFSET_OUT_OF_RANGE = 1  # Kafka's number for it
+_OFFSET_OUT_OF_RANGE = 1  # Kafka's OFFSET_OUT_OF_RANGE
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead letter as it lies in its topic."""
+    """A dead letter as stored in its topic."""
 
     at: TopicPartition
     stored: StoredRecord
@@ -48,7 +48,7 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterTopic:
-    """A pipeline's dead letters. `prefix` and `state_root` are those of the profile."""
+    """The dead letters of a pipeline. `prefix` and `state_root` are those of the profile."""
 
     planned: Plan
     wire: KafkaClient
@@ -65,7 +65,7 @@ class DeadLetterTopic:
         return self.planned.dead_letters.topic
 
     def of_rule(self, rule: str) -> Plan:
-        """Putting back the dead letters of one rule, as a pipeline that reads their topic."""
+        """Return the plan of a replay of one rule: a pipeline that reads the dead-letter topic."""
         return replace(
             self.planned,
             names=Names.of(
@@ -80,7 +80,7 @@ class DeadLetterTopic:
         )
 
     def ends(self, deadline: Deadline) -> tuple[str, Mapping[TopicPartition, tuple[int, int]]]:
-        """The topic's id, and each partition's first offset and end, open transactions aside."""
+        """Return the topic's id, and each partition's first offset and its last stable offset."""
         info = existing_topics(
             self.wire,
             [self.name],
@@ -95,10 +95,12 @@ class DeadLetterTopic:
         return info.topic_id, {tp: (first[tp], end[tp]) for tp in partitions}
 
     def letters(self, tp: TopicPartition, start: int, end: int) -> Iterator[Letter]:
-        """Those of this pipeline, whatever their rule. Headers are anybody's who may write to the
-        topic, and a rule becomes part of names in Kafka and on disk: so it has to be a rule's name.
+        """Yield the dead letters of this pipeline with any rule.
+
+        Every producer with access to the topic can set these headers, and a rule becomes part of
+        names in Kafka and on disk. So a rule must match the pattern of rule names.
         """
-        while start < end:  # each turn reads further, up to an end that was fixed before
+        while start < end:  # each turn reads on, up to a fixed end
             deadline = Deadline.after_ms(READ_TIMEOUT_MS)
             try:
                 records = self.wire.read_records(
@@ -125,8 +127,11 @@ class DeadLetterTopic:
     def _kept_from(
         self, tp: TopicPartition, start: int, refused: KafkaRefusedError, deadline: Deadline
     ) -> int:
-        """Where to read on if the topic's retention took what lay at `start` since we asked for the
-        first offset. Always further on: a log that ends before `start` has lost records."""
+        """Return the offset to read from after retention deleted the records at `start`.
+
+        The result is always above `start`: a log that ends before `start` has lost records, and
+        then the refusal is raised.
+        """
         if refused.fields.get("error") != _OFFSET_OUT_OF_RANGE:
             raise refused
         first = self.wire.list_offsets([tp], "earliest", committed=False, deadline=deadline)[tp]
@@ -135,7 +140,7 @@ class DeadLetterTopic:
         return first
 
     def waiting(self, since_ms: int) -> Mapping[str, int]:
-        """How many of each rule were not put back yet. Asks nobody to stop, and changes nothing."""
+        """Return the number of waiting dead letters by rule. Fences nothing and changes nothing."""
         topic_id, ends = self.ends(Deadline.after_ms(READ_TIMEOUT_MS))
         counts: dict[str, int] = {}
         reached: dict[str, Mapping[TopicPartition, int]] = {}
@@ -150,7 +155,7 @@ class DeadLetterTopic:
         return counts
 
     def _reached(self, rule: str, topic_id: str) -> Mapping[TopicPartition, int]:
-        """How far the dead letters of a rule were put back."""
+        """Return the offsets up to which a rule's dead letters were replayed."""
         planned, deadline = self.of_rule(rule), Deadline.after_ms(READ_TIMEOUT_MS)
         if self.wire.topics([planned.names.ledger], deadline)[planned.names.ledger].error:
             return {}
@@ -161,7 +166,7 @@ class DeadLetterTopic:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedTopic(LiveSource):
-    """The dead-letter topic, beside the ledger of a replay: no pipeline that could be recovered."""
+    """The dead-letter topic as the source of a replay. `eos recover` does not apply to a replay."""
 
     topic_id: str = ""
 

@@ -1,8 +1,8 @@
-"""Puts dead letters back to where they came from, each once, whatever dies.
+"""How are dead letters written back to their source topics, each exactly once?
 
-It is a pipeline of its own without Spark: look, fence, read, then transactions in which records,
-ledger record and the group's offsets on the dead-letter topic commit together. So a replay that was
-killed goes on behind what it committed, and a second one beside it fences the first.
+A replay is a pipeline without Spark: look, fence, read, then transactions. Each transaction commits
+the records, a ledger record and the group's offsets on the dead-letter topic. So a killed replay
+resumes after its last commit, and a second concurrent replay fences the first.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from eos.transaction.ledger_trim import trim
 from eos.transaction.micro_batch import STEP_TIMEOUT_MS, MicroBatches
 
 LETTERS_MAX, BYTES_MAX = 1_000, 32 << 20  # of one transaction, which is held in memory
-LEDGER_KEPT = 1_000  # records, of which a replay needs the last: the others are for people
+LEDGER_KEPT = 1_000  # records; a replay needs only the last one, operators may read the others
 _WRITER_SHARE = 0.8
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _SCHEMA = pa.schema(
@@ -60,8 +60,11 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """`since_ms`: dead letters that were written before are passed over. `is_now`: records get the
-    present time, not their own."""
+    """A request to replay one rule.
+
+    `since_ms`: older dead letters are skipped. `is_now`: records get the present time instead of
+    their original one.
+    """
 
     rule: str
     since_ms: int = 0
@@ -72,12 +75,12 @@ class ReplayRequest:
 @dataclass(slots=True)
 class ReplayResult:
     records: int = 0
-    passed_over: int = 0  # for good: they were written before `since_ms`
+    passed_over: int = 0  # skipped for good: written before `since_ms`
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one transaction puts back, and how far it gets."""
+    """The dead letters of one transaction, and the offsets after them."""
 
     letters: Sequence[Letter]
     ends: Ends
@@ -87,14 +90,17 @@ class _Part:
 def put_back(
     topic: DeadLetterTopic, wanted: ReplayRequest, bus: Bus, crash: Dies, *, take_over: bool = False
 ) -> ReplayResult:
-    """All that lie in the topic now. What is refused again meanwhile is left to the next replay."""
+    """Replay all dead letters of the rule that are in the topic now.
+
+    Records that are rejected again meanwhile are left to the next replay.
+    """
     planned, wire = topic.of_rule(wanted.rule), topic.wire
     deadline = Deadline.after_ms(READ_TIMEOUT_MS)
     with closing(RunLock(planned)) as lock:
         lock.take(is_forced=take_over)
         wire.agree_on_profile(deadline)
         taken = acquire(planned, wire, crash, deadline, is_forced=take_over)
-        # Not before: whoever we fenced may have come further than an end that was asked for then.
+        # Read the ends after the fence. The fenced replay may have advanced beyond earlier ends.
         topic_id, ends = topic.ends(deadline)
         source = ReplayedTopic(planned, wire, topic_id=topic_id)
         with still_ours(taken.coordinator, taken.ledger):
@@ -108,7 +114,7 @@ def put_back(
             try:
                 done = replay.through()
             except (KeyboardInterrupt, UsageError):
-                # An open transaction would hold up all who read the source, until its timeout.
+                # Readers of the source would stop at an open transaction until its timeout.
                 note_clean_end(batches, bus, is_at_rest=False)
                 raise
         note_clean_end(batches, bus, is_at_rest=False)
@@ -118,7 +124,7 @@ def put_back(
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM means what SIGINT does."""
+    """Let SIGTERM raise KeyboardInterrupt, as SIGINT does."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -129,8 +135,11 @@ def _terminable() -> Iterator[None]:
 def _position(
     planned: Plan, last: LedgerRecord | None, topic_id: str, ends: Mapping[Any, Any]
 ) -> Position:
-    """Behind what was put back. What the topic's own retention took is gone, and no reason to stop;
-    a topic that was made anew has only dead letters that nobody has put back."""
+    """Return the position after the last replayed dead letter.
+
+    Dead letters that retention deleted are skipped without an error. In a recreated topic, none has
+    been replayed.
+    """
     topic = planned.source_topics[0]
     known = last.position if last is not None else None
     before = known.ends if known and known.topic_ids.get(topic) == topic_id else {}
@@ -163,7 +172,7 @@ class _Replay:
 
     def through(self) -> ReplayResult:
         done, query_id, number = ReplayResult(), uuid.uuid4().hex, 0
-        while True:  # each turn gets further, up to `until`
+        while True:  # each turn advances, up to `until`
             part = self._next(done)
             starts = {tp: self.batches.position.ends[tp] for tp in part.ends}
             if part.ends == starts:
@@ -200,8 +209,10 @@ class _Replay:
         return _Part(letters, ends, passed_over)
 
     def _places(self, letters: Sequence[Letter]) -> Targets:
-        """Where they go, if all of them can: what stands in their headers is anybody's who may
-        write to the topic."""
+        """Return the target partitions; raise UsageError if a dead letter can't be written back.
+
+        Every producer with access to the topic can set these headers, so they are validated.
+        """
         for number, letter in enumerate(letters):
             if not self.topic.planned.source.reads(letter.origin.source.topic):
                 raise self._nowhere(letter, number, "which the pipeline does not read (any more)")
@@ -278,8 +289,10 @@ class _Replay:
         )
 
     def require_same_targets(self) -> None:
-        """Raise PromiseBrokenError for a topic that was recreated since it was first read: the
-        acknowledged records of the old one are gone."""
+        """Raise PromiseBrokenError if a target topic was recreated since it was first read.
+
+        Records acknowledged by the old topic are lost.
+        """
         for name, info in self._existing(sorted(self._targets)).items():
             if info.topic_id != self._targets[name].topic_id:
                 raise PromiseBrokenError(
@@ -291,7 +304,7 @@ class _Replay:
                 )
 
     def _nowhere(self, letter: Letter, before: int, why: str) -> UsageError:
-        """`before`: so many of this transaction come before it."""
+        """Return the error for a dead letter without a target; `before` others precede it."""
         source, at = letter.origin.source, letter.at
         first = f"`--limit {before}` puts back those before it; " if before else ""
         return UsageError(
@@ -304,7 +317,7 @@ class _Replay:
         )
 
     def _require_kept(self, name: str, letters: Sequence[Letter], deadline: Deadline) -> None:
-        """A record that is older than its topic's retention would be deleted before it is read."""
+        """Raise UsageError if the topic's retention would delete a record before it is read."""
         config = self.topic.wire.topic_config
         keeps_ms = int(config(name, "retention.ms", deadline))
         if keeps_ms < 0 or "delete" not in config(name, "cleanup.policy", deadline):
@@ -324,7 +337,7 @@ class _Replay:
 
 @dataclass(frozen=True, slots=True)
 class _PuttingBack(AttemptWork):
-    """The dead letters of one transaction."""
+    """One attempt to replay the dead letters of a transaction."""
 
     replay: _Replay
     letters: Sequence[Letter]
