@@ -1,4 +1,7 @@
-"""The audit table against the ledger, row by row; and instead of it, where it was trimmed."""
+"""Does the audit table agree with the ledger, row by row?
+
+Where the ledger was trimmed, the table's rows replace its records.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ Row = Mapping[str, Any]
 
 
 class LedgerRows:
-    """One pipeline's rows of one ledger topic."""
+    """The audit table's rows of one pipeline and one ledger topic."""
 
     def __init__(
         self, table: TransactionsTable, pipeline: str, ledger: str, ledger_id: str
@@ -30,18 +33,18 @@ class LedgerRows:
         self._names = (pipeline, ledger, ledger_id)
 
     def until(self) -> int:
-        """The last ledger offset that the table says it has."""
+        """Return the last ledger offset up to which the table claims to be complete."""
         pipeline, _, ledger_id = self._names
         return self._table.known(f"{pipeline}/{ledger_id}")
 
     def first(self) -> int | None:
-        """The oldest ledger offset that it tells of."""
+        """Return the oldest ledger offset that the table has."""
         found = self._query("min(ledger_offset) AS first", "")
         return found[0]["first"] if found else None
 
     def older(self, start: int, end: int) -> Iterator[list[CommittedAttempt]]:
-        """What it tells of these ledger offsets, in their order."""
-        for low in range(start, end, 2 * RECORDS_MAX):  # each has a marker behind it
+        """Yield the committed attempts of these ledger offsets from the table, in their order."""
+        for low in range(start, end, 2 * RECORDS_MAX):  # each record has a marker after it
             rows = self._rows(low, min(end, low + 2 * RECORDS_MAX))
             committed = [row for row in rows if row["outcome"] == COMMITTED]
             committed.sort(key=lambda row: [row["ledger_offset"], str(row["target_topic"])])
@@ -50,8 +53,11 @@ class LedgerRows:
     def compare(
         self, records: Sequence[LedgerRecord], start: int, end: int, forged: Collection[int]
     ) -> Iterator[VerifyFinding]:
-        """The table against the ledger's records at these offsets, which are all there are but for
-        those that are `forged`: the table believes the ledger."""
+        """Yield a finding for each difference between the table and these ledger records.
+
+        `records` has all ledger records at these offsets except forged ones. Rows of `forged`
+        offsets are ignored, because the table copied them from the ledger.
+        """
         expected = made.table(made.rows(*self._names, records)).to_pylist()
         found = [row for row in self._rows(start, end) if row["ledger_offset"] not in forged]
         yield from compared(self._names[1], expected, found)
@@ -69,7 +75,10 @@ class LedgerRows:
 
 
 def compared(ledger: str, expected: Iterable[Row], found: Iterable[Row]) -> Iterator[VerifyFinding]:
-    """Pure. Rows of aborted attempts that the ledger does not tell of are a run's last words."""
+    """Yield a finding for each difference between expected and found rows. Pure.
+
+    The table may have rows of aborted attempts that the ledger lacks: a run wrote them as it ended.
+    """
     there: dict[tuple[Any, ...], Row] = {}
     counts: Counter[tuple[Any, ...]] = Counter()
     for row in found:
@@ -95,7 +104,10 @@ def _key(row: Row) -> tuple[Any, ...]:
 
 
 def _differing(row: Row, known: Row) -> Iterator[str]:
-    """A column that an older release did not write is null there."""
+    """Yield the names of differing columns.
+
+    A column that an older release did not write is null and is skipped.
+    """
     is_older = (known.get(_VERSION) or 0) < row[_VERSION]
     for name, value in row.items():
         if name == _VERSION or (is_older and known.get(name) is None):

@@ -1,8 +1,8 @@
-"""Does each committed transaction follow the one before it: what it read, and who wrote it.
+"""Does each committed transaction follow the previous one, in its offsets and its writer?
 
-Each (source partition, offset) is covered once if every range begins where the one before it ended.
-Only a person's recovery record may move the position. Epochs of a producer id rise, and an id that
-was replaced never comes back: where it does, somebody else wrote to the ledger in between.
+Each (source partition, offset) is covered once if every range begins at the end of the previous
+range. Only an operator's recovery record may move the position. Epochs of a producer id rise, and a
+replaced id never returns. If one does, another producer wrote to the ledger in between.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from eos.verify.history import CommittedAttempt
 
 @dataclass(slots=True)
 class Owners:
-    """The identities that committed. A bit for each epoch: 4 KB for 32,768 attempts."""
+    """The identities that committed. One bit for each epoch: 4 KB for 32,768 attempts."""
 
     _epochs: dict[int, bytearray] = field(default_factory=dict)
 
@@ -26,7 +26,7 @@ class Owners:
         bits[identity.epoch >> 3] |= 1 << (identity.epoch & 7)
 
     def know(self, producer_id: int) -> None:
-        """Ours, whatever it committed."""
+        """Add an id of the pipeline, without any commit."""
         self._epochs.setdefault(producer_id, bytearray(4096))
 
     def is_ours(self, producer_id: int) -> bool:
@@ -43,8 +43,11 @@ class Owners:
 
 @dataclass(slots=True)
 class CommitChain:
-    """`position`: how far each source partition was read; `covered`: from where to where since
-    this began. `last`: the newest transaction."""
+    """Check of the committed transactions, in order.
+
+    `position` is the end up to which each source partition was read. `covered` is the range of
+    offsets read since the verification began. `last` is the newest transaction.
+    """
 
     position: dict[TopicPartition, int] = field(default_factory=dict)
     covered: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
@@ -115,7 +118,10 @@ class CommitChain:
         return VerifyFinding(case, message, tp, offset, each.told)
 
     def _move(self, each: CommittedAttempt) -> None:
-        """The whole position is another one from here on. What is read again is meant to be."""
+        """Replace the position by that of a recovery record.
+
+        Operators may move it back, so that offsets are read again on purpose.
+        """
         ends = {tp: end for tp, (_, end) in each.ranges.items()}
         if any(self.position.get(tp) != end for tp, end in ends.items()):
             self.moved.append(each.told)

@@ -1,7 +1,8 @@
-"""What else knows how far the pipeline is: its group, Spark's checkpoint, and the coordinator.
+"""Do group, Spark's checkpoint and coordinator agree with the ledger on the pipeline's position?
 
-A pipeline may run meanwhile. What is read here lies between two looks at the ledger, `low` before
-and `high` after it: whatever equals neither is wrong, and where the two are one, so must this be.
+A pipeline may run meanwhile. These values are read between two reads of the ledger: `low` before
+and `high` after them. A value outside of `low` to `high` is wrong. If both are equal, the value
+must equal them.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from eos.kafka.transaction_states import TransactionPhase
 from eos.ledger.record import Ends, TableState
 from eos.verify.findings import FindingKind, VerifyFinding, Witness, named
 
-_LAST_EPOCH = 2**15 - 2  # behind it comes another producer id
+_LAST_EPOCH = 2**15 - 2  # the next epoch has another producer id
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerLevel:
-    """The ledger as of one moment."""
+    """The ledger at one moment."""
 
     told: Witness
     query_id: str
@@ -39,13 +40,13 @@ def of_group(
     low: LedgerLevel,
     high: LedgerLevel,
 ) -> Iterator[VerifyFinding]:
-    """`found`: None while an open transaction hides it."""
+    """Yield findings for the group's offsets. `found` is None while a transaction hides them."""
     if found is None:
         words = f"the offsets of the group {group!r} are hidden by an open transaction"
         yield VerifyFinding("group_hidden", words, kind=FindingKind.GONE)
         return
     if high.told.kind == "recovery" and low != high:
-        return  # a person moved it this moment
+        return  # an operator just moved the position
     for tp, end in sorted(low.ends.items()):
         newest = high.ends.get(tp, end)
         offset = found[tp].offset if tp in found else -1
@@ -61,7 +62,7 @@ def of_group(
 
 @dataclass(frozen=True, slots=True)
 class CheckpointNote:
-    """What the newest checkpoint says. `ends`: of its last micro-batches, by number."""
+    """The newest checkpoint's state. `ends` has the ends of its last micro-batches by number."""
 
     location: str
     query_id: str
@@ -71,7 +72,7 @@ class CheckpointNote:
 
 
 def noted(files: Files | None, root: str) -> CheckpointNote | str:
-    """Or why there is nothing to compare."""
+    """Return the newest checkpoint's state, or the reason why there is nothing to compare."""
     if files is None:
         return f"the checkpoints are in {root}, which only a running Spark can read"
     newest, _ = newest_with_offsets(files, root)
@@ -92,7 +93,7 @@ def of_checkpoint(
         yield VerifyFinding("checkpoint_unread", found, kind=FindingKind.GONE)
         return
     if low.is_reset or high.is_reset:
-        return  # the next start takes a fresh one: this one is no longer meant
+        return  # the next run takes a fresh checkpoint, so this one no longer counts
     where = f"the checkpoint {found.location}"
     committed = -1 if found.committed is None else found.committed
     if found.query_id != high.query_id:
@@ -124,8 +125,11 @@ def of_checkpoint(
 def of_coordinator(
     state: Coordinated | None, ledger: TopicPartition, last: Witness, newer: Witness
 ) -> Iterator[VerifyFinding]:
-    """Whose the last record is. `state`: None if no coordinator knows the transactional id;
-    `newer`: the last one after it was asked, which may have got another id."""
+    """Yield a finding if the ledger's last record is not by the pipeline's own producer.
+
+    `state` is None if no coordinator knows the transactional id. `newer` is the last record after
+    the coordinator was asked; the id may have rotated by then.
+    """
     if state is None:
         words = (
             "no coordinator knows the transactional id (any more), so that nobody can tell "
@@ -147,7 +151,10 @@ def of_coordinator(
 
 
 def is_late(each: OpenTransaction, transactional_id: str) -> bool:
-    """Open here, and over for its coordinator: it goes on to something else."""
+    """Return whether a transaction is open here although its coordinator has ended it.
+
+    Its marker may still be on the way. If it stays open, no coordinator will end it.
+    """
     state = TransactionPhase.of(each.phase)
     return each.owner == transactional_id and state is not None and state.is_over
 

@@ -1,8 +1,9 @@
-"""Which records of the source dedup itself refused: transactions read them, and they went to the
-dead letters without being accepted, so they prove nothing.
+"""Which source records did dedup itself reject?
 
-Only dedup's own rules: a record that another rule refused, or a filter left out, had been accepted
-by dedup before, and what comes again of it is rightly dropped.
+Transactions read these records and wrote them to the dead letters without accepting them. So they
+do not prove that a later record is a duplicate. Only dedup's own rules count: a record that another
+rule or a filter rejected had been accepted by dedup before, so a later copy of it is rightly
+dropped.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from eos.verify.target import LogBounds
 
 LETTERS_MAX = 2_000_000  # of one pipeline's dedup; 8 bytes each
 _OFFSET = r"^[0-9]{1,18}$"
-Refused = Mapping[TopicPartition, Ints]  # ascending offsets, one for each time
+Refused = Mapping[TopicPartition, Ints]  # ascending offsets, one for each rejection
 
 
 class Reads(Protocol):
-    """`Reader`."""
+    """The part of `Reader` that is used here."""
 
     def bounds(
         self, partitions: Collection[TopicPartition], /
@@ -40,8 +41,11 @@ class Reads(Protocol):
 
 @dataclass(slots=True)
 class Letters:
-    """Of one pipeline, in its dead-letter topic; empty: it names none. `ends`: how far that is
-    written by the transactions that were seen: what comes behind is of later ones."""
+    """The dead letters of dedup in a pipeline's dead-letter topic.
+
+    `topic` is empty if the pipeline has none. `ends` has the ends of the records by the
+    transactions seen so far: later records belong to later ones.
+    """
 
     reader: Reads
     pipeline: str
@@ -55,14 +59,14 @@ class Letters:
                 self.ends[at] = max(self.ends.get(at, 0), receipt.offset_last + 1)
 
     def read(self) -> Refused:
-        """Those that the topic still has. Raises TooManyError."""
+        """Return the rejected records that the topic still has. Raises TooManyError."""
         found: dict[TopicPartition, list[Ints]] = {}
         count = 0
         bounds = self.reader.bounds(list(self.ends))
         for at, written in sorted(self.ends.items()):
-            end = min(written, bounds[at].stable)  # it may be gone, or have lost its end
+            end = min(written, bounds[at].stable)  # the topic may be deleted, or have lost its end
             for records, offsets in self.reader.records(at, end):
-                # The last record batch may reach beyond.
+                # The last record batch may extend past the end.
                 for tp, refused in _refused(records, offsets < end, self.pipeline):
                     found.setdefault(tp, []).append(refused)
                     count += len(refused)
@@ -74,7 +78,10 @@ class Letters:
 def _refused(
     records: Records, is_wanted: Ints, pipeline: str
 ) -> Iterator[tuple[TopicPartition, Ints]]:
-    """The last header of each name: before ours stand the record's own."""
+    """Yield the offsets of rejected records by source partition.
+
+    The last header of each name counts: the record's own headers precede those of dedup.
+    """
     names = ("pipeline", "rule", "topic", "partition", "offset")
     columns = {name: header(records, b"eos." + name.encode()) for name in names}
     is_ours = pc.and_(

@@ -1,8 +1,7 @@
-"""The Delta tables beside the targets: is each one's last write the one that the ledger expects?
+"""Is the last write of each Delta table the one that the ledger expects?
 
-Its rows are not compared: nothing in the ledger says how many there were. What is asked is whether
-it is the same table, and up to which record of the ledger it has everything, by its own log, and
-whether a RESTORE removed some of that.
+Rows are not compared, because the ledger has no count of them. The checks use the table's log: is
+it the same table, up to which ledger record is it complete, and did a RESTORE remove some of that?
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from eos.verify.findings import FindingKind, VerifyFinding, Witness
 
 @dataclass(frozen=True, slots=True)
 class Sinks:
-    """`app` is the name under which the pipeline writes to each."""
+    """The pipeline's Delta tables. `app` has the application name of its writes to each table."""
 
     tables: Sequence[Table]
     app: Mapping[str, str]
@@ -33,7 +32,7 @@ class Sinks:
 
 @dataclass(frozen=True, slots=True)
 class LedgerMoment:
-    """The ledger as of one moment: its record, and how the tables were when it was begun."""
+    """The ledger at one moment: its last record, and the tables' states when that began."""
 
     told: Witness
     tables: Mapping[str, TableState]
@@ -41,8 +40,10 @@ class LedgerMoment:
 
 @dataclass(frozen=True, slots=True)
 class TableWrite:
-    """A table's own id, and the last write of the pipeline's; -1 if there is none. `version` is
-    Delta's: up to it the history is compared."""
+    """A table's id and the ledger record of the pipeline's last write to it; -1 if there is none.
+
+    `version` is Delta's. History is compared up to it.
+    """
 
     id: str
     at: int
@@ -50,12 +51,15 @@ class TableWrite:
 
 
 def here(sinks: Sinks) -> list[Table]:
-    """Those that can be read without Spark."""
+    """Return the tables that can be read without Spark."""
     return [table for table in sinks.tables if local_path(table.path) is not None]
 
 
 def look(sinks: Sinks) -> Mapping[str, TableWrite | str]:
-    """A text says why a table can't be read. To be called between two looks at the ledger."""
+    """Return each table's last write, or the reason why it can't be read.
+
+    Call this between two reads of the ledger.
+    """
     return {table.name: _look(table, sinks.app[table.name]) for table in here(sinks)}
 
 
@@ -83,7 +87,7 @@ def of_tables(
     for table in here(sinks):
         known, now = low.tables.get(table.name), found[table.name]
         if known is None:
-            continue  # it is declared, and no run has met it yet
+            continue  # declared, but no run has used it yet
         where = f"the table {table.name} ({table.path})"
         if isinstance(now, str):
             yield VerifyFinding(
@@ -94,7 +98,7 @@ def of_tables(
             yield VerifyFinding("delta_replaced", message, attempt=low.told)
         elif lost := _lost(sinks, table, known, now):
             yield VerifyFinding(f"delta_{lost.case}", lost.words, attempt=low.told)
-        elif low.told != high.told:  # the pipeline runs, and writes meanwhile
+        elif low.told != high.told:  # the pipeline runs and writes
             if not known.at <= now.at <= high.told.ledger_offset:
                 yield _disagrees(where, now.at, known.at, high.told)
         elif low.told.kind == "attempt" and now.at == known.at:
@@ -111,7 +115,10 @@ class _Lost(NamedTuple):
 
 
 def _lost(sinks: Sinks, table: Table, known: TableState, now: TableWrite) -> _Lost | None:
-    """What the next start would stop at in the table's history. A lower `at` is compared apart."""
+    """Return the problem in the table's history that would stop the next startup, if any.
+
+    A table whose last write is older than the ledger expects is reported elsewhere.
+    """
     if now.version is None or now.at < known.at:
         return None
     log = DeltaLog(LocalFiles(), table.path, sinks.app[table.name])

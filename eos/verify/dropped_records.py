@@ -1,10 +1,10 @@
-"""Was each record that dedup dropped accepted before, or replaced by a newer epoch of its producer?
+"""Was each record that dedup dropped accepted before, or fenced by its producer's newer epoch?
 
-The ledger says of each attempt how many records were dropped for which reason, and of the producers
-with the most where the first and the last of them lie. The source says the rest: it is read again,
-with stamps, from its beginning, and compared with nothing that dedup kept. Attempts wait for that
-until they are many, or until all of the ledger was seen. A record that dedup refused, and that lies
-among the dead letters, was read and not accepted: it proves nothing (`letters`).
+The ledger has, for each attempt, the number of dropped records by reason. For the producers with
+most of them, it also has the first and last offset. The proof comes from the source: it is read
+again from its beginning, with stamps, and no state of dedup is used. Claims of attempts are
+collected and proven together, once there are many or the ledger ends. A record that dedup rejected
+as a dead letter was read but not accepted, so it proves nothing (`letters`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from eos.verify.record_order import Order, RecordPosition
 from eos.verify.stamps import Stamps, hash_of
 
 REASONS = ("duplicate", "fenced")
-ATTEMPTS_MAX, PRODUCERS_MAX = 20_000, 200_000  # that wait
-SHOWN_MAX = 100  # dropped records that are named with their proof
+ATTEMPTS_MAX, PRODUCERS_MAX = 20_000, 200_000  # claims to collect before a proof
+SHOWN_MAX = 100  # dropped records that are listed with their proof
 
 
 class ProducerSpan(NamedTuple):
-    """What the ledger says of one producer in one partition, and what was proven of it."""
+    """The ledger's claim about one producer in one partition: records dropped for one reason."""
 
     producer: str
     reason: str
@@ -41,7 +41,7 @@ class ProducerSpan(NamedTuple):
 
 @dataclass(slots=True)
 class DropClaim:
-    """Of one attempt. `proven`: by reason; `all`: for either."""
+    """The ledger's claim about one attempt. `proven` counts by reason, and `all` for any reason."""
 
     told: Witness
     ranges: Mapping[TopicPartition, tuple[int, int]]
@@ -52,7 +52,7 @@ class DropClaim:
 
 
 class ProvenDrop(NamedTuple):
-    """A dropped record, and where the one lies that proves it."""
+    """A dropped record and the position of the record that proves it."""
 
     at: TopicPartition
     offset: int
@@ -74,8 +74,7 @@ class ProvenDrop(NamedTuple):
 
 
 class Log(NamedTuple):
-    """A source partition: what lies there below an end, and whether something of it is not there
-    any more."""
+    """The stamps of a source partition below an offset. `is_cut`: some records are missing."""
 
     stamps: Callable[[], Iterator[Stamps]]
     is_cut: bool
@@ -88,8 +87,10 @@ def _place(tp: TopicPartition, proof: int, order: Order | None) -> RecordPositio
 def _shown(
     tp: TopicPartition, claim: DropClaim, part: Proofs, reasons: Sequence[str], order: Order | None
 ) -> Iterator[ProvenDrop]:
-    """Each record of one attempt and partition that has a proof: a newer epoch counts first, as it
-    does for dedup."""
+    """Yield each proven record of one attempt and partition.
+
+    A newer epoch takes precedence as the reason, as in dedup.
+    """
     for offset, before, newer in zip(part.offset, part.before, part.newer, strict=True):
         proven = {"duplicate": int(before), "fenced": int(newer)}
         for reason in reversed(reasons):
@@ -103,15 +104,18 @@ Proven = dict[tuple[int, TopicPartition, ProducerSpan], Counter[str]]
 
 @dataclass(slots=True)
 class DropCheck:
-    """Fed with each transaction in the ledger's order. `log` is asked for a partition up to an
-    offset; None: the pipeline does not say (any more) how records are stamped."""
+    """Check of dropped records. Call `see` with each transaction in the ledger's order.
+
+    `log` returns a partition's stamps up to an offset. It is None if the pipeline file does not
+    define stamps (any more).
+    """
 
     findings: Findings
     log: Callable[[TopicPartition, int], Log] | None
-    is_spread: bool = False  # a producer's numbers over partitions: one may prove another's
-    # What dedup refused in the transactions that were seen so far.
+    is_spread: bool = False  # with `scope: producer`, the proof may be in another partition
+    # Returns the records that dedup rejected in the transactions seen so far.
     letters: Callable[[], Refused] = dict
-    # Told each record that a proof was found of, and not only some of them.
+    # Called with every proven record, not only the listed ones.
     each: Callable[[ProvenDrop, Witness], None] | None = None
     covered: dict[TopicPartition, list[tuple[int, int]]] = field(default_factory=dict)
     records: Counter[str] = field(default_factory=Counter)
@@ -123,7 +127,7 @@ class DropCheck:
 
     def see(self, each: CommittedAttempt) -> None:
         if each.told.kind == "recovery":
-            self.prove()  # the position may go back: behind it another order begins
+            self.prove()  # the position may move back, which starts another order
         if not each.is_attempt:
             return
         for tp, (start, end) in each.ranges.items():
@@ -148,7 +152,7 @@ class DropCheck:
             self.prove()
 
     def prove(self) -> None:
-        """All that wait."""
+        """Prove all collected claims."""
         claims, self._claims, self._spans = self._claims, [], 0
         if not claims:
             return
@@ -174,7 +178,7 @@ class DropCheck:
             self._settle(claim, is_cut)
 
     def _prove(self, tp: TopicPartition, log: Log, claims: Sequence[DropClaim]) -> None:
-        """What its own partition proves."""
+        """Prove claims from the stamps of the partition itself."""
         reasons = REASONS[1:] if self.is_spread else REASONS
         proven: Proven = {}
         looked_at = self._looked_at(tp, claims)
@@ -188,7 +192,7 @@ class DropCheck:
     def _prove_together(
         self, logs: Mapping[TopicPartition, Log], claims: Sequence[DropClaim], is_cut: bool
     ) -> None:
-        """Duplicates of producers whose numbers are spread over partitions."""
+        """Prove duplicates of producers that write to several partitions."""
         order = Order([claim.ranges for claim in claims], list(logs))
         proven: Proven = {}
 
@@ -213,7 +217,7 @@ class DropCheck:
         reasons: Sequence[str],
         order: Order | None = None,
     ) -> None:
-        """What was proven of one attempt's records in one partition."""
+        """Add the proofs of one attempt's records in one partition."""
         number, claim = of
         counts = part.counts()
         claim.proven.update({name: counts[name] for name in reasons})
@@ -229,9 +233,12 @@ class DropCheck:
     def _looked_at(
         self, tp: TopicPartition, claims: Iterable[DropClaim]
     ) -> Callable[[Stamps], Stamps]:
-        """What no transaction read was not accepted, nor what dedup refused as often as it was
-        read: it proves nothing. And nothing is asked of producers of whom nothing was dropped,
-        where the ledger names all others."""
+        """Return a function that keeps the stamps of records that can be a proof.
+
+        Records that no transaction read were not accepted, and neither were records that dedup
+        rejected each time they were read. If the ledger names all producers with dropped records,
+        other producers are left out.
+        """
         stretches = sorted(self.covered.get(tp, ()))
         refused = self._refused.get(tp, np.zeros(0, np.int64))
         producers: set[int] | None = set()
@@ -246,7 +253,7 @@ class DropCheck:
 
         def looked_at(seen: Stamps) -> Stamps:
             times = np.zeros(len(seen), np.int64)
-            for start, end in stretches:  # several where the position was moved back
+            for start, end in stretches:  # several if the position moved back
                 low, high = np.searchsorted(seen.offset, [start, end])
                 times[low:high] += 1
             times -= np.searchsorted(refused, seen.offset, side="right")
@@ -312,7 +319,7 @@ class DropCheck:
         )
 
     def _settle(self, claim: DropClaim, is_cut: bool) -> None:
-        """The attempt as a whole: the ledger names only the producers with the most."""
+        """Check the totals of one attempt: the ledger names only the producers with most drops."""
         wanted = {**claim.dropped, "all": sum(claim.dropped.values())}
         missing = max(count - claim.proven[name] for name, count in wanted.items())
         self.proven += wanted["all"] - max(0, missing)

@@ -1,4 +1,4 @@
-"""What a verification met, with a witness: where it shows first, and whose attempt it is."""
+"""What did a verification find, with the first transaction and offset that show it?"""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 
 from eos.kafka.api import Identity, TopicPartition
 
-KEPT_MAX = 100  # of the smallest ones; all are counted
+KEPT_MAX = 100  # the smallest ones; all are counted
 _LATE = 2**62
 
 
 class FindingKind(Enum):
-    """A disagreement is wrong whatever anybody allows."""
+    """Severity of a finding. A disagreement is wrong even if other kinds are allowed."""
 
     WRONG = "disagreement"
-    FOREIGN = "foreign"  # somebody else's records, which may be meant
-    GONE = "out of reach"  # removed, or not to be read from here: neither right nor wrong
+    FOREIGN = "foreign"  # records of other producers, which may be intended
+    GONE = "out of reach"  # deleted, or unreadable from here: neither right nor wrong
 
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """Whose transaction a witness belongs to."""
+    """The transaction that a finding belongs to."""
 
     ledger_offset: int
     kind: str
@@ -42,7 +42,7 @@ class Witness:
 
 @dataclass(frozen=True, slots=True)
 class VerifyFinding:
-    """`offset` is the first one that shows it; -1 where no partition does."""
+    """One finding. `offset` is the first one that shows it; -1 without a partition."""
 
     case: str
     message: str
@@ -53,7 +53,7 @@ class VerifyFinding:
 
     @property
     def order(self) -> tuple[int, str, int, int, str]:
-        """The smallest witness comes first: the oldest transaction, then where it shows."""
+        """Return the sort key: the oldest transaction first, then the place in the log."""
         told = self.attempt.ledger_offset if self.attempt else _LATE
         topic, partition = self.at or ("", -1)
         return told, topic, partition, self.offset, self.case
@@ -81,7 +81,7 @@ class VerifyFinding:
 
 @dataclass(slots=True)
 class Stretch:
-    """What is out of reach of one partition for one reason, all together."""
+    """Offsets of a partition that are out of reach for one reason, joined."""
 
     first: int
     last: int
@@ -91,7 +91,7 @@ class Stretch:
 
 @dataclass(slots=True)
 class Findings:
-    """Bounded: the smallest ones of each kind, and how many there were."""
+    """The findings with the smallest keys of each kind, bounded, and the number of all."""
 
     kept: dict[FindingKind, list[VerifyFinding]] = field(
         default_factory=lambda: {kind: [] for kind in FindingKind}
@@ -106,7 +106,7 @@ class Findings:
         del kept[KEPT_MAX:]
 
     def gone(self, case: str, at: TopicPartition, first: int, last: int, records: int = 0) -> None:
-        """A stretch of offsets, joined with those that are gone for the same reason."""
+        """Add offsets that are out of reach, joined with others of the same reason."""
         known = self._stretches.get((case, at))
         if known is None:
             known = self._stretches[case, at] = Stretch(first, last)
@@ -115,7 +115,7 @@ class Findings:
         known.records += records
 
     def close(self) -> None:
-        """Stretches become findings: one for each partition and reason."""
+        """Turn the joined offsets into findings, one for each partition and reason."""
         for (case, at), stretch in sorted(self._stretches.items()):
             of = (
                 f": {stretch.records:,} records of {stretch.attempts:,} attempts could not be "

@@ -1,5 +1,7 @@
-"""The pipeline's committed transactions in their order, whichever of the two tells them: the
-ledger, or the audit table's rows where the ledger was trimmed."""
+"""Which transactions did the pipeline commit, in order?
+
+They are read from the ledger, or from the audit table's rows where the ledger was trimmed.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,19 @@ _RECEIPT = ("topic", "partition", "records", "offset_first", "offset_last", "byt
 
 @dataclass(frozen=True, slots=True)
 class CommittedAttempt:
-    """`ranges`: what was read, of a record without an attempt its position as empty ranges.
-    `ends`: the whole position after it, where it is known; a row of the table has the ranges."""
+    """One committed transaction.
+
+    `ranges` has the offsets that were read; for a record without an attempt, its position as empty
+    ranges. `ends` is the whole position after it, if known: a row of the audit table has only the
+    ranges.
+    """
 
     told: Witness
     query_id: str
     ranges: Mapping[TopicPartition, tuple[int, int]]
     ends: Ends | None
     receipts: Sequence[Receipt]
-    dedup: Mapping[str, Any] = field(default_factory=dict)  # what became of upstream's records
+    dedup: Mapping[str, Any] = field(default_factory=dict)  # dedup's results
 
     @property
     def is_attempt(self) -> bool:

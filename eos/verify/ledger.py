@@ -1,4 +1,7 @@
-"""The ledger as a stranger reads it: its records, and whether each can be the pipeline's own."""
+"""Which records does the ledger hold, and can each be the pipeline's own?
+
+The ledger is read as any other topic, without the pipeline's producer.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,13 @@ from eos.verify.findings import FindingKind, VerifyFinding, Witness
 from eos.verify.history import CommittedAttempt, of_record
 from eos.verify.log_reader import Reader, soon
 
-RECORDS_MAX = 500  # at a time: with their receipts they must fit into memory
+RECORDS_MAX = 500  # in one page: with receipts they must fit into memory
 _SETTLE_MS = 30_000
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Committed records, and what else was met among them, from `start` to `end` (exclusive)."""
+    """Committed records and findings from offset `start` to `end` (exclusive)."""
 
     records: Sequence[LedgerRecord]
     committed: Sequence[CommittedAttempt]
@@ -36,12 +39,14 @@ class LedgerLog:
         self.at = TopicPartition(topic, 0)
         self._reader = reader
         self._pipeline = pipeline
-        self._decided_until = 0  # by `eos recover`, about records of other producers
-        self._is_undecided = False  # from a record on that was passed already
+        self._decided_until = 0  # offset up to which `eos recover` handled foreign records
+        self._is_undecided = False  # no recovery handled the last one asked about
 
     def settled_end(self) -> int:
-        """Where readers stop, once nothing that is written by now is undecided; after a while
-        where they stop all the same: what holds them up is told by itself."""
+        """Return the last stable offset once all records written by now are committed or aborted.
+
+        After a timeout, return it anyway: the transaction that holds it up is reported separately.
+        """
         deadline, backoff = Deadline.after_ms(_SETTLE_MS), Backoff()
         written = self._reader.bounds([self.at])[self.at].end
         while True:
@@ -57,7 +62,7 @@ class LedgerLog:
             start = page.end
 
     def page(self, start: int, end: int) -> Page:
-        """The first records of this stretch."""
+        """Return the first records between both offsets."""
         stored = self._reader.wire.read_records(
             self.at, start, end, committed=True, deadline=soon(), records_max=RECORDS_MAX
         )
@@ -75,7 +80,7 @@ class LedgerLog:
         return Page(records, [of_record(each) for each in records], findings, start, end)
 
     def _forged(self, stored: StoredRecord, why: str) -> VerifyFinding:
-        """A disagreement, until a recovery decided about the record."""
+        """Return a finding for a foreign record: a disagreement unless `eos recover` handled it."""
         if stored.offset >= self._decided_until and not self._is_undecided:
             own = Ledger(self._reader.wire, self.at.topic, self._pipeline, {}, skips_foreign=True)
             self._decided_until = own.decided_until(stored.offset, soon())

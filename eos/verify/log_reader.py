@@ -1,6 +1,7 @@
-"""Reads logs as they lie there, one partition at a time, the next fetch while this one is decoded.
+"""How are logs read, one partition at a time, with bounded memory?
 
-In memory are two fetches and what the records of one become, whatever a topic's size.
+The next fetch runs while this one is decoded. Memory holds two fetches and the decoded records of
+one, whatever a topic's size.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ from eos.verify.stamps import StampPlaces, Stamps, stamps
 from eos.verify.target import LogBounds, Retention, Target
 
 _FETCH_BYTES_MAX = 8 * 1024 * 1024
-_FETCH_BYTES_MORE = 256 * 1024  # for what lies between the records that are looked for
-_PLAIN_BYTES_MAX = 8 * 1024 * 1024  # of uncompressed records that are decoded at once
+_FETCH_BYTES_MORE = 256 * 1024  # for other records between the wanted ones
+_PLAIN_BYTES_MAX = 8 * 1024 * 1024  # uncompressed bytes of records decoded at once
 _TIMEOUT_MS = 60_000
-_TRIES_MAX = 100  # fetches without a byte, each of which waits for half a second
+_TRIES_MAX = 100  # empty fetches, each with half a second of wait
 UNKNOWN_TOPIC = 3
 _REFUSED = 29
 
 
 class Reader:
-    """`moved` is told how many offsets were passed."""
+    """Reader of partitions' logs. `moved` is called with the number of offsets passed."""
 
     def __init__(
         self, wire: KafkaClient, moved: Callable[[int], None] = lambda _offsets: None
@@ -57,7 +58,7 @@ class Reader:
         self._pool.shutdown(cancel_futures=True)
 
     def bounds(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogBounds]:
-        """Of a topic or a partition that is gone: nothing at all."""
+        """Return each partition's bounds, which are empty if its topic or partition is missing."""
         counts = self.partitions({tp.topic for tp in partitions})
         there = [tp for tp in partitions if tp.partition < counts[tp.topic]]
         first = self._offsets(there, "earliest", committed=False)
@@ -75,7 +76,7 @@ class Reader:
         return self.wire.list_offsets(partitions, at, committed=committed, deadline=soon())
 
     def partitions(self, topics: Collection[str]) -> Mapping[str, int]:
-        """How many each topic has: 0 if it is gone."""
+        """Return the number of partitions of each topic; 0 if it is missing."""
         found = self.wire.topics(topics, soon()) if topics else {}
         require_seen(found)
         return {
@@ -96,7 +97,7 @@ class Reader:
         return self._keeping[topic]
 
     def target(self, target: Target, end: int, bytes_hint: int = _FETCH_BYTES_MAX) -> None:
-        """Shows it what lies between its position and `end` (exclusive)."""
+        """Pass the record batches from the target's position to `end` (exclusive) to the target."""
         group: list[BatchHeader | Old] = []
         payloads: dict[int, bytes | None] = {}
         size = 0
@@ -114,7 +115,7 @@ class Reader:
             group, payloads, size = [], {}, 0
 
     def source(self, source: SourcePartition, bounds: LogBounds) -> None:
-        """Headers alone: what they say is all that is asked of a source."""
+        """Pass the headers of the source's record batches to `source`. Records are not decoded."""
         start = source.begin(bounds)
         until = min(source.end, bounds.stable)
         for found in self.scan(source.at, start, until):
@@ -125,12 +126,12 @@ class Reader:
         source.finish(until)
 
     def stamps(self, at: TopicPartition, end: int, places: StampPlaces) -> Iterator[Stamps]:
-        """Whose they are, and which numbers they have."""
+        """Yield the stamps of the records below `end`."""
         for records, offsets in self.records(at, end):
             yield stamps(records, offsets, places)
 
     def records(self, at: TopicPartition, end: int) -> Iterator[tuple[Records, Ints]]:
-        """Those that readers are given, from where the log begins, with their offsets."""
+        """Yield the visible records below `end` from the log's start, with their offsets."""
         for found in self.scan(at, self.bounds([at])[at].start, end):
             group: list[Batch] = []
             payloads: list[bytes] = []
@@ -139,7 +140,7 @@ class Reader:
                     continue
                 plain = _unpacked(seen)
                 if plain is None:
-                    continue  # what is damaged proves nothing
+                    continue  # a damaged record batch proves nothing
                 group.append(seen.batch)
                 payloads.append(plain)
                 if sum(map(len, payloads)) >= _PLAIN_BYTES_MAX:
@@ -150,7 +151,7 @@ class Reader:
     def scan(
         self, at: TopicPartition, start: int, end: int, bytes_hint: int = _FETCH_BYTES_MAX
     ) -> Iterator[list[BatchHeader | Old]]:
-        """All that begins before `end`, which lies at the last stable offset or below it."""
+        """Yield all record batches that begin before `end`, an offset up to the last stable one."""
         bytes_max = min(_FETCH_BYTES_MAX, bytes_hint + _FETCH_BYTES_MORE)
         position, tries = start, 0
         ahead: Future[FetchedBytes] | None = None
@@ -182,7 +183,7 @@ class Reader:
         return self._pool.submit(self.wire.fetch, at, position, soon(), bytes_max)
 
     def _begins_later(self, at: TopicPartition, position: int, tries: int) -> int:
-        """Retention may remove what was just asked for."""
+        """Return the next offset to fetch: retention may have deleted the requested one."""
         bounds = self.bounds([at])[at]
         if bounds.start > position:
             return bounds.start
@@ -200,7 +201,7 @@ def _first(seen: BatchHeader | Old) -> int:
 
 
 def require_seen(topics: Mapping[str, TopicInfo]) -> None:
-    """A topic that this user may not see must not pass for one that is gone."""
+    """Raise if this user may not see a topic, which would otherwise count as missing."""
     for name, info in topics.items():
         if info.error == _REFUSED:
             raise refused("Metadata", info.error, f"topic {name}")
@@ -218,7 +219,7 @@ def _unpacked(seen: BatchHeader) -> bytes | None:
 
 
 def _taken_apart(group: list[Batch], payloads: list[bytes]) -> Iterator[tuple[Records, Ints]]:
-    """Of record batches one after the other; of those that hold no records nothing."""
+    """Yield the records of consecutive record batches; skip record batches that hold no records."""
     found = parsed(payloads, [batch.records for batch in group]) if group else None
     if found is not None:
         records, deltas = found
@@ -232,7 +233,7 @@ def _taken_apart(group: list[Batch], payloads: list[bytes]) -> Iterator[tuple[Re
 def _show(
     target: Target, group: list[BatchHeader | Old], payloads: Mapping[int, bytes | None]
 ) -> None:
-    """In the order of the log, each with its digest."""
+    """Pass the record batches to the target in log order, each with its digest."""
     readable = [(place, plain) for place, plain in payloads.items() if plain is not None]
     counts = [
         seen.batch.records for place, _ in readable if isinstance(seen := group[place], BatchHeader)

@@ -1,7 +1,8 @@
-"""Where the last verification ended: a file in the state root, from which the next one goes on.
+"""Where did the last verification end, so that the next one can resume there?
 
-It is written only after nothing was found. What lies before it is not looked at again, so each
-verification that begins at one says so, and what had been allowed before it.
+The file in the state root is written only if nothing was found. Earlier records are not verified
+again. So each verification that resumes reports this, and reports the findings that were allowed
+before it.
 """
 
 from __future__ import annotations
@@ -21,9 +22,13 @@ _FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """`ledger_offset`: of the last record that was verified; `targets`: where each target partition
-    goes on; `allowed`: what was allowed then and before, in words. `covered`: what transactions
-    read, several stretches where the position was moved; one of an older release does not say."""
+    """The end of a verification.
+
+    `ledger_offset` is that of the last verified record. `targets` has the next offset of each
+    target partition. `allowed` describes the findings allowed until then. `covered` has the ranges
+    that transactions read, several for a partition whose position was moved; points of an older
+    release lack it.
+    """
 
     pipeline: str
     ledger_id: str
@@ -37,7 +42,7 @@ class Point:
     covered: Mapping[TopicPartition, Sequence[tuple[int, int]]] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
-        """Whole or not at all."""
+        """Write the file completely or not at all."""
         body = {
             "format": _FORMAT,
             "pipeline": self.pipeline,
@@ -58,7 +63,7 @@ class Point:
 
 
 def load(path: Path, pipeline: str, ledger_id: str) -> tuple[Point | None, str]:
-    """The point, or why there is none to go on from; no reason if there never was one."""
+    """Return the point, or None and the reason; the reason is empty if there is no file."""
     try:
         body: dict[str, Any] = json.loads(path.read_text(encoding="ascii"))
     except FileNotFoundError:

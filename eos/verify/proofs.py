@@ -1,12 +1,12 @@
-"""Which records of a source partition came before, or are of a replaced producer, and where that
-shows. Pure: from stamps alone, and from nothing that dedup kept.
+"""Which records of a source partition are duplicates or fenced, and which record proves it?
 
-A record is proven to be a duplicate by an earlier one of its partition with the same id, epoch and
-number; to be fenced by an earlier one of its id with a higher epoch. Neither depends on
-micro-batches, crashes or rewinds: offsets are in the order in which the records came.
+Pure: uses stamps only, and no state of dedup. A record is a duplicate if an earlier record of its
+partition has the same id, epoch and number. It is fenced if an earlier record of its id has a
+higher epoch. Micro-batches, crashes and rewinds don't matter, since offsets are in order of
+arrival.
 
-Memory: `KEYS_MAX` keys at a time. A partition with more is passed over several times, each time for
-another part of the keys.
+Memory holds `KEYS_MAX` keys. A partition with more is read several times, each time for another
+part of the keys.
 """
 
 from __future__ import annotations
@@ -19,19 +19,23 @@ import numpy as np
 from eos.kafka.records.varint import Ints
 from eos.verify.stamps import Stamps, joined
 
-KEYS_MAX = 2_000_000  # 160 bytes each while they are sorted
-EPOCHS_MAX = 2_000_000  # producers of a partition, each once for each epoch
+KEYS_MAX = 2_000_000  # 160 bytes each during the sort
+EPOCHS_MAX = 2_000_000  # pairs of producer and epoch in one partition
 _NEVER = 2**62
 
 
 class TooManyError(ValueError):
-    """More producers than are kept."""
+    """More producers or epochs than fit into memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proofs:
-    """`offset`: of the records that have one, ascending; `producer`: their ids' hashes. `before`:
-    where the same one lies, -1 if it is none; `newer`: where a higher epoch began, -1 likewise."""
+    """Records with a proof.
+
+    `offset`: their offsets, ascending. `producer`: the hashes of their ids. `before`: the offset of
+    the earlier record with the same number, -1 if there is none. `newer`: the offset at which a
+    higher epoch began, or -1.
+    """
 
     offset: Ints
     producer: Ints
@@ -55,8 +59,10 @@ class Proofs:
 
 
 def proofs(chunks: Callable[[], Iterable[Stamps]], keys_max: int = KEYS_MAX) -> Iterator[Proofs]:
-    """In parts, each of other keys. `chunks` is called once, and if there are more than `keys_max`
-    once more for each part."""
+    """Yield the proofs in parts, by keys.
+
+    `chunks` is called once, and again for each part if there are more than `keys_max` keys.
+    """
     known, kept, count = joined([]), [], 0
     for chunk in chunks():
         known = _with_epochs(known, chunk)
@@ -72,14 +78,14 @@ def proofs(chunks: Callable[[], Iterable[Stamps]], keys_max: int = KEYS_MAX) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Epochs:
-    """Of each producer and epoch, in their order: from which offset on it was replaced."""
+    """The offset from which each epoch of each producer is replaced, sorted by both."""
 
     producer: Ints
     epoch: Ints
     replaced: Ints
 
     def of(self, seen: Stamps) -> Ints:
-        """-1 for a record that came before any higher epoch."""
+        """Return the offset at which each record's epoch was replaced; -1 if it arrived before."""
         both = np.concatenate([self.producer, seen.producer])
         epochs = np.concatenate([self.epoch, seen.epoch])
         order = np.lexsort((epochs, both))
@@ -91,7 +97,7 @@ class _Epochs:
 
 
 def _with_epochs(known: Stamps, chunk: Stamps) -> Stamps:
-    """Of each producer and epoch the first record."""
+    """Return the first record of each producer and epoch."""
     both = joined([known, chunk])
     ordered = both.where(np.lexsort((both.offset, both.epoch, both.producer)))
     found = ordered.where(_begins(ordered.producer, ordered.epoch))
@@ -101,7 +107,7 @@ def _with_epochs(known: Stamps, chunk: Stamps) -> Stamps:
 
 
 def _replaced(known: Stamps) -> _Epochs:
-    # From the highest epoch down: the smallest offset of those above.
+    # From the highest epoch down: the smallest offset of the higher epochs.
     replaced = np.full(len(known), _NEVER, np.int64)
     is_last = np.append(_begins(known.producer)[1:], True)
     for at in range(len(known) - 2, -1, -1) if len(known) else ():
@@ -129,7 +135,7 @@ def _pass(chunks: Iterable[Stamps], epochs: _Epochs, number: int, passes: int) -
 
 
 def _begins(*columns: Ints) -> Ints:
-    """True where a sorted row differs from the one before."""
+    """Return True for each sorted row that differs from the previous row."""
     found = np.zeros(len(columns[0]), np.bool_)
     found[:1] = True
     for column in columns:
@@ -138,7 +144,7 @@ def _begins(*columns: Ints) -> Ints:
 
 
 def _mixed(seen: Stamps) -> Ints:
-    """Numbers of one producer fall into different parts."""
+    """Return a hash of each stamp, so that one producer's numbers spread over the parts."""
     with np.errstate(over="ignore"):
         mixed = seen.producer.astype(np.uint64) ^ (seen.epoch.astype(np.uint64) << np.uint64(32))
         mixed = (mixed ^ seen.sequence.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)

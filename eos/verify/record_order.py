@@ -1,7 +1,7 @@
-"""Where records of several partitions stand in the order in which dedup took them, as one number.
+"""In which order did dedup process the records of several partitions?
 
-Micro-batch by micro-batch, and within one by topic, partition and offset: so dedup decides which of
-two records with one number is the first, where a producer's numbers are spread over partitions.
+The order is by micro-batch, then topic, partition and offset, as one number for each record. With
+`scope: producer`, dedup decides by it which of two records with the same number is first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RecordPosition(NamedTuple):
 
 
 class Order:
-    """Of the attempts that dropped something, each with its ranges, and what lies between them."""
+    """The order of attempts that dropped records, and of the records between them."""
 
     def __init__(self, attempts: Sequence[Ranges], partitions: Sequence[TopicPartition]) -> None:
         if len(partitions) >> _PLACE_BITS or (2 * len(attempts) + 2) >> _TURN_BITS:
@@ -42,19 +42,25 @@ class Order:
             self._turns[tp] = rows[:, 0], rows[:, 1], rows[:, 2]
 
     def placed(self, at: TopicPartition, seen: Stamps) -> Stamps:
-        """With numbers for offsets. What lies between two attempts is behind the first of them."""
+        """Return the stamps with order numbers for offsets.
+
+        Records between two attempts come after the first of them.
+        """
         starts, ends, turns = self._turns[at]
         if len(seen) and (int(seen.offset[-1]) > _OFFSETS):
             raise TooManyError(f"offsets above {_OFFSETS:,}")
         after = np.searchsorted(ends, seen.offset, side="right")
-        before = np.append(-1, turns)[after]  # the last attempt that ended there or below
+        before = np.append(-1, turns)[after]  # the last attempt that ended at or below the offset
         inside = np.append(starts, _OFFSETS + 1)[after] <= seen.offset
         turn = np.where(inside, 2 * np.append(turns, 0)[after] + 1, 2 * before + 2)
         numbers = (turn << (_OFFSET_BITS + _PLACE_BITS)) | (self._place[at] << _OFFSET_BITS)
         return replace(seen, offset=numbers | seen.offset)
 
     def within(self, found: Proofs, turn: int, at: TopicPartition, span: tuple[int, int]) -> Proofs:
-        """What one attempt read of a partition, by its offsets again; proofs stay numbers."""
+        """Return the proofs of records that one attempt read, with offsets for order numbers.
+
+        The proving records keep their order numbers.
+        """
         first = ((2 * turn + 1) << (_OFFSET_BITS + _PLACE_BITS)) | (self._place[at] << _OFFSET_BITS)
         cut = found.between(first | span[0], first | span[1])
         return replace(cut, offset=cut.offset & _OFFSETS)

@@ -1,10 +1,9 @@
-"""Records out of record batches: their keys, values and headers, and the digest of each batch.
+"""How are records read from record batches: keys, values, headers, and each batch's digest?
 
-The digest is the one that a receipt chains (`kafka.records.digest`): of what the records say,
-whatever the
-broker did with compression and timestamps. Where a record begins is only known from the one before
-it, so that alone is a loop, over two or three bytes a record; all else is numpy over the records of
-many record batches at once, and Arrow and C for the bytes.
+The digest is the one that a receipt chains (`kafka.records.digest`). It covers the content of
+records, so it does not change with compression or timestamps. A record's start is known only from
+the previous record. So only that is a loop, over two or three bytes a record. All else is numpy
+over the records of many record batches, and Arrow and C for bytes.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from eos.kafka.records.digest import digest
 from eos.kafka.records.record_headers import Headers
 from eos.kafka.records.varint import Ints
 
-_PADDING = bytes(16)  # so that a varint at the very end is read within bounds
+_PADDING = bytes(16)  # lets a varint at the end be read within bounds
 _VARINT_BYTES_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Of several record batches: batch n has the rows `first[n]` to `first[n + 1]`."""
+    """Records of several record batches; batch n has the rows `first[n]` to `first[n + 1]`."""
 
     keys: Blobs
     values: Blobs
@@ -41,7 +40,7 @@ class Records:
 
 
 def digests(payloads: Sequence[bytes], counts: Sequence[int]) -> list[int | None]:
-    """Of each uncompressed record batch; None for one whose bytes are no records."""
+    """Return the digest of each uncompressed record batch; None for malformed ones."""
     rows = array("q")
     whole: list[int] = []
     base = 0
@@ -60,7 +59,7 @@ def digests(payloads: Sequence[bytes], counts: Sequence[int]) -> list[int | None
     first = np.cumsum([0, *(counts[number] for number in whole)]).tolist()
     records = taken_apart(b"".join(kept), rows, first)
     if records is None:
-        # One of them, perhaps: by itself each is right or wrong.
+        # Perhaps one of them is malformed: alone, each is valid or not.
         if len(whole) > 1:
             for number in whole:
                 (found[number],) = digests([payloads[number]], [counts[number]])
@@ -71,8 +70,10 @@ def digests(payloads: Sequence[bytes], counts: Sequence[int]) -> list[int | None
 
 
 def parsed(payloads: Sequence[bytes], counts: Sequence[int]) -> tuple[Records, Ints] | None:
-    """All records of several record batches, and which offset each has within its own. None: some
-    bytes are no records."""
+    """Return the records of several record batches, and each one's offset within its batch.
+
+    Return None if some bytes are no records.
+    """
     rows, base, first = array("q"), 0, [0]
     for payload, count in zip(payloads, counts, strict=True):
         if not count or not _walk(payload, count, base, rows.append):
@@ -84,18 +85,20 @@ def parsed(payloads: Sequence[bytes], counts: Sequence[int]) -> tuple[Records, I
     if records is None:
         return None
     view = np.frombuffer(data + _PADDING, np.uint8)
-    at = _past(view, np.frombuffer(rows, np.int64) + 1)  # its attributes, the delta of its time
+    at = _past(view, np.frombuffer(rows, np.int64) + 1)  # skip attributes and timestamp delta
     return records, _numbers(view, at)[0]
 
 
 def taken_apart(data: bytes, rows: array[int], first: Sequence[int]) -> Records | None:
-    """`rows`: where each record's bytes begin, behind their length, in `data`. None if a part of
-    a record does not end where the record does."""
+    """Return the records in `data`; None if a field does not end where its record does.
+
+    `rows` has the offsets in `data` at which each record begins, after its length.
+    """
     view = np.frombuffer(data + _PADDING, np.uint8)
     at = np.frombuffer(rows, np.int64)
-    ends = np.append(at[1:], len(data))  # a bit late: the next record's length comes before it
-    at = at + 1  # its attributes
-    for _ in range(2):  # the deltas of its timestamp and its offset
+    ends = np.append(at[1:], len(data))  # too late by the length field of the next record
+    at = at + 1  # skip the attributes
+    for _ in range(2):  # skip the deltas of timestamp and offset
         at = _past(view, at)
     key_length, key_at = _numbers(view, at)
     value_length, value_at = _numbers(view, _end(key_at, key_length, ends))
@@ -115,8 +118,10 @@ def taken_apart(data: bytes, rows: array[int], first: Sequence[int]) -> Records 
 
 
 def _walk(data: bytes, count: int, base: int, found: Callable[[int], None]) -> bool:
-    """Where each record's bytes begin. False: they are not so many, or do not end where they
-    should."""
+    """Report the start of each record to `found`.
+
+    Return False if the number of records is wrong, or they do not end with the data.
+    """
     at, size = 0, len(data)
     try:
         for _ in range(count):
@@ -142,7 +147,7 @@ def _walk(data: bytes, count: int, base: int, found: Callable[[int], None]) -> b
 
 
 def _numbers(view: Ints, at: Ints) -> tuple[Ints, Ints]:
-    """Zigzag varints, and where what comes behind them begins."""
+    """Return zigzag varints, and the offset after each."""
     byte = view[at]
     at = at + 1
     value = (byte & 0x7F).astype(np.int64)
@@ -170,13 +175,13 @@ def _past(view: Ints, at: Ints) -> Ints:
 
 
 def _end(start: Ints, length: Ints, ends: Ints) -> Ints:
-    """Never behind the record, whatever the length says."""
+    """Return the end of a field, capped at the end of its record."""
     found: Ints = np.minimum(start + np.maximum(length, 0), ends)
     return found
 
 
 def _blobs(data: bytes, start: Ints, length: Ints) -> Blobs:
-    """These spans of `data`, one after the other."""
+    """Return these spans of `data`, one after the other."""
     lengths = length.astype(np.int32)
     if not len(lengths) or lengths.max() <= 0:
         zeros = np.zeros(len(lengths) + 1, np.int32)
@@ -184,15 +189,18 @@ def _blobs(data: bytes, start: Ints, length: Ints) -> Blobs:
     borders = np.empty(2 * len(lengths), np.int32)
     borders[0::2] = start
     borders[1::2] = start + np.maximum(length, 0)
-    every = sliced(np.frombuffer(data, np.uint8), borders)  # spans, and what is between them
+    every = sliced(np.frombuffer(data, np.uint8), borders)  # spans and the gaps between them
     spans = every.take(array_of(np.arange(0, len(borders), 2), pa.int32()))
     offsets, bytes_ = bytes_of(spans)
     return Blobs(spans, lengths, offsets, bytes_)
 
 
 def _headers(data: bytes, view: Ints, count: Ints, at: Ints, ends: Ints) -> Headers | None:
-    """A step for the nth header of all records that have so many: as long as they lie within
-    their record, so that a count alone can't keep it going."""
+    """Return the headers of all records; None if they are malformed.
+
+    One step reads the nth header of all records with that many. Headers must end within their
+    record, so a wrong count alone can't prolong the loop.
+    """
     parts: list[tuple[Ints, ...]] = []
     row = np.flatnonzero(count)
     at = at[row]

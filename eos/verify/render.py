@@ -1,4 +1,4 @@
-"""What a verification found, as lines for people, and as one JSON object."""
+"""How is the result of a verification shown, as text and as JSON?"""
 
 from __future__ import annotations
 
@@ -17,8 +17,12 @@ _SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class RenderedResult:
-    """`began`: the point from which it went on; None if it looked at all. `passed`: what is
-    allowed, and so no finding. `saved`: where the point lies, if one was written."""
+    """A result to show.
+
+    `began` is the point at which the verification resumed; None if it began at the start. `passed`
+    has the kinds of findings that are allowed. `saved` is the path of the new point, if one was
+    written.
+    """
 
     pipeline: str
     ledger: str
@@ -39,7 +43,7 @@ class RenderedResult:
 
     @property
     def smallest(self) -> VerifyFinding | None:
-        """The oldest transaction of what is wrong; of what is foreign or gone if nothing is."""
+        """Return the finding with the oldest transaction, disagreements first."""
         for kind in FindingKind:
             if kind not in self.passed and self.all.kept[kind]:
                 return self.all.kept[kind][0]

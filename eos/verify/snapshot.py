@@ -1,4 +1,4 @@
-"""Asks what else knows how far the pipeline is: group, checkpoint, coordinator, target leaders."""
+"""What do group, checkpoint, coordinator and target leaders know of the position now?"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MARKER_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """As of one moment."""
+    """These values at one moment."""
 
     names: Names
     group: Mapping[TopicPartition, CommittedOffset] | None
@@ -39,7 +39,7 @@ class Around:
     def compare(
         self, low: LedgerLevel, high: LedgerLevel
     ) -> Iterator[tuple[str, list[VerifyFinding]]]:
-        """Each comparison by its name, with what it found."""
+        """Yield each comparison's name and its findings."""
         names = self.names
         ledger = TopicPartition(names.ledger, 0)
         yield "group offsets", list(cross_checks.of_group(self.group, names.group, low, high))
@@ -59,7 +59,7 @@ def look(
     targets: Collection[TopicPartition],
 ) -> Around:
     names, state = subject.names, None
-    with suppress(EosError):  # expired, never there, or not for this user's eyes
+    with suppress(EosError):  # the id expired, never existed, or this user may not read it
         state = wire.transaction_state(names.transactional_id, soon())
     ledger = TopicPartition(names.ledger, 0)
     return Around(
@@ -76,8 +76,11 @@ def look(
 def _open(
     wire: KafkaClient, partitions: list[TopicPartition], transactional_id: str
 ) -> list[OpenTransaction]:
-    """Of the pipeline's own, what its coordinator holds for over may be open for a moment: the
-    marker is on its way. What stays open is not."""
+    """Return open transactions.
+
+    A transaction of the pipeline that its coordinator has ended may be open for a moment, until the
+    marker arrives. It counts only if it stays open.
+    """
     deadline, backoff = Deadline.after_ms(_MARKER_MS), Backoff()
     found = opened(wire, partitions, transactional_id)
     late = {_place(each): each for each in found if cross_checks.is_late(each, transactional_id)}

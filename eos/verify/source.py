@@ -1,5 +1,7 @@
-"""One source partition: what lies at the offsets that were covered, so that every one of them is
-accounted for: a record, a record of an aborted transaction, a marker, or nothing any more."""
+"""What does a source partition hold at the offsets that were covered?
+
+Each offset is counted: a record, a record of an aborted transaction, a marker, or nothing any more.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from eos.verify.target import LogBounds, Retention
 
 @dataclass(slots=True)
 class SourcePartition:
-    """Offsets `start` to `end` (exclusive) were covered. Fed in the order of the log."""
+    """Covered offsets `start` to `end` (exclusive) of a source partition. Fed in log order."""
 
     at: TopicPartition
     start: int
@@ -27,7 +29,7 @@ class SourcePartition:
     position: int = -1
 
     def begin(self, bounds: LogBounds) -> int:
-        """Where to read from. Tells what is not there any more, or never was."""
+        """Return the offset to read from; report offsets that are missing or never existed."""
         self.position = self.start
         self.begins_at(bounds.start)
         if bounds.end < self.end:
@@ -44,7 +46,7 @@ class SourcePartition:
         return self.position
 
     def begins_at(self, offset: int) -> None:
-        """By now: retention removes what is to be read next, too."""
+        """Skip offsets that retention deleted, also while the partition is read."""
         gone = min(offset, self.end)
         if gone > self.position:
             self.findings.gone("source_retention", self.at, self.position, gone - 1)
@@ -61,7 +63,7 @@ class SourcePartition:
         self._take(batch.offset, batch.last_offset, None if is_whole else batch.records, what)
 
     def finish(self, until: int) -> None:
-        """`until`: how far there was something to read."""
+        """Report covered offsets after the last record batch, up to `until`, as missing."""
         if self.position < min(self.end, until):
             self._hole(self.position, min(self.end, until) - 1)
 

@@ -1,7 +1,7 @@
-"""Whose a record is and which number it has, read out of a log without Spark: what `dedup` read.
+"""Which producer id, epoch and sequence does each record have, read as dedup does?
 
-Ids become a hash of 64 bits, so that a record takes 32 bytes here: two of a million producers have
-the same one in 4 of a hundred million cases.
+The records come from a log, without Spark. An id becomes a 64-bit hash, so a record takes 32 bytes.
+Among a million producers, two share a hash with a probability of 4 in a hundred million.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 from eos.kafka.records.varint import Ints
 from eos.verify.records import Records
 
-NUMBERS_MAX = 2**62  # what is not below is no stamp
+NUMBERS_MAX = 2**62  # numbers from here on are no stamps
 _NUMBER = r"^\s*[+-]?[0-9]{1,40}\s*$"
 
 
 class StampPlace(Protocol):
-    """`eos.dedup.stamp_columns.StampPlace`."""
+    """The interface of `eos.dedup.stamp_columns.StampPlace`."""
 
     @property
     def kind(self) -> Literal["header", "value", "key"]: ...
@@ -42,7 +42,7 @@ class StampPlaces:
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
-    """Of records in the order of their partition, those that have one. Arrays of 64 bits."""
+    """Stamps of records in partition order; records without one are left out. 64-bit arrays."""
 
     producer: Ints  # a hash
     epoch: Ints
@@ -63,7 +63,7 @@ def joined(parts: Sequence[Stamps]) -> Stamps:
 
 
 def stamps(records: Records, offsets: Ints, places: StampPlaces) -> Stamps:
-    """Those that can be meant, as dedup takes them."""
+    """Return the stamps that dedup would accept."""
     ids = _read(records, places.producer)
     epoch, sequence = (_numbers(_read(records, at)) for at in (places.epoch, places.sequence))
     is_there = np.asarray(pc.is_valid(ids)) & (epoch >= 0) & (sequence >= 0)
@@ -72,7 +72,7 @@ def stamps(records: Records, offsets: Ints, places: StampPlaces) -> Stamps:
 
 
 def hashes(producers: Any) -> Ints:
-    """A null has any."""
+    """Return the hash of each id; any number for null."""
     encoded = pc.dictionary_encode(producers)
     ids = (each.decode(errors="backslashreplace") for each in encoded.dictionary.to_pylist())
     known = [hash_of(each) for each in ids]
@@ -82,13 +82,13 @@ def hashes(producers: Any) -> Ints:
 
 
 def hash_of(producer: str) -> int:
-    """Of an id as the ledger tells it."""
+    """Return the hash of an id as the ledger has it."""
     made = hashlib.blake2b(producer.encode(), digest_size=8)
     return int.from_bytes(made.digest(), "big", signed=True)
 
 
 def _read(records: Records, place: StampPlace) -> Any:
-    """Bytes, null where there are none."""
+    """Return the field of each record as bytes; null if it is missing."""
     if place.kind == "key":
         return _nulls(records.keys)
     if place.kind == "header":
@@ -99,7 +99,7 @@ def _read(records: Records, place: StampPlace) -> Any:
 
 
 def _nulls(blobs: Any) -> Any:
-    """With its nulls again."""
+    """Return the array with its nulls restored."""
     rows = np.arange(len(blobs.lengths), dtype=np.int64)
     at = pa.array(rows, mask=np.asarray(blobs.lengths) < 0)
     if blobs.array is None:
@@ -108,7 +108,7 @@ def _nulls(blobs: Any) -> Any:
 
 
 def header(records: Records, name: bytes) -> Any:
-    """The last of that name, as Kafka's own clients take it."""
+    """Return each record's last header of this name, which Kafka's own clients use, too."""
     count = len(records.keys.lengths)
     headers = records.headers
     if headers is None or headers.keys.array is None or headers.values.array is None:
@@ -124,7 +124,7 @@ def header(records: Records, name: bytes) -> Any:
 
 
 class _Written(str):
-    """A number as it is written."""
+    """A JSON number in its original notation."""
 
     __slots__ = ()
 
@@ -143,7 +143,7 @@ def _in_json(value: bytes | None, path: Sequence[str]) -> bytes | None:
 
 
 def _numbers(texts: Any) -> Ints:
-    """-1: none that can be meant."""
+    """Return each number; -1 if it is malformed or out of range."""
     found = np.full(len(texts), -1, np.int64)
     is_number = pc.fill_null(pc.match_substring_regex(texts, _NUMBER), False)
     rows = np.flatnonzero(np.asarray(is_number))

@@ -1,8 +1,8 @@
-"""One target partition: do its visible records equal what committed attempts say they wrote.
+"""Does a target partition hold exactly the records that committed attempts acknowledged?
 
-Fed with record batches in the order of the log, and with the receipts of a window of attempts at a
-time. A receipt says where its records begin and end, how many they are, and their digest; each
-record batch says whose it is, and with which sequences.
+Input: record batches in log order, and the receipts of one window of attempts at a time. A receipt
+has the first and last offset, the number and the digest of its records. A record batch has its
+producer identity and its sequences.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MISSING_MAX = 100  # holes of one attempt that are kept apart
 
 
 class LogBounds(NamedTuple):
-    """Where a partition begins, where readers of committed records stop, and where it ends."""
+    """A partition's start, last stable offset and end."""
 
     start: int
     stable: int
@@ -31,14 +31,14 @@ class LogBounds(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """What the topic's settings may have removed."""
+    """The kinds of deletion that a topic's settings allow."""
 
     is_compacted: bool = False
     can_expire: bool = True
 
 
 class Hole(NamedTuple):
-    """Sequences that did not come, and the offset where they should be."""
+    """Missing sequences, and the offset at which they were expected."""
 
     first: int
     last: int
@@ -47,7 +47,7 @@ class Hole(NamedTuple):
 
 @dataclass(slots=True)
 class AttemptPart:
-    """What was seen of one attempt."""
+    """The records of one attempt that were found so far."""
 
     attempt: Witness
     receipt: Receipt
@@ -58,13 +58,13 @@ class AttemptPart:
     offset_last: int = -1
     holes: list[Hole] = field(default_factory=list)
     hidden_at: int = -1
-    is_told: bool = False  # something of it was found wrong, so that its digest says nothing new
+    is_told: bool = False  # reported already, so its digest adds nothing
 
     def covers(self, offset: int) -> bool:
         return self.receipt.offset_first <= offset <= self.receipt.offset_last
 
     def take(self, batch: Batch, digest: int) -> str:
-        """Returns what is wrong with where it stands: "", "order" or "duplicate"."""
+        """Add a record batch; return the error of its position: "", "order" or "duplicate"."""
         sequence, room = batch.sequence, batch.last_offset - batch.offset + 1
         wrong = ""
         if sequence > self.next_sequence:
@@ -89,7 +89,7 @@ class AttemptPart:
             self.holes.append(hole)
 
     def _late(self, first: int, last: int) -> str:
-        """It fills a hole that was left for it, or it was there before."""
+        """Return "order" if the sequences fill a hole, else "duplicate"."""
         for number, hole in enumerate(self.holes):
             if hole.first <= first and last <= hole.last:
                 around = (hole.first, first - 1), (last + 1, hole.last)
@@ -100,8 +100,11 @@ class AttemptPart:
 
 
 class Target:
-    """`position`: scanned up to here. `has_begun`: this pipeline's records were there already, so
-    that others' are in between and no longer before them."""
+    """Check of one target partition.
+
+    `position` is the next offset to read. `has_begun`: the pipeline's records were found before, so
+    foreign records are now between them, no longer before them.
+    """
 
     def __init__(
         self,
@@ -118,7 +121,7 @@ class Target:
         self.records = 0
         self.foreign_before = 0
         self.has_begun = has_begun
-        self.newer: set[Identity] = set()  # committed after what is verified: not judged yet
+        self.newer: set[Identity] = set()  # committed after the verified part: not checked yet
         self._owners = owners
         self._findings = findings
         self._markers = Markers()
@@ -134,12 +137,15 @@ class Target:
             self._parts[attempt.identity] = AttemptPart(attempt, receipt)
 
     def wants(self, seen: BatchHeader) -> bool:
-        """Whether its records must be read."""
+        """Return whether the batch's records must be decoded."""
         batch = seen.batch
         return seen.is_visible and batch.is_sound and batch.identity in self._parts
 
     def see(self, seen: BatchHeader | Old, digest: int | None) -> None:
-        """In the order of the log. `digest`: of what is wanted; None if it can't be read."""
+        """Check a record batch, in log order.
+
+        `digest` is given for wanted batches; None if the batch can't be decoded.
+        """
         if isinstance(seen, Old):
             self._foreign(seen.last_offset, 1, "without a producer id")
             self.position = seen.last_offset + 1
@@ -160,7 +166,7 @@ class Target:
             self._of_others(batch)
 
     def settle(self, bounds: LogBounds, keeping: Retention) -> None:
-        """What was expected is complete by now, or wrong."""
+        """Report all that is missing or wrong in the expected attempts, which end here."""
         for part in self._parts.values():
             self.receipts += 1
             self.records += part.receipt.records
@@ -169,7 +175,10 @@ class Target:
         self._parts.clear()
 
     def finish(self) -> None:
-        """Others' records where this pipeline never wrote are not before anything."""
+        """Report foreign records; those before the pipeline's first record are only counted.
+
+        If the pipeline never wrote here, all foreign records are reported.
+        """
         if self.has_begun:
             self.foreign_before = len(self._before)
             return
@@ -211,7 +220,7 @@ class Target:
         self._findings.add(VerifyFinding(case, where + message, self.at, batch.offset, after))
 
     def _after(self, offset: int) -> Witness | None:
-        """The attempt whose records come next."""
+        """Return the attempt with the next records."""
         later = [part for part in self._parts.values() if part.receipt.offset_last >= offset]
         return later[0].attempt if later else None
 
@@ -226,7 +235,10 @@ class Target:
             self._before.append(finding)
 
     def _damaged(self, batch: Batch, part: AttemptPart | None) -> None:
-        """Its header may be what is damaged: then the offset tells whose it was."""
+        """Report a damaged record batch.
+
+        Its header may be the damaged part. Then the offset determines the attempt it belonged to.
+        """
         for each in self._parts.values():
             if each is part or each.covers(batch.offset):
                 each.is_told = True

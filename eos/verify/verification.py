@@ -1,4 +1,4 @@
-"""What is verified, who is told how far it is, and what comes of it."""
+"""What does a verification need, and what does it return?"""
 
 from __future__ import annotations
 
@@ -21,14 +21,18 @@ from eos.verify.target import Target
 
 class Progress(Protocol):
     def expects(self, offsets: int) -> None:
-        """So many more will be passed."""
+        """Announce further offsets to pass."""
 
     def moved(self, offsets: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """`table`: None where there is none; `table_reason` then says why, unless that is meant."""
+    """The pipeline to verify.
+
+    `table` is None if there is no audit table. `table_reason` then has the reason, unless the
+    profile disables the table.
+    """
 
     names: Names
     sink_topics: Sequence[str]
@@ -36,17 +40,20 @@ class Subject:
     table: TransactionsTable | None
     table_reason: str = ""
     lake: Sinks = field(default_factory=lambda: Sinks((), {}))
-    places: StampPlaces | None = None  # of upstream's stamps, where dedup goes by them
-    is_spread: bool = False  # what proves a dropped record may lie in another partition
-    dead_letters: str = ""  # the topic that the file names now
-    # Told each dropped record that has a proof.
+    places: StampPlaces | None = None  # of producers' stamps, if dedup uses them
+    is_spread: bool = False  # a proof may be in another partition
+    dead_letters: str = ""  # the topic in the pipeline file now
+    # Called with each dropped record that has a proof.
     names_dropped: Callable[[ProvenDrop, Witness], None] | None = None
 
 
 @dataclass(slots=True)
 class VerificationResult:
-    """`first`, `last`: ledger offsets. `same`: what was compared and agrees. `point`: from which
-    the next one can go on, if what was found lets it."""
+    """The result of a verification.
+
+    `first` and `last` are ledger offsets. `same` lists the comparisons without differences. `point`
+    is where the next verification can resume, if the findings allow it.
+    """
 
     findings: Findings
     chain: CommitChain

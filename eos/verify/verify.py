@@ -1,9 +1,10 @@
-"""Proves the promise from outside, in this order: ledger and table, window by window, each with
-what its attempts wrote; then what lies behind them; the source; and what else knows how far it is.
+"""Did the pipeline keep its guarantee, as seen from outside?
 
-Memory holds one window of attempts with their receipts, two fetches, and a few numbers for each
-partition. It only looks, and may do so while the pipeline runs: what commits meanwhile comes next
-time.
+The order: ledger and audit table, window by window, each with its attempts' records; then the
+records after them; then the source; then group, checkpoint and coordinator. Memory holds one window
+of attempts with receipts, two fetches, and a few numbers for each partition. A verification changes
+nothing and may run beside the pipeline: attempts that commit meanwhile are left to the next
+verification.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from eos.verify.source import SourcePartition
 from eos.verify.target import LogBounds, Target
 from eos.verify.verification import Progress, Subject, VerificationResult
 
-_SETTLE_MS = 20_000  # a run writes its table once a second, and markers come sooner
+_SETTLE_MS = 20_000  # a run updates its table every second; markers are faster
 
 
 class Verification:
@@ -82,7 +83,7 @@ class Verification:
             self._window(page.committed)
             if page.records:
                 self._level = _level(page.records[-1])
-            # A run may trim the ledger meanwhile: what it forgets is in the table.
+            # A run may trim the ledger meanwhile. The table has the trimmed records.
             position = self._older(page.end, self._reader.bounds([at])[at].start)
         if self._level is None:
             return self._without_ledger()
@@ -90,7 +91,11 @@ class Verification:
         return self._finish(self._level, end)
 
     def _without_ledger(self) -> VerificationResult:
-        """It is there and empty: it always was, or it lost what others still tell of."""
+        """Return the result for an empty ledger.
+
+        Raise UsageError if there was never anything to verify. Report a loss if the table or the
+        last point had records.
+        """
         at, was_there = self._ledger.at, self._chain.current is not None
         words = f"the ledger {at.topic!r} holds no record"
         if not was_there and not self._findings.counts:
@@ -111,7 +116,7 @@ class Verification:
     # --- where it begins ----------------------------------------------------------------------
 
     def _go_on(self, point: Point, ledger_start: int) -> None:
-        """The record at which the last one ended must still be there, and be the same."""
+        """Resume after the last point; report if its ledger record is missing or differs."""
         self._first = point.ledger_offset + 1
         chain, at = self._chain, self._ledger.at
         chain.position, chain.current = dict(point.position), point.identity
@@ -126,7 +131,7 @@ class Verification:
             self._targets[tp] = self._target(tp, offset)
             self._told.expects(max(0, bounds[tp].stable - offset))
         if ledger_start > point.ledger_offset:
-            return  # trimmed since, so that there are newer ones
+            return  # trimmed since, so newer records exist
         pages = self._ledger.pages(point.ledger_offset, point.ledger_offset + 1)
         found = [record for page in pages for record in page.records]
         if found:
@@ -142,8 +147,10 @@ class Verification:
         self._note([VerifyFinding("ledger_lost", message, at, point.ledger_offset, told)])
 
     def _older(self, position: int, begins: int) -> int:
-        """What the ledger does not have from `position` on is told by the table, as far as it can.
-        Where the ledger goes on."""
+        """Verify trimmed records from the audit table, and return the ledger offset to resume from.
+
+        Records that the table lacks as well are reported as out of reach.
+        """
         if begins <= position:
             return position
         known = self._rows.first() if self._rows else None
@@ -157,7 +164,7 @@ class Verification:
         return begins
 
     def _know_topics(self, topics: Collection[str]) -> None:
-        """All partitions of them: nobody else may write to those that were not written, either."""
+        """Add all partitions of these topics: foreign records count in unused partitions, too."""
         new = [topic for topic in topics if topic not in self._topics]
         counts = self._reader.partitions(new)
         tps = [TopicPartition(topic, p) for topic in new for p in range(counts[topic])]
@@ -185,7 +192,7 @@ class Verification:
         self._know_topics({tp.topic for tp in wanted})
         bounds = self._reader.bounds(list(wanted))
         for tp, receipts in sorted(wanted.items()):
-            # Of a partition that is gone nothing is known yet.
+            # A missing partition has no target so far.
             target = self._targets.setdefault(tp, self._target(tp, 0))
             self._verify(target, receipts, bounds[tp])
 
@@ -200,12 +207,12 @@ class Verification:
         target.position = max(target.position, bounds.start)
         self._reader.target(target, min(end, bounds.stable), size)
         keeping = self._reader.keeping(target.at.topic)
-        if keeping.can_expire:  # while it was read, too
+        if keeping.can_expire:  # retention may delete records during the read
             bounds = bounds._replace(start=self._reader.bounds([target.at])[target.at].start)
         target.settle(bounds, keeping)
 
     def _decided(self, tp: TopicPartition, end: int, bounds: LogBounds) -> LogBounds:
-        """A target's markers may be written a moment after the ledger's."""
+        """Wait for the target's markers, which may be written shortly after the ledger's."""
         deadline, backoff = Deadline.after_ms(_SETTLE_MS), Backoff()
         names = self._subject.names
         while bounds.stable < end and tp not in self._stuck:
@@ -214,7 +221,7 @@ class Verification:
             if any(
                 not each.owner for each in opened(self._reader.wire, [tp], names.transactional_id)
             ):
-                self._stuck.add(tp)  # nobody will end that one
+                self._stuck.add(tp)  # no coordinator will end it
             backoff.sleep(deadline)
             bounds = self._reader.bounds([tp])[tp]
         return bounds
@@ -222,7 +229,7 @@ class Verification:
     # --- the table ----------------------------------------------------------------------------
 
     def _compare(self, records: Sequence[LedgerRecord], until: int, page: Page) -> None:
-        """As far as the table goes: it may be a moment behind."""
+        """Compare records with the table, up to the offset it has: it may lag for a moment."""
         told = [record for record in records if record.offset <= until]
         if self._rows is not None and until >= page.start:
             forged = frozenset(finding.offset for finding in page.findings)
@@ -231,7 +238,7 @@ class Verification:
             self._note(found)
 
     def _catch_up(self, start: int, end: int) -> None:
-        """The records that the table did not have when this began."""
+        """Compare the records that the table lacked when the verification began."""
         last = self._chain.last.ledger_offset if self._chain.last else -1
         if self._rows is None:
             if self._subject.table_reason:
@@ -258,7 +265,8 @@ class Verification:
     def _finish(self, low: LedgerLevel, end: int) -> VerificationResult:
         names, chain = self._subject.names, self._chain
         positions = {tp: each.position for tp, each in self._targets.items() if each.has_begun}
-        # In this order: what readers are shown here is decided, so it is in the ledger after.
+        # The order matters: a record that is visible now is committed, so a later read of the
+        # ledger has its transaction.
         bounds = self._reader.bounds(list(self._targets))
         found = snapshot.look(self._reader.wire, self._subject, low.ends, list(self._targets))
         newer = list(self._ledger.pages(end, self._ledger.settled_end()))
@@ -305,7 +313,7 @@ class Verification:
         )
 
     def _tail(self, target: Target, bounds: LogBounds) -> None:
-        """Behind what is verified: nothing, or what newer attempts wrote, whose turn is next."""
+        """Check the records after the verified part: none, or those of newer attempts."""
         if bounds.end < target.position:
             message = (
                 f"{target.name} ends at {bounds.end}, but was verified up to {target.position}"
@@ -330,7 +338,7 @@ class Verification:
         return found
 
     def _stamped(self, tp: TopicPartition, end: int) -> Log:
-        """All of it that is still there: what proves a record may lie before the last point."""
+        """Return the partition's remaining stamps: a proof may precede the last point."""
         places, bounds = self._subject.places, self._reader.bounds([tp])[tp]
         assert places is not None, "asked only where the pipeline says it"
         end = min(end, bounds.stable)
@@ -342,7 +350,7 @@ class Verification:
         return Log(lambda: self._reader.stamps(tp, end, places), is_cut=is_cut)
 
     def _is_same(self, topic: str, low: LedgerLevel) -> bool:
-        """What offsets meant is over with the topic that they were of."""
+        """Return whether the topic still has the ledger's id; a recreated one has other offsets."""
         if topic in self._judged:
             return self._judged[topic]
         found = self._reader.wire.topics([topic], soon())
