@@ -1,4 +1,4 @@
-"""What dedup made of upstream producers' records, summed up over micro-batches. Pure."""
+"""What did dedup decide about producers' records, summed over micro-batches? Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ACCEPTED = ("gap", "late", "unknown_producer", "unstamped")
 
 
 class Of(NamedTuple):
-    """One producer in one source partition, and what became of some of its records."""
+    """One producer in one source partition, and one result of dedup for some of its records."""
 
     topic: str
     partition: int
@@ -22,7 +22,7 @@ class Of(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """The first record behind one, of a producer in an attempt: what was expected, what came."""
+    """The first record after a gap of a producer: the expected and the actual sequence."""
 
     topic: str
     partition: int
@@ -35,13 +35,16 @@ class Gap(NamedTuple):
 
 @dataclass(slots=True)
 class Producers:
-    """`states`: how many are kept as of the newest, -1 if it does not say. `gaps`: the newest.
+    """Sums of dedup's results.
 
-    `each` has those that micro-batches told of, a hundred each at most; there were `more`.
-    `spans`: the first and the last offset of such a record. `verdicts` are exact."""
+    `verdicts` counts all records. `each` counts them by producer, for the producers that
+    micro-batches list: at most a hundred each, and `more` counts the others. `spans` has the first
+    and the last offset of these records. `states` is the number of states as of the newest
+    micro-batch, -1 if unknown. `gaps` has the newest gaps.
+    """
 
     verdicts: Counter[str] = field(default_factory=Counter)
-    dead_letters: Counter[str] = field(default_factory=Counter)  # of the verdicts
+    dead_letters: Counter[str] = field(default_factory=Counter)  # by verdict
     each: Counter[Of] = field(default_factory=Counter)
     spans: dict[Of, tuple[int, int]] = field(default_factory=dict)
     expired: int = 0
@@ -50,7 +53,7 @@ class Producers:
     gaps: deque[Gap] = field(default_factory=lambda: deque(maxlen=_GAPS_KEPT_MAX))
 
     def add(self, dedup: Mapping[str, Any]) -> None:
-        """What the ledger says of an attempt; nothing if its pipeline had no dedup."""
+        """Add the ledger's dedup results of an attempt; empty without dedup."""
         self.verdicts.update(dedup.get("verdicts", {}))
         self.dead_letters.update(dedup.get("dead_letters", {}))
         self.expired += int(dedup.get("expired", 0))
@@ -67,7 +70,7 @@ class Producers:
             self.spans[of] = min(before[0], first), max(before[1], last)
 
     def lines(self) -> Iterator[str]:
-        """For people; none if there was no dedup."""
+        """Yield the sums as text lines; none without dedup."""
         if not self.verdicts:
             return
         accepted = self.verdicts - self.dead_letters

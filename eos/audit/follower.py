@@ -1,9 +1,10 @@
-"""Keeps the table up to the ledger beside a run, and stops the run if that fails for too long.
+"""How does the audit table follow the ledger beside a run, and when does it stop the run?
 
-A thread: a micro-batch only says that it committed, and waits for nothing. What came together is
-one Delta commit, one a second at most. While the table can't be written, the pipeline goes on, says
-so, and counts; after `behind_max` attempts the next one does not begin, and a person must look:
-the ledger keeps what the table lacks, so nothing is lost, and nothing grows without a bound.
+A thread writes the table: a micro-batch only announces its commit and does not wait. Attempts that
+arrive together become one Delta commit, at most one a second. While the table can't be written, the
+pipeline continues, warns, and counts the attempts that the table lacks. After `behind_max` attempts
+the next one does not begin, and an operator must act. The ledger keeps the records that the table
+lacks, so nothing is lost and nothing grows without a bound.
 """
 
 from __future__ import annotations
@@ -20,15 +21,18 @@ from eos.observe import events
 from eos.observe.bus import Bus
 
 EVERY_S = 1.0
-_TICK_S = 60.0  # what is written while idle is seen so soon
+_TICK_S = 60.0  # how soon records written while idle are added
 _STEP_MS = 20_000
 _CLOSE_MS, _CLOSE_FAILED_MS = 10_000, 2_000
-_MAINTAIN_COMMITS = 64  # Delta commits between two looks at how many files there are
+_MAINTAIN_COMMITS = 64  # Delta commits between two counts of files
 FILES_MAX = 64
 
 
 class Follower:
-    """Started once a run owns its pipeline; closed at its end, whatever that is."""
+    """Thread that updates the audit table beside a run.
+
+    Start it once the run owns its pipeline. Close it at the end, however the run ends.
+    """
 
     def __init__(
         self, projection: Projection, bus: Bus, behind_max: int, every_s: float = EVERY_S
@@ -38,12 +42,12 @@ class Follower:
         self._behind_max = behind_max
         self._every_s = every_s
         self._lock = threading.Condition()
-        self._behind = 0  # attempts since the table had all
-        self._until = -1  # what the table has, as far as it is known
+        self._behind = 0  # attempts since the table was complete
+        self._until = -1  # last ledger offset in the table, if known
         self._failure: EosError | None = None
-        self._is_warned = False  # that attempts are missing, since the table last had all
+        self._is_warned = False  # warned of missing attempts since the table was complete
         self._tries = 0
-        # Of Delta, since the last look at the files: the first of a run looks.
+        # Delta commits since the last count of files. The first commit of a run counts them.
         self._commits = _MAINTAIN_COMMITS - 1
         self._wake = threading.Event()
         self._end = threading.Event()
@@ -54,21 +58,23 @@ class Follower:
         self._thread.start()
 
     def committed(self) -> None:
-        """An attempt more is in the ledger. Returns at once."""
+        """Count an attempt that committed. Returns at once."""
         with self._lock:
             self._behind += 1
         self._wake.set()
 
     def require(self) -> None:
-        """Before an attempt. Raises if the table lacks too many; waits, so long and no longer, if
-        it only needs time."""
+        """Raise if the table lacks too many attempts for another one.
+
+        If the table only needs time, wait for it up to a limit.
+        """
         deadline = Deadline.after_ms(_STEP_MS)
         with self._lock:
             if isinstance(self._failure, PromiseBrokenError):
                 raise self._failure
             tried = self._tries
             while self._behind >= self._behind_max:
-                # One try more, so that a table that is back lets the run go on.
+                # One more try, so that the run continues if the table is available again.
                 failed = self._failure if self._tries > tried else None
                 if failed is not None or deadline.has_passed:
                     raise self._too_far(failed)
@@ -77,22 +83,27 @@ class Follower:
 
     @property
     def kept_from(self) -> int:
-        """The ledger's records from this offset on are not in the table yet: they must stay."""
+        """Return the first ledger offset that the table lacks.
+
+        The ledger must keep its records from there on.
+        """
         with self._lock:
             return self._until + 1
 
     def close(
         self, failed: Sequence[Mapping[str, Any]] = (), last: LedgerRecord | None = None
     ) -> None:
-        """Writes what is left, for so long and no longer; the next start goes on with the rest.
-        `failed`: attempts that no record of the ledger tells of, `last` the last record."""
+        """Write the missing attempts within a time limit; the next run adds the rest.
+
+        `failed` has aborted attempts that no ledger record lists. `last` is the last ledger record.
+        """
         self._end.set()
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(_CLOSE_MS / 1000 + _STEP_MS / 1000)
         if self._thread.is_alive():
             return
-        # What failed a moment ago rarely works now, and whoever ended the run waits for this.
+        # After a recent failure a retry rarely helps, and the end of the run waits for it.
         deadline = Deadline.after_ms(_CLOSE_FAILED_MS if self._failure else _CLOSE_MS)
         backoff = Backoff()
         try:
@@ -185,7 +196,10 @@ class Follower:
             )
 
     def _maintain(self) -> None:
-        """Another copy may do the same this moment: who comes second does nothing."""
+        """Compact the table's files once it has many.
+
+        Another process may do the same now. Then the second one to commit does nothing.
+        """
         if self._commits < _MAINTAIN_COMMITS:
             return
         self._commits = 0

@@ -1,4 +1,4 @@
-"""What the table says of a pipeline's transactions, and what in it contradicts itself. Pure."""
+"""Which transactions of a pipeline does the audit table have, and do its rows contradict? Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """One transaction of the pipeline: its rows together."""
+    """One transaction of the pipeline, with all its rows."""
 
     ledger_id: str
     ledger_offset: int
@@ -31,7 +31,7 @@ class Transaction:
     batch_id: int | None
     attempt: int | None
     identity: Identity
-    error: str  # the code of what aborted it
+    error: str  # code of the error that aborted it
     reason: str
     begun_at: datetime | None
     ended_at: datetime | None
@@ -39,9 +39,9 @@ class Transaction:
     is_reset: bool
     sources: Mapping[TopicPartition, tuple[int, int]]
     offsets_in: int
-    records_read: int | None  # that were visible; None: the ledger does not say
-    refused: dict[str, Any] = field(default_factory=dict)  # records by rule and answer
-    dedup: dict[str, Any] = field(default_factory=dict)  # what it says of upstream producers
+    records_read: int | None  # visible records; None if unknown
+    refused: dict[str, Any] = field(default_factory=dict)  # records by rule and reaction
+    dedup: dict[str, Any] = field(default_factory=dict)  # results of dedup by producer
     targets: dict[TopicPartition, Row] = field(default_factory=dict)
 
     @property
@@ -63,7 +63,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """`offset`: of the ledger record that it was met at."""
+    """A contradiction in the table. `offset` is that of the ledger record that shows it."""
 
     case: str
     message: str
@@ -75,8 +75,11 @@ def transactions(rows: Iterable[Row]) -> list[Transaction]:
 
 
 def each_of(rows: Iterable[Row]) -> Iterator[Transaction]:
-    """`rows` in the order of the ledger; aborted attempts before the record that tells of them."""
-    found: list[Transaction] = []  # told by one record of the ledger
+    """Yield the transactions of rows.
+
+    The rows must be in ledger order; aborted attempts precede the record that lists them.
+    """
+    found: list[Transaction] = []  # all from one ledger record
     known: dict[tuple[Any, ...], Transaction] = {}
     for row in rows:
         if found and (row["ledger_id"], row["ledger_offset"]) != _record(found[0]):
@@ -88,14 +91,14 @@ def each_of(rows: Iterable[Row]) -> Iterator[Transaction]:
         target = None if topic is None else TopicPartition(topic, row["target_partition"])
         of_row = known.get(key)
         if of_row is None or target is None or target in of_row.targets:
-            # One that is there twice stays two, so that it is found.
+            # A duplicate row makes a second transaction, so that it is reported.
             of_row = known[key] = _transaction(row)
             found.append(of_row)
         if target is not None:
             of_row.targets[target] = row
         for name in ("refused", "dedup"):
             known_of = getattr(of_row, name)
-            if row.get(name) and not known_of:  # in whichever row it stands
+            if row.get(name) and not known_of:  # any row of a transaction may have them
                 known_of.update(json.loads(row[name]))
     yield from found
 
@@ -132,27 +135,27 @@ def _transaction(row: Row) -> Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Of the attempts that were looked at."""
+    """Sums over attempts."""
 
     committed: int
     aborted: int
     offsets_in: int
-    records_in: int | None  # that were visible; None: of some attempts it is not known
+    records_in: int | None  # visible records; None if unknown for some
     records_out: int
-    refused: Mapping[str, Mapping[str, int]]  # records by rule, and by what became of them
-    restarts: Sequence[Transaction]  # each the first of another process of the same deployment
+    refused: Mapping[str, Mapping[str, int]]  # records by rule and reaction
+    restarts: Sequence[Transaction]  # each the first of a new process of the same deployment
     takeovers: Sequence[Transaction]  # each the first of another deployment or host
     fenced: Sequence[Transaction]
     producers: Producers
 
     @property
     def redo_ratio(self) -> float:
-        """Aborted attempts for each that committed."""
+        """Return the number of aborted attempts for each committed one."""
         return self.aborted / self.committed if self.committed else float(self.aborted > 0)
 
 
 class Sums:
-    """A summary in the making: of transactions that are shown one at a time, oldest first."""
+    """Builder of a summary. Add transactions one at a time, oldest first."""
 
     def __init__(self) -> None:
         self._committed = self._aborted = self._offsets_in = self._records_out = 0
@@ -203,7 +206,7 @@ class Sums:
 
 
 def is_other(before: Transaction, after: Transaction) -> bool:
-    """Whether another deployment or host wrote it. Another process alone is a restart."""
+    """Return whether another deployment or host wrote it. A new process alone is a restart."""
     return before.writer[:2] != after.writer[:2]
 
 
@@ -215,7 +218,7 @@ def summary(found: Iterable[Transaction]) -> Summary:
 
 
 def ends(found: Iterable[Transaction]) -> dict[TopicPartition, int]:
-    """How far each source partition was read, as the table has it."""
+    """Return the end up to which each source partition was read, as the table has it."""
     position: dict[TopicPartition, int] = {}
     for each in found:
         if each.is_committed:
@@ -224,7 +227,7 @@ def ends(found: Iterable[Transaction]) -> dict[TopicPartition, int]:
 
 
 def findings(found: Iterable[Transaction]) -> Iterator[AuditFinding]:
-    """What can't be if each record came through once: each with the first place where it shows."""
+    """Yield each contradiction to exactly-once, at the first place that shows it."""
     position: dict[TopicPartition, int] = {}
     written: dict[TopicPartition, int] = {}
     identities: set[tuple[str, Identity]] = set()
@@ -234,7 +237,7 @@ def findings(found: Iterable[Transaction]) -> Iterator[AuditFinding]:
     for each in found:
         if not each.is_committed:
             continue
-        if each.ledger_id != ledger_id:  # the topic was made anew: another history
+        if each.ledger_id != ledger_id:  # the topic was recreated: another history
             ledger_id = each.ledger_id
             position.clear()
         if (each.ledger_id, each.identity) in identities:
@@ -253,7 +256,7 @@ def findings(found: Iterable[Transaction]) -> Iterator[AuditFinding]:
             yield from _gaps(each, position)
             yield from _receipts(each, written)
         elif each.is_reset:
-            batches.clear()  # from here on old numbers may come again
+            batches.clear()  # old micro-batch numbers may repeat from here on
             position.clear()
         position.update({tp: end for tp, (_, end) in each.sources.items()})
 

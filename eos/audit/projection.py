@@ -1,9 +1,9 @@
-"""Brings the table up to the ledger, exactly once, wherever it was left.
+"""How is the audit table brought up to the ledger, exactly once, from any earlier state?
 
-The table says which ledger offset it has (under a name made of pipeline and ledger topic), the
-ledger says what came since. Whatever dies in between, the next call finds both as they are: rows
-and offset are one Delta commit. A topic that was made anew has another id, so another name, and is
-read from its beginning; a table that was deleted is filled again from all that the ledger has.
+The table has the last ledger offset it contains, under a name made of pipeline and ledger topic.
+The ledger has the later records. Rows and offset are one Delta commit, so after any crash the next
+call finds both consistent. A recreated ledger topic has another id and so another name, and is read
+from its beginning. A deleted table is filled again from all records of the ledger.
 """
 
 from __future__ import annotations
@@ -23,16 +23,19 @@ from eos.ledger.decoder import decoded
 from eos.ledger.ledger import Ledger
 from eos.ledger.record import LedgerRecord
 
-RECORDS_MAX = 500  # ledger records in one Delta commit: what bounds the memory for them
+RECORDS_MAX = 500  # ledger records in one Delta commit; bounds memory
 _TRIES_MAX = 10
 _ASK_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectionResult:
-    """`until`: the last ledger offset that the table has. `lost`: offsets of the ledger that were
-    trimmed before the table had them, as a range; empty in all good cases. Not `is_settled`: a
-    transaction is open on the ledger, or its marker on the way."""
+    """The state after an update.
+
+    `until` is the last ledger offset in the table. `lost` is the range of ledger offsets that were
+    trimmed before the table had them; usually empty. If `is_settled` is false, a transaction is
+    open on the ledger, its marker is on its way, or time ran out.
+    """
 
     until: int
     rows: int = 0
@@ -41,7 +44,7 @@ class ProjectionResult:
 
 
 class Projection:
-    """Of one pipeline. Not shared between threads."""
+    """The audit table's update from one pipeline's ledger. Not shared between threads."""
 
     def __init__(
         self, table: TransactionsTable, wire: KafkaClient, pipeline: str, ledger: str
@@ -54,9 +57,9 @@ class Projection:
         self.reached: Callable[[str], None] = lambda _point: None
 
     def catch_up(self, deadline: Deadline) -> ProjectionResult:
-        """Returns when the table has all that was committed when this began."""
-        # The table first: another process may bring it up to records that came after our look at
-        # the ledger's end, and a healthy table would seem to be ahead of it.
+        """Return once the table has all records that were committed when the call began."""
+        # Read the table first. Otherwise: 1. the ledger's end is read; 2. another process adds
+        # newer records to the table; 3. the table seems to be ahead of the ledger.
         found = ProjectionResult(self.table.known(self._app(deadline)))
         end = self._offset("latest", deadline)
         is_settled = end == self._offset("latest", deadline, committed=False)
@@ -76,9 +79,11 @@ class Projection:
         return replace(found, is_settled=is_settled)
 
     def end_with(self, failed: Sequence[Mapping[str, Any]], last: LedgerRecord) -> int:
-        """Attempts that were aborted and that no ledger record will tell of, since the run ends.
-        They stand beside `last`, the newest record. Returns how many rows there are more: none of
-        those that are there already, since this may be asked twice."""
+        """Add aborted attempts that no ledger record will list, because the run ends.
+
+        Their rows get the offset of `last`, the newest record. Return the number of added rows.
+        Rows that exist are not added, since a caller may repeat this.
+        """
         for _ in range(_TRIES_MAX):
             app = f"{self._app(Deadline.after_ms(_ASK_MS))}/ended"
             version = self.table.known(app) + 1
@@ -91,14 +96,17 @@ class Projection:
                 self.table.append(
                     made.table(made.aborted(shared, each) for each in new), app, version
                 )
-            except OvertakenError:  # by another process that ends: it may have the same ones
+            except OvertakenError:  # another process that ends; it may add the same rows
                 continue
             return len(new)
         raise self._too_many()
 
     def _aborted(self) -> set[tuple[int, int]]:
-        """Newer than what `known` looked at, or the same: what came between is seen here, or
-        refuses the commit."""
+        """Return the aborted identities in the table.
+
+        The query uses the snapshot of `known` or a newer one. Rows added since that snapshot are
+        found here, or make the commit fail.
+        """
         ledger_id = self._ledger_id
         rows = self.table.query(
             "SELECT producer_id, epoch FROM transactions "  # noqa: S608 - names, which are plain
@@ -108,7 +116,10 @@ class Projection:
         return {(row["producer_id"], row["epoch"]) for row in rows}
 
     def _step(self, until: int, end: int, deadline: Deadline) -> tuple[ProjectionResult, bool]:
-        """One Delta commit, if there is something for one; and whether no more is left."""
+        """Write one Delta commit, if there are records for it.
+
+        Return the new state, and whether all records are written.
+        """
         for _ in range(_TRIES_MAX):
             first = max(until + 1, self._offset("earliest", deadline))
             records = self.records(first, end, deadline)
@@ -121,7 +132,7 @@ class Projection:
             self.reached("audit_append:before")
             try:
                 self.table.append(found, app, records[-1].offset)
-            except OvertakenError:  # another process of this pipeline: it may have had the same
+            except OvertakenError:  # another process of this pipeline, perhaps with the same rows
                 until = self.table.known(app)
                 continue
             self.reached("audit_append:after")
@@ -130,7 +141,7 @@ class Projection:
         raise self._too_many()
 
     def maintain(self, files_max: int) -> None:
-        """Keeps what a commit and a look cost as it is, however many there were."""
+        """Compact and clean the table, so that the cost of a commit and a query stays constant."""
         if self._files() < files_max:
             return
         self.table.compact(self._pipeline, FILE_BYTES)
@@ -143,8 +154,10 @@ class Projection:
         return 0 if size is None else size.files
 
     def records(self, first: int, end: int, deadline: Deadline) -> list[LedgerRecord]:
-        """The first `RECORDS_MAX` records of the pipeline from there on. Raises for a record of
-        another producer, unless a recovery decided about it."""
+        """Return the pipeline's first `RECORDS_MAX` records in a range.
+
+        Raise for a record of another producer, unless a recovery handled it.
+        """
         found: list[LedgerRecord] = []
         decided_until = 0
         while (wanted := RECORDS_MAX - len(found)) > 0:

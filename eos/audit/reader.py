@@ -1,4 +1,4 @@
-"""Reads one pipeline's part of the table: the newest, or what came since a time."""
+"""How are one pipeline's transactions read from the audit table?"""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from eos.audit.history import COMMITTED, Transaction, each_of
 from eos.audit.table import TransactionsTable
 
-# So many records of the ledger are looked at if nothing else is asked for; each has a marker
-# behind it. In files that hold older ones only nothing is read.
+# Ledger records to read by default. Each is followed by a marker. Files with older ones only are
+# not read.
 RECORDS_MAX = 1000
-# So many offsets of a ledger are put into order at a time: the library sorts in memory.
+# Ledger offsets to sort at a time: the library sorts in memory.
 _SORTED_MAX = 20_000
 _OLDEST = datetime.min.replace(tzinfo=timezone.utc)
 
@@ -20,7 +20,7 @@ _OLDEST = datetime.min.replace(tzinfo=timezone.utc)
 def look(
     table: TransactionsTable, pipeline: str, ledger: str, since: datetime | None = None
 ) -> list[Transaction]:
-    """Oldest first."""
+    """Return the pipeline's newest transactions, or all since a time, oldest first."""
     return list(walk(table, pipeline, ledger, since, RECORDS_MAX))
 
 
@@ -31,8 +31,11 @@ def walk(
     since: datetime | None = None,
     records_max: int | None = None,
 ) -> Iterator[Transaction]:
-    """Oldest first, and one at a time: neither they nor their rows need fit into memory. Without
-    `since` the ledger's newest records, so many; without both, everything."""
+    """Yield transactions, oldest first, one at a time.
+
+    Neither transactions nor rows need to fit into memory. `since` selects by time, `records_max`
+    selects the newest ledger records. Without both, all are read.
+    """
     where = f"pipeline = '{_quoted(pipeline)}' AND ledger = '{_quoted(ledger)}'"
     newest = table.query(
         "SELECT ledger_id, min(ledger_offset) AS oldest, "  # noqa: S608 - no parameters; quoted
@@ -53,8 +56,11 @@ def walk(
 def _rows(
     table: TransactionsTable, where: str, ledgers: Sequence[tuple[str, int, int]]
 ) -> Iterator[Mapping[str, Any]]:
-    """Of each ledger, from one offset to another, a stretch after the other. What is aborted comes
-    before the record that tells of it; what ended a run behind it all."""
+    """Yield the rows of each ledger between two offsets, part by part.
+
+    Aborted attempts precede the record that lists them. Attempts aborted at the end of a run share
+    the last record's offset.
+    """
     for ledger_id, oldest, newest in ledgers:
         for start in range(oldest, newest + 1, _SORTED_MAX):
             end = min(start + _SORTED_MAX, newest + 1)

@@ -1,10 +1,10 @@
-"""Rows of `transactions`: what the ledger says of each transaction, one row a target partition.
+"""Which rows of `transactions` does each ledger record become?
 
-A transaction that wrote to no target has one row without a target. An attempt that was aborted is
-told by the ledger record that came after it; its rows stand beside that record's. Nothing is
-computed here that the ledger does not say, so that the table can be made anew from it.
+One row for each transaction and target partition; a transaction without a target has one row. An
+aborted attempt is listed by the next ledger record, and its rows have that record's offset. Every
+value comes from the ledger, so the table can be rebuilt from it.
 
-Columns are only ever added: one that a release does not know stays, and is null in its rows.
+Columns are only ever added. A release keeps columns that it does not know, and leaves them null.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ SCHEMA = pa.schema(
         ("pipeline", pa.string()),
         ("ledger", pa.string()),  # the topic
         ("ledger_id", pa.string()),
-        ("ledger_offset", pa.int64()),  # of the record that tells it
-        ("kind", pa.string()),  # as the ledger's records have it
+        ("ledger_offset", pa.int64()),  # of the record that has it
+        ("kind", pa.string()),  # as in the ledger's records
         ("outcome", pa.string()),  # CompleteCommit or CompleteAbort
         ("query_id", pa.string()),
         ("batch_id", pa.int64()),
         ("attempt", pa.int32()),
         ("producer_id", pa.int64()),
         ("epoch", pa.int32()),
-        ("error", pa.string()),  # the code of what aborted it
-        ("reason", pa.string()),  # in words; or why a person moved the position
+        ("error", pa.string()),  # code of the error that aborted it
+        ("reason", pa.string()),  # as text; or the note of a recovery
         ("begun_at", _TIME),
         ("ended_at", _TIME),
         ("deployment", pa.string()),
         ("host", pa.string()),
         ("process", pa.int64()),
-        ("is_reset", pa.bool_()),  # the position was moved: ranges don't follow those before
-        ("sources", pa.list_(_RANGE)),  # what was read; without an attempt, the whole position
+        ("is_reset", pa.bool_()),  # position moved: ranges don't continue earlier ones
+        ("sources", pa.list_(_RANGE)),  # offsets read; without an attempt, the whole position
         ("records_in", pa.int64()),  # offsets: the former name of `offsets_in`
         ("offsets_in", pa.int64()),
-        ("records_read", pa.int64()),  # that were visible: null where the ledger does not say
+        ("records_read", pa.int64()),  # visible records; null if the ledger lacks it
         ("target_topic", pa.string()),
         ("target_partition", pa.int32()),
         ("records", pa.int64()),
@@ -63,8 +63,8 @@ SCHEMA = pa.schema(
         ("offset_last", pa.int64()),
         ("bytes", pa.int64()),
         ("digest", pa.int64()),
-        ("refused", pa.string()),  # records by rule and answer, as JSON; in one row
-        ("dedup", pa.string()),  # what became of upstream producers' records, as JSON; in one row
+        ("refused", pa.string()),  # records by rule and reaction, as JSON; in one row
+        ("dedup", pa.string()),  # dedup's results, as JSON; in one row
         ("schema_version", pa.int32()),
     ]
 )
@@ -87,8 +87,11 @@ def table(rows: Iterable[Row]) -> pa.Table:
 
 
 def _sources(found: Sequence[Row]) -> pa.Array:
-    """All rows of an attempt share one list, which is made into Arrow once: with a hundred source
-    and a hundred target partitions it would else be ten thousand ranges."""
+    """Return the column `sources`.
+
+    All rows of an attempt share one list, which is converted to Arrow once. Otherwise, a hundred
+    source and a hundred target partitions would need ten thousand ranges.
+    """
     places: dict[int, int] = {}
     lists: list[Any] = []
     for row in found:
@@ -103,7 +106,7 @@ def _sources(found: Sequence[Row]) -> pa.Array:
 def rows(
     pipeline: str, ledger: str, ledger_id: str, records: Iterable[LedgerRecord]
 ) -> Iterator[Row]:
-    """Of these ledger records, in their order."""
+    """Yield the rows of these ledger records, in their order."""
     for record in records:
         of_record = shared(pipeline, ledger, ledger_id, record)
         for failed in record.failed:
@@ -112,8 +115,10 @@ def rows(
 
 
 def aborted(of_record: Row, failed: Mapping[str, Any]) -> Row:
-    """`of_record`: where it is told. What such an attempt wrote is nobody's business: no reader of
-    committed records sees it."""
+    """Return the row of an aborted attempt. `of_record` has the columns of its ledger record.
+
+    Written records are left out: no reader of committed records sees them.
+    """
     starts, ends = flat(failed.get("starts") or {}), flat(failed.get("ends") or {})
     offsets = sum(ends.get(tp, start) - start for tp, start in starts.items())
     return {
@@ -178,8 +183,10 @@ def _committed(of_record: Row, record: LedgerRecord) -> Iterator[Row]:
 
 
 def _read(attempt: Mapping[str, Any], offsets: int) -> int | None:
-    """Return how many records were visible. Older releases say it of pipelines with dedup only,
-    which gives a verdict on each record."""
+    """Return the number of visible records.
+
+    Older releases record it only for pipelines with dedup, which counts a result for each record.
+    """
     if not attempt:
         return None
     verdicts = attempt.get("dedup", {}).get("verdicts")
@@ -188,7 +195,7 @@ def _read(attempt: Mapping[str, Any], offsets: int) -> int | None:
 
 
 def shared(pipeline: str, ledger: str, ledger_id: str, record: LedgerRecord) -> Row:
-    """What all rows that a record tells of have in common."""
+    """Return the columns that all rows of a record share."""
     process = record.owner.get("process")
     return {
         "pipeline": pipeline,

@@ -1,12 +1,12 @@
-"""The `transactions` table: the only file that knows Delta.
+"""How is the `transactions` table stored? The only module that uses Delta for it.
 
-Delta's log keeps, for each name of an application, the version that it wrote last; a commit carries
-rows and that version together. So rows that are told twice are written once: whoever appends reads
-the version from a snapshot, and its commit fails if another one with the same name came between
-(the library compares names, not versions: it would accept a lower one). Commits of other pipelines
-in between are no conflict, and are tried again by the library, so often and no more.
+Delta's log keeps the last version written under each application name, and one commit contains rows
+and that version. So each row is written once: a writer reads the version from a snapshot, and its
+commit fails if another one with the same name was made since. The library compares only names and
+would accept a lower version. Commits of other pipelines do not conflict: the library retries, up to
+a limit.
 
-Errors of the library and of the file system leave as UnavailableError.
+Errors of the library and of the file system are raised as UnavailableError.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from eos.audit.rows import PARTITION, SCHEMA, SCHEMA_VERSION
 from eos.errors import UnavailableError
 from eos.full_disk import require_room
 
-# Of other pipelines' commits in between.
+# retries after commits of other pipelines
 _COMMIT_TRIES = 50
-# In two steps, so that neither a compaction nor the number of files grows with the table: small
-# files become one of the first size, and many of those become one of the second.
+# Two levels, so that neither a compaction nor the number of files grows with the table. Small
+# files become one of the first size, and many of those become one of the second size.
 FILE_BYTES, LARGE_FILE_BYTES = 1024 * 1024, 64 * 1024 * 1024
-# A reader that began on an older snapshot has so long to finish it.
+# A reader of an older snapshot has this time to finish.
 KEPT_HOURS = 1
 _SETTINGS = {
     "delta.checkpointInterval": "100",
-    # Both bound what a commit has to look through: entries of the log, and files that are gone.
+    # Both bound the entries that a commit reads: the log, and the deleted files.
     "delta.logRetentionDuration": "interval 10 minutes",
     "delta.deletedFileRetentionDuration": f"interval {KEPT_HOURS} hours",
-    # A commit reads the statistics of every file: with those of all columns it takes three times
-    # as long. These are what `look` leaves files out by.
+    # A commit reads the statistics of every file. With those of all columns it takes three times
+    # as long. `look` uses these columns to skip files.
     "delta.dataSkippingStatsColumns": "ledger_id,ledger_offset,ended_at",
     "eos.schema": str(SCHEMA_VERSION),
 }
@@ -48,12 +48,12 @@ _LOG = "_delta_log"
 
 
 class OvertakenError(Exception):
-    """Somebody else committed under this name since the snapshot: look again."""
+    """Another process committed under this name since the snapshot. Read again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of one pipeline's part of the table."""
+    """Size of one pipeline's part of the table."""
 
     files: int
     version: int
@@ -67,8 +67,10 @@ class TransactionsTable:
         self._table: DeltaTable | None = None
 
     def known(self, app: str) -> int:
-        """What was committed last under this name, as of now; -1: nothing. Makes the table where
-        there is none."""
+        """Return the last version committed under this name; -1 if there is none.
+
+        Creates the table if it does not exist.
+        """
         require_room(self.location)
         with self._told():
             table = self._opened()
@@ -76,7 +78,7 @@ class TransactionsTable:
             return -1 if version is None else int(version)
 
     def append(self, rows: pa.Table, app: str, version: int) -> None:
-        """Upon the snapshot that `known` looked at. Raises OvertakenError."""
+        """Append rows to the snapshot that `known` read. Raises OvertakenError."""
         assert self._table is not None, "known() comes first"
         done = CommitProperties(
             app_transactions=[Transaction(app, version)], max_commit_retries=_COMMIT_TRIES
@@ -84,8 +86,8 @@ class TransactionsTable:
         require_room(self.location)
         with self._told():
             try:
-                # "merge": columns that an older table lacks are added; those that a newer release
-                # added stay, and are null in these rows.
+                # "merge" adds columns that an older table lacks. Columns of a newer release are
+                # kept, and are null in these rows.
                 write_deltalake(
                     self._table, rows, mode="append", schema_mode="merge", commit_properties=done
                 )
@@ -95,7 +97,7 @@ class TransactionsTable:
                 raise
 
     def size(self, pipeline: str) -> Size | None:
-        """None: there is no table."""
+        """Return the size of a pipeline's part; None if there is no table."""
         with self._told():
             try:
                 table = DeltaTable(self.location)
@@ -105,7 +107,7 @@ class TransactionsTable:
             return Size(len(files), table.version())
 
     def compact(self, pipeline: str, file_bytes: int = LARGE_FILE_BYTES) -> None:
-        """Files of one pipeline that are smaller become one; nobody else's are touched."""
+        """Merge smaller files of one pipeline. Files of other pipelines are not touched."""
         require_room(self.location)
         with self._told():
             table = self._opened()
@@ -114,25 +116,28 @@ class TransactionsTable:
             )
 
     def clean(self) -> int:
-        """Deletes files that no snapshot of the last hour has, and entries of the log that a
-        checkpoint holds. Returns how many data files went."""
+        """Delete files that no snapshot of the last hour uses, and log entries in a checkpoint.
+
+        Return the number of deleted data files.
+        """
         require_room(self.location)
         with self._told():
             table = self._opened()
-            # All that lies there, not only what the log says is gone: a checkpoint forgets that
-            # after the same hour, so that a third of all files would stay for good. What is
-            # younger than an hour stays, and with it what somebody is about to commit.
+            # Check all files in the folder, not only those that the log lists as deleted. A
+            # checkpoint drops these entries after the same hour, and a third of all files would
+            # stay forever. Files younger than an hour are kept, and so are those of a commit in
+            # progress.
             gone = table.vacuum(dry_run=False, full=True)
             table.create_checkpoint()
             table.cleanup_metadata()
             return len(gone)
 
     def query(self, sql: str) -> Sequence[Mapping[str, Any]]:
-        """`sql` reads from `transactions`. No rows where there is no table."""
+        """Return the rows of a query of `transactions`; no rows if there is no table."""
         return list(self.stream(sql))
 
     def stream(self, sql: str) -> Iterator[Mapping[str, Any]]:
-        """The same, some thousand rows at a time, of one snapshot."""
+        """Yield the rows of a query, some thousand at a time, from one snapshot."""
         with self._told():
             try:
                 table = DeltaTable(self.location)
@@ -143,7 +148,7 @@ class TransactionsTable:
                 yield from batch.to_pylist()
 
     def _opened(self) -> DeltaTable:
-        """As of now."""
+        """Return the table at its newest version."""
         if self._table is not None and self._is_there(self._table):
             self._table.update_incremental()
         else:
@@ -151,7 +156,7 @@ class TransactionsTable:
         return self._table
 
     def _is_there(self, table: DeltaTable) -> bool:
-        """A table that was deleted under our hands would else be believed to be as it was."""
+        """Return whether the table still exists: the library does not notice a deleted one."""
         return (self.location / _LOG / f"{table.version():020}.json").exists()
 
     def _found_or_made(self) -> DeltaTable:
@@ -161,8 +166,11 @@ class TransactionsTable:
             return self._made()
 
     def _made(self) -> DeltaTable:
-        """Several pipelines may come at once, and the library would let each of them commit a
-        first version upon the other's. So the log is made aside; who comes first moves it here."""
+        """Create the table.
+
+        Several pipelines may do so at once, and the library would commit a first version for each.
+        So the log is created in a temporary folder and moved here. The first move wins.
+        """
         private_files.make(self.location)
         with TemporaryDirectory(dir=self.location.parent, prefix=".transactions-") as aside:
             DeltaTable.create(
@@ -174,7 +182,7 @@ class TransactionsTable:
                 configuration=_SETTINGS,
                 raise_if_key_not_exists=False,
             )
-            with suppress(OSError):  # refused where a log lies already
+            with suppress(OSError):  # refused if a log exists already
                 (Path(aside) / _LOG).rename(self.location / _LOG)
         return DeltaTable(self.location)
 
@@ -183,7 +191,7 @@ class TransactionsTable:
         try:
             yield
         except (DeltaError, OSError) as error:
-            self._table = None  # whatever it was: look at it anew
+            self._table = None  # open it again after any error
             words = str(error).strip().splitlines() or [type(error).__name__]
             raise UnavailableError(
                 f"the audit table {self.location} can't be read or written: {words[0][:300]}",

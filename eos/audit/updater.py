@@ -1,4 +1,4 @@
-"""The audit table beside a run: whether there is one, and what keeps it up to the ledger."""
+"""Does a run have an audit table, and which object updates it?"""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _FOLDER = ("audit", "transactions")
 
 
 class Audit(Protocol):
-    """What a run says to it. `audit.follower` is the real one."""
+    """The audit table as a run uses it. `audit.follower` implements it."""
 
     def start(self) -> None: ...
 
     def require(self) -> None:
-        """Raises if the table is too far behind for another attempt."""
+        """Raise if the table lacks too many attempts for another one."""
 
     def committed(self) -> None: ...
 
     @property
     def kept_from(self) -> int | None:
-        """The ledger must keep its records from this offset on; None: nobody needs them."""
+        """Return the first ledger offset that must be kept; None if all may be trimmed."""
 
     def close(
         self, failed: Sequence[Mapping[str, Any]] = (), last: LedgerRecord | None = None
@@ -42,7 +42,7 @@ class Audit(Protocol):
 
 
 class _NoAudit:
-    """A run without a table."""
+    """A run without an audit table."""
 
     kept_from = None
 
@@ -65,7 +65,7 @@ NO_AUDIT: Audit = _NoAudit()
 
 
 def location_of(profile: Profile) -> Path | None:
-    """None where the state root is no folder of this machine."""
+    """Return the table's location; None if the state root is not on this machine."""
     root = local_path(profile.state.root)
     return None if root is None else root.joinpath(*_FOLDER)
 
@@ -83,7 +83,7 @@ def audit_of(profile: Profile, planned: Plan, wire: KafkaClient, bus: Bus) -> Au
             )
         )
         return NO_AUDIT
-    # Late: a tenth of a second that a run without a table does not need.
+    # imported late: it takes a tenth of a second, which a run without a table does not need
     from eos.audit.follower import Follower
     from eos.audit.projection import Projection
     from eos.audit.table import TransactionsTable
@@ -100,5 +100,5 @@ def close(audit: Audit, batches: MicroBatches) -> None:
         try:
             last = batches.ledger.look(Deadline.after_ms(STEP_TIMEOUT_MS))
         except EosError:
-            last = None  # then the table will not be reached either, and says so
+            last = None  # then the table is unreachable, too, and its own warning reports it
     audit.close(failed, last)
