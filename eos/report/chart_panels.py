@@ -1,4 +1,4 @@
-"""The charts of a page, and what its script tells of an interval that is pointed at."""
+"""Which charts does a page have, and what does its script show for one interval?"""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from eos.report.tables import cut, row, table
 from eos.report.timeline import ABORTED, FENCED, KINDS, REDONE, Interval, Spans
 from eos.report.units import counted, duration, moment, number, time
 
-# Of each side: the busiest, for each interval.
+# sources and targets shown for each interval, the busiest first
 _PARTITIONS_SHOWN = 24
 
 
 def peak(gathered: PageContent) -> float:
-    """Records written a second, in the interval that has most."""
+    """Return the records written per second in the busiest interval."""
     found = (each.records_written for each in gathered.timeline.intervals.values())
     return max(found, default=0) * 1000 / gathered.timeline.width_ms
 
@@ -155,7 +155,7 @@ def _series(kind: str, gathered: PageContent) -> Series:
 
 
 def intervals(gathered: PageContent) -> dict[str, Any]:
-    """What page.js shows of the one that is pointed at, ready to be shown."""
+    """Return the texts that page.js shows for each interval."""
     sources, targets = _busiest(gathered.sources), _busiest(gathered.targets)
     line = gathered.timeline
     return {

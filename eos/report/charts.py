@@ -1,7 +1,7 @@
-"""Charts as SVG that is stretched to whatever room there is: shapes only, all words beside it.
+"""How are charts drawn as SVG that stretches to the available width?
 
-Every x is an interval of the timeline, so that all charts of a page stand above one another. Text
-inside would be stretched, too; axes and legends are HTML.
+Each x is an interval of the timeline, so all charts of a page align. Text in the SVG would be
+stretched, too, so axes and legends are HTML.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from eos.report.timeline import Interval, Timeline
 from eos.report.units import moment
 
 _HEIGHT = 100
-_SLOTS_MIN = 12  # or the bars of a short run would be walls
+_SLOTS_MIN = 12  # wider bars would fill a short run's chart
 _WIDE = 0.86
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """`values`: by the interval's place in the picture. `class_` gives its colour."""
+    """Values by the interval's place in the chart. `class_` sets the colour."""
 
     name: str
     class_: str
@@ -38,7 +38,7 @@ def placed(timeline: Timeline) -> list[tuple[int, Interval]]:
 
 
 def nice(value: float) -> float:
-    """The end of an axis: the next of 1, 2, 2.5, 5 or 10 times a power of ten."""
+    """Return the end of an axis: the next of 1, 2, 2.5, 5 or 10 times a power of ten."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -46,7 +46,7 @@ def nice(value: float) -> float:
 
 
 def stacked(series: Sequence[Series], top: float) -> list[Markup]:
-    """The first series is at the bottom."""
+    """Return stacked bars; the first series is at the bottom."""
     base: dict[int, float] = {}
     shapes = []
     for each in series:
@@ -66,7 +66,7 @@ def bars(each: Series, top: float) -> Markup:
 
 
 def ticks(each: Series, top: float) -> Markup:
-    """A line across each interval, at its value."""
+    """Return a line across each interval, at its value."""
     steps = [f"M{slot} {_y(value / top)}h{_WIDE}" for slot, value in each.values if value > 0]
     return _path(steps, f"{each.class_} tick")
 
@@ -79,7 +79,7 @@ def figure(
     axis: tuple[str, str, str],
     legend: Sequence[Series] = (),
 ) -> Markup:
-    """`axis`: what stands at its top, its middle and its foot. `about`: the picture in words."""
+    """Return a chart. `axis` has its top, middle and bottom label; `about` describes the chart."""
     lines = (tag("path", d=f"M0 {y}H{slots(timeline)}", class_="grid") for y in (0.5, 50, 99.5))
     return tag(
         "figure",
@@ -99,7 +99,7 @@ def figure(
 
 
 def lane(name: str, each: Series, timeline: Timeline, total: str) -> Markup:
-    """One line of marks: rare things, which a bar among thousands would hide."""
+    """Return a row of marks for rare events, which a bar among thousands would hide."""
     most = max((value for _, value in each.values), default=0)
     steps = [_mark(slot, value / most) for slot, value in each.values if value > 0]
     about = f"{name}: {total}"
@@ -140,7 +140,7 @@ def _bar(slot: int, low: float, high: float) -> str:
 
 
 def _mark(slot: int, share: float) -> str:
-    """As high as it is often, and never too low to be seen."""
+    """Return a mark whose height shows the count, with a visible minimum."""
     height = round(3 + 6 * share, 1)
     return f"M{slot} {9.5 - height:g}h{_WIDE}v{height:g}h-{_WIDE}z"
 
@@ -150,5 +150,5 @@ def _path(steps: Sequence[str], class_: str) -> Markup:
 
 
 def _y(share: float) -> str:
-    """At least a hair above the foot, so that one among thousands is there."""
+    """Return the y of a share, at least slightly above the bottom so that 1 in thousands shows."""
     return f"{_HEIGHT * (1 - max(share, 0.008 if share else 0)):.2f}".rstrip("0").rstrip(".")

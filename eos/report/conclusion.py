@@ -1,4 +1,4 @@
-"""Was the promise kept: one sentence, what it rests on, and what was not looked at."""
+"""Was the guarantee kept? One sentence, its evidence, and the checks that were not made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eos.report.units import counted, time
 
 class Level(Enum):
     KEPT = "kept"
-    LOOK = "look"  # the table fits together; something else needs a person
+    LOOK = "look"  # the table is consistent; something else needs an operator
     BROKEN = "broken"
     NOTHING = "nothing"
 

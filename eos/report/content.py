@@ -1,4 +1,4 @@
-"""All that a page says of a pipeline's transactions: each is looked at once, and few are kept."""
+"""What does a page contain? Each transaction is processed once, and few are kept."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from eos.audit.history import AuditFinding, Summary, Sums, Transaction, ends, fi
 from eos.kafka.api import TopicPartition
 from eos.report.timeline import COMMITTED, Spans, Timeline, Times, is_try, join, kind_of
 
-# What was out of the ordinary and is shown by itself: the newest so many.
+# Number of the newest unusual transactions to list.
 NOTABLE_MAX = 2000
 FINDINGS_MAX = 200
-RECENT_MAX = 1000  # the newest, which are compared with the cluster; some of them are shown
+RECENT_MAX = 1000  # the newest, to compare with the cluster; some are shown
 
 
 @dataclass(slots=True)
@@ -30,8 +30,8 @@ class PageContent:
     position: dict[TopicPartition, int] = field(default_factory=dict)
     first_at: datetime | None = None
     last_at: datetime | None = None
-    committed_at: datetime | None = None  # the last that did
-    # With when it was, as far as that is known.
+    committed_at: datetime | None = None  # time of the last commit
+    # With its time, if known.
     notable: deque[tuple[Transaction, datetime]] = field(
         default_factory=lambda: deque(maxlen=NOTABLE_MAX)
     )
@@ -46,7 +46,7 @@ class PageContent:
 
 
 def gather(found: Iterable[Transaction]) -> PageContent:
-    """`found`: oldest first."""
+    """Return the page's content from transactions, oldest first."""
     gathered, sums = PageContent(), Sums()
     told = findings(_watched(found, gathered, sums))
     gathered.findings = list(islice(told, FINDINGS_MAX))
@@ -87,7 +87,10 @@ def _watched(
 
 
 def is_notable(each: Transaction) -> bool:
-    """By itself; a start by another process is, too."""
+    """Return whether a transaction is unusual on its own.
+
+    The first one of another process is unusual, too; its caller checks that.
+    """
     if is_try(each):
         return kind_of(each) != COMMITTED
     return each.is_reset or each.kind == "recovery"

@@ -1,4 +1,4 @@
-"""The figures that people look at first, each with its unit and what stands behind it."""
+"""Which key figures does a page show first, each with its unit and context?"""
 
 from __future__ import annotations
 

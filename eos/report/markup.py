@@ -1,7 +1,7 @@
-"""Markup in which nothing that came from outside can be more than text.
+"""How is HTML built so that no outside text can become markup? Pure.
 
-Names of pipelines, topics and machines, and the words of errors, are whatever somebody wrote. A
-plain `str` is always escaped; only what `tag` and `raw` made is markup. Pure.
+Names of pipelines, topics and machines, and texts of errors, may contain anything. A plain `str` is
+always escaped; only results of `tag` and `raw` are markup.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ Content = str | Markup | None | Iterable[Any]
 
 
 def raw(text: str) -> Markup:
-    """Of our own files only."""
+    """Return text as markup without escaping; for the project's own files only."""
     return Markup(text)
 
 
 def tag(name: str, /, *content: Content, **attributes: object) -> Markup:
-    """`class_` is written `class`, `aria_label` `aria-label`. An attribute that is None is left
-    out, one that is True stands alone."""
+    """Return an element.
+
+    `class_` becomes `class`, `aria_label` becomes `aria-label`. An attribute with None is left out,
+    one with True has no value.
+    """
     opened = "".join(_attribute(key, value) for key, value in attributes.items())
     if name in _VOID:
         return Markup(
@@ -50,8 +53,8 @@ def markup(content: Content) -> Markup:
 
 
 def data(value: object) -> Markup:
-    """JSON for a script element, which nothing in it can end."""
-    text = json.dumps(value, separators=(",", ":"))  # ASCII: other line ends are escaped, too
+    """Return JSON for a script element, escaped so that it can't end the element."""
+    text = json.dumps(value, separators=(",", ":"))  # ASCII output also escapes other line ends
     for letter in "<>&":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
     return Markup(text)

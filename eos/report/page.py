@@ -1,7 +1,7 @@
-"""The page: one HTML file that needs nothing else, and may ask for nothing.
+"""How is the report built as one HTML file that loads nothing else?
 
-Its policy allows its own style and script by their hashes, and no request at all. All that it says
-is there without the script, which only points at an interval.
+Its policy allows its own style and script by hash, and no request. All content is visible without
+the script, which only highlights an interval.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MARKS = {Level.KEPT: "\u2713", Level.LOOK: "!", Level.BROKEN: "\u2717", Level.N
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What the page is about. `since`: where it begins, if it was asked to begin somewhere."""
+    """The pipeline and the time of a page. `since` is the requested beginning, if any."""
 
     pipeline: str
     ledger: str

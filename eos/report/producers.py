@@ -1,4 +1,4 @@
-"""What dedup made of upstream producers' records: what was dropped, what was odd, and why."""
+"""Which producers' records did dedup drop or flag, and why?"""
 
 from __future__ import annotations
 

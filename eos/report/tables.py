@@ -1,4 +1,4 @@
-"""Tables of a page. Each ends where its room does, and says how much was left out."""
+"""Which tables does a page have? Each is bounded and shows how many rows were left out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RESTARTED = "the pipeline was restarted"
 
 
 def notable(gathered: PageContent) -> Markup:
-    """Newest first."""
+    """Return the table of unusual transactions, newest first."""
     rows = (_notable_row(each, at, gathered) for each, at in reversed(gathered.notable))
     shown, bytes_ = [], 0
     for row in rows:
@@ -51,7 +51,7 @@ def notable(gathered: PageContent) -> Markup:
 
 def _notable_row(each: Transaction, at: datetime, gathered: PageContent) -> Markup:
     kind = kind_of(each) if is_try(each) else each.kind
-    # Nothing went wrong with it: it is here as the first of its process.
+    # It did not fail: it is listed as the first one of its process.
     is_other = kind == COMMITTED or (not is_try(each) and not each.is_reset)
     first = OTHER if each in gathered.sums.takeovers else RESTARTED
     why = ": ".join(filter(None, (each.error, each.reason))) or first * is_other
@@ -104,7 +104,7 @@ def targets(gathered: PageContent) -> Markup:
 
 
 def recent(gathered: PageContent) -> Markup:
-    """The newest that committed: what was read, and what became of it."""
+    """Return the newest committed micro-batches with their source and target ranges."""
     newest = [each for each in gathered.recent if each.is_attempt and each.is_committed]
     rows = [
         row(
@@ -122,7 +122,7 @@ def recent(gathered: PageContent) -> Markup:
 
 
 def refused(gathered: PageContent) -> Markup:
-    """Source records that went to the dead letters, or were dropped, by the rule that said so."""
+    """Return the source records that were dropped or became dead letters, by rule."""
     rows = [
         row(rule, answer.replace("_", " "), number(count))
         for rule, answers in sorted(gathered.sums.refused.items())
@@ -159,7 +159,7 @@ def table(
     id_: str | None = None,
     is_titled: bool = False,
 ) -> Markup:
-    """`is_titled`: its name stands above it already."""
+    """Return a table; `is_titled` means that a heading above has its name."""
     if not rows:
         return tag("p", "None.", class_="none", id_=id_)
     head = tag("thead", tag("tr", [tag("th", each, scope="col") for each in heads]))
@@ -192,7 +192,7 @@ def cut(text: str, most: int = _WORDS_MAX) -> str:
 
 
 def ranges(spans: Spans) -> Markup:
-    """A line each."""
+    """Return one line for each partition."""
     lines: Iterator[str] = (f"{_named(tp)}: {_from_to(spans, tp)}" for tp in sorted(spans))
     shown = [tag("div", line) for _, line in zip(range(RANGES_SHOWN), lines, strict=False)]
     more = len(spans) - len(shown)

@@ -1,8 +1,8 @@
-"""Attempts by time: in intervals that grow with what they hold, so that any history fits a page.
+"""How are attempts grouped into intervals that fit a page, whatever the history's length? Pure.
 
-What is added comes once and is not kept, so it is not known beforehand how long it will be. The
-intervals begin short; whenever there are too many of them, some become one. Each width divides the
-next one, so that no attempt has to be counted again. Pure.
+Attempts arrive once and are not kept, so the total length is unknown at first. Intervals begin
+short. When there are too many, several are merged into one. Each width divides the next one, so no
+attempt is counted again.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ WIDTHS_MS = (
     *(_DAY, 7 * _DAY, 28 * _DAY, 336 * _DAY, 3360 * _DAY),
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_STEP = math.log(1.04)  # quantiles are right to 2 percent
+_STEP = math.log(1.04)  # quantiles are exact to 2 percent
 
 
 class Times:
-    """How long attempts took, as counts of what is about as long: of any number of them."""
+    """Histogram of durations of attempts in logarithmic buckets, bounded for any number of them."""
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
@@ -44,7 +44,7 @@ class Times:
         self.longest_ms = max(self.longest_ms, other.longest_ms)
 
     def at(self, share: float) -> float:
-        """So many of them took no longer; 0 if there are none."""
+        """Return the duration that this share of attempts did not exceed; 0 if there are none."""
         left = share * sum(self._counts.values())
         for place in sorted(self._counts):
             left -= self._counts[place]
@@ -58,8 +58,10 @@ class Times:
 
 @dataclass(slots=True)
 class OffsetSpan:
-    """Of a partition, within an interval or in all: offsets `first` to `last`, with what was
-    between; `count` of them were read or written."""
+    """Offsets of a partition in an interval or in all of them.
+
+    `first` to `last` may include offsets of others; `count` were read or written.
+    """
 
     first: int
     last: int
@@ -79,7 +81,7 @@ Spans = dict[TopicPartition, OffsetSpan]
 
 
 def join(spans: Spans, others: Spans, *, is_new: bool = False) -> None:
-    """`is_new`: nobody else has the others, so that they need not be copied."""
+    """Add `others` to `spans`; with `is_new` they are owned by `spans` and not copied."""
     for tp, span in others.items():
         if tp in spans:
             spans[tp].join(span)
@@ -104,17 +106,17 @@ def written_by(each: Transaction) -> Spans:
     }
 
 
-# What became of an attempt, as the page shows it.
+# The outcome of an attempt, as the page shows it.
 COMMITTED, REDONE, ABORTED, FENCED = KINDS = ("committed", "redone", "aborted", "fenced")
 
 
 def is_try(each: Transaction) -> bool:
-    """An attempt at a micro-batch; whatever did not commit is shown as one."""
+    """Return whether to show it as an attempt: an attempt, or any aborted transaction."""
     return each.is_attempt or not each.is_committed
 
 
 def kind_of(each: Transaction) -> str:
-    """`redone`: it committed, after others of the same micro-batch did not."""
+    """Return the outcome; `redone` means committed after failed attempts of the micro-batch."""
     if each.is_fenced:
         return FENCED
     if not each.is_committed:
@@ -124,7 +126,7 @@ def kind_of(each: Transaction) -> str:
 
 @dataclass(slots=True)
 class Interval:
-    counts: Counter[str] = field(default_factory=Counter)  # by KINDS; of other records, their kind
+    counts: Counter[str] = field(default_factory=Counter)  # by KINDS; other records by their kind
     offsets_read: int = 0
     records_written: int = 0
     times: Times = field(default_factory=Times)
@@ -152,11 +154,13 @@ class Interval:
 
 
 class Timeline:
-    """At most `INTERVALS_MAX` from the first to the last; those in which nothing was are left out
-    of `intervals`."""
+    """At most `INTERVALS_MAX` intervals from the first attempt to the last.
+
+    `intervals` leaves out empty ones.
+    """
 
     def __init__(self) -> None:
-        self._width = 0  # a place in WIDTHS_MS
+        self._width = 0  # an index of WIDTHS_MS
         self.intervals: dict[int, Interval] = {}
         self._last = _EPOCH
 
@@ -179,8 +183,10 @@ class Timeline:
         return (at - _EPOCH) // timedelta(milliseconds=self.width_ms)
 
     def add(self, each: Transaction) -> datetime:
-        """Returns when it was, as far as that is known: of one whose end nobody saw it is the time
-        of the one before."""
+        """Add a transaction and return its time.
+
+        If neither end nor begin is known, the time of the previous one is used.
+        """
         self._last = at = each.ended_at or each.begun_at or self._last
         place = self.place_of(at)
         if place in self.intervals:

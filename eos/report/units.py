@@ -1,4 +1,4 @@
-"""Numbers as people read them, each with its unit."""
+"""How are numbers written for readers, each with its unit?"""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def time(at: datetime | None) -> str:
 
 
 def moment(at: datetime, width_ms: int) -> str:
-    """On an axis: as exact as its intervals are."""
+    """Return the time for an axis, as exact as its intervals."""
     if width_ms >= 86_400_000:
         return at.strftime("%Y-%m-%d")
     if width_ms >= 60_000:
@@ -48,7 +48,7 @@ def moment(at: datetime, width_ms: int) -> str:
 
 
 def ms_between(first: datetime | None, last: datetime | None) -> float:
-    """0 if one of them is not known, or if a clock went back."""
+    """Return the milliseconds between two times; 0 if one is unknown or a clock went back."""
     if first is None or last is None:
         return 0.0
     return max(0.0, (last - first) / timedelta(milliseconds=1))
