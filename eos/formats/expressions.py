@@ -1,4 +1,4 @@
-"""One key or value, as SQL: how its bytes are parsed, what it brings, and what can be wrong."""
+"""How is a key or value parsed in SQL, which columns does it yield, and when is it malformed?"""
 
 from __future__ import annotations
 
@@ -15,46 +15,49 @@ if TYPE_CHECKING:
     from eos.protobuf.message import Message
 
 PARSED = {"key": "__eos_key", "value": "__eos_value"}
-_RAW = "__eos_raw"  # in a parsed struct: the text, if something of it could not be read
-_IS_READ = "__eos_is_read"  # in a parsed struct, of Avro: true where it could be read
+_RAW = "__eos_raw"  # in a parsed struct: the text, if a part was unreadable
+_IS_READ = "__eos_is_read"  # in a parsed Avro struct: true if it was readable
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How a key or a value is read. `columns` are those of its schema, `required` of a JSON one."""
+    """The format of a key or a value.
+
+    `columns` has those of its schema, `required` the NOT NULL ones of a JSON schema.
+    """
 
     kind: Literal["binary", "string", "json", "avro", "protobuf"] = "binary"
     schema: str = ""
     columns: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
-    column: str = ""  # holds all of them as a struct; empty: they stand beside Kafka's columns
-    subject: str = ""  # of the schema registry, if Avro records carry the id of a schema there
+    column: str = ""  # one column for all as a struct; empty: separate columns
+    subject: str = ""  # in the schema registry, if Avro records carry a schema id
     writers: Writers = field(default_factory=lambda: Writers({}), compare=False)
-    message: Message | None = None  # of Protobuf
+    message: Message | None = None  # the Protobuf message
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns that it brings."""
+        """Return the columns that it adds."""
         return (self.column,) if self.column else self.columns
 
     @property
     def written_by(self) -> Mapping[int, str]:
-        """What such ids mean. Where no registry was asked, 0 means the schema itself."""
+        """Return the writers' schemas by id; without a registry, 0 has the schema itself."""
         return self.writers.known or {0: self.schema}
 
     @property
     def is_sparks(self) -> bool:
-        """Spark has a function that parses it."""
+        """Return whether Spark has a function that parses it."""
         return self.kind in ("json", "avro")
 
     @property
     def is_elsewhere(self) -> bool:
-        """Only the registry has its schema, and was not asked for it yet."""
+        """Return whether only the registry has the schema, and was not asked yet."""
         return self.kind == "avro" and not self.schema
 
 
 def with_records(frame: DataFrame, formats: Mapping[str, Format]) -> DataFrame:
-    """The rows, and what their keys and values were parsed to."""
+    """Return the rows with their parsed keys and values added."""
     of_spark = [parsed(name, each) for name, each in formats.items() if each.is_sparks]
     made = frame.selectExpr("*", *of_spark)
     for name, each in formats.items():
@@ -73,16 +76,18 @@ def parsed(name: str, each: Format) -> str:
         return f"{made} AS {PARSED[name]}"
     if each.kind == "avro":
         return f"{_from_avro(name, each.schema, each.schema)} AS {PARSED[name]}"
-    # A time without a zone is UTC's, on every machine. FAILFAST would not say which record it was.
+    # A time without a zone is UTC on every machine. FAILFAST would not show which record was
+    # malformed.
     options = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_RAW}', 'timeZone', 'UTC')"
     schema = literal(f"{each.schema}, {_RAW} STRING")
     return f"from_json(CAST({name} AS STRING), {schema}, {options}) AS {PARSED[name]}"
 
 
 def _from_avro(name: str, written: str, wanted: str) -> str:
-    # What is no record of the schema becomes one of nulls, as a record may be in earnest. So
-    # it is read with a field more, that none of them has, and whose default says that it was.
-    # In quotes of its own: Spark wants constants, and a schema may hold anything.
+    # A malformed record becomes a record of nulls, which may also be a valid record. So the
+    # reader's schema gets another field that no record has; its default shows that the record was
+    # read. The schema is quoted as a literal: Spark wants constants, and a schema may contain any
+    # character.
     record = json.loads(wanted)
     record["fields"].append({"name": _IS_READ, "type": "boolean", "default": True})
     options = f"map('mode', 'PERMISSIVE', 'avroSchema', {literal(json.dumps(record))})"
@@ -90,8 +95,10 @@ def _from_avro(name: str, written: str, wanted: str) -> str:
 
 
 def wrong_with(name: str, each: Format) -> list[tuple[str, str]]:
-    """Conditions under which bytes that are there can't be read, each with what to say of it.
-    A null stays one: it may be a tombstone."""
+    """Return conditions under which bytes are malformed, each with an SQL message.
+
+    A null is valid: it may be a tombstone.
+    """
     if each.kind == "binary":
         return []
     if each.kind == "avro":

@@ -1,9 +1,8 @@
-"""Requests to a schema registry. No other module sends any.
+"""How is a schema registry asked? No other module sends requests to it.
 
-Each request is bounded by a time of its own, and all requests of a startup by one deadline. An id
-means one schema for ever, so callers may keep an answer (`formats/schema_ids.py`). An answer that
-is
-not understood raises one of the project's own errors, whatever it holds.
+Each request is bounded by its own time, and all requests of a startup by one deadline. An id means
+the same schema forever, so callers may cache an answer (`formats/schema_ids.py`). An invalid answer
+raises one of the project's own errors, whatever its content.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from eos.config.registry import Registry
 
 ANSWER_MS_MAX = 20_000
-_VERSIONS_MAX = 200  # of a subject, the newest: an older one is asked for when it is met
+_VERSIONS_MAX = 200  # newest versions; older ones are requested on demand
 _TYPE = "application/vnd.schemaregistry.v1+json"
 _NOT_THERE = 404
 _RETRIED = frozenset({408, 425, 429})  # and all from 500 on
@@ -36,7 +35,7 @@ _Known = dict[Version, RegisteredSchema | None]
 
 
 class _UnusableError(ValueError):
-    """An answer's schema is not Avro, or refers to schemas that are not there."""
+    """An answer's schema is not Avro, or refers to missing schemas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +48,11 @@ class Client:
         object.__setattr__(self, "_connection", made)
 
     def schema(self, schema_id: int, deadline: Deadline) -> str | None:
-        """Return the Avro schema of an id. None: the registry has none, or one that can't be used;
-        any producer may register that, so it is no reason to stop. Raises if the registry does not
-        answer or refuses."""
+        """Return the Avro schema of an id; None if it is missing or unusable.
+
+        Any producer may register an unusable schema, so that is no reason to stop. Raise if the
+        registry does not answer or refuses.
+        """
         found = self._ask("GET", f"/schemas/ids/{schema_id}", deadline)
         try:
             return None if found is None else self._alone(found, {}, deadline)
@@ -59,8 +60,10 @@ class Client:
             return None
 
     def versions(self, subject: str, deadline: Deadline) -> dict[int, str]:
-        """Return the subject's schemas by id, the newest version last. Skips older versions that
-        can't be used."""
+        """Return the subject's schemas by id, the newest version last.
+
+        Older versions that can't be used are skipped.
+        """
         path = f"{_path(subject)}/versions"
         numbers = self._ask("GET", path, deadline)
         if not numbers:
@@ -73,10 +76,10 @@ class Client:
         for number in wanted:
             at = Version(subject, number)
             version = self._ask("GET", _path(*at), deadline)
-            if version is None:  # deleted since
+            if version is None:  # deleted meanwhile
                 continue
             schema_id = self._id(version, _path(*at))
-            found.pop(schema_id, None)  # one that was deleted and came back is the newest
+            found.pop(schema_id, None)  # one that was deleted and registered again is newest
             try:
                 found[schema_id] = self._alone(version, referred, deadline)
             except _UnusableError as error:
@@ -108,8 +111,10 @@ class Client:
         return self._id(found, path)
 
     def _alone(self, found: Any, known: _Known, deadline: Deadline) -> str:
-        """Return the answer's schema with all schemas that it refers to in it. `known`: versions
-        that were requested before."""
+        """Return the answer's schema with all referenced schemas inlined.
+
+        `known` caches versions that were requested before.
+        """
 
         def ask(at: Version) -> RegisteredSchema | None:
             if at not in known:
@@ -148,7 +153,7 @@ class Client:
         self._ask("GET", "/config", deadline)
 
     def _ask(self, method: str, path: str, deadline: Deadline, body: Any = None) -> Any:
-        """Return the answer; None if the registry reports that there is no such thing."""
+        """Return the answer; None if the registry reports that the object does not exist."""
         patience, backoff = Deadline.after_ms(deadline.at_most_ms(ANSWER_MS_MAX)), Backoff(100)
         words = "earlier requests took all the time there was"
         while not deadline.has_passed:
@@ -167,7 +172,7 @@ class Client:
             except (OSError, http.client.HTTPException, ValueError) as error:
                 words = str(error) or type(error).__name__
                 if was_open and not patience.has_passed:
-                    continue  # the peer may have closed an idle connection: the next one is new
+                    continue  # the peer may have closed an idle connection: retry on a new one
             if patience.has_passed:
                 break
             backoff.sleep(patience)
@@ -238,8 +243,11 @@ def _json(raw: bytes) -> Any:
 
 
 def _is_of_registry(raw: bytes) -> bool:
-    """Whether a 404 is the registry's own: a wrong path or a proxy answers 404, too, and must not
-    turn good records into malformed ones. The registry's error codes have five digits."""
+    """Return whether a 404 is the registry's own answer.
+
+    A wrong path or a proxy answers 404, too. Taking that for a missing schema would turn good
+    records into malformed ones. The registry's own error codes have five digits.
+    """
     try:
         found = _json(raw)
     except ValueError:
@@ -249,7 +257,7 @@ def _is_of_registry(raw: bytes) -> bool:
 
 
 def _words(raw: bytes) -> str:
-    """Return the registry's own words, if there are any."""
+    """Return the registry's error message; empty if there is none."""
     try:
         found = _json(raw[:4096])
     except ValueError:

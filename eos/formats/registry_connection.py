@@ -1,7 +1,7 @@
-"""The one connection to a schema registry, kept between requests.
+"""How is one connection to a schema registry kept open between requests?
 
-A new TLS session for each of a thousand schema ids would take minutes. The environment's proxies
-(`https_proxy`, `no_proxy`) apply, but not to this machine's own addresses.
+With a new TLS session for each request, loading a thousand schema ids would take minutes. The
+environment's proxies (`https_proxy`, `no_proxy`) apply, but not to addresses of this machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from eos.config.registry import is_own_machine
 from eos.deadline import Deadline
 from eos.errors import UsageError
 
-WAIT_MS_MAX = 10_000  # for each piece of an answer
+WAIT_MS_MAX = 10_000  # for each part of an answer
 BYTES_MAX = 16 << 20
 _PIECE_BYTES = 64 << 10
 _PORTS = {"http": 80, "https": 443}
@@ -30,7 +30,7 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(slots=True)
 class Connection:
-    """Safe for threads. Connects at the first request, and again after a failure."""
+    """A connection that is safe for threads. Connects at the first request and after a failure."""
 
     url: str
     ca: str | None = None
@@ -51,7 +51,7 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether the next request uses a connection that the peer may have closed."""
+        """Return whether the next request uses a connection that the peer may have closed."""
         return self._open is not None
 
     def request(
@@ -62,8 +62,11 @@ class Connection:
         headers: Mapping[str, str],
         deadline: Deadline,
     ) -> tuple[int, bytes]:
-        """Return the status and the body. Raises OSError, HTTPException or ValueError; a UsageError
-        if the CA's file can't be used. Follows no redirect: it would take the password along."""
+        """Return the status and the body.
+
+        Raise OSError, HTTPException or ValueError, and UsageError if the CA's file is unusable.
+        Redirects are not followed, because they would carry the password to another host.
+        """
         with self._lock:
             try:
                 return self._request(method, path, body, headers, deadline)
@@ -95,7 +98,7 @@ class Connection:
                 raw += piece
                 if len(raw) > BYTES_MAX:
                     raise ValueError(f"an answer of more than {BYTES_MAX} bytes")
-            if answer.length:  # a body that is cut off reads as one that ends
+            if answer.length:  # http.client returns a truncated body without an error
                 raise http.client.IncompleteRead(bytes(raw[:100]), answer.length)
         if connection.sock is None:  # the peer closes after each answer
             self._open = None

@@ -1,8 +1,8 @@
-"""Avro schemas that use types which other subjects define, as one schema that stands alone.
+"""How does an Avro schema with types of other subjects become one complete schema?
 
-A registry names the subjects and versions that a schema refers to, and the schema itself says
-their types by name. Spark takes one text. So a type's definition is put where its name comes first,
-in the order in which Avro's parser reads, and later places keep the name.
+A registry lists the subjects and versions that a schema refers to, and the schema uses their types
+by name. Spark needs one text. So each definition is inserted at the first use of its name, in the
+order in which Avro's parser reads. Later uses keep the name.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-REFERRED_MAX = 200  # schemas that one refers to, by all of its ways
+REFERRED_MAX = 200  # schemas that one refers to, directly or indirectly
 DEPTH_MAX = 20
 _PRIMITIVE = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _NAMED = ("record", "error", "enum", "fixed")
 
 
 class Version(NamedTuple):
-    """Of a subject."""
+    """A version of a subject."""
 
     subject: str
     number: int
@@ -29,18 +29,20 @@ class Version(NamedTuple):
 
 
 class RegisteredSchema(NamedTuple):
-    """A schema, and what it refers to."""
+    """A schema and its references."""
 
     schema: str
     references: tuple[Version, ...] = ()
 
 
-Ask = Callable[[Version], RegisteredSchema | None]  # None: it is not there
+Ask = Callable[[Version], RegisteredSchema | None]  # None: it does not exist
 
 
 def standing_alone(registered: RegisteredSchema, ask: Ask) -> str:
-    """The same types, without references. Raises ValueError with what is wrong with those. A name
-    that nobody defines stays one: whoever parses the schema says so."""
+    """Return an equal schema without references; raise ValueError if references are invalid.
+
+    A name without a definition is kept: the parser of the schema reports it.
+    """
     if not registered.references:
         return registered.schema
     referred: dict[Version, str] = {}
@@ -57,7 +59,10 @@ def standing_alone(registered: RegisteredSchema, ask: Ask) -> str:
 def _follow(
     named: Iterable[Version], above: tuple[Version, ...], referred: dict[Version, str], ask: Ask
 ) -> None:
-    """Puts all that is named, and what that names, into `referred`, each once. `above` led here."""
+    """Add all referenced schemas to `referred`, each once.
+
+    `above` is the path of references that leads here.
+    """
     for each in named:
         if each in above:
             way = " -> ".join(map(str, (*above[above.index(each) :], each)))
@@ -78,14 +83,14 @@ def _follow(
 
 @dataclass(frozen=True, slots=True)
 class _Type:
-    """A definition, and the namespace that stands around it."""
+    """A definition and its enclosing namespace."""
 
     node: dict[str, Any]
     around: str
 
 
 def _collect(node: Any, around: str, types: dict[str, _Type]) -> None:
-    """All named types that are defined in it, those within others, too."""
+    """Add all named types that a schema defines, nested ones too, to `types`."""
     if isinstance(node, list):
         for each in node:
             _collect(each, around, types)
@@ -139,7 +144,7 @@ class _Expansion:
         if name in _PRIMITIVE:
             return name
         within = f"{around}.{name}" if around and "." not in name else name
-        for full in (within, name):  # as Avro's parser looks for it
+        for full in (within, name):  # the order in which Avro's parser searches
             if full in self.defined:
                 return full
             if full in self.types:
@@ -150,7 +155,7 @@ class _Expansion:
         full = _full_name(node, around)
         if full in self.defined:
             return full
-        self.defined.add(full)  # before its fields: it may be one of their types
+        self.defined.add(full)  # before its fields, which may use its type
         space = _namespace(full)
         found = {**node, "name": full.rpartition(".")[2], "namespace": space}
         if isinstance(node.get("fields"), list):

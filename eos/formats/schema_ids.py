@@ -1,10 +1,12 @@
-"""Avro records that carry the id of their schema: a zero byte, four bytes of id, the record.
+"""How are Avro records read that carry a schema id: a zero byte, four bytes of id, the record?
 
-Spark reads a column by constant schemas, so a plan names all schemas that are known, and only the
-driver asks the registry. It knows those of the subject before the query starts. A task refuses the
-records of all other ids, and counts them like other refused records. Before the driver relies on
-that count it asks for their ids (`Decode.learned`). If the registry has one of them, the attempt is
-redone with a plan that has it.
+Spark parses a column by constant schemas. So a plan contains all known schemas, and only the driver
+asks the registry. It loads those of the subject before the query starts.
+
+If a record has another id:
+1. The task rejects it and counts it like other rejected records.
+2. Before the driver relies on that count, it asks the registry for these ids (`Decode.learned`).
+3. If the registry has one of them, the attempt is retried with a plan that includes it.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from eos.deadline import Deadline
 
 FRAME_BYTES = 5
 PAGE_IDS = 10_000  # distinct ids of a micro-batch that one Spark job returns
-LEARN_MS_MAX = 60_000  # for each `_PACE_IDS` ids: a registry that is slower counts as not there
+LEARN_MS_MAX = 60_000  # for each `_PACE_IDS` ids: a slower registry counts as unavailable
 _PACE_IDS = 100
 MISSES_MAX = 1_000_000  # remembered ids without a schema: any bytes may look like an id
 
@@ -30,11 +32,13 @@ class Writers:
 
     known: dict[int, str]
     ask: Callable[[int, Deadline], str | None] = lambda _id, _deadline: None
-    _misses: dict[int, None] = field(default_factory=dict)  # the oldest first
+    _misses: dict[int, None] = field(default_factory=dict)  # oldest first
 
     def learn(self, ids: Iterable[int]) -> list[int]:
-        """Return the ids that are new and have a schema. Raises if the registry does not answer: a
-        record must not become malformed for that."""
+        """Return the ids that are new and have a schema.
+
+        Raise if the registry does not answer: an outage must not make a record malformed.
+        """
         found = []
         deadline = Deadline.after_ms(LEARN_MS_MAX)
         asked = 0
@@ -56,12 +60,12 @@ class Writers:
 
 
 def framed(schema_id: int) -> str:
-    """What stands before each record that is written, as an SQL literal."""
+    """Return the bytes before each written record, as an SQL literal."""
     return f"X'00{schema_id:08x}'"
 
 
 def id_in(name: str) -> str:
-    """The id before a record, as SQL; null if there is none."""
+    """Return SQL for the id before a record; null if there is none."""
     head = f"hex(substring({name}, 1, {FRAME_BYTES}))"
     is_framed = f"length({name}) >= {FRAME_BYTES} AND {head} LIKE '00%'"
     return f"IF({is_framed}, CAST(conv(substring({head}, 3), 16, 10) AS BIGINT), NULL)"
@@ -72,13 +76,16 @@ def record_in(name: str) -> str:
 
 
 def is_unknown(name: str, known: Iterable[int]) -> str:
-    """A condition: it has an id that is none of these."""
+    """Return an SQL condition: the record has an id, and it is not in `known`."""
     listed = ", ".join(map(str, known)) or "-1"  # no id is negative
     return f"coalesce({id_in(name)} NOT IN ({listed}), false)"
 
 
 def chosen(name: str, known: Mapping[int, str], parse: Callable[[str, str], str]) -> str:
-    """The record, parsed by the schema that its id means. `parse`: of a record and a schema."""
+    """Return SQL for the record, parsed by its id's schema.
+
+    `parse` returns SQL for a record and a schema.
+    """
     record, found = record_in(name), id_in(name)
     cases = [f"WHEN {each} THEN {parse(record, schema)}" for each, schema in known.items()]
     return f"CASE {found} {' '.join(cases)} END"
