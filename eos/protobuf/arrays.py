@@ -1,6 +1,6 @@
-"""Python values as Arrow arrays of the type that Spark expects of a field.
+"""How do Python values become Arrow arrays of the type that Spark expects of a field?
 
-Built of buffers: `pyarrow.array` would import pandas (`eos/arrow.py`).
+The arrays are made from buffers, because `pyarrow.array` would import pandas (`eos/arrow.py`).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _TYPES = {
 }
 _NUMPY = {"INT": np.int32, "FLOAT": np.float32, "DOUBLE": np.float64}  # the others have 64 bits
 _DECIMAL_BYTES = 16
-_OFFSET_MAX = (1 << 31) - 1  # of Arrow's lists and texts, as Spark takes them
+_OFFSET_MAX = (1 << 31) - 1  # limit of Spark's Arrow lists and texts
 
 
 class TooLargeError(Exception):
-    """A column's texts or lists of one Arrow batch exceed what Arrow's offsets reach."""
+    """A column's texts or lists in one Arrow batch exceed Arrow's 32-bit offsets."""
 
 
 def records(fields: Fields, rows: Sequence[list[Any] | None]) -> Any:
-    """A struct array: of each row, the values of all fields in their order."""
+    """Return a struct array; each row has the values of all fields in order."""
     children = [
         _column(field, [None if row is None else row[at] for row in rows])
         for at, field in enumerate(fields)
@@ -49,7 +49,7 @@ def binaries(values: list[bytes | None]) -> Any:
 
 def _bytes(kind: Any, values: Sequence[bytes | None]) -> Any:
     raw = [b"" if each is None else each for each in values]
-    offsets = _offsets([len(each) for each in raw])  # before there are as many bytes
+    offsets = _offsets([len(each) for each in raw])  # check offsets before joining the bytes
     buffers = [_valid(values), offsets, pa.py_buffer(b"".join(raw))]
     return pa.Array.from_buffers(kind, len(values), buffers)
 
@@ -89,7 +89,7 @@ def _ones(field: Field, values: list[Any]) -> Any:
 
 
 def _valid(values: Sequence[Any]) -> Any:
-    """None: no value is null."""
+    """Return the validity bitmap; None if no value is null."""
     if None not in values:
         return None
     return _bits([each is not None for each in values])

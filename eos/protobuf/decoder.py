@@ -1,6 +1,6 @@
-"""Records as columns. A record that can't be read, or is too large as columns, is a null.
+"""How do Protobuf records become columns? A malformed or too large record becomes null.
 
-Each message is parsed by the library's own parser, in C; taking its fields out is Python.
+The library's parser in C parses each message. Python only reads its fields.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MICROS_MAX = (1 << 63) - 1
 
 
 class _UnreadableError(Exception):
-    """Its bytes are such a message, and a field holds what no column can."""
+    """The bytes are a valid message, but a column can't hold one of its values."""
 
 
 def read(message: Message, column: Any) -> Any:
@@ -36,10 +36,10 @@ def _row(kind: Any, take: Take, is_small: Callable[[bytes], bool], raw: bytes | 
         return None
     try:
         made = kind.FromString(raw)
-        if not kind.IsInitialized(made):  # a field is required, and not there
+        if not kind.IsInitialized(made):  # a required field is missing
             return None
         return take(made)
-    except (DecodeError, UnicodeDecodeError, _UnreadableError):  # the second: where it is no C
+    except (DecodeError, UnicodeDecodeError, _UnreadableError):  # the second: without the C parser
         return None
 
 
@@ -51,7 +51,7 @@ def _message(fields: Fields) -> Take:
 def _field(field: Field) -> Take:
     name, get, value = field.name, attrgetter(field.name), _value(field)
     if field.key is not None:
-        # Sorted: in memory they have no order, and what is redone shall give the same.
+        # Maps have no order. Sorted, a retried attempt gives the same result.
         of_key = _value(field.key)
 
         def entries(message: Any) -> list[Any]:
@@ -62,13 +62,13 @@ def _field(field: Field) -> Take:
     if field.label is Label.LIST:
         return lambda message: [value(each) for each in get(message)]
     if field.is_nullable:
-        # Asked of the type: a field may be called so.
+        # HasField of the type, because a field may have this name.
         return lambda m: value(get(m)) if type(m).HasField(m, name) else None
     return lambda message: value(get(message))
 
 
 def _value(field: Field) -> Take:
-    """What an array of the field's type is made of (`arrays.py`)."""
+    """Return a function that converts a field's value to the element of its array (`arrays.py`)."""
     if field.fields:
         return _message(field.fields)
     if field.is_enum:
@@ -83,13 +83,13 @@ def _value(field: Field) -> Take:
 
 
 def _text(value: Any) -> bytes:
-    if not isinstance(value, str):  # of proto2: the parser lets pass what is no UTF-8, as bytes
+    if not isinstance(value, str):  # proto2: invalid UTF-8 is returned as bytes
         raise _UnreadableError("a text that is no UTF-8")
     return value.encode()
 
 
 def _micros(time: Any) -> int:
-    """As Spark: what is less than a microsecond is cut off."""
+    """Return microseconds, truncated as in Spark."""
     nanos = time.nanos
     micros = nanos // 1000 if nanos >= 0 else -(-nanos // 1000)
     found: int = time.seconds * 1_000_000 + micros

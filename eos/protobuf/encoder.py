@@ -1,7 +1,7 @@
-"""Columns as records: the same row makes the same bytes, whoever redoes it.
+"""How do columns become Protobuf records? A retried row gives the same bytes.
 
-A value that its field has no room for is refused, with the field's path, before any record of the
-Arrow batch is handed on.
+A value outside of its field's range is rejected, with the field's path, before any record of the
+Arrow batch is passed on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eos.protobuf.arrays import binaries
 from eos.protobuf.fields import Field, Fields, Label
 from eos.protobuf.message import Message
 
-# What Timestamp and Duration may be, in seconds: years 1 to 9999, and ten thousand years.
+# Limits of Timestamp and Duration in seconds: years 1 to 9999, and ten thousand years.
 _SECONDS = {
     "TIMESTAMP": (-62_135_596_800, 253_402_300_799),
     "INTERVAL DAY TO SECOND": (-315_576_000_000, 315_576_000_000),
@@ -29,7 +29,7 @@ _SHOWN_MAX = 80
 
 
 class UnfitError(Exception):
-    """A row that is no such message: its number in the array, the field's path, and why."""
+    """A row that does not fit the message: its number in the array, the field's path, and why."""
 
     def __init__(self, row: int, path: str, told: str) -> None:
         super().__init__(f"{path}: {told}" if path else told)
@@ -43,8 +43,10 @@ class UnfitError(Exception):
 
 
 def write(message: Message, column: Any) -> Any:
-    """An array of bytes, out of a struct array with the message's fields; null where it is null.
-    Raises UnfitError."""
+    """Return encoded messages for a struct array with the message's fields; null for null.
+
+    Raises UnfitError.
+    """
     kind = message.type
     made: list[bytes | None] = []
     for row, fields in enumerate(_messages(message.fields, column)):
@@ -59,7 +61,7 @@ def write(message: Message, column: Any) -> Any:
 
 
 def _messages(fields: Fields, array: Any) -> list[dict[str, Any] | None]:
-    """Of each row, the fields that are not null."""
+    """Return each row's fields that are not null."""
     places = {array.type.field(at).name.lower(): at for at in range(array.type.num_fields)}
     flat, columns = array.flatten(), []
     for field in fields:
@@ -81,7 +83,7 @@ def _messages(fields: Fields, array: Any) -> list[dict[str, Any] | None]:
 
 
 def _require_one_of(fields: Fields, rows: Sequence[dict[str, Any] | None]) -> None:
-    """Of a `oneof` the library would keep the last one, and say nothing."""
+    """Raise UnfitError if a row sets two fields of a `oneof`; the library would keep the last."""
     choices: dict[str, list[str]] = {}
     for field in fields:
         if field.choice:
@@ -99,7 +101,7 @@ def _column(field: Field, array: Any) -> list[Any]:
         return [None] * len(array)
     if field.label is Label.ONE:
         return _ones(field, array)
-    # Of a part of an array, the values are those of the whole.
+    # The values of a sliced array are those of the whole array.
     bounds = array.offsets.to_pylist()
     first, end = bounds[0], bounds[-1]
     try:
@@ -170,7 +172,10 @@ def _texts(array: Any) -> list[Any]:
 
 
 def _numbers(field: Field, names: list[str | None]) -> list[int | None]:
-    """Numbers of an enum. What a number without a name was read as becomes that number again."""
+    """Return numbers of an enum's names.
+
+    A placeholder that the decoder made for an unnamed number becomes that number again.
+    """
     numbers = {
         name: each.number for name, each in field.descriptor.enum_type.values_by_name.items()
     }
@@ -207,7 +212,7 @@ def _times(field: Field, micros: list[int | None]) -> list[dict[str, int] | None
         if not least <= seconds <= greatest:
             told = f"expected {least} to {greatest} seconds, got {seconds}"
             raise UnfitError(row, "", told)
-        if seconds < 0 and rest and field.sql != "TIMESTAMP":  # a duration has one sign
+        if seconds < 0 and rest and field.sql != "TIMESTAMP":  # a duration's parts share the sign
             seconds, rest = seconds + 1, rest - 1_000_000
         found.append({"seconds": seconds, "nanos": rest * 1000})
     return found

@@ -1,6 +1,7 @@
-"""The fields of a message as columns: Spark's type of each, and what a value has to be.
+"""Which Spark column does each field of a message become, and which values may it have?
 
-As Spark's own `from_protobuf` has them, with unsigned integers in a type that holds all of them.
+Types are those of Spark's own `from_protobuf`, except that unsigned integers get a type that holds
+all of them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, TypeAlias
 
 from google.protobuf.descriptor import FieldDescriptor as Of
 
-_FIELDS_MAX = 10_000  # of a message and all that are in it
+_FIELDS_MAX = 10_000  # of a message and all nested messages
 # fmt: off
 _INT32 = (Of.TYPE_INT32, Of.TYPE_SINT32, Of.TYPE_SFIXED32)
 _INT64 = (Of.TYPE_INT64, Of.TYPE_SINT64, Of.TYPE_SFIXED64)
@@ -42,12 +43,12 @@ class Label(Enum):
 
 @dataclass(frozen=True)
 class Field:
-    """`sql` is the type of one value; of a map's, `key` has the type of its keys."""
+    """A field as a column. `sql` is the type of one value; of a map, `key` has the keys' type."""
 
     name: str
     label: Label
     sql: str
-    descriptor: Any  # of the value, if it is a map's
+    descriptor: Any  # of the value for a map
     fields: Fields = ()  # of a message
     key: Field | None = None
 
@@ -60,19 +61,21 @@ class Field:
 
     @property
     def bounds(self) -> tuple[int, int] | None:
-        """The least and the greatest integer."""
+        """Return the smallest and the largest integer."""
         return _BOUNDS.get(self.descriptor.type)
 
     @property
     def choice(self) -> str:
-        """The `oneof` that it is of. One of its own, which protoc makes of `optional`, has no other
-        fields."""
+        """Return the field's `oneof`.
+
+        protoc makes one for each `optional` field. Such a `oneof` has no other field.
+        """
         of = self.descriptor.containing_oneof
         return of.name if of is not None else ""
 
     @property
     def is_nullable(self) -> bool:
-        """Whether it is told from its default that it is not there."""
+        """Return whether an absent field differs from one with the default value."""
         has_default = self.descriptor.has_default_value and not self.choice
         return bool(self.descriptor.has_presence) and not has_default
 
@@ -84,12 +87,12 @@ class Field:
     def enum_names(self) -> dict[int, str]:
         found: dict[int, str] = {}
         for each in self.descriptor.enum_type.values:
-            found.setdefault(each.number, each.name)  # with aliases, the first
+            found.setdefault(each.number, each.name)  # with aliases, the first name
         return found
 
     @property
     def enum_stranger(self) -> str:
-        """What stands before a number that has no name, in the place of one: as in Spark."""
+        """Return the prefix of placeholders for numbers without a name, which Spark uses, too."""
         return f"UNKNOWN_ENUM_VALUE_{self.descriptor.enum_type.name}_"
 
 
@@ -101,7 +104,7 @@ def ddl(fields: Fields, between: str = " ") -> str:
 
 
 def fields_of(message: Any) -> Fields:
-    """Raises ValueError with what was expected, where Spark has no columns for the message."""
+    """Return the fields; raise ValueError if Spark has no columns for the message."""
     found = _fields(message, (message.full_name,), [0])
     if not found:
         raise ValueError(f"expected a message with fields: `{message.full_name}` has none")
@@ -127,7 +130,7 @@ def _fields(message: Any, path: tuple[str, ...], counted: list[int]) -> Fields:
 
 
 def _field(each: Any, path: tuple[str, ...], counted: list[int]) -> Field | None:
-    """None: a message without fields, for which Spark has no type."""
+    """Return the field; None for a message without fields, for which Spark has no type."""
     kind = each.message_type
     if kind is not None and kind.GetOptions().map_entry:
         key, value = (kind.fields_by_name[name] for name in ("key", "value"))

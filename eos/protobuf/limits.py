@@ -1,8 +1,8 @@
-"""A bound on what a record's bytes become as columns.
+"""How large may a Protobuf record become as columns?
 
-Two bytes are a nested message: the parser allocates all of its fields, and so do the columns. The
-check runs before the parser, on the wire format alone, and depends on nothing but the record. So a
-redone attempt gives the same result.
+Two bytes may be a nested message: the parser and the columns allocate all of its fields. The check
+runs before the parser, on the wire format alone, and depends only on the record. So a retried
+attempt gives the same result.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from google.protobuf.descriptor import FieldDescriptor as Of
 
 from eos.protobuf.message import Message
 
-# A record may become so many bytes, as estimated here, or so many times its own, whichever is more.
-# An Arrow batch brings 4 MiB of records to a worker, so their columns stay below 256 MiB.
+# Limit of a record's estimated size: this, or a multiple of its own bytes, whichever is more. An
+# Arrow batch brings 4 MiB of records to a worker, so their columns stay below 256 MiB.
 BYTES_MAX = 4 << 20
 FACTOR_MAX = 64
-# Measured: a message with its row; a null or a number with its places in row, column and array; a
-# Python object beside them.
+# Measured: a message with its row; a null or a number with its places in row, column and array;
+# the Python object of a value.
 _MESSAGE_BYTES, _CELL_BYTES, _OBJECT_BYTES = 200, 32, 96
-_DEPTH_MAX = 100  # the parser's own
+_DEPTH_MAX = 100  # the parser's own limit
 _VARINT_BYTES_MAX = 10
 _FIXED64 = (Of.TYPE_FIXED64, Of.TYPE_SFIXED64, Of.TYPE_DOUBLE)
 _FIXED32 = (Of.TYPE_FIXED32, Of.TYPE_SFIXED32, Of.TYPE_FLOAT)
@@ -38,8 +38,11 @@ class _BrokenError(Exception):
 
 @dataclass(slots=True)
 class _Shape:
-    """A field as the scan needs it. `cost` in bytes of one value, `least` of its encoded size
-    where values may be packed; `inner`: the fields of a message."""
+    """A field as the scan needs it.
+
+    `cost` is the size of one value in bytes. `least` is the minimum encoded size of a packed value,
+    0 if it can't be packed. `inner` has the fields of a message.
+    """
 
     cost: int
     least: int = 0
@@ -50,8 +53,11 @@ _Known: TypeAlias = dict[str, dict[int, _Shape]]  # by a message's full name
 
 
 def fits(message: Message, raw: bytes) -> bool:
-    """Whether a record stays within its limit as columns. False also for some bytes that are no
-    message at all. Most records are too short to exceed the limit, and are not scanned."""
+    """Return whether a record as columns stays within its limit.
+
+    False also for some bytes that are no message at all. Most records are too short to exceed the
+    limit, and are not scanned.
+    """
     shapes, cost_per_byte = _shapes(message)
     limit = max(BYTES_MAX, FACTOR_MAX * len(raw))
     if len(raw) * cost_per_byte <= limit:
@@ -63,7 +69,7 @@ def fits(message: Message, raw: bytes) -> bool:
 
 
 def _cost(raw: bytes, shapes: Mapping[int, _Shape], limit: int) -> int:
-    """Return the estimate, or the part of it that exceeds `limit`."""
+    """Return the estimated size; stop once it exceeds `limit`."""
     cost, at, end = len(raw), 0, len(raw)
     above: list[tuple[int, Mapping[int, _Shape], int]] = []  # end, fields, number of the group
     while cost <= limit:
@@ -127,7 +133,7 @@ def _varint(raw: bytes, at: int, end: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=16)
 def _shapes(message: Message) -> tuple[Mapping[int, _Shape], float]:
-    """Return the fields by number, and the most that one encoded byte may cost."""
+    """Return the fields by number, and the highest cost of one encoded byte."""
     known: _Known = {}
     dearest = [1.0]
     shapes = _fields(message.type.DESCRIPTOR, known, dearest)
@@ -160,9 +166,11 @@ def _shape(each: Any, known: _Known, dearest: list[float]) -> _Shape:
 
 
 def _cells(of: Any, above: tuple[str, ...]) -> int:
-    """Return the columns of a message, those of the messages in it included; a long default counts
-    as more."""
-    if of.full_name in above:  # of a field that is no column
+    """Return the number of columns of a message and its nested messages.
+
+    A long default counts as several.
+    """
+    if of.full_name in above:  # a recursive field, which is no column
         return 1
     cells = 1
     for each in of.fields:

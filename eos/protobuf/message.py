@@ -1,7 +1,7 @@
-"""A Protobuf message type by the descriptor file that names it: what travels to the executors.
+"""How does a Protobuf message type reach the executors?
 
-A descriptor file is what `protoc --descriptor_set_out` writes. It is read on the driver, cut to the
-files that the message needs, and taken along as bytes; each process builds its classes from them.
+`protoc --descriptor_set_out` writes a descriptor file. The driver reads it, keeps the files that
+the message needs, and ships them as bytes. Each process builds its classes from them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _SHOWN_MAX = 10
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """`files` is a FileDescriptorSet, each file behind those that it imports. It pickles."""
+    """A Protobuf message type that can be pickled.
+
+    `files` is a FileDescriptorSet in which each file follows its imports.
+    """
 
     name: str
     files: bytes
@@ -34,20 +37,23 @@ class Message:
 
     @property
     def type(self) -> Any:
-        """The class of such messages, one in each process."""
+        """Return the class of these messages, one in each process."""
         return _built(self)[0]
 
 
 def message_in(raw: bytes, name: str) -> Message:
-    """Raises ValueError with what was expected, where `raw` is no descriptor file, or lacks the
-    message or what it needs, or the message can't be columns."""
+    """Return the message type from a descriptor file; raise ValueError if it is unusable.
+
+    It is unusable if `raw` is no descriptor file, lacks the message or an import, or Spark has no
+    columns for the message.
+    """
     found = descriptor_pb2.FileDescriptorSet()
     try:
         found.ParseFromString(raw)
     except DecodeError as error:
         raise ValueError(f"expected a descriptor file: {_MADE_BY}") from error
     files = {each.name: each for each in found.file}
-    if not files or "" in files:  # any bytes may be a message without known fields
+    if not files or "" in files:  # almost any bytes parse as a message without known fields
         raise ValueError(f"expected a descriptor file with a file in it: {_MADE_BY}")
     homes = {full: each.name for each in found.file for full in _messages(each)}
     home = homes.get(name)
@@ -64,13 +70,13 @@ def message_in(raw: bytes, name: str) -> Message:
     made = Message(name, kept.SerializeToString(deterministic=True))
     try:
         _built(made)
-    except TypeError as error:  # the library's word for files that don't fit together
+    except TypeError as error:  # the library raises it for inconsistent files
         raise ValueError(f"expected files that fit together: {error}") from error
     return made
 
 
 def _messages(file: Any) -> list[str]:
-    """Full names, nested ones too, but for the entries of maps."""
+    """Return the full names of all messages, nested ones too, except map entries."""
     found: list[str] = []
     waiting = [(file.package, each) for each in file.message_type]
     while waiting:
@@ -93,7 +99,7 @@ def _error_text(name: str, known: list[str]) -> str:
 
 
 def _add(files: Mapping[str, Any], name: str, needed: dict[str, Any]) -> None:
-    """What the file imports, and then itself. Deep imports are no deep recursion here."""
+    """Add a file to `needed`, after all its imports. The loop also handles deep imports."""
     waiting = [(name, False)]
     entered = set()
     while waiting:

@@ -1,4 +1,4 @@
-"""Messages as columns of Spark's, and columns as messages: Arrow functions for the executors."""
+"""How do Spark columns become Protobuf messages and back, by Arrow functions on executors?"""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
-# What a column may be, by the type that a field is read as. What does not fit into the field's
-# range is refused row by row.
+# Column types that each field type accepts. Values outside of the field's range are rejected row
+# by row.
 _TAKES = {
     "INT": _INTEGERS,
     "BIGINT": _INTEGERS,
@@ -35,10 +35,9 @@ _TAKES = {
 
 
 def record(message: Message, column: str) -> Column:
-    """The bytes in a column as a struct of the message's fields; null where they are no such
-    message, and where there are none."""
+    """Return a column's bytes as a struct of the message's fields; null if malformed or null."""
 
-    seal = of_this_process()  # the driver's: the function brings it to the tasks
+    seal = of_this_process()  # the driver's: the function carries it to the tasks
 
     def from_protobuf(values: pa.Array) -> pa.Array:
         try:
@@ -50,8 +49,11 @@ def record(message: Message, column: str) -> Column:
 
 
 def written(message: Message, place: str, column: Column | str, at: Column, topic: str) -> Column:
-    """A struct of the message's fields as bytes. `at` is where its row comes from (`AT` of
-    `encode/record_errors.py`), or null; `topic`, if there is but one."""
+    """Return a struct of the message's fields as bytes.
+
+    `at` has the row's source position (`AT` of `encode/record_errors.py`) or null. `topic` is the
+    source topic if there is only one.
+    """
     seal = of_this_process()
 
     def to_protobuf(values: pa.Array, ats: pa.Array) -> pa.Array:
@@ -99,8 +101,10 @@ def _too_large(message: Message, place: str, count: int, error: TooLargeError) -
 
 
 def require_fits(message: Message, place: str, columns: dict[str, Any]) -> None:
-    """Raises TransformError where the columns (their types, by name) are none for the message.
-    Each field has a column, so that a word that is misspelt is told."""
+    """Raise TransformError if the columns, given by name and type, do not fit the message.
+
+    Each field needs a column, so that a misspelt name is reported.
+    """
     _require_struct(message.name, place, message.fields, columns, "")
 
 
@@ -122,7 +126,7 @@ def _require_struct(
 def _require(name: str, place: str, field: Field, kind: Any, path: str) -> None:
     from pyspark.sql.types import ArrayType, MapType, StructType
 
-    if kind.simpleString() == "void":  # it is never set
+    if kind.simpleString() == "void":  # never set
         return
     inner, is_fine = kind, True
     if field.label is Label.LIST:
@@ -158,5 +162,5 @@ def _takes(field: Field, kind: Any) -> bool:
         return field.bounds is not None and kind.scale == 0
     if isinstance(kind, DayTimeIntervalType):
         return field.sql == "INTERVAL DAY TO SECOND"
-    word = kind.simpleString().partition(" ")[0]  # a text may have a collation
+    word = kind.simpleString().partition(" ")[0]  # the type of a text may have a collation
     return word == "void" or word in _TAKES.get(field.sql, ())
