@@ -1,4 +1,4 @@
-"""`eos audit`: what became of a pipeline's transactions, and whether it all fits together."""
+"""`eos audit`: which outcome did a pipeline's transactions have, and are they consistent?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`eos broker`: the embedded Kafka broker, for people who want it to stay."""
+"""`eos broker`: how is the embedded Kafka broker kept running beyond a pipeline's run?"""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def start(
     kafka = EmbeddedKafka(_root(found), nodes=nodes, port=port, version=version)
     kafka.start()
     kafka.keep()
-    kafka.stop()  # lets go only: it was told to stay
+    kafka.stop()  # releases it only: after keep() it continues to run
     _print(status_of(kafka.root), as_json)
 
 

@@ -1,4 +1,4 @@
-"""`eos doctor`: what this machine and the cluster lack, each with its remedy."""
+"""`eos doctor`: what do this machine and the cluster lack, and how is it fixed?"""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def doctor(words: Sequence[str]) -> int:
     checks: list[Check] = []
     for each in _checks(profile, pipeline, checks):
         checks.append(each)
-        if not options.json:  # as it is found: a broker that does not answer lets one wait
+        if not options.json:  # print each at once: a broker that does not answer takes time
             print(escaped("\n".join(lines([each]))), flush=True)
     is_fine = not any(each.level == "finding" for each in checks)
     if options.json:
@@ -59,7 +59,10 @@ def _checks(
 
 
 def reachable(profile: Profile, checks: Sequence[Check]) -> tuple[str, ...]:
-    """Whom to ask: nobody where nobody listens, and an embedded broker only if it runs."""
+    """Return the addresses to connect to.
+
+    Empty if no address listens, or if the embedded broker is stopped.
+    """
     if profile.kafka.bootstrap is None:
         running = status_of(profile.local_root / "broker").bootstrap
         return tuple(running.split(",")) if running else ()

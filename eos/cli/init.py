@@ -1,4 +1,4 @@
-"""`eos init`: a project folder with one pipeline that lints, passes its tests and runs."""
+"""`eos init`: how is a project folder created, with a pipeline that lints, passes and runs?"""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CODES = "Exit codes: 0 it is there, 2 usage, such as a folder that is not empty
 _TEMPLATE = Path(__file__).parent / "template"
 _PLACEHOLDER = "my_pipeline"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,49}")
-# Where each file of the template goes.
+# The target path of each file of the template.
 _FILES = {
     "readme.txt": "README.md",
     "ignore.txt": ".gitignore",
@@ -55,7 +55,7 @@ def init(words: Sequence[str]) -> int:
     name = _name_of(folder)
     _require_free(folder)
     _write(folder, files(name))
-    # What was written fits the models of this very release, or nobody is told that it is there.
+    # Load the written files with this release's models. Only then report success.
     load_pipeline(folder / "pipelines" / name)
     load_profile("local", folder)
     print(folder)
@@ -65,7 +65,7 @@ def init(words: Sequence[str]) -> int:
 
 
 def _tell_if_only_here(wanted: str) -> None:
-    """A checkout of this machine is no address for a CI file."""
+    """Warn if requirements.txt names a checkout on this machine, which a CI machine lacks."""
     _, _, address = wanted.partition(" @ ")
     if "file:" not in address:
         return
@@ -94,7 +94,7 @@ def _write(folder: Path, texts: Mapping[str, str]) -> None:
 
 
 def files(name: str) -> Mapping[str, str]:
-    """Path to text, of all that a project of that name has."""
+    """Return the text of each file of a project, by path."""
     found = {
         place.replace(_PLACEHOLDER, name): (
             (_TEMPLATE / source).read_text(encoding="utf-8").replace(_PLACEHOLDER, name)
@@ -108,11 +108,13 @@ def files(name: str) -> Mapping[str, str]:
 
 
 def requirement() -> str:
-    """Where this `eos` came from, as pip has noted it (PEP 610): a checkout, an address, or
-    nothing but its version."""
+    """Return the requirement for the origin of this `eos`, as recorded by pip (PEP 610).
+
+    It names a checkout, an address, or only the version.
+    """
     try:
         noted = metadata.distribution("spark-eos").read_text("direct_url.json")
-    except metadata.PackageNotFoundError:  # on a path, and never installed
+    except metadata.PackageNotFoundError:  # on the path, and never installed
         noted = None
     if not noted:
         return f"spark-eos[testing]=={eos.__version__}"

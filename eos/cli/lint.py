@@ -1,4 +1,4 @@
-"""`eos lint`: what is wrong with pipeline files, found without Kafka, Spark's JVM or a network."""
+"""`eos lint`: what is wrong in pipeline files? Needs neither Kafka, Spark's JVM nor a network."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ from eos.transform.sql import Query
 
 
 def lint(paths: Sequence[Path], *, as_json: bool) -> int:
-    """Prints all problems of all files. 1 if there is an error among them; what is only a warning
-    may be meant. A file that is no file is an error of usage."""
+    """Print all problems of all files; return 1 if one is an error.
+
+    Warnings may be intended, so they return 0. A missing or unreadable file raises UsageError.
+    """
     texts = [(path, text) for path in paths for text in _pipelines(path)]
     problems = [problem for path, text in texts for problem in _find(path, text)]
     problems += _named_twice([path for path, text in texts if text is None])
@@ -47,39 +49,44 @@ def lint(paths: Sequence[Path], *, as_json: bool) -> int:
 
 
 def find(path: Path) -> Iterable[Problem]:
-    """All problems of one file."""
+    """Return all problems of one file."""
     for text in _pipelines(path):
         yield from _find(path, text)
 
 
 def errors(path: Path) -> list[Problem]:
-    """What keeps a pipeline file from running for certain, told within a tenth of a second. Passed
-    over are steps whose modules would have to be imported for that, and words of a rule that may be
-    meant for a column: of those Spark has the last word."""
+    """Return the errors that certainly prevent a run, within a tenth of a second.
+
+    Skipped are steps that need other modules imported, and words of a rule that may name a column:
+    only Spark can decide about these.
+    """
     return [each for each in _find(path, None, launches=True) if each.severity == "error"]
 
 
 def _pipelines(path: Path) -> list[str | None]:
-    """Their texts, of Markdown; None: the file is one."""
+    """Return the pipelines of a Markdown file; [None] for a pipeline file."""
     is_markdown = path.suffix.lower() in (".md", ".markdown")
     return [*markdown.pipelines(text_of(path, "the document"))] if is_markdown else [None]
 
 
 def _find(path: Path, text: str | None, *, launches: bool = False) -> Iterable[Problem]:
-    """What is wrong with its words, and with those of its parts that are right by themselves."""
+    """Return the problems of the file's text and of its valid parts."""
     problems, parts = load_parts(path, text=text)
     found = [*problems, *_rules(parts, launches), *_unread(parts)]
-    # A user's module may print when it is imported; stdout is for the findings.
+    # A user's module may print on import; stdout is for the findings.
     with contextlib.redirect_stdout(sys.stderr):
         found += _steps(parts, launches)
     found += _sinks(parts)
-    # The pipeline file first, then those that it names.
+    # The pipeline file first, then the files that it names.
     yield from sorted(dict.fromkeys(found), key=lambda each: (each.path != str(path), *each[:3]))
 
 
 def _named_twice(paths: Sequence[Path]) -> Iterable[Problem]:
-    """Of several files of one project. All that a pipeline leaves behind goes by its name and what
-    the profile says; who runs them with several profiles, such as dev and prod, means it."""
+    """Yield a warning for each file of a project that has the name of another one.
+
+    All that a pipeline keeps is identified by its name and the profile. It is no error, because
+    such files may be intended for different profiles, such as dev and prod.
+    """
     first: dict[tuple[Path, str], Path] = {}
     for path in dict.fromkeys(path.resolve() for path in paths) if len(paths) > 1 else ():
         file = path / "pipeline.yaml" if path.is_dir() else path
@@ -114,9 +121,12 @@ def _steps(parts: Parts, launches: bool) -> Iterable[Problem]:
 
 
 def _is_drivers(reference: str, parts: Parts) -> bool:
-    """Whether only the driver can say if the function is there: more than this module has to be
-    imported for that, or it is nowhere that the launcher looks."""
-    load((), parts.project_root, parts.folder)  # so that it is looked for where a run does
+    """Return whether only the driver can check the function.
+
+    It may import modules that this machine lacks, or its own module may be in none of the
+    launcher's folders. A module that certainly fails in the driver, too, does not count.
+    """
+    load((), parts.project_root, parts.folder)  # sets up the import path as a run does
     within = (parts.project_root / "pipelines", parts.folder)
     module = reference.partition(":")[0]
     return outline(module, within) is None and not fails_at_once(module, *within)
@@ -126,7 +136,7 @@ def _sinks(parts: Parts) -> Iterable[Problem]:
     for place, sink in parts.sinks.items():
         try:
             outputs((sink,), parts.folder)
-        except UsageError as error:  # a schema's file
+        except UsageError as error:  # the file of a schema
             yield parts.places.problem(place, error.message)
         for at, expression in sink.expressions:
             yield from _unstable(Query(expression, ""), parts.places.problem((*place, *at), ""))
@@ -136,8 +146,11 @@ def _sinks(parts: Parts) -> Iterable[Problem]:
 
 
 def _rules(parts: Parts, launches: bool) -> Iterable[Problem]:
-    """What no redo may change is an error here: the dead letters are asked for once more."""
-    columns = None  # not known, or to the registry only
+    """Yield the problems of rules.
+
+    A function with changing results is an error here: the dead letters are computed a second time.
+    """
+    columns = None  # unknown, or known to the registry only
     if parts.source is not None:
         try:
             read = decode(parts.source, (), parts.folder)
@@ -157,7 +170,7 @@ def _rules(parts: Parts, launches: bool) -> Iterable[Problem]:
 
 
 def _unread(parts: Parts) -> Iterable[Problem]:
-    """Schemas that are neither in the file nor beside it."""
+    """Yield a note for each schema that only the schema registry has."""
     sides: dict[Location, Source | KafkaSink] = dict(parts.sinks)
     if parts.source is not None:
         sides[("source",)] = parts.source
@@ -171,8 +184,10 @@ def _unread(parts: Parts) -> Iterable[Problem]:
 
 
 def _unstable(query: Query, place: Problem) -> Iterable[Problem]:
-    """What a redone micro-batch would not repeat. In a pipeline file the place is the query's: how
-    a text stands in YAML is not known here."""
+    """Yield a warning for each function whose result changes when a micro-batch is retried.
+
+    In a pipeline file it has the query's position, because the text's layout in YAML is not known.
+    """
     for found in sql_text.unstable(query.text):
         told = f"`{found.function}` {found.reason}"
         if query.file:
@@ -182,7 +197,7 @@ def _unstable(query: Query, place: Problem) -> Iterable[Problem]:
 
 
 def _unstable_calls(reference: str) -> Iterable[Problem]:
-    """The same of a function, at its own lines."""
+    """Yield the same warnings for a Python function, at its own lines."""
     file = nondeterministic_calls.file_of(reference)
     for found in (
         nondeterministic_calls.unstable(file, reference.partition(":")[2])

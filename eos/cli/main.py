@@ -1,6 +1,6 @@
-"""`eos`: the command line. Data goes to stdout, everything else to stderr.
+"""`eos`: which verbs does the command line have? Data goes to stdout, all else to stderr.
 
-Nothing heavy is imported before its verb is known: `eos --help` answers at once.
+Heavy modules are imported only once the verb is known, so `eos --help` responds at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from eos.config.schema import File, schema_of
 from eos.errors import EosError, Recovery
 from eos.printable import printable
 
-# Verbs that hand their words on: what they mean is known further down.
+# Verbs that pass on their arguments and parse them themselves.
 _HANDED_ON = {
     "allow_extra_args": True,
     "ignore_unknown_options": True,
@@ -27,7 +27,7 @@ _PLAIN: dict[str, Any] = {
     "add_completion": False,
     "no_args_is_help": True,
     "pretty_exceptions_enable": False,
-    "rich_markup_mode": None,  # plain text, and rich stays unloaded
+    "rich_markup_mode": None,  # plain text; rich is not imported
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
 
@@ -200,7 +200,10 @@ def broker(context: typer.Context) -> None:
 
 
 def main() -> None:
-    """The console script. An error of ours is two lines and an exit code, never a stack trace."""
+    """Run the console script. A project error prints two lines and sets the exit code.
+
+    It never prints a stack trace.
+    """
     try:
         app(prog_name="eos")
     except EosError as error:
@@ -211,7 +214,7 @@ def main() -> None:
 
 def report(error: EosError) -> int:
     print(f"eos: {printable(str(error))}", file=sys.stderr)
-    # An attempt that failed as often as it may: nothing is changed, and the cause may pass.
+    # All attempts failed. Nothing is changed, and a restart may succeed.
     is_redone = error.recovery is Recovery.REDO
     return Recovery.RESTART.value if is_redone else error.recovery.value
 

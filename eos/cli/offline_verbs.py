@@ -1,5 +1,8 @@
-"""The verbs that ask nobody, without the library of the command line: its parts for typed words
-take a quarter of the time in which these answer. All else, and their help, is `main`'s."""
+"""Which verbs run without the command line library?
+
+These verbs ask no cluster. Importing that library would take a quarter of their time. `main` runs
+all other verbs and shows the help.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from functools import partial
 
 
 def direct(words: Sequence[str]) -> Callable[[], int] | None:
-    """What answers these words, with all that it imports; None: `main` does."""
+    """Return a function that runs these arguments, already imported; None: use `main`."""
     verb, given = (words[0], words[1:]) if words else ("", words)
     if verb == "plan":
         from eos.cli.plan import plan_verb

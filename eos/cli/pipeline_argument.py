@@ -1,4 +1,4 @@
-"""Verbs about a pipeline, which people name by the path of its file, its folder, or its name."""
+"""How do verbs find a pipeline: by the path of its file, its folder, or its name?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eos.launch.options import project_of
 def parser_of(
     verb: str, about: str, codes: str, *, is_needed: bool = True
 ) -> argparse.ArgumentParser:
-    """With what all of these verbs have: the pipeline, where it runs, and --json."""
+    """Return a parser with the common arguments: the pipeline, its profile, and --json."""
     parser = argparse.ArgumentParser(
         prog=f"eos {verb}",
         description=about,
@@ -38,17 +38,20 @@ def find_pipeline(word: str) -> PipelineFile:
 
 
 def file_of(word: str) -> Path:
-    """A name is looked up in the project that the working folder belongs to, so that the command
-    in a hint, which knows only the name, can be copied as it is."""
+    """Return the path of a pipeline file.
+
+    A name is searched in the project of the working folder. So a hint's command, which contains
+    only the name, can be copied.
+    """
     path = Path(word)
     is_there = path.is_file() or (path / "pipeline.yaml").is_file()
     if is_there or "/" in word or path.suffix in {".yaml", ".yml", ".md", ".markdown"}:
         return path
     project = project_of(Path.cwd() / "pipeline.yaml")
-    # What it calls itself is its name; its folder may have another, even that of a third one.
+    # The name in the file counts. Its folder may have another name, even that of another pipeline.
     files = sorted((project / "pipelines").glob("*/pipeline.yaml"))
     for file in sorted(files, key=lambda file: file.parent.name != word):
-        with suppress(UsageError):  # somebody else's file may be no text
+        with suppress(UsageError):  # an unrelated file may not be text
             if name_of(file)[0] == word:
                 return _shown(file)
     folder = project / "pipelines" / word
@@ -61,13 +64,13 @@ def file_of(word: str) -> Path:
 
 
 def _shown(path: Path) -> Path:
-    """As it is seen from here, if it lies below."""
+    """Return the path relative to the working folder if it is inside."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def audit_location(profile: Profile) -> Path:
-    from eos.audit.updater import location_of  # here: it brings Delta along, and verbs wait for it
+    from eos.audit.updater import location_of  # late: it imports Delta, which takes time
 
     found = location_of(profile)
     if found is None:
@@ -80,7 +83,7 @@ def audit_location(profile: Profile) -> Path:
 
 
 def since(text: str | None) -> datetime | None:
-    """What `--since` says: a time, or so long ago."""
+    """Return the time of `--since`, which is a time or a duration before now."""
     if text is None:
         return None
     now = datetime.now(timezone.utc)

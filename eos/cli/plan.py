@@ -1,4 +1,4 @@
-"""`eos plan`: what will run, as a tree; with --check, whether the cluster and Spark let it."""
+"""`eos plan`: what will run? With --check: do the cluster and Spark accept it?"""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def plan_verb(words: Sequence[str]) -> int:
     options = _parser().parse_args(words)
     pipeline = find_pipeline(options.pipeline)
     profile = load_profile(options.profile, pipeline.project_root)
-    with redirect_stdout(sys.stderr):  # users' modules may print when they are imported
+    with redirect_stdout(sys.stderr):  # users' modules may print on import
         root, looks = pipeline.project_root, not options.check
         functions = load(pipeline.transform, root, pipeline.folder, looks=looks)
     planned = plan(pipeline, profile, profile.kafka.bootstrap or (), functions)
@@ -92,13 +92,16 @@ def _checks(pipeline: PipelineFile, profile: Profile, planned: Plan) -> Iterator
 def _spark(
     pipeline: PipelineFile, profile: Profile, planned: Plan, known: TablesInLedger | None
 ) -> Iterator[Check]:
-    """On one of its own, without Kafka: what a start would refuse of steps, sinks and tables."""
+    """Yield the checks of steps, sinks and tables on a local Spark without Kafka.
+
+    A startup would reject the same.
+    """
     from eos.spark.local_session import local_session
 
     jars = {"has_avro": pipeline.has_avro, "has_delta": pipeline.has_delta}
     with (
         local_session(profile, pipeline.project_root, "eos plan", **jars) as session,
-        redirect_stdout(sys.stderr),  # what users' functions print is not what was asked
+        redirect_stdout(sys.stderr),  # users' prints must not mix with the results
     ):
         found = [
             *asked("spark", lambda: _steps(session, planned)),
@@ -124,7 +127,7 @@ def _steps(session: SparkSession, planned: Plan) -> Iterator[Check]:
 
 
 def _joined(session: SparkSession, planned: Plan) -> Iterator[Check]:
-    """The tables that steps join, each by itself."""
+    """Yield a check of each table that steps join."""
     from eos.spark.lookup_tables import require
 
     def look(each: LookupTable) -> Check:
@@ -136,7 +139,7 @@ def _joined(session: SparkSession, planned: Plan) -> Iterator[Check]:
 
 
 def _delta(session: SparkSession, planned: Plan, known: TablesInLedger | None) -> Iterator[Check]:
-    """The tables that are written, each by itself."""
+    """Yield a check of each table that is written."""
     from eos.delta.sinks import lake_of
     from eos.faults import CrashPlan
     from eos.observe.bus import Bus
@@ -148,7 +151,7 @@ def _delta(session: SparkSession, planned: Plan, known: TablesInLedger | None) -
         rows = rows_of(session, planned)
         with closing(Bus()) as bus:
             plan = planned
-            with suppress(TransformError):  # no stream at all: the look at the steps has told
+            with suppress(TransformError):  # the check of the steps reports an invalid stream
                 plan = with_state(planned, check_stream(rows, planned.output_mode), bus)
             lake = lake_of(plan, session, bus, CrashPlan())
             assert lake is not None, "it has tables"
@@ -159,8 +162,10 @@ def _delta(session: SparkSession, planned: Plan, known: TablesInLedger | None) -
 
 
 def _known(planned: Plan) -> TablesInLedger | None:
-    """How the ledger says that Delta tables stand. What it can't be asked for, the look at the
-    cluster has told."""
+    """Return the state of Delta tables in the ledger; None if it is unavailable.
+
+    The checks of the cluster report the reason.
+    """
     from eos.delta.sinks import TablesInLedger, newest_attempt
     from eos.inspect.snapshot import look, soon
     from eos.kafka.client import KafkaClient

@@ -1,6 +1,6 @@
-"""`eos recover`: what state a pipeline is in, and the ways on where it stopped.
+"""`eos recover`: why did a pipeline stop, and how does it resume?
 
-Without a verb it explains. A verb says what it would do; with --yes it does it.
+Without a verb it explains. With a verb it shows the change, and with --yes it applies it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _explain(planned: Plan, wire: KafkaClient, command: Command, *, is_json: boo
 def _tell(
     planned: Plan, done: AppliedChange, command: Command, *, is_done: bool, is_json: bool
 ) -> int:
-    """0 if there is nothing left to do."""
+    """Print the change and return the exit code, 0 if there is nothing left to do."""
     change = done.change
     code = 0 if is_done or change.is_nothing else 1
     next_step = command(f"{change.verb} --yes")
@@ -105,7 +105,7 @@ def _tell(
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """What a folder refuses is told like everything else."""
+    """Raise an error of the file system as UnavailableError."""
     try:
         yield
     except OSError as error:
@@ -118,7 +118,7 @@ def _readable() -> Iterator[None]:
 
 @contextmanager
 def _reached(options: argparse.Namespace) -> Iterator[tuple[Plan, KafkaClient]]:
-    """The plan without its transforms: a pipeline whose code is broken can be put right, too."""
+    """Yield the plan without transforms, so that a pipeline with broken code can be recovered."""
     pipeline = find_pipeline(options.pipeline)
     profile = load_profile(options.profile, pipeline.project_root)
     with addresses(profile) as bootstrap:
@@ -154,7 +154,7 @@ def _verb(options: argparse.Namespace) -> Verb | None:
 
 
 def _repeated(options: argparse.Namespace) -> list[str]:
-    """What the next command needs as well."""
+    """Return the options that the next command needs, too."""
     found = ["--profile", options.profile] if options.profile else []
     found += ["--take-over"] if options.take_over else []
     return found + (["--why", options.why] if options.why else [])

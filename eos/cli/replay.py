@@ -1,4 +1,4 @@
-"""`eos replay`: puts dead letters back to the topics that they came from, each once."""
+"""`eos replay`: how are dead letters written back to their source topics, each once?"""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def replay(words: Sequence[str]) -> int:
 
 
 def _rules(asked: str | None, known: Sequence[str], waiting: Mapping[str, int]) -> list[str]:
-    """Those that are meant: the file's, and others that have dead letters."""
+    """Return the rules to replay: those of the file, and others that have dead letters."""
     every = list(dict.fromkeys([*known, *sorted(waiting)]))
     if asked is None:
         return every

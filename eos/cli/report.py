@@ -1,4 +1,4 @@
-"""`eos report`: one HTML page about a pipeline's transactions, for people and for keeping."""
+"""`eos report`: how is an HTML page about a pipeline's transactions written?"""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def report(words: Sequence[str]) -> int:
     location = audit_location(profile)
     begin = since(options.since)
     names = plan(pipeline, profile, profile.kafka.bootstrap or ("none:1",), ()).names
-    # First of all: a folder that is not there should not cost minutes.
+    # Check this first: a missing folder should not show after minutes.
     output = _writable(options.output or Path(f"{names.pipeline}.report.html"))
     gathered = gather(walk(TransactionsTable(location), names.pipeline, names.ledger, begin))
     asked = None if options.offline else _asked(pipeline, profile, gathered)
@@ -70,7 +70,7 @@ def report(words: Sequence[str]) -> int:
 
 
 def _asked(pipeline: PipelineFile, profile: Profile, gathered: PageContent) -> ClusterState:
-    """A cluster that does not answer costs a part of the page, and not all of it."""
+    """Return the cluster's state; if it does not answer, the page lacks only this part."""
     try:
         with addresses(profile) as bootstrap:
             planned = plan(pipeline, profile, bootstrap, ())
@@ -99,7 +99,7 @@ def _writable(output: Path) -> Path:
 
 
 def _write(output: Path, text: str) -> None:
-    """Whole or not at all: a page that is made again and again may be looked at meanwhile."""
+    """Write the page completely or not at all: a browser may read a page that is renewed."""
     try:
         with TemporaryDirectory(dir=output.parent, prefix=".report-") as aside:
             made = Path(aside) / "page"

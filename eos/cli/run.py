@@ -1,9 +1,9 @@
-"""`eos run`: the same as `./spark-submit.sh`, for where eos is installed.
+"""`eos run`: how does an installed `eos` start a pipeline, as `./spark-submit.sh` does?
 
-    python -m eos.cli.run PIPELINE ...      what both become
+    python -m eos.cli.run PIPELINE ...      both execute this
 
-A pipeline file that `eos lint` would refuse is refused here, before a broker or a JVM is started,
-or anything is fetched for them.
+A pipeline file that `eos lint` would reject is rejected here, before a broker or a JVM starts or
+anything is downloaded for them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from eos.launch import startup_signals
 
 
 def run(words: Sequence[str]) -> NoReturn:
-    """Becomes the parent of spark-submit: signals and the exit code are its own from here on."""
+    """Replace this process by the parent of spark-submit, which gets all further signals.
+
+    The exit code is that process's, too.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     startup_signals.hold()
@@ -30,9 +33,12 @@ def command(words: Sequence[str]) -> list[str]:
 
 
 def refuse_wrong(pipeline: Path) -> None:
-    """What is wrong with a file, its steps and sinks. Modules that import more than Python and what
-    `lint` leaves out are the driver's to judge: what they import may be there only."""
-    from eos.cli.lint import errors  # here: words that are wrong are told without it
+    """Raise UsageError for errors in a file, its steps and sinks.
+
+    The driver checks modules that import other packages, and all that `lint` skips: only the
+    driver's machine may have these packages.
+    """
+    from eos.cli.lint import errors  # late: wrong arguments are reported without it
     from eos.config.problems import refuse
 
     found = errors(pipeline)
@@ -43,6 +49,6 @@ def refuse_wrong(pipeline: Path) -> None:
 if __name__ == "__main__":
     startup_signals.listen()
 
-    from eos.launch import submit  # behind it: this takes a while
+    from eos.launch import submit  # after listen(): this import takes a while
 
     sys.exit(submit.main(sys.argv[1:], refuse_wrong))

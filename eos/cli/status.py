@@ -1,4 +1,4 @@
-"""`eos status`: does a pipeline run, whose is it, how far it came, what it waits for."""
+"""`eos status`: does a pipeline run, who owns it, how far is it, and what does it await?"""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def status(words: Sequence[str]) -> int:
         return _list(options.profile, options.json)
     pipeline = find_pipeline(options.pipeline)
     profile = load_profile(options.profile, pipeline.project_root)
-    # As the next command needs it, too.
+    # The next command needs the profile, too.
     named = shlex.join([options.pipeline, *_repeated(options.profile)])
     addresses = profile.kafka.bootstrap
     if addresses is None:
@@ -78,7 +78,7 @@ def _list(profile_name: str | None, is_json: bool) -> int:
             "machine, and `eos status` without a name lists a folder",
             hint="name a pipeline: `eos status NAME`",
         )
-    # Here: they bring Delta along, and a look at one pipeline does without it.
+    # Late: they import Delta, which the status of one pipeline does not need.
     from eos.audit.table import TransactionsTable
     from eos.audit.updater import location_of
 
@@ -98,7 +98,7 @@ def _repeated(profile: str | None) -> list[str]:
 
 
 def _tell(found: PipelineStatus, named: str, is_json: bool, note: str = "") -> int:
-    """`note`: why nothing was asked."""
+    """Print the status and return the exit code. `note` is the reason why no cluster was asked."""
     if is_json:
         print(json.dumps({**as_json(found, named), "note": note}))
     elif note:

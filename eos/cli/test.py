@@ -1,4 +1,4 @@
-"""`eos test`: runs the tests in pipeline files, on a Spark of its own and without Kafka."""
+"""`eos test`: how do the tests in pipeline files run, on a local Spark without Kafka?"""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ _RED, _GREEN, _END = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one file, whose path is as it was given. `error`: why none of its tests could
-    run, which is in no other file's way."""
+    """The result of one file. `path` is as given.
+
+    `error` is the reason why its tests could not run. Other files run anyway.
+    """
 
     path: Path
     pipeline: str
@@ -45,7 +47,7 @@ class Result:
 
 
 def run_cases(paths: Sequence[Path], profile_name: str | None, *, as_json: bool) -> int:
-    """Prints what each test found. 1 if one failed, or those of a file could not run."""
+    """Print the result of each test; return 1 if one failed or a file's tests could not run."""
     first = paths[0].resolve()
     profile = load_profile(profile_name, project_root(first if first.is_dir() else first.parent))
     loaded = [(path, _loaded(path, profile)) for path in paths]
@@ -56,7 +58,7 @@ def run_cases(paths: Sequence[Path], profile_name: str | None, *, as_json: bool)
 
 
 def tell(found: Sequence[Result], *, as_json: bool) -> int:
-    """Two files may have one name: then the path says which is meant."""
+    """Print the results; if two files have the same name, their paths are shown, too."""
     if as_json:
         listed = [
             {"pipeline": file.pipeline, "path": str(file.path)}
@@ -78,7 +80,10 @@ def tell(found: Sequence[Result], *, as_json: bool) -> int:
 
 
 def lines(pipeline: str, outcome: CaseOutcome, *, has_colour: bool) -> Iterator[str]:
-    """`-` is what should have been written, `+` what was. Colour only underlines it."""
+    """Yield the lines of one test: `-` for expected and missing records, `+` for unexpected ones.
+
+    Colour adds no information.
+    """
 
     def coloured(colour: str, text: str) -> str:
         return f"{colour}{text}{_END}" if has_colour else text
@@ -108,23 +113,23 @@ def _error_text(name: str, file: Result) -> Iterator[str]:
 def _loaded(path: Path, profile: ProfileFile) -> PipelineFile | Result:
     try:
         pipeline = load_pipeline(path)
-        require_hidden(pipeline, profile)  # before a Spark is started for it
+        require_hidden(pipeline, profile)  # before a Spark starts for it
     except UsageError as error:
-        if "problems" not in error.fields:  # no file at all: the command's words are wrong
+        if "problems" not in error.fields:  # no such file: a usage error
             raise
         return Result(path, str(path), error=str(error))
     return pipeline
 
 
 def _run(files: Sequence[tuple[Path, PipelineFile]], profile: ProfileFile) -> list[Result]:
-    """On one Spark for all."""
+    """Run all files on one Spark."""
     root = files[0][1].project_root
     has_avro = any(pipeline.has_avro for _, pipeline in files)
     found = []
     with local_session(profile, root, "eos test", has_avro=has_avro) as spark:
         for path, pipeline in files:
             try:
-                with redirect_stdout(sys.stderr):  # what users' modules print was not asked for
+                with redirect_stdout(sys.stderr):  # keeps users' prints out of stdout
                     outcomes = _outcomes(spark, pipeline, profile)
                 found.append(Result(path, pipeline.name, outcomes))
             except EosError as error:

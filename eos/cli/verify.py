@@ -1,4 +1,4 @@
-"""`eos verify`: proves from outside that each record came through once, or shows where not."""
+"""`eos verify`: was each record written exactly once, as the logs of topics show?"""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _verified(
 
 
 def _allowed(told: RenderedResult) -> list[str]:
-    """What a verification that goes on from here must not keep to itself."""
+    """Return the allowed findings that every later verification from this point must report."""
     before = list(told.began.allowed) if told.began else []
     at = told.verified.last
     now = [
@@ -142,7 +142,7 @@ def _subject(planned: Plan, profile: Profile, ledger_id: str) -> Subject:
     location = location_of(profile)
     table, reason = None, ""
     if not profile.audit.transactions:
-        pass  # none is meant: what an earlier run left there is no longer kept up
+        pass  # no table is wanted: one of an earlier run is no longer updated
     elif location is not None and (location / "_delta_log").is_dir():
         table = TransactionsTable(location)
     else:
@@ -170,7 +170,7 @@ def _subject(planned: Plan, profile: Profile, ledger_id: str) -> Subject:
 def _dropped_into(
     path: Path | None, planned: Plan
 ) -> Iterator[Callable[[Dropped, Witness], None] | None]:
-    """A line for each, as they are found: none is kept in memory."""
+    """Yield a function that writes a line for each dropped record; none is kept in memory."""
     if path is None:
         yield None
         return
@@ -202,7 +202,7 @@ def _dropped_into(
 
 
 def _of_lake(planned: Plan) -> list[str]:
-    """What is not asked of Delta tables."""
+    """Return notes on the checks of Delta tables that are not made."""
     return [
         f"the rows of the table {each.name} are not compared, its last write is"
         if local_path(each.path) is not None
@@ -229,7 +229,7 @@ def _point_path(profile: Profile, name: str) -> Path | None:
 
 
 class Shown:
-    """A bar with an estimate on stderr, where somebody looks."""
+    """A progress bar with an estimate, on stderr if it is a terminal."""
 
     def __init__(self, *, is_wanted: bool) -> None:
         columns = (
