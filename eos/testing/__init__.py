@@ -1,4 +1,4 @@
-"""What tests of pipelines may use: see docs/testing-your-pipeline.md."""
+"""Which tools do tests of pipelines have? See docs/testing-your-pipeline.md."""
 
 from eos.testing.crash import CRASH_POINTS, crash_at
 from eos.testing.oracle import difference, require_each_once

@@ -1,16 +1,16 @@
-"""Where a run may be killed: the points that the tests of `eos` kill at, by name.
+"""At which points can a test kill a run? The tests of `eos` use the same points.
 
-    crash_at("end_txn_sent")                          behind it, the driver and its JVM
+    crash_at("end_txn_sent")                          after it, the driver and its JVM
     crash_at("ledger_record", "before", "python")
 
 begin               nothing is sent yet
 first_produce       the first record batch of the micro-batch
-all_acked           every record is at its broker, nothing is committed
+all_acked           every record is acknowledged, nothing is committed
 ledger_record       the ledger's record, in the same transaction
 offsets             the source offsets, in the same transaction
 end_txn_sent        the commit: `before` it is decided, `after` it is sent and not answered
 end_txn_answered    the micro-batch is committed, and Spark does not know yet
-commit_log          Spark's own note of it
+commit_log          Spark's own record of the commit
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def crash_at(
     moment: Literal["before", "after"] = "after",
     victim: Literal["python", "jvm", "both"] = "both",
 ) -> str:
-    """What `EOS_CRASH_AT` has to say for that: at the first micro-batch which comes there."""
+    """Return the value of `EOS_CRASH_AT` for a crash at the first micro-batch at that point."""
     for what, given, known in (
         ("point", point, POINTS),
         ("moment", moment, MOMENTS),

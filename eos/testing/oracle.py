@@ -1,6 +1,6 @@
-"""Did each come out once? Counts what went in and what came out, and knows nothing else.
+"""Was each record written exactly once? Counts the expected and the found records.
 
-Shares no code with what it judges: it takes records, or anything else that can be told apart.
+It shares no code with the pipeline that it checks. Records may be any hashable values.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ _SHOWN_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """`lost` should have come out, or more often; `extra` came out more often than it should."""
+    """The difference of two collections.
+
+    `lost` has records found less often than expected, `extra` has those found more often.
+    """
 
     expected: int
     found: int
@@ -33,14 +36,16 @@ class Difference:
 
 
 def difference(expected: Iterable[Hashable], found: Iterable[Hashable]) -> Difference:
-    """Of two bags: the order does not matter, how often something is there does."""
+    """Return the difference by count. The order does not matter."""
     wanted, there = Counter(expected), Counter(found)
     return Difference(wanted.total(), there.total(), wanted - there, there - wanted)
 
 
 def require_each_once(expected: Iterable[Hashable], found: Iterable[Hashable]) -> None:
-    """Raises AssertionError unless everything that is expected was found, as often, and nothing
-    else. Take what makes a record the one that it is: an id in its value, its key, its origin."""
+    """Raise AssertionError unless each expected record was found exactly as often, and no other.
+
+    Pass what identifies a record: an id in its value, its key, or its origin.
+    """
     between = difference(expected, found)
     if not between.is_none:
         raise AssertionError(str(between))

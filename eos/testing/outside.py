@@ -1,6 +1,6 @@
-"""What a stranger sees: topics that librdkafka creates, fills and reads.
+"""What does an independent client see in topics? Creates, fills and reads them by librdkafka.
 
-Shares no code with the rest of `eos`, so that it can't share a mistake with it.
+It shares no code with the rest of `eos`, so it can't share a mistake with it.
 """
 
 from __future__ import annotations
@@ -31,19 +31,21 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.cimpl import NewTopic
 
-READ_S_MAX = 300  # bounds, not measures: a slow machine is no fault
+READ_S_MAX = 300  # bounds, not measurements: a slow machine is no failure
 _ASK_S = 180
 _FLUSH_S = 300
 _QUEUE_RECORDS = 50_000  # librdkafka's queue holds 100,000
 _POLL_S = 0.05
-# One request at a time. A broker may not know a topic yet that was just made: it refuses the first
-# record batch, and takes the second, whatever its sequence, since it knows none before. Repeated,
-# the first is a duplicate in its eyes, which librdkafka takes for a success: it is lost. And what
-# is sent again, since an answer came late, is there once.
+# One request at a time. Otherwise records of a new topic may be lost:
+# 1. A broker does not know the topic yet and refuses the first record batch.
+# 2. It accepts the second one with any sequence, since it knows no earlier one.
+# 3. The first one is retried and counts as a duplicate, which librdkafka takes for a success.
+#
+# Idempotence lets a record batch that is sent again after a late response be written once.
 IN_ORDER = {"max.in.flight": 1, "enable.idempotence": True}
-_QUIET = {"log_level": 3}  # librdkafka tells each retry otherwise
-# It drops what it knows of a broker when others are told to it, with whatever was just asked there.
-# The names with _ are public: they are what the client finds out by itself.
+_QUIET = {"log_level": 3}  # otherwise librdkafka logs each retry
+# If the addresses of brokers change, librdkafka drops its state of a broker, and the pending
+# requests with it. The names with _ are public: they mark errors that the client itself detects.
 _LOST = {
     KafkaError._DESTROY_BROKER,  # noqa: SLF001
     KafkaError._TRANSPORT,  # noqa: SLF001
@@ -66,7 +68,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Record:
-    """A record as it lies in its topic."""
+    """A record as stored in its topic."""
 
     topic: str
     partition: int
@@ -78,12 +80,12 @@ class Record:
 
     @property
     def json(self) -> Any:
-        """The value, read as JSON; None for a tombstone."""
+        """Return the value, read as JSON; None for a tombstone."""
         return None if self.value is None else json.loads(self.value)
 
 
 def answered(ask: Callable[[], _T], again: Container[int] = frozenset(_LOST)) -> _T:
-    """What a client answers; asked again where it has lost the broker that it had asked."""
+    """Return a client's answer; ask again if the client lost its broker."""
     give_up_at = time.monotonic() + _ASK_S
     while True:
         try:
@@ -103,12 +105,13 @@ def create_topics(bootstrap: str, partitions: int, *names: str, replication: int
     there = topics(bootstrap)
 
     def create() -> None:
-        admin = _admin(bootstrap)  # by name: its answers end with it
+        admin = _admin(bootstrap)  # keep the reference: answers end with the client
         for name, future in admin.create_topics(list(left.values())).items():
             try:
                 future.result(_ASK_S)
             except KafkaException as error:
-                # The client repeats a request that was carried out, but whose answer was lost.
+                # The client repeats a request if the answer was lost, though the broker had
+                # applied it.
                 exists = error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
                 if name in there or not exists:
                     raise
@@ -120,18 +123,18 @@ def create_topics(bootstrap: str, partitions: int, *names: str, replication: int
 
 
 def add_partitions(bootstrap: str, topic: str, total: int) -> None:
-    """So that it has `total`; returns when each broker tells producers of the new ones."""
-    admin = _admin(bootstrap)  # by name: its answers end with it
+    """Add partitions up to `total`; return once each broker lists the new ones to producers."""
+    admin = _admin(bootstrap)  # keep the reference: answers end with the client
     try:
         admin.create_partitions([NewPartitions(topic, total)])[topic].result(_ASK_S)
     except KafkaException as error:
-        if error.args[0].code() not in _LOST:  # else what follows tells whether it was done
+        if error.args[0].code() not in _LOST:  # else the wait below shows whether it was applied
             raise
     _wait_until_led(bootstrap, topic, total)
 
 
 def delete_topics(bootstrap: str, *names: str) -> None:
-    """Those that are there; returns when they are gone, and their names are free again."""
+    """Delete topics that exist; return once they are gone and their names are free."""
     admin = _admin(bootstrap)
     there = [name for name in names if name in topics(bootstrap)]
     if not there:
@@ -146,7 +149,7 @@ def delete_topics(bootstrap: str, *names: str) -> None:
 
 
 def set_topic(bootstrap: str, topic: str, **config: str) -> None:
-    """Sets configs, with `_` for each `.` of a name; returns when brokers tell of them."""
+    """Set configs, with `_` for each `.` of a name; return once brokers report them."""
     wanted = {name.replace("_", "."): value for name, value in config.items()}
     operation = AlterConfigOpType.SET
     entries = [
@@ -173,7 +176,10 @@ def set_topic(bootstrap: str, topic: str, **config: str) -> None:
 
 
 def _wait_until_led(bootstrap: str, topic: str, partitions: int) -> None:
-    """An answer means that the controller has it. Each broker hears of it later, and then leads."""
+    """Wait until each broker knows the partitions and each one has a leader.
+
+    A response only means that the controller has them. Brokers learn of them later.
+    """
 
     def is_told(told: ClusterMetadata) -> bool:
         found = told.topics.get(topic)
@@ -206,9 +212,9 @@ def _error_text(bootstrap: str) -> ClusterMetadata:
 
 
 def fill(bootstrap: str, topic: str, records: Iterable[Mapping[str, Any]]) -> int:
-    """Writes records and waits until the brokers have them; how many there were.
+    """Write records, wait until the brokers have them, and return their number.
 
-    A record has what librdkafka's `produce` takes: key, value, headers, partition, timestamp.
+    A record has the arguments of librdkafka's `produce`: key, value, headers, partition, timestamp.
     """
     failed: list[KafkaError] = []
     producer = Producer(
@@ -239,7 +245,7 @@ def fill(bootstrap: str, topic: str, records: Iterable[Mapping[str, Any]]) -> in
 
 
 def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[Record]:
-    """Everything up to the end of each partition as it is now, in partition and offset order."""
+    """Return all records up to each partition's present end, in partition and offset order."""
     with _consumer(bootstrap, isolation) as consumer:
         found = answered(lambda: consumer.list_topics(topic, timeout=_ASK_S))
         known = found.topics[topic].partitions
@@ -249,7 +255,7 @@ def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[
         while open_partitions:
             if time.monotonic() > give_up_at:
                 raise TimeoutError(f"{topic}: no end of {sorted(open_partitions)}")
-            for message in consumer.consume(10_000, timeout=0.02):  # waits for all 10,000 otherwise
+            for message in consumer.consume(10_000, timeout=0.02):  # else waits for all 10,000
                 error = message.error()
                 if error is None:
                     records.append(_record(message))
@@ -283,7 +289,7 @@ def _consumer(bootstrap: str, isolation: str) -> Iterator[Consumer]:
             "isolation.level": isolation,
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
-            "fetch.wait.max.ms": 20,  # the end of a partition is told after a wait for more
+            "fetch.wait.max.ms": 20,  # the end of a partition is reported after this wait
         }
     )
     try:
@@ -298,7 +304,7 @@ def _admin(bootstrap: str) -> AdminClient:
 
 @dataclass(frozen=True)
 class Kafka:
-    """A cluster as a test sees it: the fixture `kafka`."""
+    """A cluster in a test: the fixture `kafka`."""
 
     bootstrap: str
 
@@ -312,7 +318,10 @@ class Kafka:
         delete_topics(self.bootstrap, *names)
 
     def write(self, topic: str, records: Iterable[Mapping[str, Any]]) -> int:
-        """Each with what it needs of key, value, headers, partition and timestamp."""
+        """Write records, and return their number.
+
+        Each record is a mapping with any of key, value, headers, partition and timestamp.
+        """
         return fill(self.bootstrap, topic, records)
 
     def read(self, topic: str, isolation: str = "read_committed") -> list[Record]:

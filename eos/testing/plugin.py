@@ -1,10 +1,10 @@
-"""Fixtures for tests of pipelines: pytest finds them where `spark-eos[testing]` is installed.
+"""Which fixtures do tests of pipelines have? pytest loads them with `spark-eos[testing]`.
 
     spark          a Spark of the test session, without Kafka: for a transform as a function
     kafka          an embedded broker of the test session
     pipeline_run   a pipeline file on that broker: feed it, run it to its end, kill it, read it
 
-Nothing starts before a test asks for it.
+Nothing starts before a test requests it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
-    """With the Spark settings of the project's profile, `EOS_PROFILE` or `local`."""
+    """A Spark session with the settings of the project's profile, `EOS_PROFILE` or `local`."""
     from eos.config.load import load_profile
     from eos.spark.local_session import local_session
 
@@ -35,7 +35,7 @@ def spark(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    """One broker for all tests of the session (of each process, under pytest-xdist)."""
+    """A broker for all tests of the session (of each process, under pytest-xdist)."""
     from eos.local.embedded_kafka import EmbeddedKafka
     from eos.testing.outside import Kafka
 
@@ -47,7 +47,10 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
 def pipeline_run(
     kafka: Kafka, tmp_path: Path, pytestconfig: pytest.Config
 ) -> Callable[..., PipelineRun]:
-    """Makes the run of a pipeline file; a path begins at the project's folder."""
+    """A function that returns the run of a pipeline file.
+
+    The file's path is relative to the project's folder.
+    """
     from eos.testing.runs import PipelineRun
 
     def make(path: str | Path, partitions: int = 2) -> PipelineRun:

@@ -1,4 +1,4 @@
-"""Runs a pipeline file in a test as a user runs it: a process of its own, until it is drained."""
+"""How does a test run a pipeline file as a user does, in its own process until all is read?"""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from eos.launch.spark import with_java_options
 from eos.spark.local_session import SHORT_LIFE
 from eos.testing.outside import Kafka, Record
 
-# By name, or as pairs where a name is there more than once.
+# By name, or as pairs if a name occurs more than once.
 Headers = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]
-RUN_S_MAX = 600  # a bound, not a measure
+RUN_S_MAX = 600  # a bound, not a measurement
 _TOLD_LINES_MAX = 40
 _SPARK = {
     "spark.driver.memory": "1g",
@@ -34,7 +34,7 @@ _SPARK = {
 
 @dataclass(frozen=True)
 class Ended:
-    """A run that is over. `said` is what it wrote to stderr."""
+    """A run that has ended. `said` is its stderr."""
 
     code: int
     said: str
@@ -42,11 +42,13 @@ class Ended:
 
 @dataclass(frozen=True)
 class PipelineRun:
-    """One pipeline on a test's cluster, with source topics of its own that begin empty.
+    """One pipeline on a test's cluster, with its own source topics, which begin empty.
 
-    Guarantees: each has its own ledger, checkpoint and group, so tests don't see one another; the
-    pipeline's topics are deleted before, whatever an earlier test left in them.
-    Not guaranteed: two of one pipeline side by side on the same cluster. They share its topics.
+    Guarantees: each instance has its own ledger, checkpoint and group, so tests don't affect one
+    another. The pipeline's topics are deleted first, whatever an earlier test left in them.
+
+    Not guaranteed: two instances of one pipeline at the same time on the same cluster. They share
+    its topics.
     """
 
     pipeline: PipelineFile
@@ -56,7 +58,10 @@ class PipelineRun:
 
     @classmethod
     def of(cls, path: Path | str, kafka: Kafka, folder: Path, partitions: int = 2) -> PipelineRun:
-        """`folder` is for its state; each source topic gets so many partitions."""
+        """Return the run of a pipeline file.
+
+        `folder` is for its state; each source topic gets `partitions` partitions.
+        """
         made = cls(load_pipeline(path), kafka, folder)
         source = made.pipeline.source.kafka
         old = [n for n in kafka.topics() if source.reads(n) and not n.startswith("__")]
@@ -87,10 +92,10 @@ class PipelineRun:
         return self.kafka.write(topic or self._source(), records)
 
     def run(self, *options: str, crash: str = "", code: int = 0) -> Ended:
-        """Until everything that is there was read, whatever the file's `trigger` says.
+        """Run the pipeline until all existing records are read, whatever the file's `trigger`.
 
-        `crash` is from `crash_at`: then it has to die there, or AssertionError says that it never
-        came to that point. Without, it has to end with `code`.
+        With `crash`, from `crash_at`, the run must die at that point; AssertionError is raised if
+        it never reached it. Without `crash`, it must end with the exit code `code`.
         """
         log = self.folder / f"crash-{uuid.uuid4().hex[:8]}.log"
         asked = {"EOS_CRASH_AT": crash, "EOS_CRASH_LOG": str(log)} if crash else {}
@@ -118,7 +123,7 @@ class PipelineRun:
         return ended
 
     def read(self, topic: str | None = None) -> list[Record]:
-        """What a read_committed reader sees of a target; of the only one, if none is named."""
+        """Return the committed records of a target topic; by default, of the only one."""
         return self.kafka.read(topic or self._only("target", self.pipeline.sink.topic_names))
 
     def read_source(self, topic: str | None = None) -> list[Record]:
@@ -136,8 +141,10 @@ class PipelineRun:
         return names[0]
 
     def _write_profile(self) -> None:
-        """The project's own Spark settings, on the test's cluster and in its folder. The prefix is
-        new, and so is all that a pipeline's names are made of."""
+        """Write a profile with the project's own Spark settings, for the test's cluster and folder.
+
+        Its prefix is new, so all names of the pipeline are new, too.
+        """
         own = load_profile(None, self.pipeline.project_root)
         profile = {
             "kafka": {"bootstrap": self.kafka.bootstrap},
@@ -146,11 +153,11 @@ class PipelineRun:
             "names": {"prefix": f"test-{uuid.uuid4().hex[:8]}"},
         }
         self.profile.parent.mkdir(parents=True, exist_ok=True)
-        self.profile.write_text(json.dumps(profile), encoding="utf-8")  # JSON is YAML
+        self.profile.write_text(json.dumps(profile), encoding="utf-8")  # JSON is valid YAML
 
 
 def _environment() -> Mapping[str, str]:
-    """Ours, without what would change a run: a profile, crash points."""
+    """Return this environment without variables that would change a run: profile, crash points."""
     inherited = {key: text for key, text in os.environ.items() if not key.startswith("EOS_")}
     return with_java_options(inherited, *SHORT_LIFE)
 
