@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 class MicroBatchWork(AttemptWork):
-    """A pipeline's micro-batch, run by Spark. What an attempt sets is of the latest attempt."""
+    """The Spark work of one micro-batch. Its results are those of the latest attempt."""
 
     def __init__(self, stages: Stages, frame: DataFrame, batch_id: int, ranges: Ranges) -> None:
         self._stages = stages
-        self._plan = stages.plan  # an attempt replaces it by one with pinned lookup tables
+        self._plan = stages.plan  # each attempt replaces it by one with pinned lookup tables
         self._frame = frame
         self._batch_id = batch_id
         self._ranges = ranges
@@ -64,7 +64,7 @@ class MicroBatchWork(AttemptWork):
         job = jobs.write(out, plan.sinks, targets)
         receipts = jobs.receipts(job, targets)
         self._records_read = records_read(spark, plan, job, read, before)
-        if plan.is_stateful:  # the plan itself refuses the records that it can't decode
+        if plan.is_stateful:  # a rejected record has failed the job already
             return receipts
         count = sum(receipt.records for receipt in receipts)
         self.refused = plan.decode.found(job, count, rows)
@@ -86,17 +86,18 @@ class MicroBatchWork(AttemptWork):
         dedup.begin(frame, position, jobs.collect, in_one_task=jobs.is_in_one_task)
         short = dedup.in_one_pass(plan, frame)
         if short is not None:
-            return frame, short  # such a plan has no step, and refuses no row
+            return frame, short  # such a plan has no step, and rejects no row
         rows = dedup.rows(frame)
         return rows, encodable(plan, rows)
 
     def _dead_letters(self, rows: DataFrame, jobs: Jobs) -> Sequence[Receipt]:
         """Write the rejected records by a second job of the same attempt, if there are any.
 
-        The rows after the last step don't include them, so accepted records cost nothing for it.
-        Both jobs evaluate the same conditions on the same offsets, and those may depend on nothing
-        else. Dedup has one verdict on a record in an attempt. If the source loses a record between
-        the two jobs, the counts differ.
+        The rows after the last step don't include rejected records, so a second job reads the same
+        offsets again. Without rejected records there is no second job. Both jobs get the same
+        result for a record: rules depend on their record alone, and dedup has one verdict on it in
+        an attempt. If the source loses a record between the two jobs, the counts differ, and the
+        attempt fails.
         """
         dead, crash = self._plan.dead_letters, self._stages.crash
         expected = sum(each.records for each in self.refused if each.answer == "dead_letter")
@@ -160,18 +161,21 @@ class MicroBatchWork(AttemptWork):
             if refused is not None:
                 self._plan.decode.require_none((refused,), name)
             if found.fields.get("case") == "source_lost_records":
-                # The same with numbers. Where a partition is new, Spark begins at 0.
+                # This error names the offsets. Spark begins a new partition at 0.
                 starts = {tp: self._ranges.starts.get(tp, 0) for tp in self._ranges.ends}
                 self._stages.source.require_unchanged(position, starts)
         except EosError as better:
             return better
-        # The line of an attempt that is retried names the micro-batch already.
+        # The log line of a retried attempt names the pipeline already, a final error does not.
         is_final = found.recovery is Recovery.STOP
         return about(name, found) if is_final else found
 
     def _reconsidered(self, error: EosError) -> EosError:
-        """Return the error to raise. A changed limit of a target, or records that dedup had not
-        validated yet, turn a final error into one that is retried."""
+        """Return the error to raise for a failed attempt.
+
+        A final error becomes one to retry in two cases: the size limit of a target topic changed,
+        or dedup had not validated all records yet.
+        """
         error = self._stages.targets.explained(error)
         dedup = self._stages.dedup
         return error if dedup is None else dedup.doubted(error)

@@ -1,12 +1,13 @@
-"""Report that no broker answers, since when, and when one answers again.
+"""Since when has no broker answered, and when did one answer again?
 
-Each request is retried by its own caller, quietly, until a deadline that may be a minute away; and
-Spark's source has a client of its own, which retries, too. So an outage would show late and in many
-words. This watch is the one place that reports it. It looks when the driver's client last had an
-answer, and asks a broker itself if that was seconds ago: a pipeline without new data asks nothing.
+Callers retry their requests silently, some for a minute. Spark's source has a client of its own,
+which retries, too. So without this watch an outage would be reported late, by several components.
+The watch checks when the driver's client last got an answer. If that was seconds ago, it sends a
+small request itself, since an idle pipeline sends none.
 
-Guarantees: reported at most 15 s after the last answer, once for each outage. One small request in
-four seconds at most. Not guaranteed: that each broker answers. One that does is no outage.
+Guarantees: an outage is reported once, at most 15 s after the last answer. The watch sends at most
+one request in four seconds. Not guaranteed: that every broker answers. As long as one broker
+answers, there is no outage.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from eos.kafka.client import KafkaClient
 from eos.observe import events
 from eos.observe.bus import Bus
 
-# Two rounds, each a pause and a question without an answer, after a quiet time: 14 s.
+# An outage is reported after 14 s at most: 4 s without an answer, then two rounds of a pause (2 s)
+# and a request without an answer (3 s).
 _TICK_S = 2.0
 _QUIET_S = 4.0
 _SILENT_S = 7.0
@@ -31,7 +33,7 @@ _ASK_MS = 3_000
 
 
 class Answers(Protocol):
-    """What the watch needs of a `KafkaClient`."""
+    """The part of a `KafkaClient` that the watch uses."""
 
     @property
     def answered_at(self) -> float: ...
@@ -40,7 +42,10 @@ class Answers(Protocol):
 
 
 class BrokerWatch:
-    """`clock` is the one of `answered_at`, `now` the time of day."""
+    """A thread that reports an outage of all brokers, and its end.
+
+    `clock` is the clock of `answered_at`. `now` returns the time of day.
+    """
 
     def __init__(
         self,
@@ -53,7 +58,7 @@ class BrokerWatch:
         self._emit = emit
         self._clock = clock
         self._now = now
-        self._silent_since: float | None = None  # as reported
+        self._silent_since: float | None = None  # None: no outage is reported
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="eos-brokers", daemon=True)
 
@@ -61,7 +66,7 @@ class BrokerWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Returns when nothing of it is under way: its requests have a deadline."""
+        """End the thread and wait for it. Its requests have deadlines, so the wait is bounded."""
         self._end.set()
         self._thread.join()
 
@@ -79,7 +84,7 @@ class BrokerWatch:
             self._emit(events.BrokersSilent(self._now() - silent_s, silent_s, words, hint))
 
     def _ask(self) -> EosError | None:
-        """Return why no broker answered. A broker that refuses the request has answered."""
+        """Return the error if no broker answered, else None. A rejected request is an answer."""
         try:
             self._wire.refresh_metadata((), Deadline.after_ms(_ASK_MS))
         except (NoAnswerError, UnavailableError) as error:

@@ -1,7 +1,9 @@
-"""Idle is not safe (rule R11): group offsets expire after days, ids too, and nobody notices.
+"""What keeps an idle pipeline alive?
 
-A pipeline without new data writes an empty attempt often enough that nothing expires. It is also
-how an idle pipeline finds out that another copy took over. And what grows is cut here: the ledger.
+Group offsets and transactional ids expire after days without a commit, without an error. By the
+rule "idle pipelines refresh", a pipeline without new data commits an empty attempt often enough
+that nothing expires. That commit also detects that another copy took over. The same thread deletes
+old records of the ledger.
 """
 
 from __future__ import annotations
@@ -21,25 +23,28 @@ from eos.transaction.micro_batch import MicroBatches
 
 _DAY_MS = 86_400_000
 _TICK_S_MAX = 30.0
-# Of the ledger: what `eos recover --rewind-to` can go back to, in about 100 MB.
+# Records of the ledger, about 100 MB. `eos recover --rewind-to` can go back to any of them.
 RECORDS_KEPT = 100_000
 _TRIM_EVERY_MS = 3_600_000
-# How often within the time after which something expires.
+# Refreshes within the shortest expiry time.
 _TIMES = 4
 
 
 def interval_ms(wire: KafkaClient, deadline: Deadline) -> int:
-    """Once a day, or more often where the broker forgets sooner."""
+    """Return the time between refreshes: a day, or less if the broker's expiry times are short."""
     limits = [_DAY_MS * _TIMES]
-    with suppress(KafkaRefusedError):  # its settings may be nobody's business here
+    with suppress(KafkaRefusedError):  # this user may have no right to read broker settings
         limits.append(int(wire.broker_config("offsets.retention.minutes", deadline)) * 60_000)
         limits.append(int(wire.broker_config("transactional.id.expiration.ms", deadline)))
     return min(limits) // _TIMES
 
 
 class IdleWatch:
-    """A thread that refreshes while nothing else commits. `on_stop` ends the run, with an error
-    that a restart would meet again; after any other error the next refresh is another try."""
+    """A thread that commits a refresh record if nothing else was committed for `every_ms`.
+
+    It calls `on_stop` to end the run if the pipeline was fenced, or if an operator is needed. After
+    any other error it emits a warning, and the next refresh retries.
+    """
 
     def __init__(
         self,
@@ -56,7 +61,7 @@ class IdleWatch:
         self._bus = bus
         self._next_trim = Deadline.after_ms(0)
         self._on_stop = on_stop
-        self._needed_from = needed_from  # the ledger's first record that the audit table lacks
+        self._needed_from = needed_from  # offset of the first record that the audit table lacks
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="eos-idle", daemon=True)
 
@@ -64,7 +69,7 @@ class IdleWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Returns when nothing of it is under way: each of its requests has a deadline."""
+        """End the thread and wait for it. Its requests have deadlines, so the wait is bounded."""
         self._end.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -73,7 +78,7 @@ class IdleWatch:
         tick_s = min(_TICK_S_MAX, self._every_ms / 1000 / _TIMES)
         while not self._end.wait(tick_s):
             try:
-                # A copy that was taken over by force held the lock until it noticed.
+                # If this run started with --take-over, the fenced copy may have held the lock.
                 self._lock.try_take()
                 self._batches.refresh(self._every_ms)
                 self._trim()
@@ -82,11 +87,11 @@ class IdleWatch:
                     self._on_stop(error)
                     return
                 self._bus.emit(events.Warned(f"the idle refresh failed: {error.message}"))
-            except Exception as error:  # noqa: BLE001 - the pipeline goes on without it
+            except Exception as error:  # noqa: BLE001 - the pipeline continues without a refresh
                 self._bus.emit(events.Warned(f"the idle refresh failed: {error!r}"))
 
     def _trim(self) -> None:
-        """The ledger's disk is bounded, too."""
+        """Delete the ledger's oldest records, at most once an hour, so that its disk is bounded."""
         if not self._next_trim.has_passed:
             return
         self._next_trim = Deadline.after_ms(_TRIM_EVERY_MS)

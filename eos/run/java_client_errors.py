@@ -1,7 +1,8 @@
-"""Refusals that Spark reports: of its source by the broker, and of a row by an Avro schema.
+"""Did the broker reject Spark's Kafka source, or did a row not fit its Avro schema?
 
-Driver and writers know Kafka's codes. Spark's own parts leave a chain of Java exceptions, from the
-driver's JVM or an executor's; a record's text in one of their messages names no class.
+The driver and the writers get Kafka's error codes. Spark's own parts report a chain of Java
+exceptions instead. An error is recognized by the classes in that chain: a message may quote a
+record, a class name never does.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from eos.kafka.acls import missing
 from eos.spark.failure import Failure
 
 _KAFKAS = "org.apache.kafka.common."
-_LISTED = re.compile(r"\[([^\[\],]{1,249})")  # a topic, of those that an exception lists
+_LISTED = re.compile(r"\[([^\[\],]{1,249})")  # the first topic in an exception's list
 _SAID_MAX = 300
 _CODES = {
     "TopicAuthorizationException": 29,
@@ -27,7 +28,10 @@ _SETTINGS = {"ConfigException", "InvalidConfigurationException"}
 
 
 def avro_refusal(failure: Failure) -> EosError | None:
-    """A row that its sink's Avro schema has no room for: another attempt would meet it again."""
+    """Return the error for a row that does not fit its sink's Avro schema, or None.
+
+    A retry would fail on the same row, so the error is final.
+    """
     found = failure.condition(_NULL_FIELD) or failure.first(
         lambda link: link.name == _INCOMPATIBLE and _NO_SYMBOL in link.message
     )
@@ -41,7 +45,8 @@ def avro_refusal(failure: Failure) -> EosError | None:
 
 
 def source_refusal(failure: Failure) -> EosError | None:
-    """Return the broker's refusal of Spark's source, or None if another attempt may succeed."""
+    """Return the final error if Kafka denied Spark's source access, or None if a retry may
+    succeed."""
     for link in failure.links:
         if not link.kind.startswith(_KAFKAS):
             continue

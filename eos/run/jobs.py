@@ -1,4 +1,4 @@
-"""The Spark jobs of one attempt: they encode its rows, write them to Kafka, and return receipts."""
+"""Which Spark jobs encode an attempt's rows and write them to Kafka?"""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 # A micro-batch of at most this many offsets runs as one task, without a shuffle: below that, a
 # second task costs more time than it saves.
 ONE_TASK_RECORDS_MAX = 50_000
-# A writer's share of the transaction's time. The rest is for the record, the offsets and the end.
+# A writer's share of the transaction timeout. The rest is for the ledger record, the group offsets
+# and EndTxn.
 _WRITER_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """Builds and runs the jobs of one attempt."""
+    """The Spark jobs of one attempt. They return a receipt for each target partition."""
 
     stages: Stages
     batch_id: int
@@ -52,7 +53,8 @@ class Jobs:
         return self.ranges.records_max <= ONE_TASK_RECORDS_MAX
 
     def collect(self, job: DataFrame) -> Sequence[Any]:
-        """Run the job, and stop it if another instance takes over meanwhile."""
+        """Return the job's rows. Cancel the job, and raise AttemptFailedError, if the broker ends
+        the transaction or another instance takes over."""
         plan = self.stages.plan
         return collected(
             job,
@@ -63,7 +65,8 @@ class Jobs:
         )
 
     def receipts(self, job: DataFrame, targets: Targets) -> Sequence[Receipt]:
-        """Run the job, and check that it acknowledged each planned record once."""
+        """Run the job, and return its receipts. Raise if a planned record was not acknowledged
+        exactly once."""
         return receipt.check(self.collect(job), targets)
 
     def write(
@@ -76,13 +79,13 @@ class Jobs:
         write = self._write_stage(targets)
         if self.is_in_one_task:
             both = EncodeAndWriteTask(encode, write, self._after_write(1))
-            # A stateful plan has as many tasks as its state has partitions: `coalesce` would
-            # reduce those, too.
+            # A stateful plan has one task for each partition of its state. `coalesce` would reduce
+            # those tasks, too, so the rows are shuffled into one.
             if plan.is_stateful and not isinstance(out, FusedStep | FusedDedup):
                 return mapped(out.repartition(1), both, receipt.SCHEMA)
             return mapped(out.coalesce(1), both, receipt.SCHEMA)
         # repartitionById, since a hash would put two writers into one task and leave another
-        # idle. The manifests go to one id more: their task sums up what was planned.
+        # idle. The manifests have an id of their own: its task adds up the planned records.
         crash = self.stages.crash.of_tasks(self.batch_id)
         encoded = mapped(out, EncodeTask(encode, crash), SPARK_SCHEMA)
         validators = 0 if dedup is None else dedup.judges
@@ -101,8 +104,8 @@ class Jobs:
             record_batch_bytes_max=self.stages.wire.settings.max_request_bytes,
             base_timestamp_ms=int(time.time() * 1000),
             turn=self.batch_id,
-            # A little more than Spark's Arrow batches, which may exceed their limit by a row: one
-            # of them is a chunk then, and not two halves.
+            # Spark's Arrow batches may exceed their limit by a row. With a slightly larger limit
+            # here, such a batch stays one chunk and is not split in half.
             chunk_bytes_max=ARROW_BYTES_MAX * 5 // 4,
             source_topic=topics[0] if len(topics) == 1 else "",
         )
@@ -120,6 +123,7 @@ class Jobs:
         )
 
     def _after_write(self, tasks: int) -> Callable[[int], None]:
-        """Return what the first `tasks` writing tasks do afterwards: dedup's validation."""
+        """Return the function that each writing task calls at its end. If dedup validates after
+        writing, the first `tasks` of them validate records there."""
         dedup = self.stages.dedup
         return nothing if dedup is None else dedup.behind(tasks)

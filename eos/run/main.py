@@ -1,4 +1,4 @@
-"""The driver: from the command line of `eos/job/run.py` to the exit code."""
+"""How does the driver get from the command line of `eos/job/run.py` to its exit code?"""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from eos.spark.installed_pyspark import prefer_installed
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one pipeline until it is drained, stopped or broken."""
-    # first: the launcher hands on what it kept as soon as it knows who we are
+    """Run one pipeline, and return the exit code."""
+    # First: the launcher forwards the signals that it held back once `announce` names this process.
     startup_signals.listen()
     announce()
     die_with_parent()
     prefer_installed()
     options = _options(argv)
     try:
-        # Late: a wrong command line is answered before Spark is loaded.
+        # Imported late: a wrong command line is rejected before Spark is loaded.
         from eos.run.pipeline import run
 
         run(
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     except EosError as error:
         return report(error)
-    except KeyboardInterrupt:  # SparkContext's handler, until `Stopping` has its own again
+    except KeyboardInterrupt:  # SparkContext replaces the SIGINT handler until `Stopping.listen`
         startup_signals.tell()
         return 0
     except Exception as error:
@@ -55,10 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def report(error: EosError) -> int:
-    """Says on stderr what happened and what to do; returns the exit code for a supervisor."""
+    """Write the error and its hint to stderr, and return the exit code for a supervisor."""
     sys.stderr.write(f"eos: {printable(str(error))}\n")
-    # A micro-batch that was redone as often as allowed and failed each time: nothing is lost,
-    # and the cause may pass.
+    # If all retries of a micro-batch failed, nothing is lost and the cause may pass: the exit code
+    # lets a supervisor start the run again.
     recovery = UnavailableError.recovery if error.recovery is Recovery.REDO else error.recovery
     return recovery.value
 

@@ -1,4 +1,7 @@
-"""The life of one run: look, fence, read, decide (rule R5), then let Spark call us."""
+"""In which order does a run check, acquire, start and end a pipeline?
+
+The startup follows the rule "look, fence, read, decide". Then Spark's query runs the micro-batches.
+"""
 
 from __future__ import annotations
 
@@ -88,10 +91,10 @@ def run(
     take_over: bool = False,
     accepts_state_loss: bool = False,
 ) -> None:
-    """Returns when the trigger has come to its end (`available_now`, `once`; `ends` stands before
-    the file's) or the run was asked to stop.
+    """Run the pipeline until its trigger ends (`available_now`, `once`) or a signal stops it.
 
-    `bootstrap_from` is waited for only when all that needs no Kafka is done.
+    `ends` overrides the trigger of the pipeline file. `bootstrap_from` is a file that gets Kafka's
+    addresses later. The run waits for it only after all work that needs no Kafka.
     """
     pipeline = load_pipeline(pipeline_path, ends=ends)
     profile = load_profile(profile_name, pipeline.project_root)
@@ -128,7 +131,7 @@ def run(
 
 
 def _addresses(profile: Profile, bootstrap: str | None, *, is_later: bool) -> tuple[str, ...]:
-    """Return Kafka's addresses, as far as they are known before the run waits for them."""
+    """Return Kafka's addresses, or none if `--bootstrap-from` provides them later."""
     addresses = tuple(bootstrap.split(",")) if bootstrap else profile.kafka.bootstrap
     if not addresses and not is_later:
         raise UsageError(
@@ -139,7 +142,7 @@ def _addresses(profile: Profile, bootstrap: str | None, *, is_later: bool) -> tu
 
 
 def _folders(planned: Plan, profile: Profile) -> list[str]:
-    """Where a run writes, as far as it may be on this machine."""
+    """Return the folders and locations that a run writes to. Some may be remote."""
     blocks = os.environ.get("SPARK_LOCAL_DIRS") or profile.spark.conf.get("spark.local.dir", "")
     tables = [table.path for table in planned.tables]
     return [profile.state.root, *tables, *filter(None, blocks.split(","))]
@@ -147,7 +150,7 @@ def _folders(planned: Plan, profile: Profile) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What the steps of one run share."""
+    """One run of a pipeline: the objects that its steps share, and the steps in order."""
 
     spark: SparkSession
     wire: KafkaClient
@@ -158,7 +161,7 @@ class _Run:
     lock: RunLock
     audit: Audit
     accepts_state_loss: bool
-    live: ProgressLine | None = None  # a terminal's
+    live: ProgressLine | None = None  # only on a terminal
 
     def through(self, take_over: bool) -> None:
         deadline = Deadline.after_ms(START_TIMEOUT_MS)
@@ -166,7 +169,7 @@ class _Run:
         parallelism = self.spark.sparkContext.defaultParallelism
         planned = with_targets(self.planned, self.wire, parallelism, deadline)
         require(planned, self.spark)
-        # Before the look: who can't run must not take the pipeline from somebody who can.
+        # Before ownership is acquired: a copy that can't run must not fence one that can.
         planned = check(planned, self._stream(planned, {}), self.bus)
         require_store(planned, files_for(planned.names.checkpoints, self.spark), deadline)
         dedup = deduplicating(planned, self.crash)
@@ -189,7 +192,7 @@ class _Run:
         lake: DeltaSinks | None,
         deadline: Deadline,
     ) -> None:
-        """From the fence to the clean end."""
+        """Run the query of a pipeline that this process owns, and record the clean end."""
         files = files_for(planned.names.checkpoints, self.spark)
         write_checkpoints(self.spark, is_local=files.is_local)
         with still_ours(batches.coordinator, batches.ledger):
@@ -200,7 +203,8 @@ class _Run:
             if dedup is not None:
                 dedup.require(batches.position)
             self._settle(planned, source, batches, last, lake)
-        # Before Spark writes there: who finds another record than a clean end takes another folder.
+        # The start record goes before Spark's first write to the checkpoint: after a crash, the
+        # next start then finds no clean end, and uses another folder in a remote state root.
         beginning = replace(
             batches.position, checkpoint=checkpoint.name, keeps_state=planned.is_stateful
         )
@@ -212,14 +216,14 @@ class _Run:
             planned, self.wire, self.spark, source, targets, self.crash, dedup=dedup, lake=lake
         )
         query = PipelineQuery(stages, checkpoint, batches, self.audit)
-        # Anew: a large micro-batch may have been caught up meanwhile.
+        # A new deadline: writing a large micro-batch to the tables may have used up the first one.
         soon = Deadline.after_ms(START_TIMEOUT_MS)
         starts = starting_offsets(planned, self.wire, batches.position, soon)
         stream = self._stream(planned, starts)
         if planned.is_stateful:
             stream = projected(pinned(planned, self.spark), stream)
         self._wait(stream, query, batches, location)
-        # A stop interrupts Spark, maybe in a request that the store carries out all the same.
+        # A stop interrupts Spark, maybe during a request that the store completes later.
         note_clean_end(batches, self.bus, is_at_rest=not self.stopping.is_asked)
 
     def _settle(
@@ -230,7 +234,11 @@ class _Run:
         last: LedgerRecord | None,
         lake: DeltaSinks | None,
     ) -> None:
-        """Before the start record: what comes after it is newer than what a table may lack."""
+        """Write the committed records that the Delta tables lack.
+
+        This must precede the start record. Otherwise a second crash would leave two ledger records
+        between a table and its missing rows.
+        """
         position, topic = batches.position, planned.names.ledger
         if lake is None:
             none_left(position, self.bus)
@@ -240,7 +248,8 @@ class _Run:
 
         def rows(starts: Ends, ends: Ends, wanted: Mapping[str, int]) -> DataFrame:
             read = source_of(planned, starts).records(self.spark, ends)
-            planned.decode.learned(read)  # else what that attempt knew would be refused here
+            # That attempt may have learned new schema ids. Without them its records are rejected.
+            planned.decode.learned(read)
             return transformed(at_versions(planned, wanted), read)
 
         ledger_id = ids[topic].topic_id
@@ -265,8 +274,11 @@ class _Run:
         take_over: bool,
         deadline: Deadline,
     ) -> tuple[MicroBatches, LedgerRecord | None]:
-        """Look, check this machine's files, fence, read, decide (rule R5). Returns the record that
-        decided, too."""
+        """Acquire the pipeline by the rule "look, fence, read, decide".
+
+        This machine's files are checked between look and fence. Returns the micro-batches of this
+        run, and the ledger's last record.
+        """
         crash = self.live.watching(self.crash) if self.live else self.crash
         files = files_for(planned.names.checkpoints, self.spark)
 
@@ -288,7 +300,7 @@ class _Run:
             return
         named = stream.writeStream.queryName(name).outputMode(self.planned.output_mode)
         writer = named.foreachBatch(query)
-        # Before the query runs: a cluster that does not answer ends nothing that has begun.
+        # Before the query starts: if the cluster does not answer, no attempt is interrupted.
         idle_ms = interval_ms(self.wire, Deadline.after_ms(START_TIMEOUT_MS))
         with ExitStack() as stack:
             try:
@@ -320,15 +332,16 @@ class _Run:
         self.bus.emit(events.Stopped(pipeline=name, reason=reason, refused=refused))
 
     def _ended_by(self, query: PipelineQuery, error: Exception, batches: MicroBatches) -> EosError:
-        """Why the query ended, if it was not us who said so.
+        """Return the error to raise for a query that failed.
 
-        Another copy on the same checkpoint makes Spark stop before we meet a refusal of Kafka's:
-        then who owns the transactional id decides whether to start again. And Spark's words for
-        a source that lost records or topics name neither the ledger's end nor a way out.
+        If another copy writes the same checkpoint, Spark may stop before Kafka rejects a request of
+        this run. So the owner of the transactional id is checked first. Then the source is compared
+        with the ledger: Spark's message about lost records or topics names neither the ledger's
+        offsets nor a remedy.
         """
         name = self.planned.names.pipeline
         if isinstance(query.error, EosError):
-            # Redone as often as it may be: a file of the state that is not there stays so.
+            # All retries failed. If a file of Spark's state is missing, each retry fails too.
             return state_refusal(name, Failure.of(query.error.__cause__)) or query.error
         try:
             batches.require_owner()
@@ -340,7 +353,7 @@ class _Run:
         except (FencedError, PromiseBrokenError) as told:
             return told
         except EosError:
-            pass  # what ended the query tells more
+            pass  # the check itself failed; the query's own error is more useful
         ended = query.error or error
         failure = Failure.of(ended)
         lines = [line for line in failure.text.splitlines() if line.strip()]

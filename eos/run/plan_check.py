@@ -1,4 +1,7 @@
-"""Checks of a pipeline's Spark plan, before the run takes ownership or sends anything to Kafka."""
+"""Can Spark run the plan of this pipeline as a stream?
+
+The check runs before the startup acquires ownership or writes anything to Kafka.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,10 @@ if TYPE_CHECKING:
 
 
 def check(plan: Plan, stream: DataFrame, bus: Bus) -> Plan:
-    """Return the plan with whether it keeps state. Raises for what Spark or this release would
-    refuse in a stream."""
+    """Return the plan, marked as stateful if its steps keep state.
+
+    Raise TransformError for a plan that Spark or this release does not support in a stream.
+    """
     stream = as_stream(stream, plan.dedup)
     rows = transformed(plan, stream)
     state = check_stream(rows, plan.output_mode)

@@ -1,4 +1,4 @@
-"""Warnings about a plan that a run accepts."""
+"""Which warnings does an operator get about a plan that a run accepts?"""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def cautions(plan: Plan, out: DataFrame) -> Iterator[str]:
-    """Return what an operator should know before the run. `out`: the rows that the sinks read."""
+    """Return warnings about the plan. `out` has the rows that the sinks read."""
     changing = unstable(out)
     if changing:
         yield (
             f"the transforms use {', '.join(changing)}: a micro-batch that is redone gets "
             "other values"
         )
-    # The file alone is refused if it says both.
+    # A pipeline file with both settings is rejected earlier. Here `--once` came from the command.
     if plan.is_once and "max_records" in plan.source.model_fields_set:
         yield (
             f"{plan.names.pipeline}: --once reads all records in one micro-batch, so "

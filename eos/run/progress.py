@@ -1,4 +1,7 @@
-"""What Spark tells of a running query, for showing only: it comes late, and decides nothing."""
+"""How far is a running query after the end of its source?
+
+The figures are for display only. Spark reports them late, so no decision depends on them.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,11 @@ from typing import Any
 
 
 def lag_of(progress: Mapping[str, Any] | None) -> int | None:
-    """Offsets of the source that the last micro-batch left, those of markers among them. None if
-    it did not ask how far the source goes: one that a start takes up again knows its ends."""
+    """Return how many source offsets remain after the last micro-batch.
+
+    Offsets of transaction markers count, too. None if the micro-batch did not ask Kafka for the
+    newest offsets: one that is run again after a start has its range already.
+    """
     known = [
         each for each in (progress or {}).get("sources", ()) if _read(each.get("latestOffset"))
     ]
@@ -29,5 +35,5 @@ def _offset(ends: Any, topic: str, partition: str) -> int:
 
 
 def _read(offsets: Any) -> Any:
-    """PySpark hands them on as Spark wrote them: JSON, as a text or read already."""
+    """Return the offsets as a value. PySpark passes JSON either as a text or parsed."""
     return json.loads(offsets) if isinstance(offsets, str) else offsets

@@ -1,4 +1,4 @@
-"""The function that Spark calls for each micro-batch (`foreachBatch`)."""
+"""Which function does Spark call for each micro-batch (`foreachBatch`)?"""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 
 class PipelineQuery:
-    """Commits the micro-batches that Spark plans. Keeps the first error, since Spark keeps only its
-    text."""
+    """The `foreachBatch` function of a run. It commits each micro-batch that Spark plans.
+
+    It keeps the first error, since Spark keeps only the error's text.
+    """
 
     def __init__(
         self,
@@ -84,7 +86,8 @@ class PipelineQuery:
             raise
 
     def _report_refused(self, batch_id: int, refused: Sequence[RejectedRecords]) -> None:
-        """After the commit: the next attempt refuses the records of a failed one again."""
+        """Count and report the rejected records. Called after the commit: an aborted attempt's
+        records are rejected, and counted, again by the next attempt."""
         for each in refused:
             self.refused[each.rule, each.answer] += each.records
             self._micro_batches.bus.emit(events.RecordsRefused(batch_id, *astuple(each)))

@@ -1,5 +1,8 @@
-"""How many source records an attempt read. A range of offsets has more: transaction markers,
-aborted records, and what compaction deleted."""
+"""How many source records did an attempt read?
+
+The range of offsets is larger than that: it includes transaction markers, aborted records, and
+records that compaction deleted.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +19,28 @@ _METRIC = "eos.read"
 
 
 def observed(frame: DataFrame) -> DataFrame:
-    """Return the rows with a counter beside them, which costs no pass of its own."""
+    """Return the rows with a counter that Spark updates while it reads them."""
     from pyspark.sql import functions as f
 
     return frame.observe(_METRIC, f.expr("count(1) AS records"))
 
 
 def scanned(spark: SparkSession, plan: Plan) -> int | None:
-    """Return how many rows the query of a stateful plan has scanned in this micro-batch, by all
-    attempts together. Its steps run in the query, before the rows reach an attempt."""
+    """Return how many rows a stateful query has scanned in this micro-batch, in all attempts.
+
+    Its steps run in the query, before the rows reach an attempt. None for a stateless plan.
+    """
     return rows_scanned(spark, plan.names.pipeline) if plan.is_stateful else None
 
 
 def records_read(
     spark: SparkSession, plan: Plan, job: DataFrame, frame: DataFrame, before: int | None
 ) -> int | None:
-    """Return how many source records the attempt's job read; None: dedup counts them, or this Spark
-    does not say. `before`: what was scanned before the attempt."""
+    """Return how many source records the attempt's job read.
+
+    None if dedup counts them, or if this version of Spark does not report it. `before` is the count
+    of `scanned` before the attempt.
+    """
     if plan.dedup is not None:
         return None
     if not plan.is_stateful:
@@ -42,8 +50,8 @@ def records_read(
 
 
 def visible(job: DataFrame, frame: DataFrame) -> int:
-    """Return how many rows of `frame` the job read, which has just ended."""
-    # The plan that ran knows at once. An Observation would wait for a listener.
+    """Return how many rows of `frame` the job read. The job must have ended."""
+    # The executed plan has the count at once. An Observation would wait for a listener.
     execution: Any = job._jdf.queryExecution()  # noqa: SLF001 - PySpark has no public way
     metrics = execution.observedMetrics()
     if metrics.contains(_METRIC):

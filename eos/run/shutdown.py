@@ -1,11 +1,13 @@
-"""SIGTERM and SIGINT end a run cleanly: no new attempt, the open one commits if it can do so
-soon and is aborted if not, exit 0.
+"""How do SIGTERM and SIGINT end a run?
 
-Spark's own stop interrupts the thread that runs the micro-batch and cancels its job, so an attempt
-whose tasks run is lost by it. So it comes when no attempt is open, or the time for that is up.
+After the first signal no attempt begins. The open attempt may commit within a time limit; otherwise
+it is aborted. The exit code is 0.
 
-A second signal ends the process at once, and so does a stop that takes too long, such as of a step
-that hangs in the driver. That is a crash like any other: the next start aborts what is open.
+Spark's own stop interrupts the thread of the micro-batch and cancels its job, which fails a running
+attempt. So Spark is stopped once no attempt is open, or once the time limit has passed.
+
+A second signal ends the process at once. So does a stop that takes too long, for instance because a
+step hangs in the driver. Both are crashes: the next start aborts the open transaction.
 """
 
 from __future__ import annotations
@@ -29,23 +31,25 @@ if TYPE_CHECKING:
     from eos.transaction.micro_batch import MicroBatches
 
 
-# How long an open attempt may go on. Kubernetes kills 30 s after its SIGTERM, systemd after 90 and
-# Docker after 10: two thirds of the first leave time to abort, to note the clean end, and for the
-# JVM. Who is killed all the same has lost nothing: the next start aborts what is open.
+# How long an open attempt may take to commit after a signal. Kubernetes kills a process 30 s after
+# its SIGTERM, systemd after 90 s, Docker after 10 s. Two thirds of Kubernetes' time leave room to
+# abort, to write the clean end, and to end the JVM. A process that is killed earlier loses nothing:
+# the next start aborts the open transaction.
 FINISH = "EOS_FINISH_S"
 FINISH_S = 20.0
 _FINISH_S_MAX = 86_400.0
 STOP_S_MAX = 300.0  # for the rest of the stop
-# A supervisor may signal the launcher, which hands it on, and the driver: that is one signal.
+# A supervisor may signal both the driver and the launcher, which forwards the signal to the driver.
+# Signals within this time count as one.
 AGAIN_S_MIN = 1.0
 
 
 class Stopping:
-    """Whether somebody asked, from the first moment of the run on.
+    """The handler of SIGTERM and SIGINT, and the state of the stop that they request.
 
-    Before the query runs, a signal only sets the flag, and the start looks at it between its
-    steps. Later the handler runs in the main thread, which is inside a call to the JVM: the stop
-    has to go through a connection, hence a thread, of its own.
+    Before the query runs, a signal only sets a flag. The startup checks the flag between its steps.
+    Later the main thread waits in a call to the JVM, which blocks its connection. So a new thread
+    stops the query over a connection of its own.
     """
 
     def __init__(self) -> None:
@@ -62,14 +66,15 @@ class Stopping:
         return self._asked.is_set()
 
     def listen(self) -> None:
-        """Again after SparkContext was made: it installs a SIGINT handler of its own."""
+        """Install the signal handlers. Call it again after SparkContext was created, since that
+        installs a SIGINT handler of its own."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._handle)
         signal.signal(signal.SIGALRM, self._too_late)
 
     def close(self) -> None:
-        """It came to its end in time. A signal from here on has nothing to stop, and its alarm
-        would strike whatever the process does next."""
+        """Ignore later signals and cancel the alarm. The run has ended, so there is nothing to
+        stop, and the alarm would kill the process in its remaining work."""
         self._is_over = True
         signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -89,7 +94,7 @@ class Stopping:
             return
         self._asked_at = time.monotonic()
         self._asked.set()
-        # No thread: the main one may be about to start another this very moment.
+        # An alarm, not a thread: the signal may interrupt the main thread while it starts a thread.
         signal.setitimer(signal.ITIMER_REAL, self._finish_s + STOP_S_MAX)
         if self._running is not None:
             self._stop()
@@ -101,13 +106,13 @@ class Stopping:
         assert self._running is not None
         assert self._batches is not None
         running, batches = self._running, self._batches
-        batches.is_stopping = True  # first: no micro-batch begins after it
+        batches.is_stopping = True  # first, so that no micro-batch begins during the wait
 
         def stop() -> None:
             if not batches.is_at_rest(within_s=0):
                 batches.bus.emit(events.Stopping(self._finish_s))
                 batches.is_at_rest(within_s=self._finish_s)
-            with suppress(Exception):  # it may have ended by itself meanwhile
+            with suppress(Exception):  # the query may have ended already
                 running.stop()
 
         threading.Thread(target=stop, name="eos-stop", daemon=True).start()
@@ -127,7 +132,10 @@ def _finish_s(text: str) -> float:
 
 
 def _end(why: str, code: int) -> None:
-    """Not by an exception: whatever the main thread waits for might hold it up. And not by `print`:
-    the signal may have come in the middle of one."""
+    """Write the reason and end the process at once.
+
+    It raises no exception, since the main thread may hang and never handle it. It does not use
+    `print`, since the signal may have interrupted a `print`.
+    """
     last_words(f"eos: {why}: ended at once; the next start aborts what is open, and goes on\n")
     os._exit(code)

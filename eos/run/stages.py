@@ -1,4 +1,4 @@
-"""The stages of one run, which its attempts share."""
+"""Which objects do all attempts of one run share?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """`spark` is the session that started the query: the rows of a micro-batch have their own."""
+    """The plan, clients and stages of one run.
+
+    `spark` is the session that started the query. Each `foreachBatch` frame has another session.
+    """
 
     plan: Plan
     wire: KafkaClient

@@ -1,4 +1,4 @@
-"""The target topics of a run: that they stay the same topics, and what an attempt may write."""
+"""Are the target topics still the ones the run began with, and how large may a record batch be?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eos.transaction.micro_batch import STEP_TIMEOUT_MS
 
 
 class TargetGuard:
-    """Remembers the topics' ids and their limits on the size of a record batch."""
+    """The ids of the target topics and their size limits for record batches, during one run."""
 
     def __init__(self, plan: Plan, wire: KafkaClient) -> None:
         self._plan = plan
@@ -52,7 +52,7 @@ class TargetGuard:
         return topics
 
     def explained(self, error: EosError) -> EosError:
-        """Return the error to raise for a failed attempt: another one if a limit changed."""
+        """Return the error to raise for a failed attempt: one to retry if a size limit changed."""
         return self._limits.explained(error)
 
     def _recreated(self, topic: str, before: str, now: str) -> PromiseBrokenError:

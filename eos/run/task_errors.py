@@ -1,4 +1,4 @@
-"""Why a Spark job failed, in our words: what a task raised, or what Spark says in its place."""
+"""Why did a Spark job fail, and may a retry succeed?"""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _LOST = ("most recent failure reason:", "most recent failure:")
 _ADVICE = " Consider setting "
 _DATA_LOSS = "KAFKA_DATA_LOSS"
 _OUT_OF_RANGE = "org.apache.kafka.clients.consumer.OffsetOutOfRangeException"
-# SQLSTATE of what an expression can't compute of a value: each attempt would meet it again.
+# SQLSTATE class of values that an expression can't compute with. A retry would fail on them, too.
 _DATA_EXCEPTION, _UNSPECIFIC = "22", "22000"
-# What an executor lacks, and may have when the next attempt runs on another one.
+# Texts of errors in an executor's setup. The next attempt may run on another executor, so these
+# errors are retried.
 _SETUP = {
     "PYTHON_VERSION_MISMATCH": "PYSPARK_PYTHON names the executors' Python: docs/clusters.md",
     "Cannot run program": "PYSPARK_PYTHON names the executors' Python: docs/clusters.md",
@@ -24,8 +25,11 @@ _SETUP = {
 
 
 def task_error(failure: Failure) -> EosError:
-    """Return the error that a task raised, if it is one of ours. Any other failure may pass: it
-    becomes an AttemptFailedError."""
+    """Return the project's error for a failed Spark job.
+
+    That is the error that a task raised, or the final error for a cause that a retry would meet
+    again. Any other failure becomes an AttemptFailedError, which is retried.
+    """
     found = crossed(failure.text)
     if found is not None:
         return found
@@ -43,7 +47,8 @@ def task_error(failure: Failure) -> EosError:
 
 
 def data_loss(failure: Failure) -> EosError | None:
-    """Spark's refusal to skip source records that are gone (failOnDataLoss), in our words."""
+    """Return the error if Spark stopped because source records are gone (failOnDataLoss), or
+    None."""
     found = failure.first(_is_loss)
     if found is None:
         return None
@@ -61,7 +66,7 @@ def _is_loss(link: Link) -> bool:
 
 
 def _data_exception(failure: Failure) -> EosError | None:
-    """A value that an SQL expression of a step or a sink can't compute with, in ANSI mode."""
+    """Return the error if an SQL expression failed on a value, as in ANSI mode, or None."""
     found = failure.first(
         lambda link: link.state.startswith(_DATA_EXCEPTION) and link.state != _UNSPECIFIC
     )
@@ -76,20 +81,23 @@ def _data_exception(failure: Failure) -> EosError | None:
 
 
 def _last_words(text: str) -> str:
-    """The line of a Python traceback (inside Spark's words) that names the cause; or how the first
-    task was lost, if what died could leave no traceback."""
+    """Return the line of Spark's text that names the cause.
+
+    That is the last line of a Python traceback. If a killed worker left none, it is Spark's reason
+    for losing the task.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [line for line in lines if ("Error" in line or "Exception" in line) and ": " in line]
     python = [line for line in named if not line.startswith(_NOT_PYTHONS)]
     if not python:
         lost = _lost(lines)
         named = [lost] if lost else named
-    # Py4J puts a colon before the class of what Java raised.
+    # Py4J puts a colon before the class of a Java exception.
     return (python or named or lines or ["no message"])[-1].removeprefix(": ")[:500]
 
 
 def _lost(lines: list[str]) -> str:
-    """How Spark lost a task, without the settings that it advises."""
+    """Return Spark's reason for losing a task, without the settings that it recommends."""
     for line in lines:
         lower = line.lower()
         for words in _LOST:

@@ -1,12 +1,12 @@
-"""An attempt whose transaction has ended at the broker, while its Spark job still runs, is over.
+"""Has the broker ended an attempt's transaction while its Spark job still runs?
 
-Spark waits for a task as long as it takes: for a Python worker that hangs, or is stopped and never
-woken, for ever. The broker does not: it ends a transaction that is open for longer than its
-timeout, and fences its epoch. From then on nothing that the job does can be committed, so the job
-is cancelled, which kills its workers, and the micro-batch is redone (rule R10).
+Spark waits for a task without a limit, so a Python worker that hangs would block the pipeline
+forever. The broker has a limit: it aborts a transaction that is open longer than its timeout, and
+fences its epoch. After that the job can't commit anything. So the job is cancelled, which kills its
+workers, and the micro-batch is retried (rule "everything is bounded").
 
-An attempt that has not produced yet has no transaction that could time out. A slow transform may
-take as long as it needs.
+An attempt that has not produced anything has no open transaction, so none can time out. A slow
+transform may run as long as it needs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOOK_MS_MAX = 10_000
 def collected(
     job: DataFrame, wire: KafkaClient, transactional_id: str, identity: Identity, timeout_ms: int
 ) -> Sequence[Any]:
-    """`job.collect()`, or AttemptFailedError once the attempt's transaction has timed out."""
+    """Return the job's rows. Raise AttemptFailedError once the attempt's transaction timed out."""
     context = job.sparkSession.sparkContext
     watch = _Watch(context, wire, transactional_id, identity, timeout_ms)
     context.addJobTag(watch.tag)
@@ -52,7 +52,10 @@ def collected(
 
 
 class _Watch:
-    """A thread beside one job. It looks first when a transaction could have timed out."""
+    """A thread that cancels a job once the broker has ended its transaction.
+
+    Its first request is sent after the transaction timeout: before that, none can have timed out.
+    """
 
     def __init__(
         self,
@@ -63,7 +66,8 @@ class _Watch:
         timeout_ms: int,
     ) -> None:
         self.tag = f"eos-attempt-{identity.producer_id}-{identity.epoch}"
-        self.seen: DescribedTransaction | None = None  # that it was not ours any more
+        # The coordinator's state when the identity was no longer this attempt's.
+        self.seen: DescribedTransaction | None = None
         self._context = context
         self._wire = wire
         self._transactional_id = transactional_id
@@ -76,7 +80,7 @@ class _Watch:
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:
-        """Returns when nothing of it is under way: each of its requests has a deadline."""
+        """End the thread and wait for it. Its requests have deadlines, so the wait is bounded."""
         self._end.set()
         self._thread.join()
 
@@ -89,8 +93,8 @@ class _Watch:
                     self._transactional_id, Deadline.after_ms(_LOOK_MS_MAX)
                 )
             except EosError:
-                continue  # no answer, no judgement
-            # The broker bumps the epoch of what it ends, and so does a newer owner.
+                continue  # without an answer nothing is known
+            # The broker bumps the epoch when it ends a transaction, and so does a newer owner.
             if seen.identity != self._identity:
                 self.seen = seen
                 self._context.cancelJobsWithTag(self.tag)
