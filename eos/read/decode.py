@@ -1,10 +1,13 @@
-"""Kafka's bytes as columns: text, or records by a schema; and which records are taken.
+"""How do Kafka's bytes become columns, and which records are rejected?
 
-A record that can't be read, or does not meet a rule, ends the run that names the first such record,
-or goes to the dead letters, or is left out; all are counted. That comes from one look: Spark counts
-while it evaluates the micro-batch, and the driver asks before it commits. So the numbers are exact,
-and no record is parsed twice: the counting also keeps the optimizer from moving a transform's
-filter below the parser, where it would parse again.
+A key or value is kept as bytes, read as text, or parsed by a schema. A record that can't be parsed,
+or that fails a rule of `expect`, is rejected. By `on_error` it ends the run, becomes a dead letter,
+or is dropped. All rejected records are counted, and an error names the first one.
+
+Spark counts them while it evaluates the micro-batch, and the driver reads the counts before it
+commits. So the counts are exact, and no record is parsed twice. The counter has a second purpose:
+Spark's optimizer does not move a transform's filter below it. Below the parser such a filter would
+parse each record again.
 """
 
 from __future__ import annotations
@@ -36,17 +39,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _BYTES = {"key": "__eos_key_bytes", "value": "__eos_value_bytes"}
-_WRONG = "__eos_wrong"  # why a record can't be read; null: it can
-_CAUSE = "__eos_cause"  # the number of what refuses a record, 0 for malformed; null: it is taken
+_WRONG = "__eos_wrong"  # why a record can't be parsed; null: it can
+# The number of the rule that rejects a record, 0 for malformed. Null: the record is accepted.
+_CAUSE = "__eos_cause"
 _METRIC = "eos.refused"
 _RAISED = "refused"
-# Of a refused record, beside Kafka's own columns: by what, and in words.
+# Columns of a rejected record, in addition to Kafka's: the rule's name, and the reason as text.
 RULE, ERROR = "__eos_rule", "__eos_error"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordRule:
-    """An SQL condition that a record has to meet. Empty: that it can be read."""
+    """An SQL condition that each record must meet. Empty: the record must be parseable."""
 
     name: str
     condition: str
@@ -55,7 +59,10 @@ class RecordRule:
 
 @dataclass(frozen=True, slots=True)
 class RejectedRecords:
-    """Records of a micro-batch that one rule refuses, and the first by topic, partition, offset."""
+    """The number of records that one rule rejects in a micro-batch, and the first one's position.
+
+    The first one is the lowest by topic, partition and offset.
+    """
 
     rule: str
     answer: Answer
@@ -67,26 +74,30 @@ class RejectedRecords:
 
 @dataclass(frozen=True, slots=True)
 class Decode:
+    """The formats of keys and values, and the rules that reject records."""
+
     key: Format = field(default_factory=Format)
     value: Format = field(default_factory=Format)
     on_error: Answer = "fail"
     rules: tuple[RecordRule, ...] = ()
-    carries: tuple[str, ...] = ()  # columns that the rows have before they are read
-    is_strict: bool = False  # the plan itself fails: Spark's counts come too late for it
+    carries: tuple[str, ...] = ()  # columns that earlier stages added, such as dedup's verdict
+    # A rejected record fails the job. Stateful plans need that: Spark's counts arrive too late.
+    is_strict: bool = False
     distinct: Distinct | None = None
 
     @property
     def is_plain(self) -> bool:
-        """Every record is taken, and its bytes stay bytes: the rows are not touched at all."""
+        """Whether the rows pass unchanged: bytes stay bytes, and no rule can reject a record."""
         return self.key.kind == self.value.kind == "binary" and not self.rules
 
     @property
     def causes(self) -> tuple[RecordRule, ...]:
-        """What may refuse a record. The first that does is the one that is told."""
+        """The rules, with the check for malformed records first. The first rule that rejects a
+        record is the one reported."""
         return (RecordRule(MALFORMED, "", self.on_error), *self.rules)
 
     def apply(self, frame: DataFrame) -> DataFrame:
-        """The rows that are taken, with their columns. Builds a plan and runs nothing."""
+        """Return the accepted rows with their parsed columns. Builds a plan and runs nothing."""
         rows = self._taken(frame)
         if rows.isStreaming:
             rows = _shared(rows)
@@ -105,9 +116,11 @@ class Decode:
         return seen.where(f"{_CAUSE} IS NULL").selectExpr(*kept)
 
     def dead_letters(self, frame: DataFrame) -> DataFrame:
-        """The rows that are refused and not dropped: Kafka's columns as they came, and why. Where
-        the rows have the columns RULE and ERROR, those in which they are not null were refused
-        before."""
+        """Return the rejected rows that become dead letters.
+
+        They have Kafka's columns unchanged, and the reason in the columns RULE and ERROR. If the
+        given rows have these two columns already, dedup has rejected the rows where they are set.
+        """
         of_rows = {"key": f"{_BYTES['key']} AS key", "value": f"{_BYTES['value']} AS value"}
         numbers = [n for n, each in enumerate(self.causes) if each.on_error == "dead_letter"]
         named = [literal(each.name) for each in self.causes]
@@ -121,7 +134,7 @@ class Decode:
         wanted += [f"{RULE} IS NOT NULL"] if before else []
         named_before = {name: f"{name}, " if before else "" for name in (RULE, ERROR)}
         return (
-            # Nobody asks for this count. It keeps the filter above the parser, as in `apply`.
+            # This count is not used. It keeps the filter above the parser, as in `apply`.
             judged.observe(f"{_METRIC}.again", f.expr("count(1) AS records"))
             .where(" OR ".join(wanted))
             .selectExpr(
@@ -134,7 +147,10 @@ class Decode:
     def _judged(
         self, frame: DataFrame, *, with_bytes: bool = False, carries: Sequence[str] | None = None
     ) -> DataFrame:
-        """All rows with the columns that the first step sees, and what refuses a row."""
+        """Return all rows with the columns of the first step, and the rule that rejects each row.
+
+        `with_bytes` adds the key and value as bytes, which dead letters need.
+        """
         formats = {"key": self.key, "value": self.value}
         named = [kept(name, formats.get(name)) for name in KAFKA_COLUMNS if name in frame.columns]
         named += self.carries if carries is None else carries
@@ -148,12 +164,13 @@ class Decode:
         read = with_records(frame, formats).selectExpr(*named)
         causes = [(f"{_WRONG} IS NOT NULL", "0")]
         for number, rule in enumerate(self.rules, 1):
-            # In lines of its own: it may end in a comment.
+            # On a line of its own, since the user's condition may end in a comment.
             causes.append((f"NOT coalesce((\n{rule.condition}\n), false)", str(number)))
         return self._with_cause(read, _case(causes))
 
     def _require_schemas(self, frame: DataFrame) -> None:
-        """Avro's parser raises what is no error of Spark's, and does not say whose schema it is."""
+        """Raise TransformError for an Avro schema that Spark can't use. Avro's own exception names
+        neither the key nor the value."""
         for name, each in (("key", self.key), ("value", self.value)):
             if each.kind == "avro":
                 try:
@@ -172,7 +189,7 @@ class Decode:
         try:
             return read.selectExpr("*", f"{cause} AS {_CAUSE}")
         except AnalysisException:
-            for rule in self.rules:  # one by one: Spark's words name no rule
+            for rule in self.rules:  # one at a time, since Spark's message names no rule
                 _require_condition(read, rule)
             raise
 
@@ -191,17 +208,17 @@ class Decode:
     def found(
         self, job: DataFrame, records_out: int, frame: DataFrame
     ) -> tuple[RejectedRecords, ...]:
-        """What was refused of the micro-batch `frame` that was just evaluated by `job`."""
+        """Return the rejected records of the micro-batch `frame`. `job` must have evaluated it."""
         if self.is_plain:
             return ()
-        # The plan that ran knows at once. An Observation would wait for a listener.
+        # The executed plan has the counts at once. An Observation would wait for a listener.
         execution: Any = job._jdf.queryExecution()  # noqa: SLF001
         metrics = execution.observedMetrics()
         if not metrics.contains(_METRIC):
             if records_out:
                 raise AttemptFailedError("Spark did not count the records that can't be taken")
-            # No row came out. Spark throws away a stage that counted as soon as it sees that it
-            # is empty, and its numbers with it: then the micro-batch is read again, to count.
+            # No record was written. If a stage turns out to be empty, Spark drops it together with
+            # its counts. So the micro-batch is read again to count.
             again = self._judged(frame).selectExpr(*self._counted())
             return self._told(again.collect()[0], frame)
         row = metrics.apply(_METRIC)
@@ -214,11 +231,14 @@ class Decode:
         return self._told(counted, frame)
 
     def _told(self, counted: Sequence[Any], frame: DataFrame) -> tuple[RejectedRecords, ...]:
-        """Of counts and firsts, one after the other for each cause; and behind them how many
-        records have the id of a schema that is not known, where they have ids."""
+        """Return the rejected records of a row of counts.
+
+        `counted` has a count and the first position for each cause. If records carry schema ids,
+        the number of records with an unknown id follows.
+        """
         pairs = len(self.causes) * 2
         if len(counted) > pairs and counted[pairs]:
-            # Is one of them in the registry meanwhile? Then the attempt is redone with it.
+            # The registry may have such an id by now. Then the attempt is retried with its schema.
             new = self.learned(frame)
             if new:
                 raise AttemptFailedError(
@@ -241,12 +261,12 @@ class Decode:
         )
 
     def learned(self, frame: DataFrame) -> list[str]:
-        """Ask the registry for these records' unknown ids. Return, in words, those that have a
-        schema: from now on the plan knows them."""
+        """Ask the registry for the unknown schema ids of these records, and add those it has to the
+        plan. Return a description of each added id."""
         told = []
         for name, each in self._registered():
             last, is_more = -1, True
-            while is_more:  # each page begins at a higher id, and ids have 32 bits
+            while is_more:  # it ends: each page begins at a higher id, and ids have 32 bits
                 found = frame.where(is_unknown(name, each.written_by)).selectExpr(
                     f"{id_in(name)} AS id"
                 )
@@ -258,8 +278,10 @@ class Decode:
         return told
 
     def raised(self, texts: Iterable[str]) -> RejectedRecords | None:
-        """Return the record that a strict plan failed on, if one of the texts that SQL raised
-        names it."""
+        """Return the record that a strict plan failed on, or None if no text names it.
+
+        `texts` are the messages that SQL's `raise_error` was called with.
+        """
         found = of_this_process().raised(_RAISED, texts)
         if found is None:
             return None
@@ -268,7 +290,10 @@ class Decode:
         return RejectedRecords(cause.name, cause.on_error, 1, topic, int(partition), int(offset))
 
     def require_none(self, refused: Sequence[RejectedRecords], pipeline: str) -> None:
-        """With `on_error: fail`, stops before anything of the micro-batch is committed."""
+        """Raise RecordRefusedError if a rule with `on_error: fail` rejected a record.
+
+        To be called before the commit, so nothing of the micro-batch is committed then.
+        """
         failing = [each for each in refused if each.answer == "fail"]
         if not failing:
             return
@@ -298,23 +323,27 @@ class Decode:
 
 
 def _shared(rows: DataFrame) -> DataFrame:
-    """With a name of its own for each column, so that a step may join the rows with themselves.
-    Where two sides of a join have the same columns, Spark makes them anew at the place that they
-    come from: without these names in the source itself, which then would be two sources."""
+    """Return the rows with each column renamed to itself, so that a step may join them with
+    themselves.
+
+    If both sides of a join have the same columns, Spark recreates the columns of one side where
+    they are defined. Without the renaming that is the source. The plan would then have two sources.
+    """
     from pyspark.sql import functions as f
 
     return rows.select(*(f.col(quoted(name)).alias(name) for name in rows.columns))
 
 
 def _require_condition(read: DataFrame, rule: RecordRule) -> None:
+    """Raise TransformError if the rule is no boolean condition on the source's columns."""
     from pyspark.errors import AnalysisException
 
     try:
-        asked = read.selectExpr("*", f"(\n{rule.condition}\n)")  # beside columns: no aggregate
+        asked = read.selectExpr("*", f"(\n{rule.condition}\n)")  # with "*", an aggregate fails
         kind = asked.schema.fields[-1].dataType.simpleString()
     except AnalysisException as error:
         words = str(error).split("\n\nJVM stacktrace")[0].split(";\n")[0].split("\n\n== SQL ==")[0]
-        # It counts the line of our bracket, too.
+        # Spark's line numbers include the line of the opening bracket.
         words = re.sub(r"(?<=line )\d+(?=, pos)", lambda at: str(int(at[0]) - 1), words)
         words = words.strip()[:1000]
         raise TransformError(
@@ -329,13 +358,14 @@ def _require_condition(read: DataFrame, rule: RecordRule) -> None:
 
 
 def _raising() -> str:
-    """The condition that ends a strict plan at the first record that is refused."""
+    """Return a condition that fails the job at the first rejected record, and names the record."""
     opening = of_this_process().opening(_RAISED)
     said = f"concat('{opening}', topic, ' ', partition, ' ', offset, ' ', {_CAUSE}, ']')"
     return f"CASE WHEN {_CAUSE} IS NULL THEN true ELSE CAST(raise_error({said}) AS BOOLEAN) END"
 
 
 def _nth(texts: Sequence[str]) -> str:
+    """Return SQL for the text of the rule that rejects a row."""
     return f"element_at(array({', '.join(texts)}), {_CAUSE} + 1)"
 
 

@@ -1,9 +1,9 @@
-"""What came twice by columns of the user's own: Spark remembers the keys, as long as it has to.
+"""Which records are duplicates by columns that the user names (`dedup: by`)?
 
-The first row of a key is taken, and its key kept until the watermark has passed the row's time by
-`within`. A row that comes behind the watermark is left out: whether its key was there is not known
-any more. So the columns must not be null: all rows without a key would be one, and a row without a
-time would be forgotten at once.
+Spark keeps the first row of each key and drops the later ones. It remembers a key until the
+watermark is later than the row's time by `within`. A row older than the watermark is dropped, since
+its key may be forgotten already. The columns must not be null: all rows without a key would count
+as duplicates of one another, and a row without a time would be forgotten at once.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ _TIMES = ("timestamp",)
 
 @dataclass(frozen=True, slots=True)
 class Distinct:
+    """Dedup by columns: the key's columns, the time column, and how long a key is remembered."""
+
     by: tuple[str, ...]
     within_ms: int
     watermark: str
 
     @property
     def condition(self) -> str:
-        """What each record has to meet."""
+        """The SQL condition that each record must meet: no column of dedup is null."""
         names = dict.fromkeys((*self.by, self.watermark))
         return " AND ".join(f"`{name}` IS NOT NULL" for name in names)
 
@@ -45,12 +47,12 @@ class Distinct:
         )
 
     def apply(self, rows: DataFrame) -> DataFrame:
-        """Of each key the first row."""
+        """Return the first row of each key."""
         self._require(rows)
         if rows.isStreaming:
             known = rows.withWatermark(self.watermark, f"{self.within_ms} milliseconds")
             return known.dropDuplicatesWithinWatermark(list(self.by))
-        # Of one table, which has no watermark: the first in the source's order, however late.
+        # A table has no watermark. The first row in the source's order is kept, however late.
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 

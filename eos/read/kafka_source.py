@@ -1,4 +1,7 @@
-"""Spark's Kafka source, with the options that exactly-once needs, and two that spare time."""
+"""With which options does Spark read from Kafka?
+
+Some options are needed for exactly-once, such as `read_committed`. Others shorten waits.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ADMINS = 6
-# What a task waits for a record. Spark's default follows spark.network.timeout, which is lowered to
-# notice a lost executor sooner: that says nothing about a broker, or a busy machine.
+# How long a task waits for records. Spark's default is spark.network.timeout, which users lower to
+# detect lost executors sooner. A broker or a busy machine may need longer.
 _PATIENCE = ("kafkaConsumer.pollTimeoutMs", "120000")
 
 
 @dataclass(frozen=True, slots=True)
 class SparkKafkaSource:
-    """What is read: topics by name, or by a pattern that a topic's whole name matches.
+    """The topics to read, by name or by a pattern that matches a topic's whole name.
 
-    `starts` are numbers for every partition, whatever the pipeline file says.
+    `starts` has an offset for every partition. `start:` of the pipeline file is resolved already.
     """
 
     bootstrap: str
@@ -35,7 +38,8 @@ class SparkKafkaSource:
     security: Mapping[str, str] = field(default_factory=dict)  # options of Kafka's Java client
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """The streaming frame: key, value, headers, and each record's coordinates."""
+        """Return the streaming frame: key, value, headers, and each record's topic, partition and
+        offset."""
         starts = nested(self.starts)
         reader = (
             spark.readStream.format("kafka")
@@ -44,23 +48,24 @@ class SparkKafkaSource:
             .option("startingOffsets", json.dumps(starts))
             .option("maxOffsetsPerTrigger", self.records_max)
             .option("includeHeaders", "true")
-            # Records of open and aborted transactions are not input.
+            # Skips records of open and aborted transactions.
             .option("kafka.isolation.level", "read_committed")
-            # A consumer that comes to the end of a partition asks for more before it returns what
-            # it has, and waits for that answer: half a second for each partition by default.
-            # And after each poll Spark asks the broker for both ends of the partition, on the same
-            # connection: so few polls, and a short wait. Nobody polls an idle stream.
+            # At the end of a partition a consumer sends another fetch before it returns its
+            # records, and waits for the response: half a second for each partition by default. And
+            # after each poll Spark requests the partition's first and last offset on the same
+            # connection. So the wait is short, and polls are large. An idle stream does not poll.
             .option("kafka.fetch.max.wait.ms", "1")
             .option("kafka.max.poll.records", "10000")
-            # Where the offsets' leader died, Spark's admin client asks nobody else until its time
-            # is up: a minute by default. Then Spark makes another, which finds the new leader; the
-            # query ends once `_ADMINS` of them got no answer. Not shorter than an election takes
-            # (`broker.session.timeout.ms` is 9 s): the executors' consumers find leaders within it.
+            # If the leader dies, Spark's admin client keeps asking it until its timeout: a minute
+            # by default. Then Spark creates a new client, which finds the new leader. The query
+            # fails after `_ADMINS` clients without an answer. The timeout must be longer than an
+            # election (`broker.session.timeout.ms` is 9 s): the executors' consumers share the
+            # setting, and must find the new leader within it.
             .option("kafka.request.timeout.ms", "10000")
             .option("kafka.default.api.timeout.ms", "15000")
             .option("fetchOffset.numRetries", _ADMINS)
             .option(*_PATIENCE)
-            # Deleted before it was read: stop, never skip.
+            # If records were deleted before they were read, stop. Never skip them.
             .option("failOnDataLoss", "true")
         )
         for name, value in self.security.items():
@@ -70,8 +75,10 @@ class SparkKafkaSource:
         return reader.load()
 
     def records(self, spark: SparkSession, ends: Mapping[TopicPartition, int]) -> DataFrame:
-        """The same columns as `stream`, of what lies between `starts` and these `ends`: what a
-        micro-batch has read, once more."""
+        """Return the records from `starts` up to `ends`, with the same columns as `stream`.
+
+        It reads the records of a committed micro-batch again.
+        """
         reader = (
             spark.read.format("kafka")
             .option("kafka.bootstrap.servers", self.bootstrap)
@@ -91,15 +98,15 @@ class SparkKafkaSource:
     def _subscription(self, spark: SparkSession) -> tuple[str, str]:
         if self.pattern is None:
             return "subscribe", ",".join(self.topics)
-        # Kafka's own clients match whole names, Spark is content with a part of one: then `orders`
-        # would read `orders.out` as well.
+        # Kafka's own clients match whole names, but Spark also matches a part of a name: without
+        # the anchors, `orders` would also read `orders.out`.
         whole = f"^(?:{self.pattern})$"
         _require_java(spark, whole, self.pattern)
         return "subscribePattern", whole
 
 
 def nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """`{topic: {"0": offset}}`, as Spark's options have it."""
+    """Return the offsets as `{topic: {"0": offset}}`, the form of Spark's options."""
     found: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
@@ -114,7 +121,8 @@ def _listed(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def _require_java(spark: SparkSession, whole: str, pattern: str) -> None:
-    """Spark would meet it in the query, where it looks like something that may pass."""
+    """Raise UsageError if Java can't compile the pattern. In the query the same error would look
+    temporary, and the run would be started again."""
     from pyspark.errors import IllegalArgumentException
 
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public way

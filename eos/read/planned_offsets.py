@@ -1,7 +1,12 @@
-"""What Spark is about to read in this micro-batch, asked of the running query and not of its files.
+"""Which offsets has Spark planned for this micro-batch?
 
-Spark writes `offsets/N` and reads what it has planned in memory; we read the file. Where two copies
-write one checkpoint and the store's rename is not atomic, the file may be another's by then.
+The answer is read from the running query's plan and compared with the file `offsets/N`. Spark
+writes its plan to that file, but reads the source by the plan in memory. The driver commits the
+file's offsets. The two can differ if the store's rename is not atomic:
+
+1. Spark plans micro-batch N and writes `offsets/N`.
+2. Another copy on the same checkpoint overwrites `offsets/N` with other offsets.
+3. The driver reads the other copy's offsets. A commit with them would lose or repeat records.
 """
 
 from __future__ import annotations
@@ -21,7 +26,10 @@ _SCAN = "MicroBatchScanExec"
 def require_planned(
     spark: SparkSession, query: str, location: str, batch_id: int, found: Ranges
 ) -> None:
-    """Stops if the file says something else: by its ends rows would be repeated or lost."""
+    """Raise UnavailableError if the file's offsets differ from the plan's.
+
+    A commit with the file's offsets would lose or repeat records.
+    """
     planned = planned_ranges(spark, query)
     if planned is None or planned == found:
         return
@@ -35,9 +43,10 @@ def require_planned(
 
 
 def planned_ranges(spark: SparkSession, query: str) -> Ranges | None:
-    """Of the micro-batch that the query of this name is in; None where this Spark does not tell.
+    """Return the offsets that Spark planned for the current micro-batch of the named query.
 
-    To be called inside of `foreachBatch`: the query's last execution is then this micro-batch's.
+    None if this version of Spark has no such plan, or if there are no new records. To be called
+    inside `foreachBatch`: the query's last execution is then that of this micro-batch.
     """
     from py4j.protocol import Py4JError
 
@@ -47,23 +56,23 @@ def planned_ranges(spark: SparkSession, query: str) -> Ranges | None:
     java: Any = running._jsq  # noqa: SLF001 - PySpark has no public way to a query's plan
     try:
         leaves = java.streamingQuery().lastExecution().logical().collectLeaves()
-        # Beside what a step reads otherwise. Without any new record there is no such leaf.
+        # Other leaves are tables that steps read. Without new records the stream has no leaf.
         every = (leaves.apply(number) for number in range(leaves.size()))
         leaf = next((each for each in every if _is_stream(each)), None)
         if leaf is None:
             return None
         starts, ends = leaf.startOffset().get().json(), leaf.endOffset().get().json()
-    except Py4JError:  # another Spark, whose plans have another form
+    except Py4JError:  # another version of Spark, with another form of plan
         return None
     found, until = (parse_offsets(each) for each in (starts, ends))
     return Ranges({tp: offset for tp, offset in found.items() if tp in until}, until)
 
 
 def rows_scanned(spark: SparkSession, query: str) -> int | None:
-    """Return how many rows of the source the current micro-batch has scanned; None: this Spark does
-    not say. A step that reads the source twice has two scans of all of its rows.
+    """Return how many rows of the source the current micro-batch has scanned.
 
-    To be called inside of `foreachBatch`, as `planned_ranges`.
+    None if this version of Spark does not report it. If a step reads the source twice, the plan has
+    two scans of the same rows, and they count once. To be called inside `foreachBatch`.
     """
     from py4j.protocol import Py4JError
 
@@ -77,7 +86,7 @@ def rows_scanned(spark: SparkSession, query: str) -> int | None:
         scans = [each for each in every if each.getClass().getSimpleName() == _SCAN]
         counts = [int(each.metrics().apply("numOutputRows").value()) for each in scans]
         return max(counts, default=0)
-    except Py4JError:  # another Spark, whose plans have another form
+    except Py4JError:  # another version of Spark, with another form of plan
         return None
 
 
@@ -86,7 +95,7 @@ def _is_stream(leaf: Any) -> bool:
 
 
 def _error_text(planned: Ranges, found: Ranges) -> str:
-    """The first partition in which they differ; they do."""
+    """Describe the first partition in which the two ranges differ. They must differ."""
     both = ((planned.starts, found.starts), (planned.ends, found.ends))
     every = sorted({tp for side in both for offsets in side for tp in offsets})
     differing = (tp for tp in every if any(a.get(tp) != b.get(tp) for a, b in both))
