@@ -1,4 +1,7 @@
-"""Gathers Arrow batches to a bounded size, and cuts up those that are larger."""
+"""How do Arrow batches of any size become chunks of a bounded size?
+
+Small batches are merged, large ones are split.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,10 @@ def chunks(
     bytes_max: int,
     rows_max: int,
 ) -> Iterator[pa.Table]:
-    """Tables of the columns that are needed or welcome, within both bounds unless a single row is
-    larger. Each column of a table is one piece.
+    """Yield tables within both bounds. A single row that is larger is a table of its own.
+
+    The tables have the `needed` columns, and the `welcome` ones that exist. Each column of a table
+    is one contiguous array. Raise UsageError if a needed column is missing.
     """
     held: list[pa.RecordBatch] = []
     rows = size = 0
@@ -49,7 +54,7 @@ def _selected(
 
 
 def _pieces(batch: pa.RecordBatch, bytes_max: int, rows_max: int) -> Iterator[pa.RecordBatch]:
-    """Halves of halves, until each is within the bounds."""
+    """Yield the batch in pieces, halved until each is within the bounds or has one row."""
     if not batch.num_rows:
         return
     if batch.num_rows == 1 or (batch.num_rows <= rows_max and batch.nbytes <= bytes_max):

@@ -1,4 +1,8 @@
-"""Which partition of its topic each record goes to: Kafka's own choice, for a column of keys."""
+"""To which partition of its topic does each record go?
+
+Records with a key go to the same partition as with Kafka's Java client. The functions work on whole
+columns.
+"""
 
 from __future__ import annotations
 
@@ -13,27 +17,27 @@ from eos.kafka.records.varint import Ints
 
 __all__ = ["Partitioner", "Turn", "by_key", "in_runs", "in_turn", "partitions"]
 
-# A run of keyless records isn't made smaller than this, however many partitions there are: the
-# size at which Kafka's own producer moves on to another partition (batch.size).
+# Records without a key are assigned in runs of at least this size, however many partitions there
+# are. Kafka's own producer changes the partition at the same size (batch.size).
 _RUN_BYTES_MIN = 16 * 1024
 _RECORD_OVERHEAD_BYTES = 16
 
 
 @dataclass(slots=True)
 class Turn:
-    """Whose turn it is among the partitions of one topic. It goes on from chunk to chunk."""
+    """The next partition of one topic, for records without a key. It continues across chunks."""
 
     next: int
 
     def take(self, many: int) -> int:
-        """The first of so many turns."""
+        """Reserve this many turns, and return the first."""
         first = self.next
         self.next += many
         return first
 
 
 def by_key(keys: Blobs, count: int) -> Ints:
-    """The Java client's partition for each key: Utils.toPositive(murmur2(key)) % count."""
+    """Return each key's partition, as the Java client: Utils.toPositive(murmur2(key)) % count."""
     if count == 1:
         return np.zeros(len(keys.lengths), np.int64)
     hashes = murmur2(keys.data, keys.offsets[:-1], np.diff(keys.offsets))
@@ -42,23 +46,24 @@ def by_key(keys: Blobs, count: int) -> Ints:
 
 
 def in_turn(rows: int, count: int, turn: Turn) -> Ints:
-    """Every record another partition."""
+    """Return the partitions of records that are assigned round-robin."""
     turns: Ints = turn.take(rows) + np.arange(rows)
     return turns % count
 
 
 def in_runs(byte_counts: Ints, count: int, bytes_max: int, turn: Turn) -> Ints:
-    """Records without a key: another partition for each run of about a record batch.
+    """Return the partitions of records without a key, in runs of about a record batch each.
 
-    A chunk is spread over all partitions as evenly as its size allows: one record batch of it on
-    each is better than two on one.
+    The next run goes to the next partition. Runs are short enough that a chunk reaches all
+    partitions, if it is large enough for that.
     """
     if not len(byte_counts):
         return np.zeros(0, np.int64)
     ends = np.cumsum(byte_counts + _RECORD_OVERHEAD_BYTES)
     share = min(int(ends[-1]) // count, bytes_max - bytes_max // 16) + 1
     run = (ends - ends[0]) // max(_RUN_BYTES_MIN, share)
-    # A record larger than a run leaves numbers out, which would leave partitions out.
+    # A record larger than a run skips run numbers. They are renumbered, so that no partition is
+    # skipped.
     run = np.cumsum(np.diff(run, prepend=run[0]) > 0)
     return (turn.take(int(run[-1]) + 1) + run) % count
 
@@ -66,7 +71,7 @@ def in_runs(byte_counts: Ints, count: int, bytes_max: int, turn: Turn) -> Ints:
 def partitions(
     keys: Blobs, byte_counts: Ints, count: int, bytes_max: int, how: Partitioner, turn: Turn
 ) -> Ints:
-    """The partition of each record of one topic, in the order of the records."""
+    """Return the partition of each record of one topic, in the order of the records."""
     if how is Partitioner.ROUND_ROBIN:
         return in_turn(len(byte_counts), count, turn)
     keyless = np.flatnonzero(keys.lengths < 0)

@@ -1,4 +1,7 @@
-"""Says which record can't be written, so that somebody can find it: by its source or its key."""
+"""Which record can't be written, and why?
+
+The error names the record by its source topic, partition and offset, or else by its key.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,17 @@ import pyarrow as pa
 from eos.errors import RecordRefusedError
 from eos.kafka.api import TopicPartition
 
-# Where a row comes from: its topic, if rows have several, and partition and offset as one number,
-# since each column costs a fifth of a microsecond a row on its way out of the JVM. Offsets from
-# 2^47 on would be told wrongly.
+# A row's source position: its topic, if the rows have several, and partition and offset in one
+# number. Each column costs a fifth of a microsecond per row on its way out of the JVM. From 2^47 on
+# the error would show a wrong offset.
 SOURCE_COLUMNS = ("__topic", "__at")
 AT = "(shiftleft(`offset`, 16) | `partition`)"
 _KEY_BYTES_SHOWN = 40
 
 
 class Refusal:
-    """Raises `RecordRefusedError` for a row of a chunk."""
+    """The errors for rows of one chunk that can't be written. Each method raises
+    RecordRefusedError."""
 
     __slots__ = ("_key_column", "_rows", "_source_topic")
 
@@ -82,7 +86,8 @@ class Refusal:
         )
 
     def _record(self, row: int) -> tuple[str, dict[str, Any]]:
-        """Its source coordinates if the row carries them, else its key."""
+        """Return how to name the row, and the error's fields: by its source position if the row
+        has it, else by its key."""
         topic, at = (self._told(name, row) for name in SOURCE_COLUMNS)
         topic = topic or self._source_topic
         if topic and at is not None:

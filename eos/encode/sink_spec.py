@@ -1,4 +1,7 @@
-"""What a sink is, as values. Whoever plans a pipeline needs no Arrow for that."""
+"""Which columns, topics and settings does a Kafka sink have?
+
+This module loads no Arrow, so a pipeline can be planned without it.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +14,32 @@ HEADERS_COLUMN = "headers"
 
 
 class Partitioner(Enum):
-    KEY = "key"  # Kafka's default: murmur2 of the key; records without one by turns
-    ROUND_ROBIN = "round_robin"  # the key ignored: every record another partition
+    """The rule that assigns records to partitions."""
+
+    KEY = "key"  # Kafka's default: murmur2 of the key; records without a key in turn
+    ROUND_ROBIN = "round_robin"  # ignores keys: each record goes to the next partition
 
 
 @dataclass(frozen=True, slots=True)
 class SinkSpec:
-    """One Kafka sink: every row goes to it, or those of `where_column`. Either `topic`, or
-    `topic_column` by row, which may name `topics` only."""
+    """One Kafka sink. It gets every row, or those where `where_column` is true.
+
+    It writes to one `topic`, or each row to the topic in its `topic_column`. A row's topic must be
+    one of `topics`.
+    """
 
     topic: str | None = None
     topic_column: str | None = None
-    topics: tuple[str, ...] = ()  # none: any of the targets
+    topics: tuple[str, ...] = ()  # empty: any target topic of the pipeline
     where_column: str | None = None  # boolean
     codec: Codec = Codec.LZ4
     partitioner: Partitioner = Partitioner.KEY
     key_column: str = "key"
     value_column: str = "value"
-    headers_column: str | None = HEADERS_COLUMN  # by this name it may be absent; None: no headers
-    timestamp_column: str | None = None  # timestamp, or integer milliseconds; null: the attempt's
-    partition_column: str | None = None  # null: the partitioner decides
+    headers_column: str | None = HEADERS_COLUMN  # the default one may be absent; None: no headers
+    # A timestamp, or integer milliseconds. Null: the attempt's time.
+    timestamp_column: str | None = None
+    partition_column: str | None = None  # a null in it: the partitioner decides
 
     def __post_init__(self) -> None:
         if (self.topic is None) == (self.topic_column is None):
@@ -38,7 +47,7 @@ class SinkSpec:
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that it can't do without."""
+        """The columns that the rows must have."""
         names = (
             self.key_column,
             self.value_column,

@@ -1,4 +1,4 @@
-"""Which columns a sink reads, and each row's target for it."""
+"""Which rows and columns does a sink write, and to which target partitions?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eos.kafka.target_partitions import Targets
 
 
 def chosen(sink: SinkSpec, rows: pa.Table) -> pa.Table:
-    """The rows that go to it, in their order."""
+    """Return the rows that the sink writes, in their order."""
     if sink.where_column is None:
         return rows
     where = _column(rows, sink.where_column)
@@ -27,7 +27,7 @@ def chosen(sink: SinkSpec, rows: pa.Table) -> pa.Table:
 
 
 def read(sink: SinkSpec, rows: pa.Table) -> Columns:
-    """Its columns of a chunk."""
+    """Return the columns of a chunk that the sink writes."""
     headers = sink.headers_column
     return Columns(
         key=_column(rows, sink.key_column),
@@ -39,7 +39,7 @@ def read(sink: SinkSpec, rows: pa.Table) -> Columns:
 
 class _TopicRows(NamedTuple):
     topic: str
-    rows: Ints | None  # None: all of them
+    rows: Ints | None  # row numbers; None: all rows
 
 
 def targets_of(
@@ -52,7 +52,10 @@ def targets_of(
     first_turn: int,
     refusal: Refusal,
 ) -> Ints:
-    """The target of each row. `turns` is the sink's own, kept by the caller between chunks."""
+    """Return the number of each row's target partition.
+
+    `turns` holds the sink's next partitions by topic. The caller keeps it between chunks.
+    """
     keys = blobs(columns.key, sink.key_column)
     byte_counts = keys.byte_counts + blobs(columns.value, sink.value_column).byte_counts
     chosen = np.zeros(len(columns), np.int64)
@@ -113,7 +116,8 @@ def _put_explicit(wanted: Any, chosen: Ints, counts: Ints, refusal: Refusal) -> 
 
 
 def _milliseconds(rows: pa.Table, name: str) -> Any:
-    """int64 milliseconds. Rounded down, before 1970 too, as Spark's own sink does."""
+    """Return the timestamps as int64 milliseconds, rounded down as in Spark's own sink. Times
+    before 1970 are rounded down, too."""
     column = _column(rows, name)
     kind = column.type
     if pa.types.is_null(kind) or pa.types.is_integer(kind):

@@ -1,4 +1,4 @@
-"""Cuts each target's rows into record batches that are as large as they may be, and no larger."""
+"""How are the rows of a target partition split into record batches within the size limit?"""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from eos.kafka.records.record_batch import HEADER_BYTES, BatchSpan
 from eos.kafka.records.sizes import Layout
 from eos.kafka.records.varint import Ints
 
-# The most that a record's length (5), timestamp delta (10) and offset delta (5) can take, and the
-# least. They depend on the record batch, so most cuts are decided by these bounds alone.
+# The most and the fewest bytes that a record's length (5), timestamp delta (10) and offset delta
+# (5) can take. Their exact sizes depend on the record batch, but mostly these bounds are enough to
+# decide where a record batch ends.
 _VARINTS_MOST = 20
 _VARINTS_LEAST = 3
 
 
 def split(rows: Layout, start: int, end: int, bytes_max: int) -> Iterator[BatchSpan]:
-    """Spans over the rows `start` to `end` (exclusive), none of them empty.
+    """Yield spans of the rows from `start` up to `end` (exclusive), one for each record batch.
 
-    Uncompressed, header included, a span's record batch takes `bytes_max` at most, unless it is a
-    single record that is larger by itself. Each takes as many rows as fit.
+    No span is empty, and each has as many rows as fit. Uncompressed and with its header, a record
+    batch has `bytes_max` bytes at most. A single record that is larger is a span of its own.
     """
     room = bytes_max - HEADER_BYTES
-    ends = np.cumsum(rows.sizes[start:end])  # where each row ends, without its varints
+    ends = np.cumsum(rows.sizes[start:end])  # the end of each row in bytes, without its varints
     most = ends + _VARINTS_MOST * np.arange(1, len(ends) + 1)
     least = ends + _VARINTS_LEAST * np.arange(1, len(ends) + 1)
     done = 0
-    while done < len(ends):  # each round takes one row at least
+    while done < len(ends):  # it ends: each span has at least one row
         before = int(ends[done - 1]) if done else 0
         if most[-1] - before - _VARINTS_MOST * done <= room:
             taken = len(ends)
@@ -42,14 +43,14 @@ def split(rows: Layout, start: int, end: int, bytes_max: int) -> Iterator[BatchS
 
 
 def _fitting(rows: Layout, start: int, end: int, room: int) -> int:
-    """How many of the rows fit into one record batch, by their exact sizes."""
+    """Return how many of the rows fit into one record batch, by their exact sizes."""
     if end <= start:
         return 0
     return int(np.searchsorted(np.cumsum(record_sizes(rows, start, end)), room, side="right"))
 
 
 def record_sizes(rows: Layout, start: int, end: int) -> Ints:
-    """The exact bytes of each record if the row `start` begins the record batch."""
+    """Return the exact size of each record in a record batch that begins with row `start`."""
     lengths = rows.sizes[start:end] + varint.sizes(varint.zigzag(np.arange(end - start)))
     if rows.timestamps is None:
         lengths += 1

@@ -1,7 +1,8 @@
-"""The encode stage: rows in, record batches out, with a manifest of what was encoded.
+"""How do rows become Kafka record batches?
 
-It runs in executors inside `mapInArrow`, or in the driver's process for a micro-batch of one task,
-and touches neither network nor Spark.
+The stage runs in a Spark task inside `mapInArrow`, or in the process that replays dead letters. It
+uses neither the network nor Spark. Each task also yields a manifest: how many records it encoded
+for each target partition.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = ["MANIFEST_TARGET", "SCHEMA", "SPARK_SCHEMA", "EncodeStage", "SinkSpec
 
 MANIFEST_TARGET = -1
 
-# What the stage yields: a row is a record batch, the last one is the manifest.
+# The rows that the stage yields: one for each record batch. The last one is the manifest.
 SCHEMA = pa.schema(
     [
         pa.field("writer", pa.int32(), nullable=False),
@@ -41,7 +42,7 @@ SCHEMA = pa.schema(
         pa.field("blob", pa.binary(), nullable=False),
     ]
 )
-# The same for Spark, which wants a schema in words.
+# The same schema as text, for Spark.
 SPARK_SCHEMA = (
     "writer int, target int, source int, position bigint, records int, digest bigint, blob binary"
 )
@@ -49,28 +50,32 @@ SPARK_SCHEMA = (
 
 @dataclass(frozen=True, slots=True)
 class EncodeStage:
-    """All that an encode task needs. It pickles, and one object serves every task of an attempt.
+    """The settings of an encode task. It can be pickled, and all tasks of an attempt share it.
 
-    Guarantees: the same rows, task id and stage yield the same bytes. Within a target, records
-    keep the order of the rows. A record batch takes `record_batch_bytes_max` and its topic's
-    max.message.bytes at most. The last row is the manifest, for a task without rows too.
+    Guarantees: the same rows, task id and stage yield the same bytes. Within a target partition,
+    records keep the order of the rows. A record batch is never larger than
+    `record_batch_bytes_max` or its topic's max.message.bytes. The last row is the manifest, also if
+    a task has no rows.
 
-    Not guaranteed: the order of rows with different targets.
+    Not guaranteed: an order among records of different target partitions.
     """
 
     sinks: tuple[SinkSpec, ...]
     targets: Targets
     n_writers: int
-    base_timestamp_ms: int  # of the attempt: for records without a timestamp of their own
-    record_batch_bytes_max: int = 1 << 20  # the profile's max_request_bytes; topics have their own
-    # Where turns begin, for records without a key. Another number for each micro-batch keeps many
-    # small ones from beginning on the same partition.
+    base_timestamp_ms: int  # the attempt's time, for records without a timestamp of their own
+    record_batch_bytes_max: int = 1 << 20  # the profile's max_request_bytes; topics may allow less
+    # The first partition for records without a key. Each micro-batch has another number. Otherwise
+    # many small micro-batches would all begin on the same partition.
     turn: int = 0
-    chunk_bytes_max: int = 8 << 20  # rows are gathered up to here before they are encoded,
-    chunk_rows_max: int = 50_000  # so that many targets don't get tiny record batches
-    source_topic: str = ""  # where all rows are from, if they don't say it themselves
+    # Rows are collected up to these limits before they are encoded, so that record batches don't
+    # become tiny if there are many target partitions.
+    chunk_bytes_max: int = 8 << 20
+    chunk_rows_max: int = 50_000
+    source_topic: str = ""  # the topic of all rows, if there is only one; else rows have a column
 
     def encode(self, batches: Iterator[pa.RecordBatch], task_id: int) -> Iterator[pa.RecordBatch]:
+        """Yield the record batches of all sinks for these rows, and then the manifest."""
         task = _Task(self, task_id)
         needed = frozenset[str]().union(*(sink.columns for sink in self.sinks))
         welcome = frozenset([*SOURCE_COLUMNS, HEADERS_COLUMN])
@@ -85,7 +90,7 @@ class EncodeStage:
 
 @dataclass(slots=True)
 class _Task:
-    """What one encode task has done so far."""
+    """The progress of one encode task."""
 
     stage: EncodeStage
     task_id: int
@@ -94,7 +99,7 @@ class _Task:
     turns: dict[int, dict[str, Turn]] = field(default_factory=dict)  # sink -> topic -> turn
 
     def encode(self, index: int, chunk: pa.Table) -> pa.RecordBatch:
-        """One sink's record batches of a chunk."""
+        """Return one sink's record batches of a chunk. `index` is the sink's number."""
         stage, sink = self.stage, self.stage.sinks[index]
         columns = read(sink, chunk)
         turns = self.turns.setdefault(index, {})
@@ -116,7 +121,8 @@ class _Task:
             if len(batch.blob) > span.bytes_max:
                 row = span.start if order is None else int(order[span.start])
                 self._refuse(refusal, row, target, len(batch.blob))
-        # One Arrow batch: a chunk is bounded, and what it becomes is hardly ever larger.
+        # One Arrow batch: chunks are bounded, and encoded rows are hardly ever larger than the
+        # chunk.
         return self._record_batches(span_targets, encoded)
 
     def _refuse(self, refusal: Refusal, row: int, target: int, size: int) -> None:
@@ -135,7 +141,7 @@ class _Task:
         return self._batch(writers, targets, encoded)
 
     def manifest(self) -> pa.RecordBatch:
-        """How many records this task encoded for each target."""
+        """Return the manifest row: how many records this task encoded for each target."""
         pairs = np.array(sorted(self.records.items()), "<i4")
         row = EncodedBatch(pairs.tobytes(), 0, 0)
         return self._batch([self.stage.n_writers], [MANIFEST_TARGET], [row])
@@ -158,13 +164,16 @@ class _Task:
 
 
 def read_manifest(blob: bytes) -> dict[int, int]:
-    """Target -> records, of one encode task."""
+    """Return how many records one encode task encoded for each target."""
     pairs = np.frombuffer(blob, "<i4").reshape(-1, 2)
     return {int(target): int(records) for target, records in pairs}
 
 
 def _sorted(targets: Ints) -> tuple[Ints | None, Ints]:
-    """The stable order by target, and the targets in it. None: they are in order already."""
+    """Return a stable order of the rows by target, and the targets in that order.
+
+    The order is None if all rows have the same target.
+    """
     if not len(targets) or targets[0] == targets[-1] == targets.max() == targets.min():
         return None, targets
     small = targets.astype(np.uint16) if targets.max() < 1 << 16 else targets  # radix sort
@@ -173,7 +182,7 @@ def _sorted(targets: Ints) -> tuple[Ints | None, Ints]:
 
 
 def _groups(targets: Ints) -> Iterator[tuple[int, int, int]]:
-    """(target, first row, end row) of each target in sorted rows."""
+    """Yield (target, first row, end row) for each target of the sorted rows."""
     starts = np.flatnonzero(np.diff(targets, prepend=-1))
     ends = np.append(starts[1:], len(targets))
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
