@@ -1,7 +1,8 @@
-"""Source records that were refused, as records of the dead-letter topic; and back again.
+"""How does a rejected source record become a dead letter, and how is it read back?
 
-Key, value and headers are the bytes that came. Behind the record's own headers stand ours, each a
-UTF-8 text: where it came from, and why it was refused.
+Key, value and headers keep their original bytes. Headers with names that begin with `eos.` follow
+the record's own headers. Each is a UTF-8 text. They hold the record's position in the source, and
+the reason for the rejection.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from eos.kafka.compression_type import Codec
     from eos.plan.plan import Plan
 
-# The first of ours: what stands before it is the record's own.
+# The first header that the pipeline adds. The headers before it are the record's own.
 PIPELINE = "eos.pipeline"
 _PARTITION = "__partition_wanted"
 _ORIGIN = {
@@ -35,18 +36,25 @@ Headers = tuple[tuple[str, "bytes | None"], ...]
 
 
 def are_among(refused: Sequence[RejectedRecords]) -> bool:
+    """Return whether some of the rejected records become dead letters."""
     return any(each.answer == "dead_letter" for each in refused)
 
 
 def sink(topic: str, codec: Codec) -> SinkSpec:
-    """Written now, whatever time the record says: a topic that keeps a week would not keep one
-    that is older."""
+    """Return the sink that writes dead letters.
+
+    Dead letters get the time of writing as their timestamp. With the original time, a topic with a
+    retention of a week would delete a record of last month at once.
+    """
     return SinkSpec(topic=topic, codec=codec, partition_column=_PARTITION)
 
 
 def columns(rows: DataFrame, plan: Plan, partitions: int) -> DataFrame:
-    """The dead letters of a micro-batch. Those of a source partition keep their order: they all go
-    to one partition, with a key or without."""
+    """Return the dead letters of a micro-batch, with the columns of their sink.
+
+    The dead letters of a source partition keep their order: all go to the same target partition,
+    with or without a key.
+    """
     ours = {PIPELINE: _text(plan.names.pipeline), **_ORIGIN}
     added = ", ".join(
         f"struct({_text(name)} AS key, CAST({what} AS BINARY) AS value)"
@@ -64,7 +72,7 @@ def columns(rows: DataFrame, plan: Plan, partitions: int) -> DataFrame:
 
 
 class Origin(NamedTuple):
-    """What a dead letter's headers say of the record that it was."""
+    """The source record of a dead letter, from the dead letter's headers."""
 
     pipeline: str
     source: TopicPartition
@@ -76,8 +84,11 @@ class Origin(NamedTuple):
 
 
 def origin(headers: Headers) -> Origin | None:
-    """None: no dead letter of ours. The last of our blocks counts: a record that was put back and
-    refused again has lost the one before, but nobody keeps others from writing such names."""
+    """Return the origin of a dead letter, or None if the headers are not those of a dead letter.
+
+    If there are several blocks of `eos.` headers, the last one counts. A replayed record has lost
+    its first block, but other applications may write headers with these names.
+    """
     at = max((n for n, (name, _) in enumerate(headers) if name == PIPELINE), default=-1)
     told = {name: (value or b"").decode(errors="replace") for name, value in headers[at:]}
     if at < 0 or not told.keys() >= _ORIGIN.keys():
@@ -94,14 +105,14 @@ def origin(headers: Headers) -> Origin | None:
         )
     except ValueError:
         return None
-    # Whoever may write to the topic may write these: what no record has would end each replay.
+    # Any application may write such headers. Impossible numbers would fail each replay.
     numbers = (found.source.partition, found.offset)
     is_possible = min(numbers) >= 0 and max(*numbers, abs(found.timestamp_ms)) < 2**63
     return found if is_possible else None
 
 
 def counted(refused: Sequence[RejectedRecords]) -> Mapping[str, Mapping[str, int]]:
-    """What the ledger says of an attempt: rule, answer, records."""
+    """Return the rejected records by rule and answer, as the ledger's record lists them."""
     return {each.rule: {each.answer: each.records} for each in refused}
 
 

@@ -1,4 +1,7 @@
-"""Dedup beside a run: an attempt's rows, and producers' states behind it."""
+"""How does each attempt of a run validate its records with dedup, and save producers' states?
+
+Records are validated before, while or after they are written.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,7 @@ _PRUNED = "Spark pruned rows that no sink reads"
 
 
 def deduplicating(planned: Plan, crash: CrashPlan) -> DedupAttempts | None:
-    """None: the pipeline declares no dedup."""
+    """Return the dedup of a run, or None if the pipeline declares none."""
     if planned.dedup is None:
         return None
     generations = generations_of(planned, planned.dedup)
@@ -69,6 +72,7 @@ def deduplicating(planned: Plan, crash: CrashPlan) -> DedupAttempts | None:
 
 
 def generations_of(planned: Plan, dedup: StampRules) -> StateVersions:
+    """Return the versions of the producers' states. Raise UsageError for a remote state root."""
     names = planned.names
     if not names.producers:
         raise UsageError(
@@ -77,7 +81,7 @@ def generations_of(planned: Plan, dedup: StampRules) -> StateVersions:
             hint="its states are committed by a library that has no way yet to refuse a second "
             "writer in an object store; name a folder as `state.root`, shared with the executors",
         )
-    # Late: a tenth of a second that a run without dedup does not need.
+    # Imported late: it takes a tenth of a second, and a run without dedup does not need it.
     from eos.dedup.state_table import ProducersTable
     from eos.dedup.state_versions import StateVersions
 
@@ -88,7 +92,12 @@ def generations_of(planned: Plan, dedup: StampRules) -> StateVersions:
 
 
 class DedupAttempts:
-    """Beside one run: one attempt after the other."""
+    """Dedup of one run, for one attempt after the other.
+
+    Most attempts write records before all of them are validated. Validating first takes longer, and
+    hardly ever is a record left out. If one is, the attempt is aborted, and its retry leaves that
+    record out.
+    """
 
     def __init__(
         self, dedup: StampRules, generations: StateVersions, crash: CrashPlan, parallelism: int
@@ -97,41 +106,43 @@ class DedupAttempts:
         self._generations = generations
         self._crash = crash
         self._parallelism = parallelism
-        self._asked = dedup  # and as the attempt that was begun last asks
+        self._asked = dedup  # the rules of the latest attempt
         self._stage: DedupStage | VerdictLookup | OptimisticPass
-        self._opened: StateAttempt | None = None  # by the attempt that was executed last
+        self._opened: StateAttempt | None = None  # of the latest attempt
         self._done: VersionRecord | None = None
-        # Of spread producers, judged behind what an attempt wrote, which is done again for it:
+        # The verdicts of an aborted attempt that validated after writing. The retry uses them.
         self._found: StateAttempt | None = None
-        self._is_again = False  # this micro-batch was begun before
-        self._is_unjudged = False  # what the attempt works on: some of it may have to go
-        self._looks = 0  # in as many micro-batches rows wait for their verdicts
+        self._is_again = False  # the current attempt is a retry of its micro-batch
+        self._is_unjudged = False  # the attempt may write records that dedup must leave out
+        self._looks = 0  # how many more micro-batches validate before writing
 
     def require(self, position: Position) -> None:
-        """Resume from the ledger's position. Raises if the states that go with it can't be had."""
+        """Resume from the ledger's position. Raise if the producers' states of that position can't
+        be read, or were made with other rules."""
         self._generations.require(position.producers)
         self._looks = position.validate_first
 
     def next_micro_batch(self) -> None:
-        """Nothing holds of what was found out about the one before."""
+        """Begin a new micro-batch: forget the verdicts of the previous one."""
         self._found, self._is_again = None, False
 
     def begin(
         self, frame: DataFrame, position: Position, collect: Collect, *, in_one_task: bool
     ) -> None:
-        """An attempt at these rows. Each one that is left out before would be a gap."""
+        """Begin an attempt with these rows: all rows of its range, since a missing row would look
+        like a gap."""
         self._done = None
         found, self._found = self._found, None
         accepts_gap = position.accepts_gap
         opened = found or self._generations.begun(position.producers, accepts_gap=accepts_gap)
         self._opened = opened
-        # What a person lets pass this once is no dead letter.
+        # If an operator accepted gaps for this micro-batch, those records become no dead letters.
         self._asked = replace(self._dedup, policy=opened.stage.policy)
-        # 0: one judges them all, without a shuffle.
+        # 0: one task validates all rows, without a shuffle.
         tasks = 0 if in_one_task else self._parallelism
-        if self._is_again and self._is_unjudged:  # that attempt failed
+        if self._is_again and self._is_unjudged:  # the attempt before failed before its validation
             self._looks = LOOKS_FIRST
-        # One task with few rows gains nothing by not waiting, where it judges by itself.
+        # Writing before validation saves no time if one task with few rows validates them itself.
         gains = bool(tasks) or isinstance(opened.stage, ProducerScopeStage)
         is_first = bool(self._looks) or self._dedup.validates_first
         self._is_unjudged = gains and not is_first and not self._is_again
@@ -144,23 +155,26 @@ class DedupAttempts:
             self._stage = _stage(frame, self._asked, opened, collect, tasks)
 
     def rows(self, frame: DataFrame) -> DataFrame:
-        """Those that stay."""
+        """Return the accepted rows."""
         if _is_whole(self._stage):
             return counted(frame, self._asked)
         return taken(frame, self._asked, self._stage)
 
     def in_one_pass(self, plan: Plan, frame: DataFrame) -> FusedDedup | None:
-        """The same with encoding behind it. None: there is no such short way."""
+        """Return a stage that validates and encodes rows in one pass of Python, or None."""
         if _is_whole(self._stage):
-            return None  # no row has to be told
+            return None  # no row needs a verdict from Python
         return in_one_pass(plan, self._asked, self._stage, frame)
 
     def judge_all(
         self, job: DataFrame, frame: DataFrame, ranges: Ranges, floors: Ends
     ) -> Sequence[RejectedRecords]:
-        """Looks at what the job did not: Spark leaves out what it sees that nothing comes of, such
-        as the rows before a filter that none passes. What they are must be known all the same.
-        Returns what goes to the dead letters."""
+        """Complete the validation after the job, and return the records that become dead letters.
+
+        Spark prunes rows that no sink reads, such as the rows before a filter that rejects all.
+        Dedup must validate those rows, too, and does so here. Raise DedupRetryError if a written
+        record must be left out, and AttemptFailedError if the source lost records meanwhile.
+        """
         _require_places(ranges.ends)
         if _is_whole(self._stage):
             require_counted(job, frame, self._stage)
@@ -183,7 +197,7 @@ class DedupAttempts:
 
     @property
     def records_read(self) -> int:
-        """Of the attempt: each record that was read has a verdict."""
+        """How many records the attempt read: each of them has a verdict."""
         return sum(self._begun().counts().values())
 
     def _judge_missing(
@@ -193,8 +207,12 @@ class DedupAttempts:
         stage: DedupStage,
         read: Iterable[TopicPartition],
     ) -> None:
-        """Of which no task has reported. A step that does not read its rows to the end has them
-        judged by nobody: those that passed may be gone by now."""
+        """Validate the rows of partitions that no task has reported.
+
+        Raise DedupRetryError if some of these rows may have been written. A step that does not read
+        its rows to the end passes rows without a report. Such rows may since have been lost from
+        the source, so validating the rest now proves nothing about them.
+        """
         missing = opened.missing(read)
         _judge(frame, self._asked, stage, missing)
         found = sorted(set(missing) - set(opened.missing(missing)))
@@ -212,7 +230,8 @@ class DedupAttempts:
         stage: OptimisticPass,
         read: Iterable[TopicPartition],
     ) -> None:
-        """All rows are written, and judged by who wrote them."""
+        """Complete the validation of an attempt that validated after writing. Raise DedupRetryError
+        if more or fewer records were written than validated."""
         _judge(frame, self._asked, stage, set(read) - stage.left().counts.keys())
         passed, found = stage.left().counts, opened.lookup()
         if passed != found.counts:
@@ -223,11 +242,13 @@ class DedupAttempts:
         stage.clear()
 
     def _require_even(self, opened: StateAttempt) -> None:
-        """Raise DedupRetryError if dedup leaves out a row that was written. The retry reuses the
-        verdicts that are known by now."""
+        """Raise DedupRetryError if dedup leaves out a row that was written.
+
+        If the rows were validated after writing, the retry reuses the verdicts.
+        """
         odd = {name: count for name, count in opened.counts().items() if self._is_odd(name)}
         if odd:
-            # Where a task judges by itself, it does so again: only what is odd was noted.
+            # Tasks that validate while they read do so again in the retry.
             self._found = opened if isinstance(self._stage, OptimisticPass) else None
             counts = ", ".join(f"{count:,} {name}" for name, count in sorted(odd.items()))
             raise DedupRetryError(
@@ -237,13 +258,16 @@ class DedupAttempts:
 
     @property
     def judges(self) -> int:
-        """How many tasks should judge behind what they have written."""
+        """How many writing tasks validate records after they have written."""
         if self._is_unjudged and isinstance(self._stage, OptimisticPass):
             return min(self._parallelism, SHARDS)
         return 0
 
     def behind(self, tasks: int) -> Callable[[int], None]:
-        """What is left to do for tasks that have written: the first so many of them judge."""
+        """Return the function that each writing task calls at its end.
+
+        The first `tasks` of them validate records there, if this attempt validates after writing.
+        """
         stage, passing = self._begun().stage, self._stage
         if not self._is_unjudged or not isinstance(passing, OptimisticPass):
             return nothing
@@ -251,20 +275,22 @@ class DedupAttempts:
         return DeferredCheck(stage, passing, tasks)
 
     def doubted(self, error: EosError) -> EosError:
-        """As the end of an attempt, if it was of rows that were not all judged: what was refused,
-        or broke a step, may be a row that no step should have seen, and what is missing to who
-        judged, a file that its machine did not see yet. Who looks first will tell."""
+        """Return the error to raise for a failed attempt: one to retry if rows were not validated.
+
+        A rule or a step may have failed on a row that dedup leaves out. The retry validates first,
+        so the same error is final there if the row is accepted.
+        """
         if self._is_unjudged and isinstance(error, RecordRefusedError | TransformError):
             return AttemptFailedError(error.message, hint=error.hint)
         return error
 
     def _is_odd(self, verdict: str) -> bool:
-        """It is not as if no record had been judged."""
+        """Return whether records with this verdict need another treatment than accepted ones."""
         code = NAMES.index(verdict)
         return code in left_out(self._asked) or (code > 0 and bool(self._asked.verdict))
 
     def refused(self, frame: DataFrame) -> DataFrame:
-        """The attempt's rows once more, with those that go to the dead letters."""
+        """Return the attempt's accepted rows and its dead letters, evaluated again."""
         return refused(frame, self._asked, self._stage)
 
     def _begun(self) -> StateAttempt:
@@ -272,7 +298,7 @@ class DedupAttempts:
         return self._opened
 
     def producers(self) -> VersionRecord:
-        """Behind the job: the generation for the ledger's record."""
+        """Write the producers' new states, and return their version for the ledger's record."""
         self._done = self._begun().commit(self._crash.reached)
         return self._done
 
@@ -284,7 +310,8 @@ class DedupAttempts:
         return LOOKS_FIRST if any(map(self._is_odd, verdicts)) else max(0, self._looks - 1)
 
     def committed(self, batch_id: int, bus: Bus) -> None:
-        """After EndTxn. A micro-batch that was skipped has nothing to tell."""
+        """Report the result of a committed attempt, and maintain the states' table. To be called
+        after EndTxn. A skipped micro-batch has no result."""
         done, self._done = self._done, None
         if done is None:
             return
@@ -297,14 +324,16 @@ class DedupAttempts:
             bus.emit(events.RecordsJudged(batch_id, dropped, accepted))
         try:
             self._generations.maintain()
-        except UnavailableError as error:  # nothing is lost by it, and it is tried again
+        except UnavailableError as error:  # nothing is lost, and the next commit tries it again
             bus.emit(events.Warned(error.message))
 
 
 def _require_places(ends: Ends) -> None:
-    """One number has both on the way to Python (`dedup/record_position.py`): others would be
-    mistaken for
-    records that were there."""
+    """Raise UsageError for a partition or an offset that is too large for dedup.
+
+    Python gets both in one number (`dedup/record_position.py`). A larger one would overflow, and
+    its record could pass for another record.
+    """
     for tp, end in ends.items():
         if tp.partition >= PARTITIONS_MAX or end > OFFSETS_MAX:
             raise UsageError(
@@ -315,13 +344,16 @@ def _require_places(ends: Ends) -> None:
 
 
 def _is_whole(stage: object) -> TypeGuard[VerdictLookup]:
-    """All records were judged before, and none is left out."""
+    """Return whether all records were validated before, and all are accepted."""
     return isinstance(stage, VerdictLookup) and not stage.files
 
 
 def judged_anew(frame: DataFrame, planned: Plan, folder: Path) -> tuple[DataFrame, DataFrame, int]:
-    """For a test of a pipeline file: as if no producer were known. Its states go nowhere. The rows
-    that stay, those with dead letters among them, and how many of these there are."""
+    """Validate the rows of a pipeline file's test, as if no producer were known.
+
+    Returns the accepted rows, the accepted rows with the dead letters, and the number of dead
+    letters. The producers' states are not kept.
+    """
     if planned.dedup is None:
         return frame, frame, 0
     there = replace(planned, names=replace(planned.names, producers=str(folder)))
@@ -346,7 +378,7 @@ def _judge(
 
 
 def _trusting(opened: StateAttempt) -> DedupStage | OptimisticPass:
-    """What says of each row that it stays, and has it judged beside that, or behind it."""
+    """Return a stage that accepts every row, and validates it while it passes or afterwards."""
     if isinstance(opened.stage, DedupStage):
         return replace(opened.stage, trusts=True)
     return opened.trusting()
@@ -355,7 +387,11 @@ def _trusting(opened: StateAttempt) -> DedupStage | OptimisticPass:
 def _stage(
     frame: DataFrame, dedup: StampRules, opened: StateAttempt, collect: Collect, tasks: int
 ) -> DedupStage | VerdictLookup:
-    """What tells the rows' codes: it judges them as they pass, or they were judged before."""
+    """Return the stage that returns the rows' codes.
+
+    It validates rows as they pass. For producers with numbers spread over partitions, a job
+    validates all rows first, and the stage looks up the results.
+    """
     if not isinstance(opened.stage, ProducerScopeStage):
         return opened.stage
     collect(judging(frame, dedup, opened.stage, tasks))

@@ -1,4 +1,8 @@
-"""Dedup as Spark sees it: verdicts as a column of the source's rows."""
+"""How do dedup's verdicts become a column of the source's rows in Spark?
+
+A verdict is dedup's result for a record, such as `appended`, `duplicate` or `gap`. In the column it
+is a number, its code.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +30,8 @@ if TYPE_CHECKING:
     from eos.plan.plan import Plan
 
 _CODE = "__eos_verdict"
-_PASSED = "eos.judged"  # how many rows, as Spark counts them
-# What a dead letter's header says beside `eos.rule`.
+_PASSED = "eos.judged"  # Spark's counter of the rows that passed
+# The `eos.error` header of a dead letter, by verdict.
 _REASONS = {
     "gap": "records of this producer before it never came",
     "late": "it begins below what is next of this producer, and that it was here is not proven",
@@ -36,7 +40,10 @@ _REASONS = {
 
 
 class VerdictSource(Protocol):
-    """What tells rows' codes. `topic`: of which all of them are; empty: they say it."""
+    """A function that returns each row's code: dedup's own stage, or a lookup of its results.
+
+    `topic` is the topic of all rows. If it is empty, the rows have a topic column.
+    """
 
     @property
     def topic(self) -> str: ...
@@ -48,8 +55,10 @@ RULES = tuple(map(rule_of, _REASONS))
 
 
 def taken(frame: DataFrame, dedup: StampRules, stage: VerdictSource) -> DataFrame:
-    """Without the rows that are proven to have been there before, or that go to the dead letters.
-    `stage` tells a row's code, of the judge's own or looked up."""
+    """Return the accepted rows: without proven duplicates, fenced records and dead letters.
+
+    `stage` returns the rows' codes.
+    """
     kept = _judged(frame, dedup, stage).where(f"{_CODE} NOT IN ({_listed(left_out(dedup))})")
     if dedup.verdict:
         kept = kept.withColumn(dedup.verdict, _named(NAMES))
@@ -57,7 +66,7 @@ def taken(frame: DataFrame, dedup: StampRules, stage: VerdictSource) -> DataFram
 
 
 def left_out(dedup: StampRules) -> tuple[int, ...]:
-    """Codes of the rows that don't stay."""
+    """Return the codes of the rows that are dropped or become dead letters."""
     return (*DROPPED, *dedup.policy.codes(dedup.policy.dead))
 
 
@@ -67,8 +76,11 @@ def in_one_pass(
     stage: DedupStage | VerdictLookup | OptimisticPass,
     frame: DataFrame,
 ) -> FusedDedup | None:
-    """As `taken`, with what the sinks read of it. None: something stands between dedup and them: a
-    step, a format to read, SQL of a sink, which all may only see the rows that stay."""
+    """Return a stage that validates and encodes rows in one pass of Python.
+
+    None if there is a step, a parsed format, or SQL of a sink between dedup and encoding. Those may
+    only see the accepted rows.
+    """
     decode = plan.decode
     if plan.transforms or plan.outputs.columns or dedup.verdict:
         return None
@@ -82,8 +94,11 @@ def in_one_pass(
 
 
 def counted(frame: DataFrame, dedup: StampRules) -> DataFrame:
-    """As `taken` where all rows were judged before and stay: none has to go to Python to be told.
-    Spark counts them as they pass, for `require_counted`."""
+    """Return all rows, if they were validated before and all are accepted.
+
+    No row goes to Python for its verdict. Spark counts the rows as they pass, for
+    `require_counted`.
+    """
     from pyspark.sql import functions as f
 
     kept = frame.observe(_PASSED, f.expr("count(1) AS records"))
@@ -91,12 +106,12 @@ def counted(frame: DataFrame, dedup: StampRules) -> DataFrame:
 
 
 def require_counted(job: DataFrame, frame: DataFrame, lookup: VerdictLookup) -> None:
-    """Raises if the source lost some of the rows of `frame` that were judged, before `job` read
-    them: then their numbers count as accepted, and they are not there.
+    """Raise AttemptFailedError if the source lost validated rows before `job` read them.
 
-    Equal numbers prove that none was lost if the job read them once and to the end. Otherwise (a
-    step joins the rows with themselves, Spark saw that nothing comes of some) they are counted
-    anew: what the job did not see is not there now either.
+    Such rows would count as accepted, but were never written. If the job read the rows once and to
+    the end, equal counts prove that none was lost. Otherwise the rows of `frame` are counted again,
+    since a row that was lost before the job is also missing now. The job's count is not usable if a
+    step joins the rows with themselves, or if Spark pruned rows that no sink reads.
     """
     execution: Any = job._jdf.queryExecution()  # noqa: SLF001 - PySpark has no public way
     metrics = execution.observedMetrics()
@@ -108,25 +123,30 @@ def require_counted(job: DataFrame, frame: DataFrame, lookup: VerdictLookup) -> 
 
 
 def _reads(plan: Any) -> int:
-    """How often it counts: Spark tells one of the numbers. By its text: one question to the JVM."""
+    """Return how many counters the plan has. Spark reports the count of only one of them.
+
+    The plan's text is searched, which takes a single call to the JVM.
+    """
     return str(plan.toString()).count(f"CollectMetrics {_PASSED},")
 
 
 def refused(frame: DataFrame, dedup: StampRules, stage: VerdictSource) -> DataFrame:
-    """As `taken`, and with the rows that go to the dead letters, whose columns `RULE` and `ERROR`
-    say why; of the others they are null."""
+    """Return the accepted rows and the dead letters.
+
+    Dead letters have their reason in the columns `RULE` and `ERROR`, which are null in other rows.
+    """
     dead = dedup.policy.codes(dedup.policy.dead)
     kept = _judged(frame, dedup, stage).where(f"{_CODE} NOT IN ({_listed(DROPPED)})")
     rules = [rule_of(name) if at in dead else None for at, name in enumerate(NAMES)]
     errors = [_REASONS[name] if at in dead else None for at, name in enumerate(NAMES)]
     kept = kept.withColumn(RULE, _named(rules)).withColumn(ERROR, _named(errors))
-    if dedup.verdict:  # a rule of `expect` may ask for it
+    if dedup.verdict:  # a rule of `expect` may use this column
         kept = kept.withColumn(dedup.verdict, _named(NAMES))
     return kept.drop(_CODE)
 
 
 def as_stream(frame: DataFrame, dedup: StampRules | None) -> DataFrame:
-    """The columns that the steps will see, for a look at the plan before anything runs."""
+    """Return the frame with the columns that the steps get, to check the plan before a run."""
     if dedup is None or not dedup.verdict:
         return frame
     from pyspark.sql import functions as f
@@ -137,9 +157,12 @@ def as_stream(frame: DataFrame, dedup: StampRules | None) -> DataFrame:
 def judging(
     frame: DataFrame, dedup: StampRules, stage: ProducerScopeStage, tasks: int
 ) -> DataFrame:
-    """The job that judges producers whose numbers are spread over partitions: their stamps come
-    together by producer, and nothing comes out. `tasks`: as many judge, behind a shuffle; 0: one
-    does, which holds them all."""
+    """Return the job that validates producers with sequence numbers spread over partitions.
+
+    It brings the stamps of each producer together in one task. It has no result rows, since the
+    tasks write the verdicts to files. `tasks` is the number of tasks after a shuffle. With 0, one
+    task holds all stamps, without a shuffle.
+    """
     from pyspark.sql import functions as f
 
     producer, epoch, sequence = dedup.columns
@@ -153,18 +176,22 @@ def judging(
     if not tasks:
         return rows.coalesce(1).mapInArrow(stage.at_once, "shard INT")
     packed = rows.mapInArrow(Gather(stage.schema), PACKED)
-    # A task reads some of the shuffle's partitions, one after the other: nothing to sort. By id,
-    # since a hash would give one several shards and another none.
+    # Each of the shuffle's partitions is one shard, and a task reads some of them in turn, so
+    # nothing has to be sorted. repartitionById, since a hash would put several shards into one
+    # partition and none into another.
     ordered = packed.repartitionById(SHARDS, f.col("shard")).coalesce(tasks)
     return ordered.mapInArrow(stage, "shard INT")
 
 
 def _judged(frame: DataFrame, dedup: StampRules, stage: VerdictSource) -> DataFrame:
-    """With each row's code. Each partition of the source is one of the frame's, in its order.
+    """Return the rows with a column for each row's code.
 
-    The function is told to be non-deterministic, which it is not: so Spark neither calls it twice
-    for a row nor moves a transform's filter below it, where every row that is left out would be a
-    gap. Only its columns go to Python.
+    Each partition of the frame has the rows of one source partition, in order. Only the columns
+    that the function needs go to Python.
+
+    The function is declared non-deterministic, although it is deterministic. So Spark does not call
+    it twice for a row, and does not move a transform's filter below it. Below it, each filtered row
+    would look like a gap.
     """
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.functions import arrow_udf
@@ -172,7 +199,8 @@ def _judged(frame: DataFrame, dedup: StampRules, stage: VerdictSource) -> DataFr
     from pyspark.util import PythonEvalType
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # it would read hints of a plain function
+        # PySpark warns that it finds no type hints, since a stage is not a plain function.
+        warnings.simplefilter("ignore", UserWarning)
         judge = arrow_udf(stage, ByteType(), PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF)
     stamps = () if isinstance(stage, VerdictLookup) else dedup.columns
     columns = (AT, *stamps, *_topic(stage))
@@ -184,7 +212,7 @@ def _topic(stage: VerdictSource) -> tuple[str, ...]:
 
 
 def _named(texts: Sequence[str | None]) -> Any:
-    """A row's code as one of these texts."""
+    """Return a column with the text for each row's code."""
     from pyspark.sql import functions as f
 
     listed = ", ".join("NULL" if text is None else f"'{text}'" for text in texts)

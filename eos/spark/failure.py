@@ -1,8 +1,8 @@
-"""Why a call of Spark failed: the chain of Java exceptions, by class and error condition.
+"""Why did a call to Spark fail?
 
-The text of an exception may quote records, so it decides nothing. Which error it is follows from
-the classes and from Spark's error conditions (`CAST_INVALID_INPUT`), which no record can choose.
-Texts are cut: what is read of one is bounded, whatever a record held.
+The answer is the chain of Java exceptions. An exception's text may quote records, so no decision
+depends on it. Decisions depend on the classes and on Spark's error conditions (such as
+`CAST_INVALID_INPUT`), which a record can't influence. Texts are cut to a maximum length.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ _RAISED = "USER_RAISED_EXCEPTION"
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One Java exception of the chain. `condition` and `state` (SQLSTATE) are Spark's, or empty."""
+    """One Java exception of the chain.
+
+    `kind` is its class. `condition` and `state` (SQLSTATE) are empty unless Spark raised it.
+    """
 
     kind: str
     message: str = ""
@@ -41,14 +44,17 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """`text` is for people, and for signed marks (`eos/seal.py`), which may be anywhere in it."""
+    """A failed call to Spark: its text, and the chain of Java exceptions.
+
+    The text is for messages. A task's error may be anywhere in it as a signed mark (`eos/seal.py`).
+    """
 
     text: str
     links: tuple[Link, ...] = ()
 
     @classmethod
     def of(cls, error: BaseException | None) -> Failure:
-        """Never raises: a JVM that is gone answers no question about its exceptions."""
+        """Return the failure of an exception. Never raises, even if the JVM has died."""
         links = tuple(_links(error))
         of_python = (link.parameters.get("traceback", "") for link in links)
         return cls("\n".join([_text(error), *filter(None, of_python)]), links)
@@ -60,17 +66,18 @@ class Failure:
         return tuple(each.parameters.get("errorMessage", "") for each in found)
 
     def first(self, is_it: Callable[[Link], bool]) -> Link | None:
+        """Return the outermost exception for which `is_it` is true."""
         return next((link for link in self.links if is_it(link)), None)
 
     def condition(self, *beginnings: str) -> Link | None:
-        """The first exception with a condition that begins so."""
+        """Return the outermost exception whose condition begins with one of these texts."""
         return self.first(lambda link: link.condition.startswith(beginnings))
 
 
 def _text(error: BaseException | None) -> str:
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001 - Py4J asks the JVM for it
+    except Exception:  # noqa: BLE001 - Py4J asks the JVM for the text, and that may fail
         return type(error).__name__
     if len(text) > _TEXT_MAX:
         return f"{text[: _TEXT_MAX // 2]}\n{text[-_TEXT_MAX // 2 :]}"
@@ -91,7 +98,8 @@ def _links(error: BaseException | None) -> Iterator[Link]:
 
 
 def _java_of(error: BaseException | None) -> Any:
-    """Of an exception of Py4J or PySpark, or of the one that it was raised from."""
+    """Return the Java exception of a Py4J or PySpark error, or of an error that it was raised
+    from."""
     for _ in range(_LINKS_MAX):
         if error is None:
             return None

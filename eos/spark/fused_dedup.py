@@ -1,8 +1,8 @@
-"""Dedup and encoding behind it, as one pass of Python.
+"""How do dedup and encoding run in one pass of Python?
 
-In Spark's plan they are two: rows wait inside the JVM for what Python says of their stamps, and
-those that stay go out to Python once more. Where nothing stands between (`dedup_rows.in_one_pass`)
-a task judges the rows that it has got, and encodes those that stay.
+In Spark's plan they are two passes: Python validates the rows' stamps while the rows wait in the
+JVM, and the accepted rows then go to Python again. If there is no step or SQL between dedup and
+encoding (`dedup_columns.in_one_pass`), one task validates its rows and encodes the accepted ones.
 
 Every Python worker imports `DedupMapper`, so nothing here loads pyspark.sql or the configuration.
 """
@@ -29,21 +29,25 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 STAMPS = ("__producer", "__epoch", "__sequence")
-# What a task holds of rows that wait for their verdict, beside what it holds to encode.
+# The most rows, in bytes, that a task holds until their verdicts are known. Rows that it is
+# encoding are not included.
 HELD_BYTES_MAX = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class HeaderValidation:
-    """Of rows as the sinks read them. `names`: of the headers that stamps are in; none: they are
-    columns."""
+    """Dedup of rows that have the sinks' columns already.
+
+    `names` are the headers with the stamps. If it is empty, the stamps are in columns. `left_out`
+    are the codes of rows that are dropped or become dead letters.
+    """
 
     stage: DedupStage | VerdictLookup | OptimisticPass
     left_out: Sequence[int]  # codes
     names: Sequence[str]
 
     def kept(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows that stay. They may have to wait until enough have come to be judged."""
+        """Yield the accepted rows. A batch may be held until enough rows to validate were read."""
         held: deque[pa.RecordBatch] = deque()
 
         def asked() -> Iterator[tuple[Any, ...]]:
@@ -77,8 +81,11 @@ class HeaderValidation:
 
 @dataclass(frozen=True, slots=True)
 class FusedDedup:
-    """`frame`: the source's rows as the sinks read them, and what of stamps they do not have; not
-    judged yet."""
+    """Rows to validate and encode in one pass.
+
+    `frame` has the source's rows with the sinks' columns. If the headers don't include the stamps,
+    it has columns for them.
+    """
 
     frame: DataFrame
     judging: HeaderValidation
@@ -92,7 +99,7 @@ class FusedDedup:
 
 @dataclass(frozen=True, slots=True)
 class DedupMapper:
-    """Both as one function of a task."""
+    """The task function that validates rows and encodes the accepted ones."""
 
     judging: HeaderValidation
     encode: Encode

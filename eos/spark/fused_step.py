@@ -1,9 +1,10 @@
-"""A last step of some rows, in pandas or Arrow, and encoding behind it, as one pass of Python.
+"""How do a pandas or Arrow step and encoding run in one pass of Python?
 
-In Spark's plan they are two, and between them each row goes into the JVM and out of it again, for
-what the sinks make of it in SQL. Where they take columns as the step returns them nothing has to
-be made, and the encode task calls the step by itself. Everywhere else, and where something is not
-as the sinks want it, `fused` says None, and rows go the long way, which has words for it.
+In Spark's plan they are two passes. Between them each row goes to the JVM and back, since sinks may
+compute their columns in SQL. If the last step is a pandas or Arrow function, and the sinks use its
+columns unchanged, that detour has no purpose. Then the encode task calls the step's function
+directly. In all other cases `fused` returns None, and Spark runs both passes. That includes columns
+that the sinks can't write: the checks of the two-pass way report them.
 
 Every Python worker imports `StepMapper`, so nothing here loads pyspark.sql or the configuration.
 """
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 _BYTES = ("binary", "string")
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
-_TAKEN_AS: Mapping[str, tuple[Any, ...]] = {  # Arrow's types that Spark takes for these
+_TAKEN_AS: Mapping[str, tuple[Any, ...]] = {  # the Arrow types that Spark accepts for each type
     "binary": (pa.binary(), pa.large_binary()),
     "string": (pa.string(), pa.large_string()),
     "tinyint": (pa.int8(),),
@@ -44,7 +45,7 @@ _TAKEN_AS: Mapping[str, tuple[Any, ...]] = {  # Arrow's types that Spark takes f
     "bigint": (pa.int64(),),
 }
 _SAFE = "spark.sql.execution.pandas.convertToArrowArraySafely"
-# SQL that is nothing but a column's name.
+# Matches SQL that is only a column's name.
 _NAME = re.compile(r"`([^`]+)`|(?!(?:null|true|false)$)([a-z_][a-z0-9_]*)", re.IGNORECASE)
 _COORDINATES = {"topic": "string", "partition": "int", "offset": "bigint"}
 
@@ -53,8 +54,11 @@ Encode = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True)
 class SinkColumn:
-    """A column that the encode stage reads: `column` of those that the step returns, which is of
-    Spark's type `kind`; or nulls, if it is none. `is_text`: a number as its digits."""
+    """A column that the encode stage reads, and where it is from.
+
+    `column` is the step's column and `kind` its Spark type. If `column` is empty, the values are
+    null. `is_text` means that numbers are written as decimal text.
+    """
 
     name: str
     column: str
@@ -64,11 +68,11 @@ class SinkColumn:
 
 @dataclass(frozen=True, slots=True)
 class FusedStep:
-    """Rows before their last step, and what the sinks take of it."""
+    """The rows before the last step, and the step's columns that the sinks write."""
 
     last: InBatches
     taken: tuple[SinkColumn, ...]
-    at: tuple[str, ...]  # what of `SOURCE_COLUMNS` it can tell
+    at: tuple[str, ...]  # those of `SOURCE_COLUMNS` that the step's columns can fill
 
     def coalesce(self, tasks: int) -> FusedStep:
         return replace(self, last=replace(self.last, frame=self.last.frame.coalesce(tasks)))
@@ -87,19 +91,20 @@ class FusedStep:
 
 @functools.cache
 def parsed(schema: str) -> StructType:
-    """Once a process: PySpark asks the JVM to parse a text each time."""
+    """Return the schema of a DDL text. Cached, since PySpark calls the JVM to parse it."""
     from pyspark.sql.types import StructType
 
     return cast("StructType", StructType.fromDDL(schema))
 
 
 def fused(plan: Plan, last: InBatches) -> FusedStep | None:
-    """None: the sinks of this plan do not take what its last step returns as it is."""
-    if plan.tables:  # a table is written of all that the step returns
+    """Return the fused step, or None if the sinks can't write the step's columns unchanged."""
+    if plan.tables:  # a Delta table gets all columns of the step
         return None
     fields = last.schema.fields
     present = {each.name: each.dataType.simpleString() for each in fields}
-    # Those that came have no nulls; where `returns` says so of others, Spark looks for them.
+    # Columns that `returns` declares NOT NULL. Spark checks those for nulls, unless the step's
+    # input has the same column without nulls. A fused step would skip that check.
     strict = {each.name for each in fields if not each.nullable}
     if strict:
         strict -= {each.name for each in last.frame.schema.fields if not each.nullable}
@@ -111,7 +116,7 @@ def fused(plan: Plan, last: InBatches) -> FusedStep | None:
             taken = _taken(name, plan.outputs.columns.get(name), present)
             if taken is None or taken.kind not in kinds or taken.column in strict:
                 return None
-            # Lists of structs go through pandas by Spark's own conversion only.
+            # Only Spark's own conversion handles lists of structs in pandas.
             if taken.column == HEADERS_COLUMN and last.kind == "pandas":
                 return None
             found[name] = taken
@@ -122,7 +127,7 @@ def fused(plan: Plan, last: InBatches) -> FusedStep | None:
 
 
 def _asked(sink: SinkSpec, present: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """The columns that it reads, each with the types that it takes them in."""
+    """Return the columns that the sink reads, each with the Spark types that need no SQL."""
     text = (*_BYTES, *_WHOLE)
     asked: dict[str, tuple[str, ...]] = {sink.key_column: text, sink.value_column: text}
     if sink.headers_column and (sink.headers_column != HEADERS_COLUMN or HEADERS_COLUMN in present):
@@ -142,14 +147,14 @@ def _taken(name: str, output: Output | None, present: Mapping[str, str]) -> Sink
         if name == "key" and name not in present:
             return SinkColumn(name, "", "binary")
         kind = present.get(name, "")
-        # A number is a text only where a sink says so; else the long way refuses it.
+        # A number becomes text only if the sink declares that. Otherwise `sink_columns` rejects it.
         is_number = name in ("key", "value") and kind in _WHOLE
         return SinkColumn(name, name, kind) if kind and not is_number else None
     if output.kind == "headers" and not output.texts:
         return SinkColumn(name, "", KAFKAS_HEADERS)
     named = _NAME.fullmatch(output.texts[0].strip()) if output.kind == "bytes" else None
     for column, kind in present.items():
-        # Spark finds a column whatever its capitals.
+        # Spark ignores case in column names.
         if named and column.lower() == (named[1] or named[2]).lower():
             return SinkColumn(name, column, kind, kind in _WHOLE)
     return None
@@ -157,14 +162,14 @@ def _taken(name: str, output: Output | None, present: Mapping[str, str]) -> Sink
 
 @dataclass(frozen=True, slots=True)
 class StepMapper:
-    """The last step and encoding, as one function of a task."""
+    """The task function that runs the last step and encodes its rows."""
 
     part: TaskFunction
     taken: tuple[SinkColumn, ...]
-    schema: StructType  # of what is read
+    schema: StructType  # of the columns that are read
     at: tuple[str, ...]
     encode: Encode
-    is_safe: bool = True  # no number of pandas is cut off
+    is_safe: bool = True  # raise for a pandas number that does not fit its column's type
 
     def arrow(self, parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from self.encode(map(self._read, self.part.arrow(parts)))
@@ -174,7 +179,8 @@ class StepMapper:
             yield batch.to_pandas()
 
     def _converted(self, frame: Any) -> pa.RecordBatch:
-        """As Spark does it behind `mapInPandas`, but for what nobody reads."""
+        """Return the frame as Arrow, converted as Spark does for `mapInPandas`. Columns that no
+        sink reads are skipped."""
         from pyspark.sql.conversion import PandasToArrowConversion
 
         return PandasToArrowConversion.convert(
@@ -217,7 +223,7 @@ def _is_of(found: pa.DataType, kind: str) -> bool:
         return found in _TAKEN_AS[kind]
     if not (pa.types.is_list(found) and pa.types.is_struct(found.value_type)):
         return False
-    # The encode stage takes the two by their places.
+    # The encode stage reads the two fields by position.
     fields = list(found.value_type)
     return [each.name for each in fields] == ["key", "value"] and (
         fields[0].type in _TAKEN_AS["string"] and fields[1].type in _TAKEN_AS["binary"]

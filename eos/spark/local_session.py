@@ -1,4 +1,7 @@
-"""A Spark of one's own, without Kafka: for the tests in pipeline files, and users' own tests."""
+"""How do tests get a local Spark session without Kafka?
+
+Both the tests in pipeline files and users' own tests use it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
     from eos.config.model import ProfileFile
 
-# Half of it would go into optimising code that runs once.
+# JVM options for a short life: half of the time would go into optimising code that runs once.
 SHORT_LIFE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _MASTER = "local[1]"
 _LOCAL_DIR = "spark.local.dir"
@@ -46,7 +49,8 @@ def local_session(
     has_avro: bool = False,
     has_delta: bool = False,
 ) -> Iterator[SparkSession]:
-    """With the profile's settings, so that a session's zone or flags are what they will be."""
+    """Open a session with the profile's settings, so that the time zone, for instance, is the same
+    as in a run."""
     without_traces()
     logs = profile.local_root / "logs" / "test"
     private_files.prepare_root(profile.local_root, profile.state.group)
@@ -64,7 +68,8 @@ def local_session(
 
 @cache
 def _scratch(local_dir: str | None) -> Scratch:
-    """The JVM's private folders. It lives as long as this process, and remembers them."""
+    """Return private folders for the JVM. They are removed when this process ends, since the JVM
+    uses them that long."""
     stack = ExitStack()
     atexit.register(stack.close)
     return stack.enter_context(scratch(local_dir))
@@ -105,8 +110,11 @@ def _started(
 
 
 def _as_in_a_run(home: launch.Spark, given: dict[str, str], *, has_delta: bool) -> bool:
-    """Gives the JVM the class path of one, whose class-data archive spares it a third of its start.
-    Not where jars would have to be downloaded for it, which nothing here needs."""
+    """Give the JVM the class path of a run, and return whether that was possible.
+
+    With that class path it can use the run's class-data archive, which saves a third of its start
+    time. It is not done if jars would have to be downloaded, since the session needs none of them.
+    """
     sets = (SPARK, DELTA) if has_delta else (SPARK,)
     if not are_there(*sets):
         return False
@@ -116,8 +124,8 @@ def _as_in_a_run(home: launch.Spark, given: dict[str, str], *, has_delta: bool) 
 
 @contextmanager
 def _apart(log: Path) -> Iterator[None]:
-    """A JVM that starts meanwhile inherits this file as its stderr, and keeps it. What it says at
-    its start is no answer to anybody; a run's JVM has such a file, too."""
+    """Redirect stderr to the file. A JVM that is started inside inherits it and keeps it, so its
+    startup messages don't mix with the command's output. A run's JVM has such a file, too."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:
@@ -132,8 +140,10 @@ def _apart(log: Path) -> Iterator[None]:
 
 @contextmanager
 def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
-    """Of the JVM that starts meanwhile. A run that a test starts later must not find a SPARK_HOME
-    that no user has set."""
+    """Set environment variables for the JVM that is started inside, and restore the old ones.
+
+    A run that a test starts later must not find a SPARK_HOME that the user has not set.
+    """
     before = dict(os.environ)
     os.environ.update(wanted)
     try:

@@ -1,8 +1,9 @@
-"""The tables that steps join: opened for each evaluation, a Delta table at one version for all.
+"""Which lookup tables do steps join, and at which version?
 
-An attempt looks up the newest version of each Delta table once, and its ledger record says which:
-so a Delta sink that is caught up after a crash joins what the topics were joined with. Files have
-no versions: what a micro-batch is joined with is what they hold when it is evaluated.
+An attempt looks up the newest version of each Delta table once, uses that version throughout, and
+records it in the ledger. After a crash, a Delta sink may have to write a committed micro-batch
+again. It then joins the same versions as the topics did. Parquet and CSV files have no versions: a
+micro-batch joins the content that they have when it is evaluated.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def opened(plan: Plan, spark: SparkSession) -> dict[str, DataFrame]:
-    """By name, with the columns that the pipeline file says. Nothing is read yet."""
+    """Return the lookup tables by name, with the columns of the pipeline file. Reads no rows."""
     return {each.name: _opened(each, spark) for each in plan.lookups}
 
 
@@ -39,20 +40,20 @@ def _opened(each: LookupTable, spark: SparkSession) -> DataFrame:
     reader = spark.read.schema(each.columns)
     if each.kind == "parquet":
         return reader.parquet(each.path)
-    # A line that is none of these columns, or a header with other names, ends the micro-batch.
+    # A line that does not fit the columns, or a header with other names, fails the micro-batch.
     reader = reader.option("mode", "FAILFAST").option("enforceSchema", "false")
     return reader.option("header", str(each.header).lower()).csv(each.path)
 
 
 def pinned(plan: Plan, spark: SparkSession) -> Plan:
-    """The plan with the newest version of each Delta table in it."""
+    """Return the plan with each Delta lookup table at its newest version."""
     if not any(each.kind == "delta" for each in plan.lookups):
         return plan
     return at_versions(plan, {e.name: _newest(e, spark) for e in plan.lookups if e.kind == "delta"})
 
 
 def versions(plan: Plan) -> Mapping[str, int]:
-    """Of what is pinned, for the ledger's record."""
+    """Return the versions of the pinned tables, for the ledger's record."""
     return {each.name: each.version for each in plan.lookups if each.version is not None}
 
 
@@ -82,8 +83,11 @@ def _newest(each: LookupTable, spark: SparkSession) -> int:
 
 
 def require(plan: Plan, spark: SparkSession) -> None:
-    """Raises, before anything is taken, for a table that is not as the pipeline file says. A column
-    that a Parquet file lacks would be null without a word."""
+    """Raise UsageError if a table does not have the columns of the pipeline file.
+
+    To be called before the pipeline is acquired. Without this check, a column that a Parquet file
+    lacks would be null without an error.
+    """
     for each in plan.lookups:
         where = f"the table {each.name} ({each.path})"
         try:

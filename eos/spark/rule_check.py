@@ -1,4 +1,4 @@
-"""May the rules of `expect` be asked twice, and give the same answer?"""
+"""Do the rules of `expect` give the same result if they are evaluated twice?"""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 
 
 def require_lasting(plan: Plan, stream: DataFrame) -> None:
-    """Refuses rules that depend on more than their record. Which records are refused is asked once
-    to take the others, and once more to write the dead letters; and again by a redo."""
+    """Raise TransformError if a rule depends on anything but its record.
+
+    Rules are evaluated several times: to write the accepted records, to write the dead letters, and
+    again in each retry. All of these must reject the same records.
+    """
     found = unstable(plan.decode.apply(stream))
     if found:
         raise TransformError(

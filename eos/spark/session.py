@@ -1,4 +1,4 @@
-"""The Spark session that a pipeline needs, and the settings that would break the promise."""
+"""Which Spark settings does a pipeline need, and which would break exactly-once?"""
 
 from __future__ import annotations
 
@@ -15,31 +15,33 @@ from eos.local.java import AVRO_LIMITS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Bounds what one Arrow batch brings into a Python worker, whatever the size of its rows. A worker
-# holds a few times as much. Twice this costs 40 MB more and encodes no faster.
+# The largest Arrow batch that a Python worker gets, whatever the size of its rows. A worker needs a
+# few times as much memory. Twice the size takes 40 MB more and encodes no faster.
 ARROW_BYTES_MAX = 4 * 1024 * 1024
 _SESSION = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BYTES_MAX),
-    # State outside of the JVM's heap, and what transformWithState asks for. A checkpoint keeps the
-    # provider that it was begun with.
+    # RocksDB keeps state outside the JVM's heap, and transformWithState requires it. A checkpoint
+    # keeps the provider that it was created with.
     "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming"
     ".state.RocksDBStateStoreProvider",
 }
 _REQUIRED = {
-    # Rule R1: a second copy of a writing task would send under the identity of the first.
+    # Rule "one epoch, one attempt": a speculative copy of a writing task would send under the
+    # identity of the first.
     "spark.speculation": "false",
-    # A repeated stage starts its tasks at attempt 0 again, where a writer can't see it.
+    # In a repeated stage the task attempts count from 0 again, so a writer could not detect it.
     "spark.stage.maxConsecutiveAttempts": "1",
-    # A writer's second attempt refuses to send anyway, and its refusal would hide why the first
-    # one failed. The whole micro-batch is redone instead.
+    # A writer's second task attempt would refuse to send, and its error would hide why the first
+    # one failed. The whole micro-batch is retried instead.
     "spark.task.maxFailures": "1",
-    # True by default since Spark 4.2: stages that an executor's decommissioning made fail are not
-    # counted by spark.stage.maxConsecutiveAttempts, so Spark would repeat a writing stage within
-    # an attempt (rule R1).
+    # True by default since Spark 4.2. Then spark.stage.maxConsecutiveAttempts does not count a
+    # stage that failed because an executor was decommissioned. Spark would repeat a writing stage
+    # within an attempt, against the rule "one epoch, one attempt".
     "spark.stage.ignoreDecommissionFetchFailure": "false",
-    # A part of a stage that is computed again, after an executor was lost, may give other rows. By
-    # these (its defaults) Spark sees that, and computes again all that was made of the first ones.
+    # After the loss of an executor, Spark recomputes a part of a stage, and may get other rows.
+    # With these settings (its defaults) Spark detects that, and recomputes everything that depended
+    # on the first rows.
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
 }
@@ -52,8 +54,7 @@ _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _LOCAL_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
-# Classes that PySpark looks up in the JVM by these names for each plan that it makes, half a
-# millisecond each time; and of some the methods, which it looks up, too.
+# Classes and methods that PySpark looks up in the JVM for each plan, half a millisecond each time.
 _LOOKED_UP = {
     "PythonUtils": ("toSeq", "getBroadcastThreshold"),
     "SimplePythonFunction": (),
@@ -63,7 +64,10 @@ _LOOKED_UP = {
 
 
 def look_up_once(spark: SparkSession) -> None:
-    """Py4J asks the JVM for what is no attribute of its objects. So these become some."""
+    """Cache the classes and methods that PySpark uses for each plan.
+
+    Py4J asks the JVM for any name that is no attribute of its objects. Here they become attributes.
+    """
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public way
     for name, methods in _LOOKED_UP.items():
         found = getattr(jvm, name)
@@ -73,8 +77,10 @@ def look_up_once(spark: SparkSession) -> None:
 
 
 def _leave_no_socket(spark: SparkSession) -> None:
-    """The one by which Spark hears of its accumulators is a file, which goes with a context that is
-    stopped: a driver just ends."""
+    """Delete the socket file of Spark's accumulators when this process ends.
+
+    Spark deletes it when the context is stopped, but a driver ends without stopping the context.
+    """
     context: Any = spark.sparkContext
     address = context._accumulatorServer.server_address  # noqa: SLF001 - PySpark has no public way
     if isinstance(address, str):
@@ -82,14 +88,14 @@ def _leave_no_socket(spark: SparkSession) -> None:
 
 
 def write_checkpoints(spark: SparkSession, *, is_local: bool) -> None:
-    """How Spark writes the checkpoints of the next query, where the user has not said it.
+    """Choose how Spark writes the checkpoints of the next query, unless the user has set it.
 
-    Of the two ways that Spark has, the one that it chooses for local disks asks `readlink` eight
-    times for each file, each time in a process of its own: a hundred milliseconds a micro-batch.
-    Both write aside, look whether the name is taken, and rename: on local disks neither look and
-    rename are one step, and who else may write there is kept out by a lock
-    (`startup/ownership.py`).
-    On HDFS, where Spark's choice makes them one step, and elsewhere it stays.
+    Spark has two ways. Its default for local disks starts eight `readlink` processes for each file,
+    which takes a hundred milliseconds in each micro-batch. So on local disks the other way is used.
+    Both write a temporary file, check that the name is free, and rename. On local disks neither way
+    does check and rename in one step, and a lock keeps other writers out
+    (`startup/ownership.py`). In other locations Spark's default stays. On HDFS its check and rename
+    are one step.
     """
     given = spark.sparkContext.getConf().get(_MANAGER)
     if given is not None:
@@ -101,25 +107,30 @@ def write_checkpoints(spark: SparkSession, *, is_local: bool) -> None:
 
 
 def without_traces() -> None:
-    """PySpark tells of each mistake in a query twice: to whoever asked, and to loggers that write
-    pages of JSON with a Java stack trace to stderr, before we have said what is wrong."""
+    """Disable PySpark's loggers for query errors.
+
+    PySpark raises each error in a query and also logs it to stderr, as pages of JSON with a Java
+    stack trace. That would precede the pipeline's own message.
+    """
     for name in _QUERY_LOGGERS:
         logging.getLogger(name).disabled = True
 
 
 def unless_set(master: str) -> dict[str, str]:
-    """Return the settings of a context on this master that the user may choose otherwise.
+    """Return default settings for a context on this master. The user may override them.
 
-    Without authentication a process that reaches a port of the driver or an executor can run code
-    as the pipeline's user. On these masters Spark creates the secret itself, and passes it to its
-    executors. On others a person has to: docs/security.md.
+    Without authentication, a process that reaches a port of the driver or an executor can run code
+    as the pipeline's user. On some masters Spark creates the secret and passes it to its executors,
+    so authentication is on there. On others an operator must set it up: docs/security.md.
     """
     return {AUTHENTICATE: "true"} if _OWN_SECRET.fullmatch(master) else {}
 
 
 def executor_options(master: str, given: str) -> str:
-    """Return the executors' Java options, with Avro's limits before what is given: the last option
-    of a name counts. Empty: tasks run in the driver's JVM, which has them by its command."""
+    """Return the executors' Java options: Avro's limits, then the user's options, which override.
+
+    Empty if tasks run in the driver's JVM, since its command line has the limits already.
+    """
     has_one_jvm = master == "local" or master.startswith("local[")
     return "" if has_one_jvm else " ".join([*AVRO_LIMITS, given]).strip()
 
@@ -136,11 +147,15 @@ def require_once(given: Callable[[str], str | None]) -> None:
 
 
 def open_session(name: str) -> SparkSession:
+    """Return a session with the settings that a pipeline needs.
+
+    Raise UsageError if the user's settings break exactly-once.
+    """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     without_traces()
-    # What spark-submit was told is known to the JVM only, and there before the context is.
+    # Only the JVM knows spark-submit's options. It can be asked before the context exists.
     SparkContext._ensure_initialized()  # noqa: SLF001 - PySpark has no public way
     given = SparkConf()
     require_once(given.get)
@@ -153,8 +168,8 @@ def open_session(name: str) -> SparkSession:
     try:
         spark = builder.getOrCreate()
     except Exception as error:
-        # Py4J's first line only says what was called. And where no master answers, Spark has
-        # stopped the context when it is first used.
+        # Py4J's first line only names the called method. If no master answers, the error here is
+        # about a stopped context.
         lines = [line.strip(": ") for line in str(error).splitlines() if line.startswith(": ")]
         words = lines[0] if lines else str(error)
         raise UnavailableError(

@@ -1,7 +1,7 @@
-"""From the transforms' rows to the columns that the sinks read: one projection, before encoding.
+"""Which columns do the sinks read, and how are they computed from the transforms' rows?
 
-Sinks that pass on what came get it untouched. What others make of a row is computed once for all of
-them in the same evaluation; which rows go where is decided in the encode stage.
+One projection in Spark computes the columns of all sinks. Columns that a sink writes unchanged are
+passed through. The encode stage then selects the rows of each sink.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ if TYPE_CHECKING:
     from eos.plan.outputs import Output, Outputs
     from eos.plan.plan import Plan
 
-# Spark asks for the size of the Arrow batch at every row, and a list of structs takes longer to
-# answer than all other columns together. So what came from Kafka travels as one list of byte
-# strings, all keys and then all values (`kafka/records/record_headers.py`).
+# Spark computes the size of the Arrow batch after every row. For a list of structs that takes
+# longer than for all other columns together. So headers from Kafka are passed as one list of byte
+# strings: all keys, then all values (`kafka/records/record_headers.py`).
 _PACKED = "concat(CAST(`headers`.key AS ARRAY<BINARY>), `headers`.value)"
-# An empty list instead of a null one: both mean no headers. Where lists are null, Arrow goes again
-# over all of them since the last one that was not: a row costs as much as there are rows before it.
+# An empty list replaces a null one, since both mean no headers. For each row Arrow scans all null
+# lists since the last list that is not null. So the time would grow with the square of the rows.
 _NEVER_NULL = "coalesce(`headers`, array())"
 _PACKED_NEVER_NULL = f"IF(size(`headers`) > 0, {_PACKED}, array())"
-# Every column is there, and every record of a sink has the same ones: nulls are written. Times are
-# UTC, to the microsecond: nothing that was read is lost.
+# Nulls are written, so that all records of a sink have the same fields. Times are in UTC with
+# microseconds, so that no precision is lost.
 _JSON_OPTIONS = (
     "map('ignoreNullFields', 'false', 'timeZone', 'UTC', "
     "'timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\")"
 )
 _BYTES = ("binary", "string")
 _NOTHING: Mapping[str, str] = {}
-# A column of one of these names is Kafka's only with Kafka's type. `value BIGINT` is the user's.
+# A column with one of these names is Kafka's only if it has Kafka's type. `value BIGINT` is the
+# user's own column.
 _KAFKAS_TYPES: Mapping[str, Collection[str]] = {
     "key": _BYTES,
     "value": _BYTES,
@@ -49,17 +50,18 @@ _KAFKAS_TYPES: Mapping[str, Collection[str]] = {
     "timestamp": ("timestamp",),
     "timestamptype": ("int",),
 }
-# Their text is the same on every machine. A time's depends on the session's zone.
+# Types with a text that is the same on every machine. A timestamp's text depends on the time zone.
 _WITH_A_TEXT = ("tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "date")
 
 
 def sink_columns(
     out: DataFrame, plan: Plan, *, is_packed: bool = False, beside: Mapping[str, str] = _NOTHING
 ) -> DataFrame:
-    """What the sinks need of the transforms' result, and the source coordinates it kept.
+    """Return the columns that the sinks read, and the rows' source positions if they are there.
 
-    `is_packed`: for the encode stage, which takes headers in a form that costs less, and is told
-    by itself of which topic all rows are, if there is but one. `beside`: more columns, in SQL."""
+    `is_packed` is for the encode stage: headers get a cheaper form, and there is no topic column if
+    the source has a single topic. `beside` has more columns, as SQL by name.
+    """
     present = {field.name: field.dataType.simpleString() for field in out.schema.fields}
     wanted = _wanted(plan, present)
     columns = {name: _passed_on(name, present, is_packed=is_packed) for name in wanted}
@@ -72,7 +74,7 @@ def sink_columns(
     if outputs.columns:
         columns |= _computed(out, outputs, present, is_packed=is_packed)
     columns |= beside
-    # As texts, in one call: PySpark takes 2 ms to make a column object.
+    # As texts in one call, since PySpark needs 2 ms to create a column object.
     made = _selected(out, [f"{what} AS `{name}`" for name, what in columns.items()])
     if outputs.is_filtered:
         named = dict.fromkeys(sink.where_column for sink in plan.sinks)
@@ -81,7 +83,7 @@ def sink_columns(
 
 
 def _with_messages(made: DataFrame, plan: Plan) -> DataFrame:
-    """Protobuf's structs as bytes, of the rows that are for somebody."""
+    """Return the rows with Protobuf structs encoded as bytes, for rows that a sink writes."""
     messages = {
         name: (each.message, each.place)
         for name, each in plan.outputs.columns.items()
@@ -96,8 +98,8 @@ def _with_messages(made: DataFrame, plan: Plan) -> DataFrame:
     at = f.expr("__at" if "__at" in made.columns else "CAST(NULL AS BIGINT)")
     topic = plan.source_topics[0] if len(plan.source_topics) == 1 else ""
     for name, (message, place) in messages.items():
-        # Null where no sink writes it: what does not fit a message is refused, and the row may be
-        # for another one.
+        # Null if no sink writes the message for this row. A row that does not fit a message is an
+        # error, and this row may be for a sink with another message.
         wheres = [s.where_column for s in plan.sinks if name in (s.key_column, s.value_column)]
         given = f"IF({' OR '.join(f'`{where}`' for where in wheres)}, `{name}`, NULL)"
         fields = f.expr(given if all(wheres) else f"`{name}`")
@@ -110,7 +112,7 @@ def _selected(out: DataFrame, expressions: list[str]) -> DataFrame:
 
     try:
         return out.selectExpr(*expressions)
-    except AnalysisException as error:  # each by itself was fine, such as an aggregate
+    except AnalysisException as error:  # valid alone but not together, such as an aggregate
         raise TransformError(
             f"the sinks' columns: {words_of(error)}",
             hint="a sink's expressions make something of one row at a time",
@@ -118,7 +120,7 @@ def _selected(out: DataFrame, expressions: list[str]) -> DataFrame:
 
 
 def _wanted(plan: Plan, present: Mapping[str, str]) -> list[str]:
-    """The transforms' own columns, as they are."""
+    """Return the names of the transforms' columns that sinks write unchanged."""
     has = ", ".join(present)
     passed = {sink.value_column for sink in plan.sinks}
     if "value" in passed and "value" not in present:
@@ -171,9 +173,10 @@ def _passed_on(name: str, present: Mapping[str, str], *, is_packed: bool) -> str
 def _computed(
     out: DataFrame, outputs: Outputs, present: Mapping[str, str], *, is_packed: bool
 ) -> dict[str, str]:
-    """An expression for each output. Spark is asked once for the types of all that were given."""
+    """Return an SQL expression for each output. One call to Spark finds the types of all of the
+    user's expressions."""
     given = {
-        (name, at): f"(\n{text}\n)"  # in lines of its own: it may end in a comment
+        (name, at): f"(\n{text}\n)"  # on a line of its own, since it may end in a comment
         for name, output in outputs.columns.items()
         for at, text in enumerate(output.texts)
         if output.kind in ("bytes", "where") or (output.kind == "headers" and at % 2)
@@ -211,7 +214,7 @@ def _types(out: DataFrame, outputs: Outputs, given: Mapping[tuple[str, int], str
     try:
         return of(list(given.values())) if given else []
     except AnalysisException:
-        for (name, _), text in given.items():  # one by one: the error names no place
+        for (name, _), text in given.items():  # one at a time, since the error names no sink
             try:
                 of([text])
             except AnalysisException as error:
@@ -278,15 +281,15 @@ def _json(output: Output, present: Mapping[str, str]) -> str:
 
 
 def _avro(out: DataFrame, output: Output, present: Mapping[str, str]) -> str:
-    """Each field out of the column of its name, as the type that the schema has for it: left to
-    themselves, an INT for a `long` would fail in the middle of a micro-batch."""
+    """Return SQL for an Avro record. Each field is the column of its name, cast to the field's
+    type. Without the cast, an INT column for a `long` field would fail during a micro-batch."""
     schema = output.texts[0]
     by_name = {name.lower(): name for name in present}
     try:
         read = out.selectExpr(f"from_avro(CAST(NULL AS BINARY), {quoted_text(schema)}) AS record")
         fields: Any = read.schema.fields[0].dataType
         wanted = {each.name: each.dataType.simpleString() for each in fields}
-    except Exception as error:  # Avro's parser raises what is no error of Spark's
+    except Exception as error:  # Avro's parser raises its own exceptions, not Spark's
         raise TransformError(
             f"{output.place}: {avro.words_of(error)}",
             hint="the schema of this sink is not what Spark's Avro writer takes: "
@@ -310,7 +313,8 @@ def _avro(out: DataFrame, output: Output, present: Mapping[str, str]) -> str:
 
 
 def _struct(out: DataFrame, output: Output) -> str:
-    """A Protobuf message's fields, each out of the column of its name."""
+    """Return SQL for a struct with a Protobuf message's fields, each from the column of its
+    name."""
     from eos.protobuf.spark_functions import require_fits
 
     assert output.message is not None, "this output is of Protobuf"
@@ -342,5 +346,5 @@ def _quoted(name: str) -> str:
 
 
 def quoted_text(text: str) -> str:
-    """As SQL has it."""
+    """Return the text as an SQL literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

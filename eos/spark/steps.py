@@ -1,4 +1,7 @@
-"""A plan's steps applied to its source's rows: builds Spark's plan and runs nothing."""
+"""Which Spark plan results from a pipeline's steps?
+
+The functions build a plan and run nothing.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,17 @@ if TYPE_CHECKING:
 
 
 def transformed(plan: Plan, frame: DataFrame) -> DataFrame:
+    """Return the rows after the last step, from the source's rows."""
     return apply(plan.decode.apply(frame), plan.transforms, opened(plan, frame.sparkSession))
 
 
 def projected(plan: Plan, frame: DataFrame) -> DataFrame:
-    """From the source's rows to the columns that the sinks read."""
+    """Return the columns that the sinks read, from the source's rows."""
     return sink_columns(transformed(plan, frame), plan, is_packed=True)
 
 
 def encodable(plan: Plan, frame: DataFrame) -> DataFrame | FusedStep:
-    """The same, or what leads there without Spark."""
+    """Return the columns that the sinks read, or the fused last step if there is one."""
     rows, tables = plan.decode.apply(frame), opened(plan, frame.sparkSession)
     last = last_in_batches(rows, plan.transforms, tables)
     short = fused(plan, last) if last else None
@@ -36,7 +40,7 @@ def encodable(plan: Plan, frame: DataFrame) -> DataFrame | FusedStep:
 
 
 def mapped(rows: DataFrame | FusedStep | FusedDedup, encode: Encode, schema: str) -> DataFrame:
-    """What a task makes of the rows: in the same pass of Python, where they are part of one."""
+    """Return the job that applies `encode` to the rows, in the same pass as a fused step."""
     if isinstance(rows, FusedStep | FusedDedup):
         return rows.mapped(encode, schema)
     return rows.mapInArrow(encode, parsed(schema))

@@ -1,6 +1,6 @@
-"""What runs inside a Spark task: encode, write, or both in one.
+"""Which functions run inside a Spark task? They encode, write, or do both.
 
-Imported by every Python worker, so nothing here loads pyspark.sql, YAML or the configuration.
+Every Python worker imports this module, so it loads no pyspark.sql, YAML or configuration.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from eos.transaction.writer import Writer
 
 @dataclass(frozen=True, slots=True)
 class WriteStage:
-    """All that a writer needs to know of its attempt."""
+    """The settings of an attempt's writers. It can be pickled."""
 
     settings: KafkaSettings
     profile: TransactionProfile
@@ -38,10 +38,15 @@ class WriteStage:
     crash: Dies
 
     def write(self, batches: Iterator[pa.RecordBatch], task_attempt: int) -> pa.RecordBatch:
-        """Sends what the encode stage made, in the order it comes, and returns the receipts."""
-        # Rule R1. The broker compares sequence ranges, not bytes: a second attempt that sends
-        # other rows under the same identity would be acknowledged and thrown away. A first
-        # attempt may have sent anything up to its death, so a second one never sends.
+        """Send the record batches in the order they arrive, and return the receipts.
+
+        Raise AttemptFailedError, and send nothing, in a second attempt of the task.
+        """
+        # Rule "one epoch, one attempt". The broker's duplicate filter compares sequence ranges, not
+        # bytes:
+        # 1. The first task attempt sends some record batches and dies.
+        # 2. A second attempt would send other rows under the same identity and sequences.
+        # 3. The broker would acknowledge them as duplicates and drop them: the rows are lost.
         if task_attempt > 0:
             raise AttemptFailedError(
                 f"writer task attempt {task_attempt}: the one before may have sent already"
@@ -75,22 +80,22 @@ class WriteStage:
 
 
 def nothing(_task: int) -> None:
-    """Is left to do behind what a task has written."""
+    """Do nothing after a task has written."""
 
 
 @functools.cache
 def _settle() -> None:
-    """Once a worker, when all modules are there: they are no garbage.
+    """Exclude all loaded modules from garbage collection, once in each worker process.
 
-    Spark has a worker look for garbage after each task. Among all that pyarrow, numpy and the
-    Kafka client bring, that takes four times as long as a small micro-batch's own work.
+    Spark runs Python's garbage collector after each task. With the objects of pyarrow, numpy and
+    the Kafka client, a collection takes four times as long as a small micro-batch's own work.
     """
     gc.collect()
     gc.freeze()
 
 
 def _task() -> tuple[int, int]:
-    """This task's partition and attempt number."""
+    """Return this task's partition and attempt number."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -101,7 +106,7 @@ def _task() -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class EncodeTask:
-    """The map side: rows in, record batches out."""
+    """The encode task: rows in, record batches out."""
 
     stage: EncodeStage
     crash: Dies
@@ -119,8 +124,10 @@ class EncodeTask:
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """The reduce side: record batches in, receipts out. `behind` is called with the task's number
-    when all of its records are written."""
+    """The write task: record batches in, receipts out.
+
+    It calls `behind` with its number when all of its records are written.
+    """
 
     stage: WriteStage
     behind: Callable[[int], None] = nothing
@@ -139,7 +146,7 @@ class WriteTask:
 
 @dataclass(frozen=True, slots=True)
 class EncodeAndWriteTask:
-    """Both sides in one task, without a shuffle: for micro-batches of few records."""
+    """The single task of a small micro-batch: it encodes and writes, without a shuffle."""
 
     encode: EncodeStage
     write: WriteStage

@@ -1,7 +1,8 @@
-"""The process that forks Spark's Python workers on this machine: Spark's own, found quicker.
+"""How does the process that forks Spark's Python workers start faster?
 
-Nothing is imported here that Spark's does not import. A process that forks must have one thread
-only, and pyarrow starts some.
+It runs Spark's own daemon, imported from the installed package instead of the archive. It imports
+nothing that Spark's daemon does not import: a process that forks must have a single thread, and
+pyarrow, for instance, starts more.
 """
 
 from __future__ import annotations
