@@ -1,14 +1,15 @@
-"""Which of the pipeline's writes a Delta table's present state contains, decided from its commits.
+"""Does a Delta table still contain all of the pipeline's writes?
 
-Delta's RESTORE keeps the version of the application's last write (`txn`) and removes that write's
-rows. So the `txn` version alone does not show a loss; only the table's history does. This module
-decides without any I/O: the caller passes a function that returns one commit.
+Delta's RESTORE removes rows of later writes, but keeps the number of the application's last write
+(`txn`). So that number does not show a loss. Only the table's history does. This module does no
+I/O: the caller passes functions that return single commits.
 
 A version of the table is *whole* if it contains every write that the pipeline made up to it:
 
-- the kept version is whole: an earlier check read the history up to it;
-- a write of the pipeline, and any commit that is no RESTORE, is whole if the version before is.
-  DELETE, UPDATE, MERGE, OPTIMIZE and overwrites by others change rows on purpose, so they pass;
+- the kept version is whole. It is the version in the ledger, and an earlier check read the history
+  up to it;
+- a commit that is no RESTORE is whole if the version before it is. That includes the pipeline's
+  writes. DELETE, UPDATE, MERGE, OPTIMIZE and overwrites by others change rows on purpose;
 - a RESTORE to version T is whole if T is whole and the pipeline wrote nothing after T.
 """
 
@@ -22,8 +23,11 @@ Files = frozenset[tuple[str, str]]  # path, and the id of a deletion vector
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One version of a table. `wrote` is the ledger's offset if the pipeline made it. `target` is
-    the version that a RESTORE names; a RESTORE to a time names none."""
+    """One commit, which made a version of a table.
+
+    `wrote` is the offset of the ledger's record if the pipeline made the commit. `target` is the
+    version that a RESTORE names. A RESTORE to a time names none.
+    """
 
     version: int
     wrote: int | None = None
@@ -33,7 +37,7 @@ class Commit:
 
     @property
     def is_ours(self) -> bool:
-        """A write of the pipeline that has rows: an empty one can't be lost."""
+        """Whether the pipeline wrote rows in this commit. A write without rows can't be lost."""
         return self.wrote is not None and self.changes_rows
 
 
@@ -47,8 +51,11 @@ class CommitFiles:
 
 @dataclass(frozen=True, slots=True)
 class RemovedWrites:
-    """A RESTORE removed writes. `target`: the version that it names, if any. `whole`: the newest
-    version that contains every write; None if the pipeline wrote again since."""
+    """A RESTORE that removed writes of the pipeline.
+
+    `restore` is its own version, and `target` the version that it names, if any. `whole` is the
+    newest version that contains every write, or None if the pipeline wrote again after the RESTORE.
+    """
 
     restore: int
     target: int | None
@@ -56,7 +63,7 @@ class RemovedWrites:
 
 
 class MissingCommitError(Exception):
-    """A commit that the decision needs can't be read."""
+    """A commit that the check needs can't be read."""
 
     def __init__(self, version: int) -> None:
         super().__init__(f"commit {version} is missing")
@@ -69,22 +76,26 @@ ReadChange = Callable[[int], CommitFiles]
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The commits of one table. Both functions raise MissingCommitError for one that is gone."""
+    """The commits of one table. Both functions raise MissingCommitError for a missing commit."""
 
     commit: ReadCommit
     change: ReadChange
 
     def kept_version(self, at: int, now: int) -> int:
-        """Return the version of the pipeline's write `at`, for a ledger that names no version."""
+        """Return the table's version that has the pipeline's write `at`.
+
+        Needed if the ledger's record has no version of the table.
+        """
         if at < 0:
-            return now  # the pipeline never wrote: nothing can be lost
+            return now  # the pipeline never wrote, so nothing can be lost
         for version in range(now, -1, -1):
             if self.commit(version).wrote == at:
                 return version
         raise MissingCommitError(0)
 
     def lost(self, kept: int, now: int) -> RemovedWrites | None:
-        """Return what the table lacks at version `now`, or None if `now` is whole."""
+        """Return the RESTORE that removed writes, or None if version `now` is whole. `kept` is a
+        version that is known to be whole."""
         commits = [self.commit(version) for version in range(kept + 1, now + 1)]
         whole = [True]  # by version, from `kept` on
         for commit in commits:
@@ -98,8 +109,8 @@ class History:
         return _lost(commits, whole, kept)
 
     def _is_whole(self, version: int, kept: int, whole: list[bool]) -> bool:
-        """Below the kept version the newest write of the pipeline decides: the check after it
-        passed. A state that was restored away from it in between is followed back."""
+        """Return whether a version is whole. Before the kept version, search back for a write of
+        the pipeline: the check after it passed. At a RESTORE, continue with its target."""
         while version < kept:
             commit = self.commit(version)
             if commit.is_restore:
@@ -114,10 +125,11 @@ class History:
         return whole[version - kept]
 
     def _target(self, restore: Commit) -> int | None:
-        """Return the version that a RESTORE went back to, or None if it removed writes of ours.
+        """Return the target version of a RESTORE, or None if it removed the pipeline's writes.
 
-        A RESTORE to a time names no version. Its files do: they are the difference between the
-        version before and its target, so the newest version with that difference is the target.
+        A RESTORE to a time names no version, but its files identify it. The files that it added and
+        removed are the difference between the version before it and its target. The newest version
+        with that difference is the target.
         """
         wanted = self.change(restore.version) if restore.target is None else None
         added: set[tuple[str, str]] = set()
@@ -128,7 +140,7 @@ class History:
             if wanted is not None and added == wanted.added and removed == wanted.removed:
                 return version
             if self.commit(version).is_ours:
-                return None  # what is older lacks this write
+                return None  # older versions lack this write
             if wanted is not None:
                 change = self.change(version)
                 _undo(change.added, added, removed)
@@ -137,7 +149,10 @@ class History:
 
 
 def _undo(files: Files, back: set[tuple[str, str]], away: set[tuple[str, str]]) -> None:
-    """Files that a commit added are removed by going back before it, unless they were restored."""
+    """Add a commit's files to the difference between the version before it and a later one.
+
+    `back` has the opposite changes of later commits. A file in both cancels out.
+    """
     for file in files:
         if file in back:
             back.discard(file)
@@ -146,8 +161,9 @@ def _undo(files: Files, back: set[tuple[str, str]], away: set[tuple[str, str]]) 
 
 
 def _lost(commits: list[Commit], whole: list[bool], kept: int) -> RemovedWrites:
-    """The RESTORE after the newest whole version: no other commit ends that."""
+    """Return the RESTORE after the newest whole version. Only a RESTORE makes a version not
+    whole."""
     last = max(index for index, is_whole in enumerate(whole) if is_whole)
-    restore = commits[last]  # the first one stands for version kept + 1
+    restore = commits[last]  # the first commit is that of version kept + 1
     is_final = not any(commit.is_ours for commit in commits[last:])
     return RemovedWrites(restore.version, restore.target, kept + last if is_final else None)

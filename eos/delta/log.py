@@ -1,7 +1,8 @@
-"""The commits of a Delta table, read from its log's files, each by its number.
+"""Which commits does a Delta table have since a known version?
 
-A commit's file has the name of its version, so that reading those since a known version lists no
-folder and loads no snapshot. The log may lie on this machine's disks or where Hadoop can read.
+Each commit is a file in the table's log, named after its version. So the commits after a known
+version are read by name, without listing the folder or loading a snapshot. The log may be on a
+local disk or at a location that Hadoop can read.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _RESTORE = "RESTORE"
 
 @dataclass(frozen=True, slots=True)
 class DeltaLog:
-    """`app` is the name by which the log knows the pipeline."""
+    """The log of one Delta table. `app` is the pipeline's application id in the log."""
 
     files: Files
     path: str
@@ -32,17 +33,18 @@ class DeltaLog:
         return History(self.commit, self.change)
 
     def newest(self) -> int | None:
-        """Return the table's version, or None if there is no table. Lists the folder."""
+        """Return the table's newest version, or None if there is no table. Lists the folder."""
         names = (_COMMIT.fullmatch(name) for name in self.files.names(f"{self.path}/_delta_log"))
         return max((int(match[1]) for match in names if match), default=None)
 
     def commit(self, version: int) -> Commit:
+        """Return one commit. Raise MissingCommitError if its file is missing or damaged."""
         wrote, changes, about = None, False, dict[str, Any]()
         for line in self._lines(version):
             is_file = b'"add"' in line or b'"remove"' in line
             changes = changes or is_file
             if b'"txn"' not in line and b'"commitInfo"' not in line:
-                continue  # most lines of a large commit: not worth a parse
+                continue  # most lines of a large commit; parsing them would take long
             action = _parsed(line, version)
             written = action.get("txn")
             if isinstance(written, dict) and written.get("appId") == self.app:
@@ -54,6 +56,7 @@ class DeltaLog:
         return Commit(version, wrote, changes, is_restore, target)
 
     def change(self, version: int) -> CommitFiles:
+        """Return the files that one commit added and removed."""
         found: dict[str, set[tuple[str, str]]] = {"add": set(), "remove": set()}
         for line in self._lines(version):
             if b'"add"' not in line and b'"remove"' not in line:
@@ -89,7 +92,7 @@ def _parsed(line: bytes, version: int) -> dict[str, Any]:
 
 
 def _number(value: Any) -> int | None:
-    """Spark writes a number, delta-rs the same as text."""
+    """Return a version number from a commit. Spark writes it as a number, delta-rs as text."""
     text = str(value)
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
 

@@ -1,4 +1,4 @@
-"""The last step's rows as a Delta table wants them: which rows, which columns, which of a key."""
+"""Which of the last step's rows and columns does a Delta table get?"""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ _RANK, _SAME = "__eos_rank", "__eos_same"
 
 
 def shaped(rows: DataFrame, table: Table) -> DataFrame:
-    """Builds a plan and runs nothing. Of a stream, only its schema is meant."""
+    """Return the rows and columns to write. Builds a plan and runs nothing.
+
+    If `rows` is a stream, only the schema of the result is valid.
+    """
     from pyspark.errors import AnalysisException
 
     columns = _columns(rows, table)
     if table.where:
         try:
-            rows = rows.where(f"(\n{table.where}\n)")  # in lines of its own: a comment may end it
+            rows = rows.where(f"(\n{table.where}\n)")  # on its own line: it may end in a comment
         except AnalysisException as error:
             raise TransformError(
                 f"the table {table.name}: where: {words_of(error)}",
@@ -68,8 +71,11 @@ def _columns(rows: DataFrame, table: Table) -> list[str]:
 
 
 def _last_of_each_key(rows: DataFrame, table: Table) -> DataFrame:
-    """MERGE takes one row of each key. It is the one of the last record, by topic, partition and
-    offset: within a source partition that is the order in which they were written."""
+    """Return one row for each key, as MERGE needs: the row of the last record.
+
+    The order is by topic, partition and offset. Within a source partition that is the order in
+    which the records were written. The job fails if the last record made several rows of one key.
+    """
     kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
     lacking = [name for name, kind in _COORDINATES.items() if kinds.get(name) != kind]
     if lacking:
@@ -79,7 +85,7 @@ def _last_of_each_key(rows: DataFrame, table: Table) -> DataFrame:
             hint="return topic, partition and offset, too (`SELECT *` keeps them); they are "
             "written only if `columns` names them",
         )
-    if rows.isStreaming:  # a window is none of a stream's, and what is asked for is the schema
+    if rows.isStreaming:  # streams allow no window functions, and only the schema is needed
         return rows
     keys = ", ".join(map(_quoted, table.keys))
     order = ", ".join(f"{name} DESC" for name in _COORDINATES)
@@ -96,7 +102,7 @@ def _last_of_each_key(rows: DataFrame, table: Table) -> DataFrame:
 
 
 def require_fits(table: Table, schema: StructType, seen: TableView) -> None:
-    """Raises if the table is not one for these rows. Columns that they lack stay null there."""
+    """Raise UsageError if the rows don't fit the table. Its columns that the rows lack are null."""
     known = {field.name.lower(): field.dataType.simpleString() for field in seen.schema.fields}
     where = f"the table {table.name} ({table.path})"
     wanted = tuple(name.lower() for name in table.partition_by)

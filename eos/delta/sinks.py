@@ -1,14 +1,15 @@
-"""Delta tables beside the topics: written behind each transaction, and brought up at each start.
+"""How does each committed micro-batch get into the Delta tables, also after a crash?
 
-A table can't be part of Kafka's transaction. So it is written once the transaction has committed,
-before anything newer begins, and its own log carries the offset of the ledger's record as the
-version of the write. The two numbers tell after a crash whether that write came through: if not,
-the source's ranges of that record are read again, and the same steps make the same rows of them.
+A table can't be part of Kafka's transaction. So it is written after the transaction has committed,
+and before the next micro-batch begins. The write's version in the table's log is the offset of the
+ledger's record. After a crash, the startup compares the two numbers. If the table lacks the write,
+the startup reads the source ranges of that record again, and the same steps produce the same rows.
 
-The ledger's record of an attempt has how the tables stood when it began (`Position.tables`). So a
-table that lacks that attempt differs from one that somebody deleted, restored or replaced. RESTORE
-keeps the number in the table's log: only the history since the kept version shows it
-(`delta/history.py`), which is read at startup, before each write and after it.
+An attempt's ledger record also has the tables' state at its beginning (`Position.tables`). So a
+table that only lacks that attempt can be distinguished from a deleted, restored or replaced one.
+A RESTORE does not change the number in the table's log. It is only visible in the table's history
+since the version in the ledger (`delta/history.py`). The history is checked at startup, and before
+and after each write.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TablesInLedger:
-    """What the ledger says of the tables: where it stands, and its newest attempt."""
+    """The ledger's state for the tables: its topic id, its position and its newest attempt."""
 
     ledger_id: str
     position: Position
@@ -60,25 +61,28 @@ class TablesInLedger:
 
 
 class DeltaSinks:
-    """The tables of one run."""
+    """The Delta tables of one run."""
 
     def __init__(self, planned: Plan, spark: SparkSession, bus: Bus, crash: CrashPlan) -> None:
         self._planned = planned
         self._spark = spark
         self._bus = bus
         self._crash = crash
-        self._ledger_id = ""  # known once the ledger is there
+        self._ledger_id = ""  # known once the ledger exists
         self._schemas: dict[str, StructType] = {}
-        self.is_behind = False  # of a transaction that has committed
+        self.is_behind = False  # a table lacks a committed transaction
 
     def app(self, table: Table) -> str:
         return app_of(self._planned.names, self._ledger_id, table.name)
 
-    # --- before anything is taken
+    # --- before the pipeline is acquired
 
     def check(self, stream: DataFrame) -> None:
-        """Refuses what could not be written, before anybody is fenced. `stream`: the last step's
-        rows, which only a plan is made of."""
+        """Raise if the rows could not be written to the tables. Called before the fence, so that a
+        run that can't write stops no other copy.
+
+        `stream` has the last step's rows. Only its plan is used.
+        """
         self._require_stateless()
         for table in self._planned.tables:
             self._look_at(table, stream)
@@ -104,8 +108,11 @@ class DeltaSinks:
         return seen
 
     def foreseen(self, table: Table, stream: DataFrame, known: TablesInLedger | None) -> str:
-        """What a start would make of one table, or raise. Writes nothing, and no fence keeps others
-        from writing meanwhile. `known`: by the ledger, if there is one."""
+        """Return a text on what the next start would do with one table. Raise if it would stop.
+
+        Writes nothing. Since nothing is fenced, a running copy may change the table meanwhile.
+        `known` is the ledger's state, or None if there is no ledger.
+        """
         self._require_stateless()
         self._ledger_id = known.ledger_id if known is not None else ""
         seen = self._look_at(table, stream)
@@ -118,7 +125,7 @@ class DeltaSinks:
             return f"{where} lacks the last micro-batch, which the next start writes first"
         return f"{where} has all that is committed"
 
-    # --- at the start, behind the fence
+    # --- at startup, after the fence
 
     def settle(
         self,
@@ -129,8 +136,11 @@ class DeltaSinks:
         source: LiveSource,
         rows: Callable[[Ends, Ends, Mapping[str, int]], DataFrame],
     ) -> Mapping[str, TableState]:
-        """Every table as it has to be before anything newer is written. `rows` gives the last
-        step's rows of some of the source, joined with tables of these versions."""
+        """Write the committed rows that tables lack, and return the state of every table.
+
+        `rows` returns the last step's rows of a range of the source, joined with lookup tables at
+        the given versions.
+        """
         self._ledger_id = ledger_id
         newest = newest_attempt(ledger) if position.tables else None
         found: dict[str, TableState] = {}
@@ -158,7 +168,8 @@ class DeltaSinks:
         newest: LedgerRecord,
         owed: Sequence[Table],
     ) -> DataFrame:
-        """The attempt's rows, joined with what they were joined with then."""
+        """Return the attempt's rows, joined with the same versions of lookup tables as then. Raise
+        PromiseBrokenError if such a version is gone."""
         from pyspark.errors import AnalysisException
 
         assert newest.attempt is not None, "what is owed is an attempt"
@@ -171,8 +182,11 @@ class DeltaSinks:
             raise self._gap(owed, newest, lost) from error
 
     def _adopted(self, table: Table, last: LedgerRecord | None) -> TableState:
-        """From here on the table is followed: what it holds, and what was before, stays as it is.
-        An empty write notes that in the table itself, and makes it where it is absent."""
+        """Begin to write a table that the ledger does not have yet, and return its state.
+
+        Its rows stay unchanged, and earlier micro-batches are not added. An empty write records
+        the start in the table's log, and creates an absent table.
+        """
         at = last.offset if last else 0
         seen = self._look(table)
         if seen is not None and seen.at > at:
@@ -193,7 +207,8 @@ class DeltaSinks:
         return TableState(seen.id, at, seen.version)
 
     def _compared(self, table: Table, known: TableState, newest: LedgerRecord | None) -> TableState:
-        """Return how the table stands: at the ledger's record, or at the attempt after it."""
+        """Return the table's state: it has the write that the ledger names, or also the newest
+        attempt. Raise PromiseBrokenError for any other state."""
         seen = self._whole(table, known)
         is_owed = newest is not None and newest.offset > known.at
         if is_owed and newest is not None and seen.at == newest.offset:
@@ -203,7 +218,8 @@ class DeltaSinks:
         return TableState(seen.id, seen.at, seen.version)
 
     def _whole(self, table: Table, known: TableState) -> delta.TableView:
-        """Return the table as it is. Stop if it is another one, or lacks rows of the pipeline."""
+        """Return the table's state. Raise PromiseBrokenError if it was recreated, or if it lacks
+        rows that the pipeline wrote."""
         seen = self._look(table)
         if seen is None or seen.id != known.id:
             raise table_check.replaced(self._name, table, known, seen.id if seen else None)
@@ -222,7 +238,8 @@ class DeltaSinks:
     def _owed_ranges(
         self, owed: Sequence[Table], newest: LedgerRecord, position: Position, source: LiveSource
     ) -> tuple[Ends, Ends]:
-        """What the attempt has read. Stops if the source lost some of it."""
+        """Return the source ranges that the attempt read. Raise PromiseBrokenError if the source
+        no longer has all of them."""
         assert newest.attempt is not None, "what is owed is an attempt"
         then = flat(newest.attempt["starts"])
         starts = {tp: start for tp, start in then.items() if start < newest.position.ends[tp]}
@@ -257,19 +274,20 @@ class DeltaSinks:
             ledger=newest.offset,
         )
 
-    # --- behind a transaction
+    # --- after a transaction
 
     def follow(
         self, made: DataFrame, offset: int, before: Mapping[str, TableState]
     ) -> Mapping[str, TableState]:
-        """Writes the rows of the attempt whose record is at `offset`."""
+        """Write the rows of a committed attempt, and return the tables' state. `offset` is that of
+        its ledger record."""
         self._crash.reached("tables:before")
         found = self._written(made, self._planned.tables, offset, before, "written")
         self.is_behind = False
         return found
 
     def skipped(self, tables: Mapping[str, TableState]) -> None:
-        """Of a micro-batch that is committed: the start has brought the tables there."""
+        """Report a committed micro-batch that Spark runs again. The tables have it already."""
         for table in self._planned.tables:
             seen, at = self._look(table), tables[table.name].at
             was = -1 if seen is None else seen.at
@@ -283,7 +301,7 @@ class DeltaSinks:
         before: Mapping[str, TableState],
         became: str,
     ) -> dict[str, TableState]:
-        """Several tables are written from one evaluation."""
+        """Write the rows to the tables. Several tables are written from one evaluation of them."""
         found: dict[str, TableState] = {}
         kept = made.persist() if len(tables) > 1 else made
         try:
@@ -297,7 +315,7 @@ class DeltaSinks:
                     raise about(self._planned.names.pipeline, error) from error
                 if seen.at != offset:
                     raise self._taken_over(table, seen.at, offset)
-                # A RESTORE may have come between the look and the write.
+                # Another program may have run a RESTORE between the first check and the write.
                 self._require_whole(table, known, seen)
                 found[table.name] = TableState(seen.id, offset, seen.version)
                 if became == "written":
@@ -311,7 +329,10 @@ class DeltaSinks:
         return found
 
     def require_even(self) -> None:
-        """Spark would not call again behind a write that failed; if it did, a row would be lost."""
+        """Raise UnavailableError if a table lacks the previous micro-batch.
+
+        Spark ends a query after a failed write. If it called again, the table would lose rows.
+        """
         if self.is_behind:
             raise UnavailableError(
                 f"{self._planned.names.pipeline}: a Delta table lacks the micro-batch before",
@@ -329,7 +350,8 @@ class DeltaSinks:
         return self._planned.names.pipeline
 
     def _taken_over(self, table: Table, version: int, offset: int) -> FencedError:
-        """While this copy runs, only a newer one writes under its name."""
+        """Return the error for a table with another record than this copy wrote. Only a newer copy
+        of the pipeline writes under the same application id."""
         return FencedError(
             f"{table_check.where(self._name, table)} has the ledger's record {version}, and this "
             f"copy is at {offset}: another copy of the pipeline took over",
@@ -340,7 +362,7 @@ class DeltaSinks:
 
 
 def lake_of(planned: Plan, spark: SparkSession, bus: Bus, crash: CrashPlan) -> DeltaSinks | None:
-    """None: the pipeline has no Delta table."""
+    """Return the Delta tables of a run, or None if the pipeline has none."""
     if not planned.tables:
         return None
     if delta.EXTENSION not in str(spark.conf.get("spark.sql.extensions", "")):
@@ -354,13 +376,13 @@ def lake_of(planned: Plan, spark: SparkSession, bus: Bus, crash: CrashPlan) -> D
 
 
 def none_left(position: Position, bus: Bus) -> None:
-    """The pipeline file names no table any more."""
+    """Warn for each table in the ledger, if the pipeline file has no table any more."""
     for name, known in position.tables.items():
         bus.emit(events.Warned(_told_left(name, known, None)))
 
 
 def newest_attempt(ledger: Ledger) -> LedgerRecord | None:
-    """Start, stop and recovery records may lie behind it."""
+    """Return the ledger's newest attempt. Records of other kinds may be newer."""
     deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
     found = (each for each in ledger.newest_first(deadline) if each.attempt is not None)
     return next(found, None)

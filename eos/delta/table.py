@@ -1,9 +1,10 @@
-"""The only place that knows Delta's library for Spark: how a table stands, and one write to it.
+"""How is the state of a Delta table read, and how is a micro-batch written to it exactly once?
 
-A commit of Delta's may carry the name of an application and a version of its own. The library skips
-a write whose version the table has already, or a higher one, and refuses one that meets another
-write of the same application. So what is written here twice, or by two processes at once, is there
-once. It needs Delta's jars and settings in the session (`launch/spark.py`).
+Only this module uses Delta's library for Spark. A Delta commit may carry an application id and a
+version of that application. The library skips a write if the table has that version, or a higher
+one, already. It rejects a write that conflicts with another write of the same application. So a
+micro-batch that is written twice, or by two processes at once, is in the table once. The session
+needs Delta's jars and settings (`launch/spark.py`).
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
-TRIES_MAX = 5  # where another writer, or OPTIMIZE, was quicker
+TRIES_MAX = 5  # if another writer, or OPTIMIZE, commits first
 _PAUSE_S = 0.5
 _VIEW = "__eos_rows"
 _APP, _VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 _FORGETS = "delta.setTransactionRetentionDuration"
 _CONFLICT = "DELTA_CONCURRENT"
 _CONFLICTS = {"ConcurrentAppendException", "ConcurrentTransactionException"}
-# What no start again mends: the rows, or the table, have to change.
+# Error conditions that a restart does not fix: the rows or the table must change.
 _FINAL = (
     "DELTA_VIOLATE",
     "DELTA_NOT_NULL",
@@ -47,8 +48,11 @@ TWICE = "merged-twice"
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """A table as it is. `at`: the version of the application's last write, -1 if there is none.
-    `version`: Delta's own."""
+    """The state of a table.
+
+    `at` is the version of the application's last write, which is the offset of a ledger record. It
+    is -1 if there is none. `version` is Delta's own.
+    """
 
     id: str
     at: int
@@ -58,7 +62,10 @@ class TableView:
 
 
 def look(spark: SparkSession, table: Table, app: str) -> TableView | None:
-    """None: there is no table. Raises for one that forgets which writes it has."""
+    """Return the state of a table, or None if there is no table.
+
+    Raise PromiseBrokenError if the table is configured to forget application versions.
+    """
     from pyspark.sql.types import StructType
 
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - Delta's Python package would do the same
@@ -93,12 +100,12 @@ def look(spark: SparkSession, table: Table, app: str) -> TableView | None:
 
 
 def create(spark: SparkSession, table: Table, schema: StructType, app: str, version: int) -> None:
-    """Makes the table where there is none, and notes in it from where on it is followed."""
+    """Create the table if it is absent, and commit an empty write with this version to it."""
     _appended(spark.createDataFrame([], schema), table, app, version)
 
 
 def write(rows: DataFrame, table: Table, app: str, version: int) -> TableView:
-    """Writes the rows of one micro-batch, unless the table has them. Returns how it stands then."""
+    """Write the rows of one micro-batch, unless the table has them. Return the state after that."""
     for number in range(1, TRIES_MAX + 1):
         try:
             if table.keys:
@@ -131,7 +138,8 @@ def _appended(rows: DataFrame, table: Table, app: str, version: int) -> None:
 
 
 def _merged(rows: DataFrame, table: Table, app: str, version: int) -> None:
-    """One row of each key. A null is a key like others: `=` would add such rows without end."""
+    """Merge one row for each key. Nulls are equal as keys: with `=`, rows with a null key would
+    never match, and each merge would add another one."""
     spark = rows.sparkSession
     keys = {key.lower() for key in table.keys}
     quoted = [_quoted(name) for name in rows.columns]
@@ -192,7 +200,7 @@ def _is_conflict(failure: Failure) -> bool:
 
 
 def _cause(failure: Failure, error: Exception) -> str:
-    """Return Delta's own words, or those of the first exception of the chain."""
+    """Return Delta's own message, or that of the outermost exception."""
     found = failure.condition("DELTA_")
     if found is None and failure.links:
         first = failure.links[0]

@@ -1,4 +1,7 @@
-"""Stops where a Delta table is not what the ledger says: startup, each write, recovery, verify."""
+"""Does a Delta table have the state that the ledger records?
+
+Startup, each write, `eos recover` and `eos verify` use these checks and messages.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from eos.plan.delta_sink import Table
 def require_whole(pipeline: str, table: Table, log: DeltaLog, known: TableState, now: int) -> None:
     """Raise PromiseBrokenError if the table's version `now` lacks rows that the pipeline wrote.
 
-    Reads the commits since the version that the ledger keeps. So does the next check, until a
-    record of the ledger keeps a newer version; what raises here is never kept.
+    Reads the table's commits since the version in the ledger. Only a version that passed this check
+    is written into the ledger. So a lost row is reported by every check until an operator acts.
     """
     if known.version is not None and now < known.version:
         raise _older(pipeline, table, known.version, now)
@@ -83,6 +86,7 @@ def _missing(
 
 
 def behind(pipeline: str, table: Table, version: int, known: int) -> PromiseBrokenError:
+    """Return the error for a table that has an older record than the ledger records for it."""
     return PromiseBrokenError(
         f"{where(pipeline, table)} has the ledger's record {version}, but it had {known} before",
         hint="was it put back from an older copy? Put a newer one back; "
@@ -96,7 +100,11 @@ def behind(pipeline: str, table: Table, version: int, known: int) -> PromiseBrok
 
 
 def ahead(pipeline: str, table: Table, version: int, offset: int) -> PromiseBrokenError:
-    """At startup every older copy is fenced, so the ledger is the older one of the two."""
+    """Return the error for a table that has a newer record than the ledger.
+
+    At startup every older copy is fenced, so no other copy can have written it meanwhile: the
+    ledger is too old.
+    """
     return PromiseBrokenError(
         f"{where(pipeline, table)} has the ledger's record {version}, and the ledger says {offset}",
         hint="was the ledger put back to an older state, or does the table come from a copy of "
@@ -110,7 +118,7 @@ def ahead(pipeline: str, table: Table, version: int, offset: int) -> PromiseBrok
 
 
 def replaced(pipeline: str, table: Table, known: TableState, now: str | None) -> PromiseBrokenError:
-    """`now`: the table's id, or None if it is gone."""
+    """Return the error for a table that is gone or was recreated. `now` is its id, or None."""
     what = f"was recreated (its id was {known.id}, and is {now})" if now else "is gone"
     return PromiseBrokenError(
         f"{where(pipeline, table)} {what}: it had everything up to the ledger's record {known.at}",
