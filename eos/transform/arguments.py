@@ -1,4 +1,4 @@
-"""Does what `with:` gives fit a function's signature and annotations?"""
+"""Do the arguments in `with:` fit a function's signature and annotations?"""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ def fitted(
     arguments: Mapping[str, Any],
     tables: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The arguments as the annotations say: a list for a tuple becomes one. Raises TransformError
-    with all that does not fit; an annotation that says nothing of YAML's values is passed over.
-    `tables` are arguments, too, which it gets when it is called."""
+    """Return the arguments, converted to the annotated types: a list becomes a tuple, for instance.
+
+    Raise TransformError with all arguments that don't fit. Annotations that no YAML value can have
+    are ignored. `tables` are arguments, too. The function gets them when it is called.
+    """
     parameters = list(inspect.signature(call).parameters.values())
     if not parameters or parameters[0].kind not in _BY_POSITION:
         raise TransformError(
@@ -75,9 +77,9 @@ def _hints(call: Callable[..., Any]) -> Mapping[str, Any]:
 def _converted(value: Any, annotation: Any) -> Any:
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(annotation)
-    except (PydanticUserError, SchemaError, TypeError):  # no type that YAML could give
+    except (PydanticUserError, SchemaError, TypeError):  # a type that no YAML value can have
         return value
-    # As JSON: there a list may be a tuple, and a text a date, but a text is no number.
+    # Validated as JSON: a list is accepted as a tuple and a text as a date, but not as a number.
     return adapter.validate_json(json.dumps(value, default=str), strict=True)
 
 

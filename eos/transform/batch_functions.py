@@ -1,8 +1,7 @@
-"""Steps that are a function of a part of the rows: a pandas DataFrame or an Arrow table, and back.
+"""How does a step run as a function of pandas DataFrames or Arrow tables?
 
-The function runs on the executors, for some thousand rows at a time; how many, and which, nothing
-fixes. It is called in the place of a DataFrame function, so the plan is Spark's and the rows
-keep their order.
+The function runs on the executors. Each call gets some thousand rows and returns the new rows.
+Guarantee: the rows keep their order. Not guaranteed: how many rows a call gets, and which.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Kind = Literal["pandas", "arrow"]
-# As Spark's source has them: null, where a record has none.
+# The type of headers in Spark's Kafka source. The list is null if a record has no headers.
 KAFKAS_HEADERS = "array<struct<key:string,value:binary>>"
-EVERY = "*"  # in `returns`, as in SQL: all columns of the stage before
+EVERY = "*"  # in `returns`, as in SQL: all columns of the previous step
 
 
 @dataclass(frozen=True, slots=True)
 class InBatches:
-    """Such a step, and the rows that it is for."""
+    """A pandas or Arrow step, and its input rows."""
 
     frame: DataFrame
     kind: Kind
     part: TaskFunction
-    schema: StructType  # of what it returns
+    schema: StructType  # of the rows that it returns
 
     def applied(self) -> DataFrame:
-        """Builds a plan and runs nothing."""
+        """Return the step's rows. Builds a plan and runs nothing."""
         if self.kind == "pandas":
             return self.frame.mapInPandas(self.part.pandas, self.schema)
         return self.frame.mapInArrow(self.part.arrow, self.schema)
@@ -48,6 +47,7 @@ def in_batches(
     arguments: Mapping[str, Any],
     returns: str,
 ) -> InBatches:
+    """Return the step for a function. `returns` is a DDL text of the columns that it returns."""
     from pyspark.sql.types import StructType
 
     before, _, rest = returns.strip().partition(",")
@@ -63,9 +63,12 @@ def in_batches(
 
 
 def _without_null_headers(frame: DataFrame) -> DataFrame:
-    """An empty list instead of a null one: both mean no headers. At each row Spark asks Arrow for
-    the size of what it has, and Arrow goes again over all lists since the last one that was not
-    null: 2 million records cost four times as much as with this."""
+    """Return the rows with empty lists in place of null headers. Both mean no headers.
+
+    Spark computes the size of an Arrow batch after each row. For that, Arrow scans all null lists
+    since the last list that is not null. With null lists, 2 million records take four times as
+    long.
+    """
     from pyspark.sql import functions as f
 
     kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
@@ -76,7 +79,7 @@ def _without_null_headers(frame: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class TaskFunction:
-    """The function as a task calls it."""
+    """A step's function, as a task calls it. It checks the type and the columns of the result."""
 
     reference: str
     call: Callable[..., Any]

@@ -1,4 +1,4 @@
-"""A user's steps: functions found by `module:function`, queries; checked, and applied in order."""
+"""How are a user's Python functions and SQL queries loaded, checked, and applied in order?"""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ _NOT_THE_USERS = ("site-packages", "pyspark", "py4j")
 
 
 class File(Protocol):
+    """The path of a query file in a pipeline file, relative to the pipeline's folder."""
+
     @property
     def file(self) -> str: ...
 
 
 class Step(Protocol):
-    """What a pipeline file says of a transform: either a function or a query."""
+    """A transform as the pipeline file declares it: a function or a query."""
 
     @property
     def python(self) -> str | None: ...
@@ -65,16 +67,17 @@ class Step(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A transform that was found and fits its arguments."""
+    """A loaded transform function. Its arguments fit its signature."""
 
     python: str  # module:function
     arguments: Mapping[str, Any]
     call: Callable[..., Any]
     modules: tuple[str, ...]  # the user's own modules: executors get them with the function
-    name: str = ""  # by which later queries may read what it returned
-    kind: Literal["python"] | batch_functions.Kind = "python"  # of what it is a function
-    returns: str = ""  # the columns that come back, where it is none of a DataFrame
-    tables: tuple[str, ...] = ()  # of the pipeline file, given to it by these names
+    name: str = ""  # later queries read its result by this name
+    # "python": a function of a Spark DataFrame. Otherwise of some rows, in pandas or Arrow.
+    kind: Literal["python"] | batch_functions.Kind = "python"
+    returns: str = ""  # the columns that a pandas or Arrow function returns
+    tables: tuple[str, ...] = ()  # lookup tables that it gets as arguments, by these names
 
 
 Transform = Function | Query
@@ -83,14 +86,15 @@ Transform = Function | Query
 def load(
     steps: Iterable[Step], project_root: Path, folder: Path, *, looks: bool = False
 ) -> tuple[Transform, ...]:
-    """Imports the functions and reads the queries. The two folders stay on `sys.path`. With `looks`
-    nobody calls the functions, and libraries that take long are left out (`outline.py`).
+    """Import the functions, read the queries, and return the transforms.
 
-    `project_root` goes first, so that `pipelines.NAME.transform` is the user's. The pipeline's own
-    folder goes last: a `types.py` in it must not stand before Python's.
+    With `looks` the functions are only inspected, and slow libraries are not imported
+    (`outline.py`). The two folders stay on `sys.path`. `project_root` goes first, so that
+    `pipelines.NAME.transform` is the user's. The pipeline's own folder goes last, so that a
+    `types.py` in it does not hide Python's module.
     """
     root, own = str(project_root), str(folder)
-    if sys.path[:1] != [root]:  # further back it may stand already, behind another `pipelines`
+    if sys.path[:1] != [root]:  # it may be further back, after another `pipelines`
         sys.path.insert(0, root)
     if own not in sys.path:
         sys.path.append(own)
@@ -119,10 +123,11 @@ def _step(
 
 
 def _claim_pipelines(folder: Path) -> None:
-    """Makes `pipelines` the project's own, whatever else is on the path.
+    """Make the name `pipelines` refer to the project's folder.
 
-    A folder without `__init__.py` would lose against a package of that name further back, such as
-    this framework's own checkout. One that another project's load imported would stay.
+    Two things would prevent that. Python prefers a package with `__init__.py` anywhere on the path,
+    such as in this framework's own checkout, to a folder without one. And a `pipelines` package
+    that another project has imported would stay loaded.
     """
     is_import_enough = (folder / "__init__.py").exists() and "pipelines" not in sys.modules
     if folder.is_dir() and not is_import_enough:
@@ -135,7 +140,10 @@ def apply(
     transforms: Iterable[Transform],
     tables: Mapping[str, DataFrame] | None = None,
 ) -> DataFrame:
-    """The frame after all steps. Builds a plan and runs nothing. `tables` may be joined."""
+    """Return the rows after all steps. Builds a plan and runs nothing.
+
+    `tables` are the lookup tables that the steps may join.
+    """
     stages: dict[str, DataFrame] = dict(tables or {})
     for step in transforms:
         if isinstance(step, Query):
@@ -152,7 +160,7 @@ def last_in_batches(
     transforms: Sequence[Transform],
     tables: Mapping[str, DataFrame] | None = None,
 ) -> batch_functions.InBatches | None:
-    """The last step upon all before it, if it is one of some rows at a time."""
+    """Return the last step with its input rows if it is a pandas or Arrow function, else None."""
     last = transforms[-1] if transforms else None
     if not isinstance(last, Function) or last.kind == "python":
         return None
@@ -200,12 +208,12 @@ def _module(reference: str, name: str) -> ModuleType:
                 "pipeline's own",
             ) from error
         raise _failed(reference, "can't be imported", error) from error
-    except (Exception, SystemExit) as error:  # who ends the process here would end ours
+    except (Exception, SystemExit) as error:  # a module that calls exit() would end this process
         raise _failed(reference, "can't be imported", error) from error
 
 
 def _own_modules(within: Sequence[Path]) -> tuple[str, ...]:
-    """The modules imported so far that lie in the user's folders."""
+    """Return the names of all imported modules that are in the user's folders."""
     found = []
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -237,9 +245,9 @@ def _apply(frame: DataFrame, function: Function, tables: Mapping[str, DataFrame]
 
 
 def _travel_by_value(modules: Iterable[str]) -> None:
-    """Functions of the user's modules are sent to executors whole, not as names to import there.
+    """Let functions of the user's modules be pickled with their code, not as names to import.
 
-    Executors have neither the project's folder nor its `sys.path`.
+    Executors can't import them: they have neither the project's folder nor its `sys.path`.
     """
     from pyspark import cloudpickle
 
@@ -250,7 +258,7 @@ def _travel_by_value(modules: Iterable[str]) -> None:
 
 
 def _failed(reference: str, how: str, error: Exception | SystemExit) -> TransformError:
-    """The error with the user's own line, without the frames of Spark below it."""
+    """Return an error that names the line in the user's code, without Spark's stack frames."""
     ours, stdlib = str(Path(__file__).parent), sysconfig.get_paths()["stdlib"]
     frames = [
         frame

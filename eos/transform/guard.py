@@ -1,8 +1,9 @@
-"""While a user's function builds its plan, what would run or change something is refused.
+"""Which calls are rejected while a user's function builds its plan?
 
-A transform is called on a stream (to check it) and again for each attempt: an action inside would
-read the source outside of the transaction, and again with every redo; a changed session would
-change the next micro-batch. Only the thread that is inside a transform is held to it.
+A transform is called once on a stream, to check it, and again in each attempt. An action in it,
+such as `count()`, would read the source outside the transaction, and again in every retry. A
+changed session would affect the next micro-batch. So calls that run a job or change the session
+raise TransformError. This applies only to the thread that is inside a transform.
 """
 
 from __future__ import annotations
@@ -62,8 +63,9 @@ _SESSION_METHODS = {
         "interruptTag", "registerProgressHandler", "removeProgressHandler", "removeTag",
     ], _JOBS),
 }
-# `SparkSession.builder.getOrCreate()` finds the session. With settings it changes them, but none of
-# these changes one that runs: they come by `config`.
+# `SparkSession.builder.getOrCreate()` returns the running session, and changes the settings that
+# the builder has from `config`. So `config` is rejected. The calls in `_LABELS` use `config`, too,
+# but their settings don't affect a running session.
 _BUILDER_METHODS = dict.fromkeys(["config", "create", "remote"], _BUILD)
 _LABELS = ("appName", "master", "enableHiveSupport")
 _CONTEXT_METHODS = {
@@ -76,12 +78,12 @@ _CONTEXT_METHODS = {
         "setLocalProperty",
     ], _JOBS),
     "runJob": _ACTION,
-    # These look at the first record.
+    # These run a job that reads the first record.
     **dict.fromkeys([
         "hadoopFile", "hadoopRDD", "newAPIHadoopFile", "newAPIHadoopRDD", "sequenceFile",
     ], _ROWS),
 }
-# Of those that SparkContext makes.
+# Methods of RDDs that SparkContext creates.
 _RDD_METHODS = {
     **dict.fromkeys([
         "aggregate", "collect", "collectAsMap", "collectWithJobGroup", "count", "countApprox",
@@ -111,7 +113,8 @@ _UDF_METHODS = {"register": _UDF, "registerJavaFunction": _JAVA, "registerJavaUD
 # fmt: on
 
 
-# With comments and brackets before it. Anything else is a command, which Spark runs at once.
+# Matches a query, after comments and brackets. Any other text is a command, which Spark runs at
+# once.
 _QUERY = re.compile(
     r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(?:select|with|from|values|table)\b", re.IGNORECASE | re.DOTALL
 )
@@ -129,7 +132,7 @@ _originals: list[tuple[type, str, Any]] = []
 
 @contextmanager
 def guarded(function: str) -> Iterator[None]:
-    """Refuses actions and session changes of this thread, in the name of `function`."""
+    """Reject actions and session changes of this thread. Errors name the transform `function`."""
     before = _inside.function
     _install()
     _inside.function = function
@@ -153,8 +156,10 @@ def _install() -> None:
 
 @functools.cache
 def _instead() -> list[tuple[type, str, Any]]:
-    """What stands in the place of each while a transform runs. Made once: it is put there for every
-    micro-batch and step."""
+    """Return the replacements of all guarded methods: (class, method, replacement).
+
+    Cached, since they are installed for every step of every micro-batch.
+    """
     from pyspark.sql import GroupedData, SparkSession
 
     found = []
@@ -162,7 +167,7 @@ def _instead() -> list[tuple[type, str, Any]]:
         for name, remedy in methods.items():
             original = owner.__dict__.get(name)
             if original is None:
-                continue  # another Spark release, or inherited from what is blocked itself
+                continue  # not in this Spark release, or inherited from a guarded class
             found.append((owner, name, _refusing(owner.__qualname__, name, original, remedy)))
     for name in _LABELS:
         original = SparkSession.Builder.__dict__[name]
@@ -183,8 +188,11 @@ def _remove() -> None:
 
 
 def blocked() -> list[tuple[type, dict[str, str]]]:
-    """What is refused of each class, and the remedy. Of the others that a transform may come by
-    nothing runs or changes anything: `tests/unit/test_transform_guard.py` has their methods."""
+    """Return the rejected methods of each class, with the remedy for each.
+
+    No method of any other class that a transform can reach runs or changes anything.
+    `tests/unit/test_transform_guard.py` lists those methods.
+    """
     from pyspark import RDD, SparkContext
     from pyspark.sql import SparkSession
     from pyspark.sql.catalog import Catalog
@@ -218,12 +226,12 @@ def _refuse(call: str, remedy: str) -> None:
 
 
 def _refusing(owner: str, name: str, original: Any, remedy: str) -> Any:
-    """The original for every other thread, an error for one that is inside a transform."""
+    """Return a replacement that raises inside a transform, and else calls the original."""
     call = f"{owner}.{name}"
     if isinstance(original, property | functools.cached_property):
 
         def read(self: Any) -> Any:
-            _refuse(call, remedy)  # of a cached one, too: a property goes before what was kept
+            _refuse(call, remedy)  # even if cached: a property takes precedence over the cache
             return original.__get__(self)
 
         return property(read, doc=original.__doc__)
@@ -241,21 +249,21 @@ def _refusing(owner: str, name: str, original: Any, remedy: str) -> Any:
 
 
 def _queries_only(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`spark.sql` for a query, not for a command."""
+    """Return a replacement of `spark.sql` that accepts queries and rejects commands."""
     allowed = _allowed(original)
 
     @functools.wraps(original)
     def sql(self: Any, query: str, *args: Any, **kwargs: Any) -> Any:
         if not _QUERY.match(query):
             _refuse("SparkSession.sql", "only queries (SELECT, WITH, FROM ...) are allowed here")
-        # `FROM {rows}` with a DataFrame is a view for Spark while it parses the query.
+        # For a DataFrame in `FROM {rows}`, Spark itself creates a view, which is guarded.
         return allowed(self, query, *args, **kwargs)
 
     return sql
 
 
 def _allowed(original: Callable[..., Any]) -> Callable[..., Any]:
-    """May ask what is refused of a transform itself."""
+    """Return a replacement that may itself call guarded methods."""
 
     @functools.wraps(original)
     def method(*args: Any, **kwargs: Any) -> Any:
@@ -269,7 +277,7 @@ def _allowed(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_values(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`pivot` with its values is a plan."""
+    """Return a replacement of `pivot` that requires its values. Without them Spark runs a job."""
 
     @functools.wraps(original)
     def pivot(self: Any, pivot_col: str, values: Any = None) -> Any:

@@ -1,7 +1,7 @@
-"""Which parts of a plan would not give the same rows again.
+"""Which functions in a Spark plan give other rows when a micro-batch is retried?
 
-A micro-batch that fails is redone from the same offsets. Nothing of the first attempt is visible,
-so the promise holds; but who compares two runs, or an output with its input, finds other values.
+A retry reads the same offsets. No reader sees the first attempt's records, so exactly-once still
+holds. But a comparison of two runs, or of an output with its input, finds different values.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ _EXPRESSIONS_MAX = 10_000
 
 
 def unstable(frame: DataFrame) -> tuple[str, ...]:
-    """Names of functions in the frame's plan, in Python steps as in SQL, each once."""
-    plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - plans are Spark's own business
+    """Return the names of the plan's non-deterministic functions, each once. Functions from Python
+    steps and from SQL are found alike."""
+    plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - PySpark has no public way
     jvm: Any = frame.sparkSession._jvm  # noqa: SLF001
     clock = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
     if plan.deterministic() and not plan.containsPattern(clock):

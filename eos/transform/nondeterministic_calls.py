@@ -1,9 +1,11 @@
-"""What a redone micro-batch would not repeat, in the text of a user's function, as `sql_text.py`
-tells of queries. No library is imported, and nothing is run.
+"""Which calls in a user's function give other results when a micro-batch is retried?
 
-Names are followed from the module's imports, so that a column `now` or a method `random` is none of
-these; and from the function to what it names in its module, so that a helper for tests is not told
-of. What a name is bound to while the function runs is not known, and is passed over.
+Examples are `random.random()` and `datetime.now()`. `sql_text.py` answers the same for queries. The
+function's source code is analysed. Nothing is imported or run.
+
+A name counts only if the module's imports show what it is, so a column `now` or a method `random`
+does not count. Only code that the function uses is checked, so a helper for tests is not reported.
+Names that get their value while the function runs are ignored.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ _ALWAYS = {
         CLOCK,
     ),
 }
-# Of these modules all, but for what makes a generator with a seed, which is asked for below.
+# All functions of these modules count, except `_NONE`: most of those create or seed a generator.
+# `_WITHOUT_ARGUMENTS` has the generators that count if they get no seed.
 _MODULES = "random.", "secrets.", "numpy.random."
 _NONE = frozenset(
     {"seed", "Random", "SystemRandom", "default_rng", "Generator", "RandomState", "SeedSequence"}
@@ -48,13 +51,16 @@ _WITHOUT_ARGUMENTS = {
     **dict.fromkeys(("time.localtime", "time.gmtime", "time.ctime", "time.asctime"), CLOCK),
     **{f"{_SPARK}{name}": CLOCK for name in ("unix_timestamp", "to_unix_timestamp")},
 }
-_ASKED = {"selectExpr", "sql"}  # methods whose texts are SQL
+_ASKED = {"selectExpr", "sql"}  # methods that take SQL texts
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-_Binding = dict[str, str]  # a name, and what was imported by it; empty: something else
+_Binding = dict[str, str]  # a name, and the imported object it means; empty: something else
 
 
 def file_of(reference: str) -> Path | None:
-    """Of the module in `module:function`, once its folders are on the path (`functions.load`)."""
+    """Return the file of the module in `module:function`, or None if it has no Python file.
+
+    The project's folders must be on the path already (`functions.load`).
+    """
     try:
         spec = importlib.util.find_spec(reference.partition(":")[0])
     except (ImportError, ValueError):
@@ -64,8 +70,10 @@ def file_of(reference: str) -> Path | None:
 
 
 def unstable(path: Path, function: str) -> tuple[Unstable, ...]:
-    """Of one function in a file, in the order of its lines. What is wrong with the file is told by
-    whoever loads it."""
+    """Return the non-deterministic calls of a function in a file, in the order of the lines.
+
+    A file that can't be parsed has none: loading it reports the error.
+    """
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
@@ -76,6 +84,8 @@ def unstable(path: Path, function: str) -> tuple[Unstable, ...]:
 
 
 class _Module:
+    """The top level of a parsed module: its statements by the names they bind, and its imports."""
+
     def __init__(self, tree: ast.Module) -> None:
         self._statements: dict[str, list[ast.stmt]] = {}
         self._names: _Binding = {}
@@ -87,7 +97,7 @@ class _Module:
                 self._statements.setdefault(name, []).append(statement)
 
     def reached(self, function: str) -> Iterator[ast.stmt]:
-        """The function, and all that it names on its module's first level."""
+        """Yield the function's statement, and those of all top-level names that it uses."""
         waiting, seen = [function], {function}
         while waiting:
             for statement in self._statements.get(waiting.pop(), ()):
@@ -99,7 +109,7 @@ class _Module:
                 seen |= named
 
     def told(self, node: ast.AST, names: _Binding | None = None) -> Iterator[Unstable]:
-        """`names`: what is bound where the node stands."""
+        """Yield the non-deterministic calls in a node. `names` are the names that it can see."""
         known = self._names if names is None else names
         if isinstance(node, _Function):
             known = known | _inside(node, self._stars)
@@ -129,7 +139,8 @@ class _Module:
                     yield found._replace(line=each.lineno, column=each.col_offset + 1)
 
     def _dotted(self, node: ast.AST, known: _Binding) -> str:
-        """What a name or an attribute is, by its imports: `pyspark.sql.functions.rand`."""
+        """Return the full name of a name or attribute, such as `pyspark.sql.functions.rand`, or an
+        empty text if the imports don't show it."""
         if isinstance(node, ast.Attribute):
             before = self._dotted(node.value, known)
             return _plain(f"{before}.{node.attr}") if before else ""
@@ -153,7 +164,8 @@ def _plain(dotted: str) -> str:
 
 
 def _flat(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """With those of `if`, `try`, `with` and loops, which bind names of the same level."""
+    """Yield the statements, and those inside `if`, `try`, `with` and loops, which bind names in the
+    same scope."""
     for each in statements:
         if not isinstance(each, ast.If | ast.Try | ast.With | ast.For | ast.While):
             yield each
@@ -164,7 +176,7 @@ def _flat(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _inside(node: _Function, stars: list[str]) -> _Binding:
-    """What a function binds: its arguments, what it assigns, its own imports and functions."""
+    """Return the names that a function binds: its arguments, assignments, imports and functions."""
     arguments = [each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)]
     body = [] if isinstance(node, ast.Lambda) else node.body
     return {**dict.fromkeys(arguments, ""), **dict(_bound(body, stars))}

@@ -1,10 +1,10 @@
-"""A user's module without the libraries that take long to import: enough to see whether a function
-is there and which arguments it takes.
+"""Does a user's module have a function, and which arguments does it take?
 
-It is run with a stand-in for each name of them. Annotations may say it; whoever does more with it,
-such as a decorator or a base class, needs the library, and then the module is imported as it is.
-So is one that imports modules that are neither Python's nor these. What is wrong with a module is
-never told from here: an import says it in Python's own words.
+Libraries such as Spark and pandas take long to import. So the module runs with a placeholder for
+each name that it imports from them. A placeholder may be used in annotations. Code that does more
+with it, such as a decorator or a base class, needs the library. Then the module is imported
+normally. The same holds for a module that imports other libraries. This module never reports errors
+of the user's module: a normal import reports them with Python's own message.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ _STAND_IN = "_eos_stand_in"
 
 
 class _NeededError(BaseException):
-    """The library itself. No user's `except Exception` is to take it for an error of theirs."""
+    """The code needs the real library. No Exception, so that the user's code does not catch it."""
 
 
 class _StandIn:
+    """A placeholder for a name that is imported from a slow library."""
+
     def __init__(self, name: str) -> None:
         self._name = name
 
@@ -46,16 +48,17 @@ class _StandIn:
     def __call__(self, *_: object, **__: object) -> NoReturn:
         raise _NeededError
 
-    # Without __iter__ Python would ask for one item after the other, of which there is no end.
+    # Without __iter__, Python would iterate by __getitem__, which never ends.
     __bool__ = __iter__ = __contains__ = __call__
 
 
 class _WithoutLibraries(ast.NodeTransformer):
-    """Puts a stand-in for each name that is imported from them, outside of functions."""
+    """A rewrite of a module: imports of slow libraries outside functions become placeholders."""
 
     def __init__(self) -> None:
-        # All that is imported is theirs or Python's, and nothing of theirs is called: that it is
-        # would be found out when it runs, and then the import would run the lines before it again.
+        # True if the module imports only Python's own modules and slow libraries, and calls nothing
+        # of the latter. Such a call would fail only when the module runs. Then the normal import
+        # would run the lines before it a second time.
         self.is_whole = True
         self._names: set[str] = set()
 
@@ -91,7 +94,7 @@ class _WithoutLibraries(ast.NodeTransformer):
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.stmt:
         for each in node.decorator_list:
             self._require_no_call_of(each)
-        return node  # its own imports happen when it is called
+        return node  # imports inside a function run only when it is called
 
     def _require_no_call_of(self, node: ast.expr) -> None:
         while isinstance(node, ast.Call | ast.Attribute | ast.Subscript):
@@ -110,7 +113,10 @@ class _WithoutLibraries(ast.NodeTransformer):
 
 
 def outline(name: str, within: Sequence[Path]) -> ModuleType | None:
-    """None: it is to be imported. It is no module of `sys.modules`: nobody else gets it."""
+    """Return the module without its slow libraries, or None if it must be imported normally.
+
+    The module is not added to `sys.modules`, so no other code can import it.
+    """
     try:
         spec = importlib.util.find_spec(name)
         if name in sys.modules or spec is None or not spec.origin:
@@ -126,23 +132,26 @@ def outline(name: str, within: Sequence[Path]) -> ModuleType | None:
         vars(module)[_STAND_IN] = _StandIn
         code = compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
         exec(code, vars(module))  # noqa: S102 - a user's module, as an import runs it
-    except (Exception, SystemExit, _NeededError):  # noqa: BLE001 - whatever it is, the import says it
+    except (Exception, SystemExit, _NeededError):  # noqa: BLE001 - a normal import reports it
         return None
     return module
 
 
 def fails_at_once(name: str, pipelines: Path, folder: Path) -> bool:
-    """Whether an import of it fails for certain, in the driver as here: its text is no Python, or
-    there is no such module where only the project can have one. Any other that is not found here
-    may come with `--py-files`: the driver has those on its path, the launcher has not. Packages on
-    the way to it are imported; what they raise may be of this environment alone."""
+    """Return whether an import of the module will certainly fail in the driver, too.
+
+    It fails if its file is no valid Python, or if it is missing in a folder that only the project
+    can provide. Any other missing module may be in `--py-files`, which only the driver has on its
+    path. Parent packages are imported here. Their errors don't count, since they may have causes
+    that only exist in this environment.
+    """
     spec = None
     try:
         spec = importlib.util.find_spec(name)
     except ModuleNotFoundError as error:
         if not error.name or not f"{name}.".startswith(f"{error.name}."):
-            return False  # one that a package on the way to it imports
-    except (Exception, SystemExit):  # noqa: BLE001 - such a package may do anything
+            return False  # a parent package imports another missing module
+    except (Exception, SystemExit):  # noqa: BLE001 - a parent package may do anything
         return False
     if spec is not None and spec.origin:
         try:
@@ -158,7 +167,8 @@ def fails_at_once(name: str, pipelines: Path, folder: Path) -> bool:
 
 
 def _is_there(module: str, name: str = "") -> bool:
-    """By its files, which nobody runs: the module, and in it a module or a word of this name."""
+    """Return whether a library's module exists and has this name. Reads its files, but runs none:
+    the name must be a submodule, or a word in the module's text."""
     first, *rest = module.split(".")
     spec = importlib.util.find_spec(first)
     places = spec.submodule_search_locations if spec else None

@@ -1,9 +1,9 @@
-"""May this plan run as a stream, one micro-batch at a time, and does it keep state in between?
+"""Can a plan run as a stream, and does it keep state between micro-batches?
 
-A stateless pipeline runs its transforms on the rows of a micro-batch, where Spark would allow
-anything, and a plain GROUP BY would quietly group each micro-batch by itself. So the same
-transforms are first applied to the stream, and that plan is checked here. If it keeps state, that
-very plan is what runs.
+A stateless pipeline applies its transforms to the rows of one micro-batch. There Spark would allow
+any operation. A GROUP BY, for instance, would silently group within each micro-batch only. So the
+transforms are first applied to the stream, and the resulting plan is checked here. If that plan
+keeps state, the pipeline runs it as its streaming query.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _STATEFUL = {
     "TransformWithStateInPySpark": "transformWithState()",
     "Window": "a window function",
 }
-# Operators that treat each row, or each partition of a micro-batch, by itself. One that is not
-# here is refused: the next Spark may add a stateful one under a name that nobody knows yet.
+# Operators that treat each row, or each partition of a micro-batch, on its own. Operators that are
+# in no list are rejected, since a newer Spark may add a stateful operator under an unknown name.
 # fmt: off
 _STATELESS = frozenset({
     "ArrowEvalPython", "BatchEvalPython", "CTERelationDef", "CTERelationRef", "CollectMetrics",
@@ -49,8 +49,8 @@ _STATELESS = frozenset({
     "ScriptTransformation", "SerializeFromObject", "StreamingRelation", "StreamingRelationV2",
     "SubqueryAlias", "TypedFilter", "Union", "View", "WithCTE",
 })
-# What keeps state between micro-batches and runs here. limit() counts for ever, and Spark refuses
-# the rest.
+# Stateful operators that are supported. The others are not: limit() counts over the whole stream,
+# and Spark itself rejects the rest.
 _RUNS = frozenset({
     "Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct",
     "FlatMapGroupsInPandasWithState", "Join", "TransformWithState", "TransformWithStateInPySpark",
@@ -61,18 +61,21 @@ _LEFT_OUT = {
     "LocalLimit": "leave LIMIT or limit() out: a stream has no end to count to",
     "Sort": "leave ORDER BY or orderBy() out: a topic keeps the order of records by key only",
 }
-# Forget nothing unless a watermark tells them what is over.
+# Operators that keep all their state, unless a watermark lets them forget old rows.
 _GROWING = frozenset({"Aggregate", "Deduplicate", "Distinct", "Join"})
 _NODES_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class PlanState:
-    """What a plan remembers: Spark's `operators` that keep it, none if it is stateless.
-    `branches`: how often Spark reads the source for it."""
+    """The state that a plan keeps between micro-batches.
+
+    `operators` are Spark's stateful operators. It is empty for a stateless plan. `branches` is how
+    many times the plan reads the source.
+    """
 
     operators: tuple[str, ...] = ()
-    is_bounded: bool = True  # by a watermark, or by the user's own function
+    is_bounded: bool = True  # a watermark or the user's function bounds the state
     branches: int = 1
 
     def __str__(self) -> str:
@@ -80,13 +83,17 @@ class PlanState:
 
 
 def check_stream(frame: DataFrame, output_mode: str) -> PlanState:
-    """Refuses what Spark would refuse as a stream, and what is not known to run here."""
+    """Return the state that the plan keeps.
+
+    Raise TransformError if Spark does not support the plan as a stream, or if it has an operator
+    that is not known to work.
+    """
     if not frame.isStreaming:
         raise TransformError(
             "the transforms return rows that don't come from the pipeline's source",
             hint="return a DataFrame that is made from the one that was handed in",
         )
-    # Plans are Spark's own business: Python sees them through the JVM only.
+    # PySpark has no public way to a plan, so it is read from the JVM.
     plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
     names = list(_streaming(plan))
     stateful = [name for name in names if name in _STATEFUL]
@@ -115,8 +122,11 @@ def check_stream(frame: DataFrame, output_mode: str) -> PlanState:
 
 
 def _branches(plan: Any) -> int:
-    """How often the source stands in the plan of a stream, which must be one and the same: Spark
-    plans offsets for each source, and the ledger has one position."""
+    """Return how many times the plan reads the source.
+
+    Raise TransformError if it reads more than one streaming source. Spark would plan offsets for
+    each source, but the ledger has one position.
+    """
     leaves = [node for node in walked(plan) if node.isStreaming() and not _list(node.children())]
     if any(not leaf.equals(leaves[0]) for leaf in leaves):
         raise TransformError(
@@ -154,18 +164,21 @@ def _check_as_spark(frame: DataFrame, plan: Any, output_mode: str, stateful: lis
 
 
 def _streaming(plan: Any) -> Iterator[str]:
-    """Names of the operators that a stream flows into, from the top. Static tables are free."""
+    """Yield the names of the operators that process streaming rows, from the top of the plan.
+
+    Operators on static tables alone are not included.
+    """
     for node in walked(plan):
         if not node.isStreaming():
             continue
         name = str(node.nodeName())
-        # A stream joined with a table looks up each row by itself.
+        # A join of a stream with a table keeps no state: it looks up each row on its own.
         if name != "Join" or all(child.isStreaming() for child in _list(node.children())):
             yield name
 
 
 def walked(plan: Any) -> Iterator[Any]:
-    """All operators of a plan, from the top."""
+    """Yield all operators of a plan, from the top."""
     waiting = [plan]
     for _ in range(_NODES_MAX):
         if not waiting:

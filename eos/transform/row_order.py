@@ -1,4 +1,7 @@
-"""Up to where the steps keep the source's order: the first shuffle of the rows."""
+"""Up to which step do the rows keep the source's order?
+
+They lose it in the first shuffle, where Spark redistributes rows among tasks.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_NUMBERS = re.compile(r"#\d+L?|, \[plan_id=\d+\]")  # of Spark's own, other ones each time
+_NUMBERS = re.compile(r"#\d+L?|, \[plan_id=\d+\]")  # Spark's ids, which change each time
 _EXCHANGE = re.compile(r"^[\s:+*()\d-]*Exchange (?P<how>[^\n]*)$", re.MULTILINE)
 
 
 def first_shuffle(frame: DataFrame) -> str:
-    """How Spark would deal the rows out anew, in its own words; empty if it leaves them where they
-    are. What it sends to every task (a broadcast) moves no row of the source. Runs nothing. The
-    frame is no stream, as that of a micro-batch is none, and has several partitions: in one
-    nothing has to move."""
+    """Return Spark's description of the first shuffle in the plan, or an empty text if there is
+    none.
+
+    A broadcast of another table does not count, since it moves no row of the source. Runs nothing.
+    The frame must not be a stream, and must have several partitions: Spark plans no shuffle for a
+    single one.
+    """
     jvm: Any = frame.sparkSession._jvm  # noqa: SLF001 - PySpark only prints plans
     execution: Any = frame._jdf.queryExecution()  # noqa: SLF001 - the same
     text = str(jvm.PythonSQLUtils.explainString(execution, "simple"))
     found = _EXCHANGE.findall(text)
-    return _NUMBERS.sub("", found[-1]).strip() if found else ""  # it is printed from its end
+    # Spark prints a plan from its last operator to its first.
+    return _NUMBERS.sub("", found[-1]).strip() if found else ""

@@ -1,8 +1,9 @@
-"""An SQL step: a query over the stage before, `input`, and over earlier steps that have a name.
+"""How does an SQL step become a Spark plan?
 
-The names are temporary views while Spark reads the query, and no longer: Spark puts their plans
-into the query's at once, so nothing of a micro-batch is left in the session for the next one. The
-text is Spark's own SQL, untouched: braces and dollars in it mean what they mean there.
+A query reads the previous step as `input`, and earlier steps by their names. These names are
+temporary views only while Spark parses the query. Spark copies their plans into the query's plan at
+once, so no view of a micro-batch is left in the session. The text goes to Spark unchanged: braces
+and dollars have Spark's meaning.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _FILE_BYTES_MAX = 1_048_576
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query that was read. `label` is what messages call it."""
+    """A loaded query. Messages use `label` for it."""
 
     text: str
     label: str
@@ -33,7 +34,8 @@ class Query:
 
 
 def read(file: str, folder: Path) -> str:
-    """A query from a file, relative to the pipeline's folder."""
+    """Return the query in a file, relative to the pipeline's folder. Raise TransformError if the
+    file can't be read or has no query."""
     path = folder / file
     try:
         with path.open("rb") as opened:
@@ -63,7 +65,7 @@ def read(file: str, folder: Path) -> str:
 
 
 def ask(query: Query, frame: DataFrame, stages: Mapping[str, DataFrame]) -> DataFrame:
-    """The query's rows. Builds a plan and runs nothing."""
+    """Return the query's rows. Builds a plan and runs nothing."""
     spark = frame.sparkSession
     used = sql_text.names(query.text)
     known = {sql_text.INPUT: frame, **stages}
@@ -77,7 +79,7 @@ def ask(query: Query, frame: DataFrame, stages: Mapping[str, DataFrame]) -> Data
         words = words_of(error)
         hint = ""
         if "TABLE_OR_VIEW_NOT_FOUND" in words:
-            words = words.split(" Verify the spelling")[0]  # what follows is about DROP VIEW
+            words = words.split(" Verify the spelling")[0]  # the rest is advice about DROP VIEW
             hint = f"a step may read {', '.join(f'`{name}`' for name in known)}, and Spark's tables"
         elif "TEMP_TABLE_OR_VIEW_ALREADY_EXISTS" in words:
             hint = "the session has a view by the name of a step: name the step differently"
@@ -87,13 +89,13 @@ def ask(query: Query, frame: DataFrame, stages: Mapping[str, DataFrame]) -> Data
 
 
 def words_of(error: BaseException) -> str:
-    """Spark's own words, without its plans and stack traces."""
+    """Return Spark's message without plans and stack traces."""
     return str(error).split("\n\nJVM stacktrace")[0].split(";\n")[0].strip()[:1000]
 
 
 @contextmanager
 def _view(spark: SparkSession, name: str, frame: DataFrame) -> Iterator[None]:
-    frame.createTempView(name)  # never in the place of a view that is not ours
+    frame.createTempView(name)  # not createOrReplace: the user's session may have such a view
     try:
         yield
     finally:
