@@ -1,4 +1,4 @@
-"""`dedup:` of a pipeline file, as the stage takes it."""
+"""Which dedup rules does `dedup:` of a pipeline file declare?"""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _EPOCHS = 2**62
 
 
 def dedup(declared: Declared | None) -> StampRules | None:
+    """Return the rules of dedup by producers' sequence numbers, or None if none are declared."""
     if declared is None:
         return None
-    # Here: a verb about a pipeline that declares none waits for no Arrow.
+    # Imported late, so that verbs for a pipeline without dedup don't load Arrow.
     from eos.dedup.policy import OPTIONS, Policy
     from eos.dedup.stamp_columns import StampPlace, StampRules
     from eos.producers.state import UNWRAPPED, Rules, Verdict
@@ -45,6 +46,7 @@ def dedup(declared: Declared | None) -> StampRules | None:
 
 
 def distinct(declared: ByColumns | None) -> Distinct | None:
+    """Return dedup by the user's columns, or None if it is not declared."""
     if declared is None:
         return None
     return Distinct(declared.by, declared.within_ms, declared.watermark)

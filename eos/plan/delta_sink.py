@@ -1,4 +1,4 @@
-"""Delta tables of a plan: what is written to them, as values."""
+"""Which Delta tables does a plan write, and what is written to them?"""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    name: str  # the ledger's word for it
+    """One Delta table of the sink."""
+
+    name: str  # its name in the ledger
     path: str
-    keys: tuple[str, ...] = ()  # of a merge; none: rows are appended
-    columns: tuple[str, ...] = ()  # none: all that are not Kafka's
+    keys: tuple[str, ...] = ()  # rows are merged by these columns; empty: rows are appended
+    columns: tuple[str, ...] = ()  # empty: all columns that are not Kafka's
     where: str | None = None
     partition_by: tuple[str, ...] = ()
     evolves: bool = False
 
 
 def tables(sinks: Iterable[DeltaSink], root: Path) -> tuple[Table, ...]:
-    """`root` is where plain paths begin that are not absolute."""
+    """Return the declared tables. Relative plain paths begin at `root`."""
     return tuple(
         Table(
             name=sink.table,
@@ -42,6 +44,9 @@ def tables(sinks: Iterable[DeltaSink], root: Path) -> tuple[Table, ...]:
 
 
 def app_of(names: Names, ledger_id: str, table: str) -> str:
-    """By which a table's log knows the pipeline. A ledger that was made anew counts from 0 again,
-    so it is another application; a new checkpoint is not."""
+    """Return the pipeline's application id in a table's log.
+
+    It includes the ledger's topic id. A recreated ledger counts from 0 again, and Delta would skip
+    its writes as already done under the same id. A new checkpoint does not change the id.
+    """
     return f"{names.transactional_id}/{ledger_id}/{table}"

@@ -1,4 +1,4 @@
-"""Tables that the steps join, as values."""
+"""Which lookup tables may the steps join?"""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LookupTable:
-    """`version`: of a Delta table, which one is read; None: the newest. `rows`: those of a test, as
-    a JSON list, which then stand for the table."""
+    """A lookup table of the pipeline file.
+
+    `version` is the version of a Delta table to read, or None for the newest. `rows` are the rows
+    of a test as a JSON list, which replace the table's.
+    """
 
     name: str
     kind: Literal["delta", "parquet", "csv", "rows"]
@@ -30,7 +33,7 @@ class LookupTable:
 
 
 def lookups(tables: Mapping[str, StaticTable], root: Path) -> tuple[LookupTable, ...]:
-    """`root` is where plain paths begin that are not absolute."""
+    """Return the declared lookup tables. Relative plain paths begin at `root`."""
     return tuple(
         LookupTable(name, each.kind, resolved(each.path, root), each.columns, each.header)
         for name, each in tables.items()
@@ -38,7 +41,7 @@ def lookups(tables: Mapping[str, StaticTable], root: Path) -> tuple[LookupTable,
 
 
 def with_rows(planned: Plan, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Plan:
-    """For a test of a pipeline file: nothing is read. A table that it does not name is empty."""
+    """Return the plan with a test's rows in place of the tables. Tables without rows are empty."""
     found = tuple(
         replace(each, kind="rows", rows=json.dumps(list(rows.get(each.name, ())), default=str))
         for each in planned.lookups

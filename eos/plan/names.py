@@ -1,7 +1,7 @@
-"""The names that a pipeline goes by in Kafka and on disk: one place, one prefix for all of them.
+"""Which names does a pipeline have in Kafka and on disk?
 
-Two teams that choose the same pipeline name must not fence each other or share a ledger, so
-everything that is shared between processes carries the profile's prefix.
+All of them include the profile's prefix. So two teams that choose the same pipeline name don't
+fence each other, and don't share a ledger.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ def _ledger(prefix: str, pipeline: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Made from the profile's `names.prefix` and the pipeline's name."""
+    """The names of one pipeline, from the profile's `names.prefix` and the pipeline's name."""
 
     pipeline: str
     transactional_id: str
     group: str
     ledger: str
     checkpoints: str
-    lock: str  # empty where the state root is no folder of this machine
-    producers: str = ""  # the same
+    lock: str  # empty if the state root is not a local folder
+    producers: str = ""  # empty if the state root is not a local folder
     state_root: str = ""  # the profile's, resolved
 
     @classmethod
@@ -58,7 +58,7 @@ class Names:
 
     @property
     def namesakes(self) -> tuple[Namesake, ...]:
-        """The other ways to split the transactional id into a prefix and a name, at another dot."""
+        """Other pipelines with the same transactional id: each dot in it may end the prefix."""
         joined = self.transactional_id
         cuts = [at for at, character in enumerate(joined) if character == "."]
         found = (Namesake(joined[:at], joined[at + 1 :]) for at in cuts)

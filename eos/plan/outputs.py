@@ -1,4 +1,7 @@
-"""What sinks make of a row, as columns that are computed once, whoever wants them."""
+"""Which columns do the Kafka sinks compute from a row?
+
+Two sinks with the same key or value share one column, which is computed once.
+"""
 
 from __future__ import annotations
 
@@ -19,56 +22,61 @@ Kind = Literal["bytes", "json", "avro", "protobuf", "headers", "where"]
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A column that the sinks read. `texts`: SQL expressions for bytes and where, columns for json
-    (none: all that are not Kafka's), the schema for avro, with its subject if it has one, and a
-    word more if it is registered there; the message's name for protobuf; a name and an expression
-    after the other for headers."""
+    """A computed column that sinks read. The meaning of `texts` depends on `kind`:
+
+    - bytes, where: one SQL expression
+    - json: the names of the columns; empty for all columns that are not Kafka's
+    - avro: the schema, its subject if it has one, and "register" if a run registers the schema
+    - protobuf: the message's name
+    - headers: pairs of a header's name and an SQL expression
+    """
 
     kind: Kind
     texts: tuple[str, ...]
-    place: str  # where in the file, for messages: `sink 2: key`
-    is_value: bool = False  # a tombstone stays one
-    schema_id: int = 0  # of the subject's schema, once the registry was asked
-    message: Message | None = None  # of protobuf
+    place: str  # the place in the pipeline file, for messages: `sink 2: key`
+    is_value: bool = False  # a Kafka value: null stays null, since it deletes its key
+    schema_id: int = 0  # the registry's id of the schema, once the registry was asked
+    message: Message | None = None  # only for protobuf
 
     @property
     def subject(self) -> str:
-        """Of the schema registry, if Avro records carry the id of their schema there."""
+        """The subject in the schema registry. Empty if the Avro records carry no schema id."""
         return self.texts[1] if self.kind == "avro" and len(self.texts) > 1 else ""
 
     @property
     def registers(self) -> bool:
+        """Whether a run registers the schema."""
         return bool(self.subject) and len(self.texts) > 2
 
     @property
     def is_elsewhere(self) -> bool:
-        """Only the registry has its schema, and was not asked for it yet."""
+        """Whether the schema is only in the registry, and was not looked up yet."""
         return self.kind == "avro" and not self.texts[0]
 
     def written_by(self, schema_id: int, schema: str = "") -> Output:
-        """As the registry has it; a schema where there was none."""
+        """Return the output with the registry's schema id. `schema` is set if the file has none."""
         texts = (schema or self.texts[0], *self.texts[1:])
         return replace(self, schema_id=schema_id, texts=texts)
 
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Each once: two sinks with the same value have it serialised for both at the same time."""
+    """The columns that all Kafka sinks read, and the sinks. Equal columns are in it once."""
 
     columns: dict[str, Output]
     sinks: tuple[SinkSpec, ...]
-    is_filtered: bool  # every sink chooses: rows for nobody need not leave Spark
+    is_filtered: bool  # every sink has a `where`, so rows without a sink can stay in Spark
 
 
 def outputs(sinks: tuple[KafkaSink, ...], folder: Path = Path()) -> Outputs:
-    """`folder` is where their schemas lie."""
+    """Return the outputs of the sinks. `folder` has their schema files."""
     columns: dict[str, Output] = {}
     specs = tuple(_sink(number, sink, columns, folder) for number, sink in enumerate(sinks, 1))
     return Outputs(columns, specs, all(sink.where_column for sink in specs))
 
 
 def _named(made: Output, columns: dict[str, Output]) -> str:
-    """The name of such a column, whoever wanted it first."""
+    """Return the column's name. Add the column if no sink has an equal one yet."""
     for name, known in columns.items():
         if replace(known, place=made.place) == made:
             return name

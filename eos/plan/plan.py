@@ -1,4 +1,4 @@
-"""What will run: a pipeline file and a profile, resolved to values."""
+"""What will a run do? A plan is a pipeline file and a profile, resolved to values."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from eos.transform.functions import Transform
 
 
-BROKERS_CHOICE = -1  # of a topic's replication factor
+BROKERS_CHOICE = -1  # a topic's replication factor is the broker's default
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """How a target topic is created where it is absent."""
+    """The settings for creating an absent target topic."""
 
     partitions: int
     replication: int
@@ -47,7 +47,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSink:
-    """Where records go that are not taken."""
+    """The topic for dead letters."""
 
     topic: str
     codec: Codec = Codec.LZ4
@@ -63,30 +63,31 @@ class Plan:
     transforms: Sequence[Transform]
     sinks: tuple[SinkSpec, ...]
     created_topics: Mapping[str, NewTopic]
-    trigger_every_ms: int | None  # None: what is there, then the end
+    trigger_every_ms: int | None  # None: the run ends once it has read the existing records
     transaction_timeout_ms: int
-    deployment: str  # empty: the state root's id, see `startup/deployment.py`
+    deployment: str  # empty: the id in the state root is used, see `startup/deployment.py`
     decode: Decode = field(default_factory=Decode)
     outputs: Outputs = field(default_factory=lambda: Outputs({}, (), is_filtered=False))
     dead_letters: DeadLetterSink | None = None
     output_mode: str = "append"
-    is_stateful: bool = False  # known once the stream was checked
+    is_stateful: bool = False  # set once the stream was checked
     parallelism: int = 1
     message_bytes_max: Mapping[str, int] = field(default_factory=dict)
     security: Security | None = None
     dedup: StampRules | None = None
     tables: tuple[Table, ...] = ()
     lookups: tuple[LookupTable, ...] = ()
-    is_once: bool = False  # what is there in one micro-batch, where there is no interval
+    is_once: bool = False  # the run reads all existing records in one micro-batch and ends
 
     @property
     def kafka(self) -> KafkaSettings:
-        """How driver and writers reach the cluster."""
+        """The connection settings of the driver and the writers."""
         return kafka_settings(self.bootstrap, self.security)
 
     @property
     def spark_trigger(self) -> dict[str, Any]:
-        """In Spark's words. Its `once` reads past `max_records`: hence the file may not have it."""
+        """The trigger as Spark's options. Spark's `once` ignores `max_records`, so a pipeline file
+        may not have both."""
         if self.is_once:
             return {"once": True}
         if self.trigger_every_ms is None:
@@ -95,7 +96,7 @@ class Plan:
 
     @property
     def reason_to_end(self) -> str:
-        """Why a run ends that nobody asked to."""
+        """The reason that is logged if a run ends without a signal or an error."""
         return "one micro-batch was asked for" if self.is_once else "drained"
 
     @property
@@ -104,18 +105,18 @@ class Plan:
 
     @property
     def row_topics(self) -> tuple[str, ...]:
-        """What the last step's rows go to."""
+        """The target topics of the last step's rows."""
         named = [topic for sink in self.sinks for topic in (sink.topic, *sink.topics) if topic]
         return tuple(dict.fromkeys(named))
 
     @property
     def sink_topics(self) -> tuple[str, ...]:
-        """All that a transaction may write to, but for the ledger."""
+        """All topics that a transaction may write to, except the ledger."""
         return (*self.row_topics, *([self.dead_letters.topic] if self.dead_letters else []))
 
     @property
     def sink_columns(self) -> tuple[str, ...]:
-        """Columns that the sinks name beyond key, value and headers."""
+        """The columns that sinks name for topic, partition and timestamp."""
         named = [
             column
             for sink in self.sinks
@@ -125,7 +126,8 @@ class Plan:
         return tuple(dict.fromkeys(named))
 
     def writers(self, targets: int) -> int:
-        """One writer for each target partition, but no more than run at the same time."""
+        """Return the number of writers: one for each target partition, but not more than can run
+        at the same time."""
         return max(1, min(targets, self.parallelism))
 
 
@@ -135,7 +137,11 @@ def plan(
     bootstrap: tuple[str, ...],
     transforms: Sequence[Transform],
 ) -> Plan:
-    """Pure: asks neither Kafka nor Spark. Everything that prints what a pipeline is begins here."""
+    """Return the plan of a pipeline on a profile. Sends no request to Kafka or Spark.
+
+    Raise UsageError if the pipeline file shows a value that the profile keeps secret. Each verb
+    that prints something about a pipeline begins with its plan, so it can't print the secret.
+    """
     require_hidden(pipeline, profile)
     made = outputs(pipeline.sink.kafka, pipeline.folder)
     dead = pipeline.sink.dead_letter
@@ -178,7 +184,10 @@ def plan(
 
 
 def decode(source: Source, expect: Rules = (), folder: Path = Path()) -> Decode:
-    """`folder` is where its schemas lie."""
+    """Return the formats and rules of the source. `folder` has the schema files.
+
+    Raise UsageError if two columns have the same name.
+    """
     rules = tuple(RecordRule(each.name, each.rule, each.on_error) for each in expect)
     key, value = _format(source.key, folder), _format(source.value, folder)
     try:

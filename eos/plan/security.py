@@ -1,9 +1,9 @@
-"""A profile's security block in the words of the two Kafka clients: kafka-python's and Java's.
+"""Which settings do the two Kafka clients need for a profile's `kafka.security`?
 
-Neither gets a secret here, only where it lies. kafka-python's is read when it connects
-(`kafka/client_options.py`). Java's, in Spark's source, reads it by Kafka's own configuration
-providers, on whichever machine it runs: so Spark's plans, its log of events and its checkpoint hold
-`${file:...}` and nothing else.
+The driver and the writers use kafka-python, and Spark's source uses Kafka's Java client. The
+settings here have only references to secrets. kafka-python's secrets are read when it connects
+(`kafka/client_options.py`). The Java client reads them on its own machine by Kafka's configuration
+providers. So Spark's plans, event log and checkpoint only have `${file:...}` or `${env:...}`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OTHER_KEYS = ("RSA PRIVATE KEY", "EC PRIVATE KEY", "DSA PRIVATE KEY", "ENCRYPTE
 def kafka_settings(
     bootstrap: tuple[str, ...], security: Security | None, client_id: str = "eos"
 ) -> KafkaSettings:
-    """For the driver, and by pickle for the writers on the executors."""
+    """Return kafka-python's settings, for the driver, and pickled for the writers."""
     if security is None:
         return KafkaSettings(bootstrap, client_id)
     named = {
@@ -46,7 +46,11 @@ def kafka_settings(
 
 
 def source_options(security: Security | None) -> Mapping[str, str]:
-    """For Spark's source, to follow `kafka.`: Kafka's Java client reads the same PEM files."""
+    """Return the Java client's settings for Spark's source, without the prefix `kafka.`.
+
+    The Java client reads the same PEM files as kafka-python. Raise UsageError for a private key
+    that Java can't read.
+    """
     if security is None:
         return {}
     options = {
@@ -60,7 +64,7 @@ def source_options(security: Security | None) -> Mapping[str, str]:
     if security.certificate:
         key = security.key or security.certificate
         _require_pkcs8(Path(key))
-        # By content, not by location: Java wants both in one file, others like two.
+        # By content, not by location: as a location Java requires one file with both.
         options |= {
             "ssl.keystore.type": "PEM",
             "ssl.keystore.certificate.chain": _content(Path(security.certificate)),
@@ -78,7 +82,8 @@ def source_options(security: Security | None) -> Mapping[str, str]:
 
 
 def principal(security: Security | None) -> str:
-    """As the broker names who we are; empty where that is the subject of a certificate."""
+    """Return the broker's name for this client, or an empty text if it is a certificate's
+    subject."""
     if security is None:
         return "User:ANONYMOUS"
     if security.has_sasl:
@@ -88,7 +93,10 @@ def principal(security: Security | None) -> str:
 
 @contextmanager
 def told_who(security: Security | None) -> Iterator[None]:
-    """A right that somebody lacks is told with his name, where the settings know it."""
+    """Add the principal to errors about missing rights, if the settings have it.
+
+    For a certificate, add the command that prints its subject.
+    """
     try:
         yield
     except EosError as error:
@@ -104,7 +112,7 @@ def told_who(security: Security | None) -> Iterator[None]:
 
 
 def _java(reference: str) -> str:
-    """The same reference as Kafka's configuration providers write it."""
+    """Return a secret's reference in the form of Kafka's configuration providers."""
     path = file_of(reference)
     return "${env:" + variable_of(reference) + "}" if path is None else _content(path)
 
@@ -114,9 +122,11 @@ def _content(path: Path) -> str:
 
 
 def _require_pkcs8(path: Path) -> None:
-    """Python reads other PEM keys, too, Java does not: better told here than in Spark's words.
+    """Raise UsageError for a private key that Java can't read.
 
-    Of encrypted ones Java 17 knows no cipher that is still used (JDK-8285827).
+    Python also reads other kinds of PEM keys. Without this check, Spark would fail later with an
+    unclear message. Encrypted keys are rejected, since Java 17 supports none of the ciphers that
+    are used today (JDK-8285827).
     """
     try:
         text = path.read_text(encoding="utf-8")

@@ -1,6 +1,7 @@
-"""A plan as a tree of stages: the same objects that a run executes, described from their values.
+"""Which stages does a plan have, and what does each guarantee?
 
-Pure: asks neither Kafka nor Spark. Whoever adds a stage to `Plan` adds it here.
+`eos plan` prints them as a tree, a chart or JSON. They are described from the values that a run
+uses, without a request to Kafka or Spark. A stage that is added to `Plan` must be added here.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ AFTERWARDS = "exactly once, after the transaction and before the next one"
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """`guarantee` and `mechanism` are there where something is written."""
+    """One stage of a plan, in text. A stage that writes has a `guarantee` and a `mechanism`."""
 
     name: str
     does: str
@@ -53,7 +54,7 @@ class Stage:
 
 
 def stages(planned: Plan) -> list[Stage]:
-    """In the order of the data; then what every transaction carries beside it."""
+    """Return the stages in the order of the data, then the ledger and the group offsets."""
     found = [_source(planned)]
     decode = planned.decode
     rules = [rule for rule in decode.rules if rule.name != NO_NULL]
@@ -213,7 +214,7 @@ def _deployment(planned: Plan) -> str:
 
 
 def _output(planned: Plan, column: str) -> str:
-    """What the file says of it, behind the name that a run gives it."""
+    """Describe a sink's column as the pipeline file declares it."""
     made = planned.outputs.columns.get(column)
     if made is None:
         return f"`{column}` as it comes" if column in {"key", "value"} else f"`{column}`"
@@ -242,7 +243,7 @@ def _short(text: str) -> str:
 
 
 def lines(name: str, found: Sequence[Stage]) -> Iterator[str]:
-    """In ASCII: a pipe and a CI log read the same."""
+    """Yield the lines of the tree, in ASCII, so that it is readable in pipes and CI logs."""
     yield name
     for number, stage in enumerate(found):
         is_last = number == len(found) - 1
@@ -255,7 +256,8 @@ def lines(name: str, found: Sequence[Stage]) -> Iterator[str]:
 
 
 def mermaid(found: Sequence[Stage]) -> Iterator[str]:
-    """A flowchart; what is in the transaction stands in one box."""
+    """Yield the lines of a Mermaid flowchart. One box has all stages that are in the
+    transaction."""
     yield "flowchart TD"
     behind = [stage for stage in found if stage.guarantee and not stage.in_transaction]
     flow = [stage for stage in found if not stage.in_transaction and stage not in behind]
@@ -284,7 +286,8 @@ def _id(stage: Stage) -> str:
 
 
 def _label(stage: Stage) -> str:
-    """Mermaid's own signs as entities, so that no query can end a label."""
+    """Return a Mermaid label. Mermaid's special characters are escaped, since a query may have
+    them."""
     text = f"{stage.name}: {stage.does}"
     for sign, entity in (("#", "#35;"), ('"', "#quot;"), ("<", "#lt;"), (">", "#gt;")):
         text = text.replace(sign, entity)
