@@ -1,4 +1,7 @@
-"""Avro in the tests of a pipeline file: people write mappings, and read JSON."""
+"""How are Avro records written and shown in the tests of a pipeline file?
+
+A test gives a record as a mapping, and its output is shown as JSON.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _OPTIONS = "'timeZone', 'UTC'"
 def encoded(
     frame: DataFrame, plan: Plan, case: Case, rows: Sequence[Sequence[object]]
 ) -> DataFrame:
-    """The records of `rows`, as Avro where the test gives a mapping for one."""
+    """Return the test's records, with Avro bytes in place of the mappings."""
     for name, read in (("key", plan.decode.key), ("value", plan.decode.value)):
         meant = [
             f"({quoted_text(str(topic))}, {partition}, {offset}L)"
@@ -39,7 +42,7 @@ def encoded(
 
 
 def readable(job: DataFrame, plan: Plan) -> DataFrame:
-    """What the sinks make, with JSON in the place of Avro."""
+    """Return the sinks' columns with JSON in place of Avro."""
     options = f"map('ignoreNullFields', 'false', {_OPTIONS})"
     as_json = {
         name: f"to_json(from_avro({_bare(name, output)}, {quoted_text(output.texts[0])}), "
@@ -55,7 +58,7 @@ def _bare(name: str, output: Output) -> str:
 
 
 def _from_json(frame: DataFrame, name: str, schema: str) -> str:
-    literal = quoted_text(schema)  # `check` has shown that it is one
+    literal = quoted_text(schema)  # `check` has validated the schema
     read = frame.selectExpr(f"from_avro(CAST(NULL AS BINARY), {literal}) AS record")
     kind = quoted_text(read.schema.fields[0].dataType.simpleString())
     parsed = f"from_json(CAST({name} AS STRING), {kind}, map('mode', 'FAILFAST', {_OPTIONS}))"

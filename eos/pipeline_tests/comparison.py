@@ -1,9 +1,9 @@
-"""Which records of a test's output are the expected ones.
+"""Does a test's output have the expected records?
 
-An expected entry describes a part of a record: the fields that it names, of a JSON mapping the keys
-that it names, and of the headers those that it names. With `exact: true` key, value and headers
-have nothing else. Several entries may describe one record, so entries and records are paired: as
-many pairs as possible, each entry and each record in one pair at most.
+An expected entry describes a part of a record. Only the fields, JSON keys and headers that the
+entry names are compared. With `exact: true` the record's key, value and headers must have nothing
+else. An entry may match several records, and a record several entries. So they are paired: each
+entry with one record at most, each record with one entry at most, and as many pairs as possible.
 """
 
 from __future__ import annotations
@@ -31,20 +31,22 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonResult:
+    """The number of pairs, and the entries and records without a partner, as JSON texts."""
+
     matched: int
     missing: tuple[str, ...] = ()
     unexpected: tuple[str, ...] = ()
 
 
 def compare(expected: Sequence[OutputRecord], found: Sequence[Written]) -> ComparisonResult:
-    """Pair entries with records, and return the rest of both as JSON texts."""
+    """Pair expected entries with records, and return the entries and records that are left."""
     candidates = [[at for at, each in enumerate(found) if matches(e, each)] for e in expected]
     entry_of = _paired(candidates)
     paired = set(entry_of.values())
     fields = {field for record in expected for field in record.model_fields_set}
     if any(record.exact for record in expected):
         fields |= {"headers"}
-    # Without any entry, topic and value show best which record it is.
+    # If no entry names a field, an unexpected record is shown by its topic and value.
     fields = fields - {"exact"} or {"topic", "value"}
     return ComparisonResult(
         matched=len(entry_of),
@@ -58,7 +60,7 @@ def compare(expected: Sequence[OutputRecord], found: Sequence[Written]) -> Compa
 
 
 def matches(entry: OutputRecord, record: Written) -> bool:
-    """Whether the entry describes this record."""
+    """Return whether the entry describes this record."""
     named = entry.model_fields_set
     if "topic" in named and entry.topic != record.topic:
         return False
@@ -72,14 +74,14 @@ def matches(entry: OutputRecord, record: Written) -> bool:
 
 def _is_text(expected: Any, text: str | None, exact: bool) -> bool:
     if not isinstance(expected, dict | list):
-        # Numbers and flags are texts in Kafka.
+        # A number or a boolean is compared with its JSON text, since Kafka's value is bytes.
         is_plain = expected is None or isinstance(expected, str)
         return bool(text == (expected if is_plain else json.dumps(expected)))
     return text is not None and _is_within(expected, _parsed(text), exact)
 
 
 def _is_within(expected: Any, found: Any, exact: bool) -> bool:
-    """Whether `found` has all that `expected` says. A list has as many elements, in this order."""
+    """Return whether `found` contains `expected`. Lists must have the same length and order."""
     if isinstance(expected, dict):
         if not isinstance(found, dict) or (exact and expected.keys() != found.keys()):
             return False
@@ -87,7 +89,7 @@ def _is_within(expected: Any, found: Any, exact: bool) -> bool:
     if isinstance(expected, list):
         is_as_long = isinstance(found, list) and len(found) == len(expected)
         return is_as_long and all(map(_is_within, expected, found, [exact] * len(expected)))
-    # `1` and `1.0` are the same number; `true` is none.
+    # `1` equals `1.0`, but not `true`.
     return isinstance(expected, bool) == isinstance(found, bool) and bool(expected == found)
 
 
@@ -95,7 +97,7 @@ def _paired(candidates: Sequence[Sequence[int]]) -> dict[int, int]:
     """Return the entry of each paired record: a maximum matching, by augmenting paths."""
     entry_of: dict[int, int] = {}
     for start in range(len(candidates)):
-        came_from: dict[int, int] = {}  # record: the entry that looked at it first
+        came_from: dict[int, int] = {}  # record: the first entry that reached it
         record_of = {entry: record for record, entry in entry_of.items()}
         waiting, free = [start], -1
         while waiting and free < 0:
@@ -108,7 +110,7 @@ def _paired(candidates: Sequence[Sequence[int]]) -> dict[int, int]:
                     free = record
                     break
                 waiting.append(entry_of[record])
-        while free >= 0:  # each entry on the path moves to the record that it looked at
+        while free >= 0:  # move each entry on the path to the record that it reached
             entry = came_from[free]
             entry_of[free], free = entry, record_of.get(entry, -1)
     return entry_of
@@ -120,7 +122,7 @@ def _entry(entry: OutputRecord) -> dict[str, Any]:
 
 
 def _shown(record: Written, name: str) -> Any:
-    """JSON as a value, and everything else as text."""
+    """Return a field of a record to show: a JSON object or list as a value, all else as text."""
     if name == "headers":
         as_dict = dict(record.headers)
         return as_dict if len(as_dict) == len(record.headers) else list(record.headers)
@@ -130,7 +132,7 @@ def _shown(record: Written, name: str) -> Any:
 
 
 def _parsed(text: str) -> Any:
-    """None: it is no JSON."""
+    """Return the JSON value of a text, or None if it is no JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -1,5 +1,8 @@
-"""Protobuf in the tests of a pipeline file: people write mappings, as Protobuf's own JSON has them,
-and read JSON, as Spark writes it of the same columns."""
+"""How are Protobuf records written and shown in the tests of a pipeline file?
+
+A test gives a record as a mapping in Protobuf's JSON form. Its output is shown as JSON in Spark's
+form.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _OPTIONS = {
 
 
 def encoded(record: InputRecord, plan: Plan) -> InputRecord:
-    """With the message's bytes in the place of each mapping that is one."""
+    """Return the test's record, with Protobuf bytes in place of the mappings."""
     from google.protobuf.json_format import ParseDict, ParseError
     from google.protobuf.message import EncodeError
 
@@ -41,7 +44,7 @@ def encoded(record: InputRecord, plan: Plan) -> InputRecord:
 
 
 def readable(job: DataFrame, plan: Plan) -> DataFrame:
-    """What the sinks make, with JSON in the place of Protobuf."""
+    """Return the sinks' columns with JSON in place of Protobuf."""
     from pyspark.sql import functions as f
 
     from eos.protobuf.spark_functions import record

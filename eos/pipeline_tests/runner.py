@@ -1,4 +1,7 @@
-"""Runs the tests of a pipeline file: the real source formats, steps and sinks, without Kafka."""
+"""Do the tests in a pipeline file pass?
+
+They run the pipeline's real source formats, steps and sinks in Spark, without Kafka.
+"""
 
 from __future__ import annotations
 
@@ -49,13 +52,14 @@ _STREAM = (
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
-# A record as compared and shown: the fields that the test speaks of, as JSON texts.
+# A record in a result: the fields that the test names, as a JSON text.
 Line = str
 
 
 @dataclass(frozen=True, slots=True)
 class CaseOutcome:
-    """`missing` should have been there, `unexpected` should not."""
+    """The result of one test: expected records that are missing, and records that were not
+    expected."""
 
     name: str
     matched: int
@@ -69,7 +73,10 @@ class CaseOutcome:
 
 
 def check(spark: SparkSession, plan: Plan) -> tuple[str, ...]:
-    """What a start would refuse of the steps, but for Kafka; returns what a redo would change."""
+    """Raise TransformError for steps that a startup would reject, as far as that needs no Kafka.
+
+    Returns the names of the non-deterministic functions, which a retry evaluates to other values.
+    """
     plan = with_rows(plan, {})
     stream = _stream(spark, plan)
     rows = rows_of(spark, plan, stream)
@@ -81,21 +88,21 @@ def check(spark: SparkSession, plan: Plan) -> tuple[str, ...]:
 
 
 def _stream(spark: SparkSession, plan: Plan) -> DataFrame:
-    """In the place of the source's."""
+    """Return a stream with the source's columns, to check plans. It is never run."""
     stream = spark.readStream.format("rate").load().selectExpr(*_STREAM)
     return as_stream(stream, plan.dedup)
 
 
 def rows_of(spark: SparkSession, plan: Plan, stream: DataFrame | None = None) -> DataFrame:
-    """The last step's rows of a stream, of which only the plan is meant. The tables are empty."""
+    """Return the last step's rows of a stream, to check the plan. Lookup tables are empty."""
     stream = _stream(spark, plan) if stream is None else stream
     tables = opened(with_rows(plan, {}), spark)
     return apply(plan.decode.apply(stream), plan.transforms, tables)
 
 
 def order(spark: SparkSession, plan: Plan) -> str:
-    """The first shuffle of the steps: up to it they keep the source's order."""
-    several = spark.range(0, 10, 1, 4)  # partitions: in one, nothing would have to move
+    """Return Spark's description of the steps' first shuffle. Up to it, rows keep their order."""
+    several = spark.range(0, 10, 1, 4)  # four partitions: Spark plans no shuffle for a single one
     frame = several.selectExpr("id AS value", "now() AS timestamp").selectExpr(*_STREAM)
     frame = as_stream(frame, plan.dedup)
     tables = opened(with_rows(plan, {}), spark)
@@ -103,6 +110,7 @@ def order(spark: SparkSession, plan: Plan) -> str:
 
 
 def run_case(spark: SparkSession, plan: Plan, case: Case) -> CaseOutcome:
+    """Run one test, and compare its output with the expected records."""
     plan = with_rows(plan, case.tables)
     try:
         with TemporaryDirectory(prefix="eos-test-") as folder:
@@ -120,7 +128,7 @@ def _frame(spark: SparkSession, plan: Plan, case: Case) -> DataFrame:
     rows = [_row(number, record, topic) for number, record in enumerate(records)]
     if plan.dedup is None:
         return avro.encoded(spark.createDataFrame(rows, _SCHEMA), plan, case, rows)
-    # It wants a partition's records in one task, in their order.
+    # Dedup needs the records of a partition in one task, in order.
     ordered = sorted(rows, key=lambda row: row[2:5])
     frame = spark.createDataFrame(ordered, _SCHEMA).coalesce(1)
     return avro.encoded(frame, plan, case, rows)
@@ -141,8 +149,10 @@ def _row(number: int, record: InputRecord, topic: str) -> tuple[Any, ...]:
 
 
 def _written(plan: Plan, frame: DataFrame, again: DataFrame, dead: int) -> Iterator[Written]:
-    """What each sink would write, but for the partition. `again` has the rows that dedup refused,
-    too: so many."""
+    """Yield the records that each sink would write, without their partitions.
+
+    `again` has the accepted rows and the dead letters of dedup. `dead` is the number of the latter.
+    """
     tables = opened(plan, frame.sparkSession)
     out = sink_columns(apply(plan.decode.apply(frame), plan.transforms, tables), plan)
     job = protobuf.readable(avro.readable(out, plan), plan)
