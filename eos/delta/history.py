@@ -109,8 +109,12 @@ class History:
         return _lost(commits, whole, kept)
 
     def _is_whole(self, version: int, kept: int, whole: list[bool]) -> bool:
-        """Return whether a version is whole. Before the kept version, search back for a write of
-        the pipeline: the check after it passed. At a RESTORE, continue with its target."""
+        """Return whether a version contains every write of the pipeline up to it.
+
+        For a version before the kept one, its older commits are searched for a write of the
+        pipeline. The version is whole if there is one, since the check after that write passed. At
+        a RESTORE the search continues with its target.
+        """
         while version < kept:
             commit = self.commit(version)
             if commit.is_restore:
@@ -161,8 +165,8 @@ def _undo(files: Files, back: set[tuple[str, str]], away: set[tuple[str, str]]) 
 
 
 def _lost(commits: list[Commit], whole: list[bool], kept: int) -> RemovedWrites:
-    """Return the RESTORE after the newest whole version. Only a RESTORE makes a version not
-    whole."""
+    """Return the RESTORE that followed the newest whole version. Commits of other kinds count as
+    no loss, since they change rows on purpose."""
     last = max(index for index, is_whole in enumerate(whole) if is_whole)
     restore = commits[last]  # the first commit is that of version kept + 1
     is_final = not any(commit.is_ours for commit in commits[last:])

@@ -319,7 +319,7 @@ class DeltaSinks:
                 self._require_whole(table, known, seen)
                 found[table.name] = TableState(seen.id, offset, seen.version)
                 if became == "written":
-                    self._crash.reached("tables:after")  # the first of several
+                    self._crash.reached("tables:after")  # also reached after the first of several
                 ms = (time.monotonic() - began) * 1000
                 was = before[table.name].at
                 self._bus.emit(events.TableFollowed(table.name, became, offset, was, ms))

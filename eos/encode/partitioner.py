@@ -30,7 +30,7 @@ class Turn:
     next: int
 
     def take(self, many: int) -> int:
-        """Reserve this many turns, and return the first."""
+        """Reserve the next `many` turns, and return the number of the first."""
         first = self.next
         self.next += many
         return first

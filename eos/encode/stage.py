@@ -121,8 +121,7 @@ class _Task:
             if len(batch.blob) > span.bytes_max:
                 row = span.start if order is None else int(order[span.start])
                 self._refuse(refusal, row, target, len(batch.blob))
-        # One Arrow batch: chunks are bounded, and encoded rows are hardly ever larger than the
-        # chunk.
+        # All in one Arrow batch. A chunk's size is bounded, and hardly ever grows by encoding.
         return self._record_batches(span_targets, encoded)
 
     def _refuse(self, refusal: Refusal, row: int, target: int, size: int) -> None:
@@ -141,7 +140,7 @@ class _Task:
         return self._batch(writers, targets, encoded)
 
     def manifest(self) -> pa.RecordBatch:
-        """Return the manifest row: how many records this task encoded for each target."""
+        """Return the manifest row: how many records this task encoded for each target partition."""
         pairs = np.array(sorted(self.records.items()), "<i4")
         row = EncodedBatch(pairs.tobytes(), 0, 0)
         return self._batch([self.stage.n_writers], [MANIFEST_TARGET], [row])
@@ -164,7 +163,7 @@ class _Task:
 
 
 def read_manifest(blob: bytes) -> dict[int, int]:
-    """Return how many records one encode task encoded for each target."""
+    """Return how many records one encode task encoded for each target partition."""
     pairs = np.frombuffer(blob, "<i4").reshape(-1, 2)
     return {int(target): int(records) for target, records in pairs}
 
@@ -176,7 +175,7 @@ def _sorted(targets: Ints) -> tuple[Ints | None, Ints]:
     """
     if not len(targets) or targets[0] == targets[-1] == targets.max() == targets.min():
         return None, targets
-    small = targets.astype(np.uint16) if targets.max() < 1 << 16 else targets  # radix sort
+    small = targets.astype(np.uint16) if targets.max() < 1 << 16 else targets  # faster to sort
     order = np.argsort(small, kind="stable")
     return order, targets[order]
 

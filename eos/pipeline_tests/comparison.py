@@ -31,7 +31,8 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonResult:
-    """The number of pairs, and the entries and records without a partner, as JSON texts."""
+    """The number of matched entries, and as JSON texts the missing entries and the unexpected
+    records."""
 
     matched: int
     missing: tuple[str, ...] = ()

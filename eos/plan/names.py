@@ -40,7 +40,7 @@ class Names:
     checkpoints: str
     lock: str  # empty if the state root is not a local folder
     producers: str = ""  # empty if the state root is not a local folder
-    state_root: str = ""  # the profile's, resolved
+    state_root: str = ""  # `state.root` of the profile, as an absolute path or a URI
 
     @classmethod
     def of(cls, prefix: str, pipeline: str, state_root: str) -> Names:
@@ -58,7 +58,8 @@ class Names:
 
     @property
     def namesakes(self) -> tuple[Namesake, ...]:
-        """Other pipelines with the same transactional id: each dot in it may end the prefix."""
+        """Other pipelines that would have the same transactional id, since each dot in it may be
+        the one between prefix and name."""
         joined = self.transactional_id
         cuts = [at for at, character in enumerate(joined) if character == "."]
         found = (Namesake(joined[:at], joined[at + 1 :]) for at in cuts)

@@ -55,7 +55,7 @@ class DeadLetterSink:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One pipeline on one profile."""
+    """A pipeline on a profile, as the values that a run uses."""
 
     names: Names
     bootstrap: tuple[str, ...]

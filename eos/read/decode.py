@@ -211,7 +211,7 @@ class Decode:
         """Return the rejected records of the micro-batch `frame`. `job` must have evaluated it."""
         if self.is_plain:
             return ()
-        # The executed plan has the counts at once. An Observation would wait for a listener.
+        # The executed plan has the counts at once. Spark's Observation would wait for a listener.
         execution: Any = job._jdf.queryExecution()  # noqa: SLF001
         metrics = execution.observedMetrics()
         if not metrics.contains(_METRIC):
@@ -231,7 +231,7 @@ class Decode:
         return self._told(counted, frame)
 
     def _told(self, counted: Sequence[Any], frame: DataFrame) -> tuple[RejectedRecords, ...]:
-        """Return the rejected records of a row of counts.
+        """Return the rejected records from Spark's counters.
 
         `counted` has a count and the first position for each cause. If records carry schema ids,
         the number of records with an unknown id follows.
@@ -278,7 +278,7 @@ class Decode:
         return told
 
     def raised(self, texts: Iterable[str]) -> RejectedRecords | None:
-        """Return the record that a strict plan failed on, or None if no text names it.
+        """Return the record that a plan with `is_strict` failed on, or None if no text names it.
 
         `texts` are the messages that SQL's `raise_error` was called with.
         """
@@ -339,7 +339,8 @@ def _require_condition(read: DataFrame, rule: RecordRule) -> None:
     from pyspark.errors import AnalysisException
 
     try:
-        asked = read.selectExpr("*", f"(\n{rule.condition}\n)")  # with "*", an aggregate fails
+        # Next to "*" an aggregate is an error, so a rule can't be one.
+        asked = read.selectExpr("*", f"(\n{rule.condition}\n)")
         kind = asked.schema.fields[-1].dataType.simpleString()
     except AnalysisException as error:
         words = str(error).split("\n\nJVM stacktrace")[0].split(";\n")[0].split("\n\n== SQL ==")[0]

@@ -16,7 +16,7 @@ from eos.errors import TransformError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-NO_NULL = "dedup: no null"  # its rule's name; none of a user's has a space
+NO_NULL = "dedup: no null"  # the name of its rule; names of a user's rules have no spaces
 _NUMBER = "__eos_number"
 _TIMES = ("timestamp",)
 

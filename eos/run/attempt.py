@@ -1,4 +1,4 @@
-"""The work of one micro-batch: read, transform, encode, write, once per attempt."""
+"""What does one attempt do? It reads, transforms, encodes and writes a micro-batch's records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class MicroBatchWork(AttemptWork):
-    """The Spark work of one micro-batch. Its results are those of the latest attempt."""
+    """The work of one micro-batch in Spark. After a retry it has the latest attempt's results."""
 
     def __init__(self, stages: Stages, frame: DataFrame, batch_id: int, ranges: Ranges) -> None:
         self._stages = stages

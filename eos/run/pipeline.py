@@ -236,8 +236,8 @@ class _Run:
     ) -> None:
         """Write the committed records that the Delta tables lack.
 
-        This must precede the start record. Otherwise a second crash would leave two ledger records
-        between a table and its missing rows.
+        To be called before the start record is written. Otherwise, after a second crash, two ledger
+        records would lie between a table's state and the rows that it lacks.
         """
         position, topic = batches.position, planned.names.ledger
         if lake is None:

@@ -1,6 +1,6 @@
-"""How far is a running query after the end of its source?
+"""How much of its source has a running query not read yet?
 
-The figures are for display only. Spark reports them late, so no decision depends on them.
+The figure is for display only. Spark reports it late, so no decision depends on it.
 """
 
 from __future__ import annotations

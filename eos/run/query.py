@@ -82,7 +82,9 @@ class PipelineQuery:
         try:
             require_planned(self.stages.spark, self._name, location, batch_id, found)
         except UnavailableError:
-            self._micro_batches.require_owner()  # else a restart would fence the new owner
+            # If another copy took over, FencedError ends this run for good. After UnavailableError
+            # a supervisor would start it again, and it would fence the new owner.
+            self._micro_batches.require_owner()
             raise
 
     def _report_refused(self, batch_id: int, refused: Sequence[RejectedRecords]) -> None:

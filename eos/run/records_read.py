@@ -51,7 +51,7 @@ def records_read(
 
 def visible(job: DataFrame, frame: DataFrame) -> int:
     """Return how many rows of `frame` the job read. The job must have ended."""
-    # The executed plan has the count at once. An Observation would wait for a listener.
+    # The executed plan has the count at once. Spark's Observation would wait for a listener.
     execution: Any = job._jdf.queryExecution()  # noqa: SLF001 - PySpark has no public way
     metrics = execution.observedMetrics()
     if metrics.contains(_METRIC):

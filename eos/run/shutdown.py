@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 
 # How long an open attempt may take to commit after a signal. Kubernetes kills a process 30 s after
-# its SIGTERM, systemd after 90 s, Docker after 10 s. Two thirds of Kubernetes' time leave room to
-# abort, to write the clean end, and to end the JVM. A process that is killed earlier loses nothing:
-# the next start aborts the open transaction.
+# its SIGTERM, systemd after 90 s, Docker after 10 s. The default is two thirds of Kubernetes' time.
+# The rest is for aborting, writing the clean end, and ending the JVM. A process that is killed
+# earlier loses nothing: the next start aborts the open transaction.
 FINISH = "EOS_FINISH_S"
 FINISH_S = 20.0
 _FINISH_S_MAX = 86_400.0
-STOP_S_MAX = 300.0  # for the rest of the stop
+STOP_S_MAX = 300.0  # for Spark to stop after that, before the process is ended
 # A supervisor may signal both the driver and the launcher, which forwards the signal to the driver.
 # Signals within this time count as one.
 AGAIN_S_MIN = 1.0

@@ -161,9 +161,10 @@ class DedupAttempts:
         return taken(frame, self._asked, self._stage)
 
     def in_one_pass(self, plan: Plan, frame: DataFrame) -> FusedDedup | None:
-        """Return a stage that validates and encodes rows in one pass of Python, or None."""
+        """Return a stage that validates and encodes rows in one pass of Python. None if the plan
+        has a step between the two, or if no row needs a verdict."""
         if _is_whole(self._stage):
-            return None  # no row needs a verdict from Python
+            return None
         return in_one_pass(plan, self._asked, self._stage, frame)
 
     def judge_all(
@@ -275,7 +276,7 @@ class DedupAttempts:
         return DeferredCheck(stage, passing, tasks)
 
     def doubted(self, error: EosError) -> EosError:
-        """Return the error to raise for a failed attempt: one to retry if rows were not validated.
+        """Return the error to raise for a failed attempt: one to retry if validation is incomplete.
 
         A rule or a step may have failed on a row that dedup leaves out. The retry validates first,
         so the same error is final there if the row is accepted.

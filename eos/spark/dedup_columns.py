@@ -199,7 +199,7 @@ def _judged(frame: DataFrame, dedup: StampRules, stage: VerdictSource) -> DataFr
     from pyspark.util import PythonEvalType
 
     with warnings.catch_warnings():
-        # PySpark warns that it finds no type hints, since a stage is not a plain function.
+        # PySpark would warn about missing type hints, which it reads from plain functions only.
         warnings.simplefilter("ignore", UserWarning)
         judge = arrow_udf(stage, ByteType(), PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF)
     stamps = () if isinstance(stage, VerdictLookup) else dedup.columns

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-_LINKS_MAX = 32  # causes may form a circle
+_LINKS_MAX = 32  # a chain of causes may contain a cycle
 _TEXT_MAX = 256 << 10
 _MESSAGE_MAX = 16 << 10
 _THROWABLE = "org.apache.spark.SparkThrowable"

@@ -124,8 +124,8 @@ def _as_in_a_run(home: launch.Spark, given: dict[str, str], *, has_delta: bool) 
 
 @contextmanager
 def _apart(log: Path) -> Iterator[None]:
-    """Redirect stderr to the file. A JVM that is started inside inherits it and keeps it, so its
-    startup messages don't mix with the command's output. A run's JVM has such a file, too."""
+    """Redirect stderr to the file. A JVM that is started in this block inherits it and keeps it, so
+    its messages don't mix with the command's output. A run's JVM has such a file, too."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:
@@ -140,7 +140,7 @@ def _apart(log: Path) -> Iterator[None]:
 
 @contextmanager
 def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for the JVM that is started inside, and restore the old ones.
+    """Set environment variables for a JVM that is started in this block, and restore the old ones.
 
     A run that a test starts later must not find a SPARK_HOME that the user has not set.
     """

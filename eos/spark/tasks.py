@@ -126,7 +126,7 @@ class EncodeTask:
 class WriteTask:
     """The write task: record batches in, receipts out.
 
-    It calls `behind` with its number when all of its records are written.
+    After all of its records are written, it calls the function `behind` with its task number.
     """
 
     stage: WriteStage

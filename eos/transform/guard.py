@@ -231,7 +231,7 @@ def _refusing(owner: str, name: str, original: Any, remedy: str) -> Any:
     if isinstance(original, property | functools.cached_property):
 
         def read(self: Any) -> Any:
-            _refuse(call, remedy)  # even if cached: a property takes precedence over the cache
+            _refuse(call, remedy)  # for cached values, too: a property precedes the cache
             return original.__get__(self)
 
         return property(read, doc=original.__doc__)

@@ -109,7 +109,7 @@ class _Module:
                 seen |= named
 
     def told(self, node: ast.AST, names: _Binding | None = None) -> Iterator[Unstable]:
-        """Yield the non-deterministic calls in a node. `names` are the names that it can see."""
+        """Yield the non-deterministic calls in a syntax node. `names` are the names in scope."""
         known = self._names if names is None else names
         if isinstance(node, _Function):
             known = known | _inside(node, self._stars)

@@ -23,7 +23,7 @@ def first_shuffle(frame: DataFrame) -> str:
     The frame must not be a stream, and must have several partitions: Spark plans no shuffle for a
     single one.
     """
-    jvm: Any = frame.sparkSession._jvm  # noqa: SLF001 - PySpark only prints plans
+    jvm: Any = frame.sparkSession._jvm  # noqa: SLF001 - PySpark can only print a plan
     execution: Any = frame._jdf.queryExecution()  # noqa: SLF001 - the same
     text = str(jvm.PythonSQLUtils.explainString(execution, "simple"))
     found = _EXCHANGE.findall(text)
