@@ -166,7 +166,7 @@ class MicroBatchWork(AttemptWork):
                 self._stages.source.require_unchanged(position, starts)
         except EosError as better:
             return better
-        # The log line of a retried attempt names the pipeline already, a final error does not.
+        # The log line of a retried attempt names its micro-batch. A final error names its pipeline.
         is_final = found.recovery is Recovery.STOP
         return about(name, found) if is_final else found
 
