@@ -206,7 +206,7 @@ class Client:
         return UsageError(
             f"{what} in the schema registry can't be used: {error}",
             hint="name a subject whose schemas are Avro and whose references exist; Protobuf is "
-            "read by a descriptor file (docs/pipelines.md)",
+            "read by a descriptor file (docs/formats.md)",
         )
 
     def _no_subject(self, subject: str) -> NoReturn:
