@@ -1,9 +1,11 @@
-"""Where producers' states lie: in buckets, by a hash of the producer's id, a Parquet file each.
+"""Which file holds the state of a producer?
 
-A partition of the source has buckets of its own, since a producer's sequences there are its own;
-where they are spread over partitions, a shard of the producers has. So what a micro-batch costs
-follows the buckets that it touches: a file is read, and written anew if a state in it moved on. A
-partition or shard with many producers gets twice as many buckets, again and again.
+States are divided into buckets by a hash of the producer's id, and each bucket is a Parquet file.
+Each source partition has its own buckets, because a producer has one sequence per partition. With
+`scope: producer`, each shard of the producers has its own buckets instead.
+
+A micro-batch reads only the buckets of its producers, and rewrites a file only if a state in it
+changed. If a partition or shard has too many states, its number of buckets doubles.
 """
 
 from __future__ import annotations
@@ -23,13 +25,13 @@ from eos.kafka.api import TopicPartition
 from eos.kafka.records.murmur2 import murmur2
 
 FIRST_BUCKETS = 4
-# States in a bucket on average, at which a partition gets more of them.
+# If buckets have more states than this on average, their number doubles.
 BUCKET_ROWS_MAX = 8192
 GROWTH = 2
 BUCKETS_MAX = 4**8
 
-# `first` and `last`: of the ranges that were accepted the newest, oldest first. Those that `run`
-# tells, so many numbers up to the last one, need not be there but for that one.
+# `first` and `last` list the newest accepted ranges, oldest first. `run` counts the consecutive
+# numbers up to the last one. Ranges within this run may be left out, except the last.
 STATES = pa.schema(
     [
         ("producer", pa.binary()),
@@ -40,8 +42,8 @@ STATES = pa.schema(
         ("at_ms", pa.int64()),
     ]
 )
-# Where a producer's numbers are spread over partitions: a row for each of its epochs. `partitions`
-# are those in which no newer epoch was seen.
+# States of `scope: producer`: a row per producer and epoch. `partitions` lists the partitions in
+# which no newer epoch was seen.
 SPREAD_STATES = pa.schema(
     [
         ("producer", pa.binary()),
@@ -55,14 +57,14 @@ SPREAD_STATES = pa.schema(
         ("at_ms", pa.int64()),
     ]
 )
-# Such producers lie in as many shards, by crc32 of the id, whatever partitions they write to. A
-# shard is judged by one task. Not to be changed: files were made by it.
+# With `scope: producer`, crc32 of the id assigns a producer to one of these shards, whatever
+# partitions it writes to. One task validates a shard. Never change this: existing files rely on it.
 SHARDS = 16
-_SHARDED = "*"  # no topic has this name
+_SHARDED = "*"  # not a valid topic name
 
 
 class Home(NamedTuple):
-    """One bucket of one partition of the source, or of one shard, which has `buckets` of them."""
+    """One of the `buckets` buckets of a source partition or shard."""
 
     topic: str
     partition: int
@@ -71,7 +73,7 @@ class Home(NamedTuple):
 
 
 class BucketFile(NamedTuple):
-    """`path` is relative to the table's folder, with `/`."""
+    """State file of one bucket. `path` is relative to the table's folder, with `/`."""
 
     path: str
     rows: int
@@ -80,7 +82,7 @@ class BucketFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BucketManifest:
-    """The states of one partition, as files by bucket. A bucket without states has none."""
+    """State files of one partition or shard, by bucket. A bucket without states has no file."""
 
     buckets: int = FIRST_BUCKETS
     files: Mapping[int, BucketFile] = field(default_factory=dict)
@@ -91,10 +93,10 @@ class BucketManifest:
 
 
 def bucket_of(producers: pa.Array, buckets: int) -> npt.NDArray[np.int64]:
-    """Of each id: the same on every machine, and for ever, since files were made by it."""
+    """Return the bucket of each id. Never change the hash: existing files rely on it."""
     if not len(producers):
         return np.zeros(0, np.int64)
-    producers = producers.cast(pa.binary())  # Spark may be told to have offsets of 64 bits
+    producers = producers.cast(pa.binary())  # Spark can be configured to use 64-bit offsets
     offsets = np.frombuffer(producers.buffers()[1], np.int32)
     offsets = offsets[producers.offset : producers.offset + len(producers) + 1]
     data = np.frombuffer(producers.buffers()[2] or b"", np.uint8)
@@ -107,28 +109,28 @@ def distinct(buckets: npt.NDArray[np.int64]) -> set[int]:
 
 
 def grown(buckets: int, rows: int) -> int:
-    """As many buckets as so many states want: never fewer than there are."""
+    """Return the number of buckets for this many states. It never shrinks."""
     while rows > buckets * BUCKET_ROWS_MAX and buckets < BUCKETS_MAX:
         buckets *= GROWTH
     return buckets
 
 
 def shard(number: int) -> TopicPartition:
-    """A shard as the home of its states."""
+    """Return a shard in the form of a partition, so that it can own buckets."""
     return TopicPartition(_SHARDED, number)
 
 
 def folder_of(home: TopicPartition) -> str:
-    """Relative to the table's folder."""
+    """Return the folder of a partition or shard, relative to the table's folder."""
     return f"shard-{home.partition}" if home.topic == _SHARDED else f"{home.topic}-{home.partition}"
 
 
 def read_states(place: str, file: BucketFile, schema: pa.Schema = STATES) -> pa.Table:
-    """Of one bucket, the columns of `schema`."""
+    """Return the states of one bucket. Raise PromiseBrokenError if the file can't be read."""
     try:
-        # In one piece: most of it is wanted, and each look into a small file costs as much.
+        # Read the whole file at once: most of it is needed, and each seek in it costs as much.
         whole = pa.BufferReader(Path(place).read_bytes())
-        # A column to each thread costs more than it brings: tasks run beside one another anyway.
+        # One thread is faster for small files, and Spark runs several tasks in parallel anyway.
         found = pq.ParquetFile(whole).read(columns=schema.names, use_threads=False)
     except (OSError, pa.ArrowException) as error:
         raise _damaged(place, str(error).strip().splitlines()[0][:300]) from error
@@ -138,9 +140,10 @@ def read_states(place: str, file: BucketFile, schema: pa.Schema = STATES) -> pa.
 
 
 def write_states(place: str, states: pa.Table) -> int:
-    """How many bytes it became."""
+    """Write the states of one bucket and return the file's size in bytes."""
     made = pa.BufferOutputStream()
-    # Half of zstd's time, for files of up to two thirds more; and pages of version 2 a fifth less.
+    # lz4 takes half of zstd's time, and files are up to two thirds larger. Pages of version 2 save
+    # another fifth.
     pq.write_table(
         states,
         made,

@@ -1,8 +1,9 @@
-"""What becomes of a chunk of records, and of the states that they move on.
+"""Which verdicts do the records of one chunk get, and how do the states advance?
 
-Most producers do nothing but go on: each record of theirs has the number that is next. All of them
-are `appended`, whatever the rules, and decided here at once, in place. All other producers' records
-are decided by `producer_batch`, which would say the same of these, at several times the cost.
+Most producers just continue: each of their records has the next number. All their records are
+`appended` under any rules, so this module decides them at once and updates the states in place.
+`producers.batch` decides the records of all other producers. It would give the same result for the
+continuing ones, at several times the cost.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from eos.producers.state import VERDICTS, Rules
 
 
 class Sent(NamedTuple):
-    """Records in their order. `who`: of each the place of its producer, each of which sent some."""
+    """Stamps of the records of a chunk, in order.
+
+    `who` is the index of each record's producer. Each producer has at least one record."""
 
     who: Ints
     epoch: Ints
@@ -29,8 +32,10 @@ class Sent(NamedTuple):
 
 
 class ChunkVerdicts(NamedTuple):
-    """`has_moved`: which producers' states are others now. `before`: the states as they were, of
-    the producers that did not simply go on; a producer's name is its row."""
+    """Verdicts of a chunk.
+
+    `has_moved` marks the producers whose state changed. `before` has the previous states of the
+    producers that did not just continue; there the row number replaces the producer's id."""
 
     codes: Codes
     has_moved: Flags
@@ -40,7 +45,7 @@ class ChunkVerdicts(NamedTuple):
 def decide(
     known: PartitionStates, rows: Ints, sent: Sent, now_ms: int, rules: Rules
 ) -> ChunkVerdicts:
-    """`rows`: of each producer the one that it has in `known`."""
+    """Return the verdicts of a chunk and update `known`. `rows` has each producer's row there."""
     has_moved = straight(known, rows, sent, now_ms, rules)
     codes = np.zeros(len(sent.who), np.int8)
     at = np.flatnonzero(~has_moved[sent.who])
@@ -63,7 +68,7 @@ def decide(
 
 
 def straight(known: PartitionStates, rows: Ints, sent: Sent, now_ms: int, rules: Rules) -> Flags:
-    """Which producers go on and do nothing else. In `known` they have."""
+    """Return which producers just continue, and advance their states in `known`."""
     who, epoch, sequence = sent
     is_once = len(who) == len(rows)
     if not is_once:
@@ -72,10 +77,10 @@ def straight(known: PartitionStates, rows: Ints, sent: Sent, now_ms: int, rules:
     sizes = np.bincount(who, minlength=len(rows))
     ends = np.cumsum(sizes) - 1
     starts = ends - sizes + 1
-    # Numbers that wrap are none of these: 0 is not one more than the last one.
+    # A number that wraps to 0 does not match here, so `producers.batch` decides its producer.
     last = known.last[rows]
     found: Flags = sequence[starts] == last + 1
-    # Who is not known begins at 0, in whatever epoch.
+    # An unknown producer (last is -1) must begin at 0, in any epoch.
     found &= (last < 0) | (known.epoch[rows] == epoch[starts])
     if not is_once:
         follows = (np.diff(sequence) == 1) & (np.diff(epoch) == 0)

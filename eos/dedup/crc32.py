@@ -1,8 +1,8 @@
-"""crc32 over a whole column of ids, as zlib has it.
+"""How is zlib's crc32 computed for a whole column of ids at once?
 
-What a byte changes the crc by depends on the byte and on its place from the end, and on nothing
-else. So a crc is that of as many zero bytes, changed by each byte by itself: there is a table for
-each place. Long texts are left to zlib, one by one.
+A byte's effect on the crc depends only on the byte and on its distance from the end. So the crc of
+a text is the crc of equally many zero bytes, XORed with one table entry per byte. Each
+distance has its own table. zlib computes long texts, one by one.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int32]
 Crcs = npt.NDArray[np.uint32]
 
-_TABLED_MAX = 64  # bytes: to look each up takes about as long as to call zlib then
+_TABLED_MAX = 64  # bytes; for longer texts, table lookups are no faster than a call of zlib
 
 
 def crc32(data: Bytes, starts: Offsets, lengths: Offsets) -> Crcs:
-    """Of the texts at `data[start : start + length]`."""
+    """Return the crc32 of each text `data[start : start + length]`."""
     if not len(lengths):
         return np.zeros(0, np.uint32)
     of_zeros, tables = _tables()
@@ -42,7 +42,7 @@ def crc32(data: Bytes, starts: Offsets, lengths: Offsets) -> Crcs:
 
 @functools.cache
 def _tables() -> tuple[Crcs, Crcs]:
-    """The crc of so many zero bytes; and of each place what a byte there changes it by."""
+    """Return the crcs of 0 to 64 zero bytes, and the effect of each byte at each distance."""
     of_zeros = np.array([zlib.crc32(bytes(n)) for n in range(_TABLED_MAX + 1)], np.uint32)
     last = np.array([zlib.crc32(bytes([byte])) for byte in range(256)], np.uint32) ^ of_zeros[1]
     tables = np.empty((_TABLED_MAX, 256), np.uint32)

@@ -1,10 +1,11 @@
-"""Stamps out of a record's headers, in a task that has them as they are written: one list of byte
-strings, all keys and then as many values (`spark/sink_columns.py`). So the JVM need not look for
-them.
+"""How does a task read stamps from record headers, without SQL in the JVM?
 
-What a header says is what `Dedup.columns` makes of it in SQL, to the letter.
+A task that writes records has their headers as one list of byte strings per record: all keys, then
+all values (`spark/sink_columns.py`). Reading stamps from this list saves the JVM the search.
 
-Imported by every Python worker, so nothing here loads pyspark.sql or the configuration.
+The result equals that of the SQL in `StampRules.columns` exactly.
+
+Every Python worker imports this module, so it must not load pyspark.sql or the configuration.
 """
 
 from __future__ import annotations
@@ -18,43 +19,43 @@ import pyarrow.compute as pc
 
 from eos.arrow import array_of, scalar_of, values_of
 
-# No number of so many digits is too large for 64 bits.
+# Any number with this many digits fits into 64 bits.
 _DIGITS_MAX = 18
-# What Spark strips off a text before it looks for a number: spaces and control characters.
+# Spark strips these characters from a text before it parses a number: spaces, control characters.
 _BLANK = r"[\x00-\x20\x7f]*"
 _NUMBER = rf"^{_BLANK}([+-]?)0*([0-9]{{1,19}}){_BLANK}$"
 
 
 def stamps(headers: Any, names: Sequence[str]) -> tuple[Any, Any, Any]:
-    """Id, epoch and sequence of each record: null where there is none, or no number."""
+    """Return id, epoch and sequence of each record; null if the header is missing or no number."""
     producer, epoch, sequence = _values(headers, names)
     return producer, numbers(epoch), numbers(sequence)
 
 
 def _values(headers: Any, names: Sequence[str]) -> Iterator[Any]:
-    """Of each name the last header's value."""
+    """Yield, for each name, the value of each record's last header with that name."""
     bounds = values_of(headers.offsets).astype(np.int64)
     items = headers.values.cast(pa.binary())
     counts = np.diff(bounds) >> 1
     row = np.repeat(np.arange(len(counts)), counts)
-    before = np.cumsum(counts) - counts  # keys of the records before
+    before = np.cumsum(counts) - counts  # number of keys of earlier records
     key = np.arange(len(row)) + np.repeat(bounds[:-1] - before, counts)
     keys = items.take(array_of(key, pa.int64()))
     for name in names:
         found = np.flatnonzero(values_of(pc.equal(keys, scalar_of(name.encode(), pa.binary()))))
         value = np.full(len(counts), -1)
-        value[row[found]] = key[found] + counts[row[found]]  # of equal ones the last one counts
+        value[row[found]] = key[found] + counts[row[found]]  # the last of equal names wins
         yield items.take(_or_null(value))
 
 
 def _or_null(indexes: Any) -> Any:
-    """Null where one is negative."""
+    """Return the indexes with null for negative ones."""
     validity = pa.py_buffer(np.packbits(indexes >= 0, bitorder="little"))
     return pa.Array.from_buffers(pa.int64(), len(indexes), [validity, pa.py_buffer(indexes)])
 
 
 def numbers(texts: Any) -> Any:
-    """As Spark's `try_cast(CAST(... AS STRING) AS BIGINT)` reads them."""
+    """Parse texts exactly as Spark's `try_cast(CAST(... AS STRING) AS BIGINT)` does."""
     if _are_plain(texts):
         return texts.cast(pa.string()).cast(pa.int64())
     is_number = pc.match_substring_regex(texts, _NUMBER)
@@ -67,7 +68,7 @@ def numbers(texts: Any) -> Any:
 
 
 def _are_plain(texts: Any) -> bool:
-    """Digits alone, and few: as they nearly always are."""
+    """Return whether all texts are just a few digits. This fast path nearly always applies."""
     if texts.null_count:
         texts = texts.drop_null()
     lengths = values_of(pc.binary_length(texts))
@@ -78,4 +79,4 @@ def _are_plain(texts: Any) -> bool:
     data = np.frombuffer(texts.buffers()[2], np.uint8)
     bounds = np.frombuffer(texts.buffers()[1], np.int32)
     data = data[bounds[texts.offset] : bounds[texts.offset + len(texts)]]
-    return bool(((data - np.uint8(ord("0"))) < 10).all())  # below, it wraps around
+    return bool(((data - np.uint8(ord("0"))) < 10).all())  # characters below "0" wrap above 10

@@ -1,7 +1,10 @@
-"""Sets of numbers as runs: sorted, disjoint ranges, of many owners at once. No Python per number.
+"""How are the sets of sequence numbers of many producers stored and searched at once?
 
-An owner is the number of a group; runs are ordered by owner, then by where they begin. All numbers
-are compared as they are: those of 62 bits leave no room for a key of owner and number in one.
+Each set is a list of runs: sorted, disjoint ranges of numbers. An owner is the index of a group (a
+producer's epoch). Runs are ordered by owner, then by first number. All operations are vectorised.
+
+Owner and number are compared as two keys. Sequence numbers have up to 62 bits, so both do not fit
+into one 64-bit key.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ from eos.producers.sequences import Flags, Ints
 
 @dataclass(frozen=True, slots=True)
 class NumberRanges:
-    """`last` is inclusive. Of one owner no two overlap; where they touch they may be one run or
-    two."""
+    """Runs of accepted numbers of many owners.
+
+    `last` is inclusive. Runs of one owner never overlap. Adjacent runs may be merged or not."""
 
     owner: Ints
     first: Ints
@@ -34,7 +38,7 @@ class NumberRanges:
         return NumberRanges(self.owner[which], self.first[which], self.last[which])
 
     def ordered_with(self, owner: Ints, numbers: Ints) -> NumberRanges:
-        """With numbers that are in none of them."""
+        """Return the runs with these numbers added, each as its own run. No run may have them."""
         owners = np.concatenate((self.owner, owner))
         first = np.concatenate((self.first, numbers))
         last = np.concatenate((self.last, numbers))
@@ -42,7 +46,7 @@ class NumberRanges:
         return NumberRanges(owners[order], first[order], last[order])
 
     def merged(self) -> NumberRanges:
-        """With those that touch made one."""
+        """Return the runs with adjacent ones merged."""
         if not len(self):
             return self
         begins = np.ones(len(self), np.bool_)
@@ -51,7 +55,9 @@ class NumberRanges:
         return NumberRanges(self.owner[begins], self.first[begins], self.last[ends])
 
     def at_or_below(self, owner: Ints, number: Ints) -> Ints:
-        """For each number the place of its owner's last run that begins there or below; else -1."""
+        """Return, for each number, the index of its owner's last run that begins at or below it.
+
+        -1 means that there is no such run."""
         count = len(self)
         if not count or not len(owner):
             return np.full(len(owner), -1, np.int64)
@@ -66,13 +72,14 @@ class NumberRanges:
         return np.where(is_own, found, -1)
 
     def hold(self, owner: Ints, number: Ints) -> Flags:
+        """Return, for each number, whether a run of its owner contains it."""
         at = self.at_or_below(owner, number)
         if not len(self):
             return np.zeros(len(owner), np.bool_)
         return (at >= 0) & (self.last[at] >= number)
 
     def first_missing(self, owner: Ints, number: Ints) -> Ints:
-        """The lowest number from there on that is in no run. The runs must be merged."""
+        """Return the lowest number from `number` on in no run of its owner (merged runs)."""
         at = self.at_or_below(owner, number)
         if not len(self):
             return number
@@ -80,17 +87,19 @@ class NumberRanges:
         return found
 
     def holes(self, base: Ints) -> tuple[Ints, Flags]:
-        """Before each run, where the numbers from its owner's base on begin that are in none, and
-        whether there are any; every run begins at its owner's base or above. They must be merged.
-        """
+        """Return, for each run, the first number of the hole before it, and whether there is one.
+
+        The hole begins after the owner's previous run, or at its base. The runs must be merged, and
+        each must begin at or above its owner's base."""
         start = base[self.owner]
         same = np.flatnonzero(self.owner[1:] == self.owner[:-1])
         start[same + 1] = self.last[same] + 1
         return start, self.first > start
 
     def filled_from(self, base: Ints) -> Ints:
-        """For each owner, by number, the lowest one from its base on that is in no run; every run
-        begins at its owner's base or above."""
+        """Return, for each owner, the lowest number from its base on that is in no run.
+
+        Each run must begin at or above its owner's base."""
         if not len(self):
             return base
         size: Ints = self.last - self.first + 1

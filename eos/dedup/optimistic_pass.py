@@ -1,15 +1,15 @@
-"""Spread producers' records on their way to be written before they are judged.
+"""How are records with `scope: producer` written before they are validated?
 
-Nearly always no record has to go. So tasks let all of them pass, as if each were next, and leave
-their stamps in files, cut by shard: the source is read once, and no job is added. The tasks that
-write judge the shards out of these files when they have written. Where a record has to go after
-all, the driver aborts the attempt with all that it wrote.
+Nearly always dedup drops no record. So the tasks that read the source let all records pass, as if
+each were `appended`. They write the stamps to files, sorted by shard. The source is read once, and
+no extra Spark job is needed. After the write, the writing tasks validate the shards from these
+files. If dedup drops a record after all, the driver aborts the whole attempt.
 
-A task leaves two files: stamps, and behind them a report that says how many records of which
-partition they are of. One that Spark runs again leaves both once more, under other names. Whether
-all that passed was judged, the driver compares at the end.
+A task writes two files: first the stamps, then a report with the number of records per partition.
+A task that Spark runs again writes both again under other names. At the end the driver checks that
+each record that passed was validated.
 
-Imported by every Python worker, so nothing here loads pyspark.sql, YAML or the configuration.
+Every Python worker imports this module, so it must not load pyspark.sql, YAML or the configuration.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from eos.errors import AttemptFailedError, EosError, UnavailableError
 from eos.kafka.api import TopicPartition
 from eos.seal import Seal, of_this_process
 
-# What it gets of each row: `at` (`place`), producer, epoch, sequence, and its topic if the source
-# has several.
+# Columns of a batch: `at` (see `record_position`), producer, epoch, sequence, and the topic if the
+# source has several.
 Columns = tuple[Any, ...]
 _SHARD = pa.field("shard", pa.uint8())
 
 
 class SpooledRange(NamedTuple):
-    """Of one partition of the source, records that a task let pass."""
+    """Records of one source partition that a task passed on before they were validated."""
 
     topic: str
     partition: int
-    first: int  # offsets
+    first: int  # first and last offset
     last: int
     records: int
 
@@ -62,11 +62,11 @@ class SpooledRange(NamedTuple):
         return self._replace(records=self.records + more.records, first=first, last=last)
 
 
-Places = tuple[SpooledRange, ...]  # of one report
+Places = tuple[SpooledRange, ...]  # the ranges of one report
 
 
 class Spool(NamedTuple):
-    """By the tasks of an attempt: files of stamps, and of how many records of each partition."""
+    """Stamp files of the tasks of one attempt, and the number of their records per partition."""
 
     files: tuple[str, ...]
     counts: Mapping[TopicPartition, int]
@@ -74,8 +74,10 @@ class Spool(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OptimisticPass:
-    """One attempt. `work` is its folder. `topic`: the only one that rows are of; empty: they say
-    it."""
+    """Function that passes all rows of one attempt and writes their stamps to files.
+
+    `work` is the attempt's folder. `topic` is the only source topic; if it is empty, each row names
+    its topic."""
 
     pipeline: str
     work: str
@@ -83,14 +85,14 @@ class OptimisticPass:
     seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
 
     def __call__(self, batches: Iterator[Sequence[Any]]) -> Iterator[Any]:
-        """As Spark calls an Arrow function over an iterator: an array of codes for each batch."""
+        """Yield one array of verdict codes per batch (Spark's contract for iterator functions)."""
         try:
             yield from self.codes(map(tuple, batches))
         except EosError as error:
             raise self.seal.crossing(error) from error
 
     def codes(self, batches: Iterator[Columns], _is_full: object = None) -> Iterator[Any]:
-        """Each batch's at once: nothing waits."""
+        """Yield `appended` for all rows of each batch immediately, then write the report."""
         with self._writing():
             noting = _StampSpooler.of(self)
         with closing(noting):
@@ -110,8 +112,10 @@ class OptimisticPass:
             raise unwritten(self.pipeline, what, self.work, error) from error
 
     def left(self) -> Spool:
-        """Behind them all. Raises if tasks do not agree on what they read: then something was gone
-        when one of them ran again, or records are read in parts that overlap."""
+        """Return the stamp files of all tasks. Call it after all reading tasks have ended.
+
+        Raise AttemptFailedError if two runs of a task read different records, or if the ranges of
+        two tasks overlap. Runs differ if the source lost records between them."""
         files: dict[Places, str] = {}
         of_task: dict[str, dict[int, list[Places]]] = {}
         for place in sorted(Path(self.work).glob("*.passed")):
@@ -122,8 +126,8 @@ class OptimisticPass:
             if places:
                 files.setdefault(places, str(place.with_suffix(".stamps")))
         for task in of_task.values():
-            # A task reads a part of the source, or several, one after the other, with a report of
-            # each. Of its runs the last one counts; one that died before in the middle has fewer.
+            # A task reads one or more parts of the source in turn and writes a report for each. Its
+            # last run counts. An earlier run that died halfway has fewer reports.
             last = sorted(task[max(task)])
             for other in map(sorted, task.values()):
                 if len(other) >= len(last) and other != last:
@@ -138,7 +142,7 @@ class OptimisticPass:
         return Spool(tuple(files.values()), counts)
 
     def clear(self) -> None:
-        """What was left: all of it is judged."""
+        """Delete the stamp files and their reports, once all stamps are validated."""
         for place in Path(self.work).glob("*"):
             if place.suffix in {".stamps", ".passed"}:
                 place.unlink(missing_ok=True)
@@ -154,7 +158,7 @@ class OptimisticPass:
 
 @dataclass(slots=True)
 class _StampSpooler:
-    """Beside one task's rows: their stamps, batch by batch, each in the order of shards."""
+    """Writer of the stamps of one task's rows: one file, each batch sorted by shard."""
 
     topic: str
     schema: pa.Schema
@@ -176,17 +180,18 @@ class _StampSpooler:
             own = values_of(offset)[rows]
             found = SpooledRange(*tp, int(own.min()), int(own.max()), len(own))
             self.places[tp] = self.places[tp].and_(found) if tp in self.places else found
-        # Cast, since Spark may be told to have offsets of 64 bits.
+        # Cast, because Spark can be configured to use 64-bit Arrow offsets.
         given = zip((at, producer, epoch, sequence, *topics), list(self.schema)[1:], strict=True)
         columns = [column.cast(of.type) for column, of in given]
         shards = stamp_shards.shards_of(columns[1])
-        order = longs(np.argsort(shards, kind="stable"))  # of 8 bits: numpy counts them
-        # Taken, which copies: a column as it came keeps all of its batch in memory.
+        order = longs(np.argsort(shards, kind="stable"))  # 8-bit values: numpy uses a radix sort
+        # take() copies. The original columns would keep their whole batch in memory.
         ordered = [each.take(order) for each in (array_of(shards, pa.uint8()), *columns)]
         self.stamps.write_batch(pa.RecordBatch.from_arrays(ordered, schema=self.schema))
 
     def report(self) -> None:
-        """Whole, or not at all. The task's last row waits for it: who is done has left one."""
+        """Write the report atomically. It happens before the task ends, so a completed task has
+        left its report."""
         self.stamps.close()
         self.file.close()
         task, attempt = _task()
@@ -201,8 +206,10 @@ class _StampSpooler:
 
 @dataclass(frozen=True, slots=True)
 class DeferredCheck:
-    """For the tasks that write, which begin when all that read have ended: the first so many judge
-    a part of the shards each, out of what those have left."""
+    """Validation of the stamps by the writing tasks, after they have written.
+
+    Writing tasks begin after all reading tasks have ended, so all stamp files exist. Each of the
+    first `tasks` writing tasks validates its part of the shards."""
 
     stage: ProducerScopeStage
     trusting: OptimisticPass
@@ -213,10 +220,10 @@ class DeferredCheck:
             self.stage.judge(self._parts(range(task, SHARDS, self.tasks)))
 
     def _parts(self, numbers: Sequence[int]) -> Iterator[stamp_shards.Part]:
-        """Those of a shard together, in the order of the files."""
+        """Yield the stamps shard by shard, and within a shard in the order of the files."""
         files = self.trusting.left().files
         for number in numbers:
-            for file in files:  # one at a time: there may be more of them than a process may open
+            for file in files:  # one at a time: there may be more files than a process may open
                 try:
                     yield from self._part(number, file)
                 except (OSError, pa.ArrowException) as error:
@@ -227,7 +234,7 @@ class DeferredCheck:
                     ) from error
 
     def _part(self, number: int, place: str) -> Iterator[stamp_shards.Part]:
-        bounds = np.array([number, number + 1], np.uint8)  # of the same type: nothing is cast
+        bounds = np.array([number, number + 1], np.uint8)  # uint8 like the column: no cast
         with pa.memory_map(place) as source:
             file = pa.ipc.open_file(source)
             for at in range(file.num_record_batches):
@@ -239,7 +246,7 @@ class DeferredCheck:
 
 
 def _task() -> tuple[str, int]:
-    """Which of Spark's this is, however often it runs, and the number of this run; or none."""
+    """Return the id of Spark's task, equal for all its runs, and the id of this run."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

@@ -1,12 +1,13 @@
-"""The states of a partition's producers, as arrays that are changed in place.
+"""How are the states of a partition's producers held in memory?
 
-A row for each producer: what a chunk of records costs follows the rows that it touches. Rows keep
-the order in which they were read, bucket by bucket, so that nothing need be sorted to be written.
+They are arrays that are changed in place, with one row per producer. So a chunk of records costs as
+much as the rows that it changes. Rows keep the order in which they were read, bucket by bucket, so
+that writing them needs no sort.
 
-A record has one number, so a state's ranges are plain numbers, and the newest of them are those of
-its run: `last`, the one before it, and so on. Only what lies behind a gap that was accepted, or
-before a wrap, is kept one by one, in `older`, until newer numbers took its place. Of a state that
-has none of those files have `last` alone; earlier versions wrote the whole run.
+Each record has one sequence number, so the ranges of a state are single numbers. The newest ones
+follow from `last` and `run`: `last`, `last - 1`, and so on. Only numbers from before an accepted
+gap or before a wrap are stored one by one, in `older`, until newer numbers replace them. If a state
+has no `older` numbers, its file contains only `last`; earlier versions wrote the whole run.
 """
 
 from __future__ import annotations
@@ -23,15 +24,17 @@ from eos.dedup.spool import whole
 from eos.producers import table as tables
 from eos.producers.sequences import Flags, Ints
 
-_NONE = -1  # no number: as `last`, behind which 0 comes, of a producer that has no state
-# Of what files have: there, `first` says the same as `last`.
+_NONE = -1  # no number; as `last` it means "no state", so that the next number is 0
+# The columns to read from a file: `first` equals `last` there, so it is left out.
 READ = pa.schema([each for each in STATES if each.name != "first"])
 _BY_ROW = tables.schema(pa.int32(), pa.int32())
 
 
 class PartitionStates:
-    """`older` has a column for each row, the newest number last. A producer that was looked for has
-    a row, but not always a state."""
+    """States of a partition's producers, one array element per producer.
+
+    `older` has one column per producer, with the newest number last. Looking a producer up adds a
+    row for it, so a row may have no state."""
 
     def __init__(self, ranges_max: int) -> None:
         self.producer: Any = binaries([])
@@ -39,7 +42,7 @@ class PartitionStates:
         self.older: Ints = np.zeros((ranges_max - 1, 0), np.int64)
 
     def __len__(self) -> int:
-        """How many states there are."""
+        """Return the number of states."""
         return int(np.count_nonzero(self._has_state))
 
     @property
@@ -48,13 +51,13 @@ class PartitionStates:
         return found
 
     def add(self, states: pa.Table, bucket: Ints) -> None:
-        """Of producers that have no row yet, as files have them."""
+        """Add the states of a file. Their producers must not have a row yet."""
         self._extend(whole(states.column("producer")), bucket, *self._read(states))
 
     def rows(self, producers: Any, bucket: Ints) -> Ints:
-        """The row of each of these, no two of which are the same; who has none gets one."""
+        """Return the row of each producer. The producers must be distinct; new ones get a row."""
         who = values_of(pc.index_in(self.producer, value_set=producers), null=len(producers))
-        found = np.full(len(producers) + 1, -1)  # the last: of those that nobody asked for
+        found = np.full(len(producers) + 1, -1)  # the last element collects all other producers
         found[who] = np.arange(len(who))
         found = found[:-1]
         new = np.flatnonzero(found < 0)
@@ -75,7 +78,7 @@ class PartitionStates:
     def go_on(
         self, rows: Ints, sizes: Ints, epoch: Ints, last: Ints, at_ms: int, most: int
     ) -> None:
-        """Each of these by so many numbers without a hole, up to `last`. `most`: a run's length."""
+        """Advance each state by `sizes` consecutive numbers, up to `last`. `most` caps the run."""
         self.epoch[rows], self.last[rows], self.at_ms[rows] = epoch, last, at_ms
         self.run[rows] = run = np.minimum(self.run[rows] + sizes, most)
         is_odd = (self.older[-1:, rows] != _NONE).any(axis=0)
@@ -85,14 +88,15 @@ class PartitionStates:
                 self.older[place, rows[own > place + 1]] = _NONE
 
     def states(self, rows: Ints) -> pa.Table:
-        """As `producer_batch` takes them, of those rows that have one: a producer's name is its
-        row."""
+        """Return the states of these rows, in the form that `producers.batch` expects.
+
+        The row number replaces the producer's id. Rows without a state are left out."""
         rows = rows[self._has_state[rows]]
         names = array_of(rows, pa.int32()), array_of(np.zeros(len(rows)), pa.int32())
         return pa.table([*names, *self._written(rows, in_full=True)], schema=_BY_ROW)
 
     def put(self, states: pa.Table) -> None:
-        """As `states` has them."""
+        """Store states that have the form of `states`."""
         rows = _ints(states.column("producer"))
         (
             self.epoch[rows],
@@ -103,14 +107,15 @@ class PartitionStates:
         ) = self._read(states)
 
     def by_bucket(self, buckets: int, *, is_as_read: bool) -> tuple[pa.Table, Ints]:
-        """All states, ordered by the bucket that each is in, and those. `is_as_read`: there are as
-        many buckets as when they were read."""
+        """Return all states ordered by bucket, and the bucket of each.
+
+        `is_as_read` means that the number of buckets has not changed since the states were read."""
         bucket = self.bucket if is_as_read else bucket_of(self.producer, buckets)
         producer = self.producer
         rows: Any = slice(None)
         has_state = self._has_state
         if not has_state.all() or (np.diff(bucket) < 0).any():
-            # Numbers of 16 bits, which all buckets fit into, numpy sorts several times faster.
+            # All bucket numbers fit into 16 bits, which numpy sorts several times faster.
             order = np.argsort(bucket.astype(np.uint16), kind="stable")
             rows = order[has_state[order]]
             bucket, producer = bucket[rows], producer.take(longs(rows))
@@ -118,11 +123,11 @@ class PartitionStates:
         return pa.table([producer, *columns], schema=STATES), bucket
 
     def _own(self, last: Ints, run: Ints) -> Ints:
-        """How many of the numbers that are kept `last` and `run` tell."""
+        """Return how many of the retained numbers follow from `last` and `run` alone."""
         return np.minimum(np.minimum(run, len(self.older) + 1), last + 1)
 
     def _written(self, rows: Any, *, in_full: bool) -> list[Any]:
-        """The columns that a state has, but for its name."""
+        """Return the columns of the states, without the producer's id."""
         last, run, older = self.last[rows], self.run[rows], self.older[:, rows]
         is_odd = (older[-1:] != _NONE).any(axis=0)
         own = np.where(is_odd | in_full, self._own(last, run), 1)
@@ -140,7 +145,7 @@ class PartitionStates:
         return [longs(self.epoch[rows]), lists, lists, longs(run), longs(self.at_ms[rows])]
 
     def _read(self, states: pa.Table) -> tuple[Ints, ...]:
-        """What `_written` wrote: epoch, last, run, at_ms, older."""
+        """Return epoch, last, run, at_ms and older from the columns that `_written` returned."""
         epoch, run, at_ms = (_ints(states.column(name)) for name in ("epoch", "run", "at_ms"))
         lists = whole(states.column("last"))
         counts, numbers = _ints(lists.value_lengths()), _ints(lists.flatten())
@@ -148,7 +153,7 @@ class PartitionStates:
         last = numbers[ends - 1]
         older = np.full((len(self.older), len(run)), _NONE)
         own = self._own(last, run)
-        more = counts - own  # below 0: `last` alone is there, and tells the others
+        more = counts - own  # below 0: only `last` was written, the other numbers follow from it
         for back in range(1, int(more.max(initial=0)) + 1):
             has = np.flatnonzero(more >= back)
             older[-back, has] = numbers[ends[has] - own[has] - back]

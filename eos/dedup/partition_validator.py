@@ -1,7 +1,7 @@
-"""What becomes of the records of one source partition: the state machine over an Arrow stream.
+"""Which verdict does each record of one source partition get?
 
-Vectorised: rows come in chunks, and `chunk` decides one at a time. Only the buckets that a chunk's
-producers lie in are read.
+The validator applies the producers' state machine to Arrow columns. Rows arrive in chunks, and
+`chunk.decide` decides one chunk at a time. Only the buckets of the chunk's producers are read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from eos.producers.sequences import Ints
 
 @dataclass(slots=True)
 class PartitionValidator:
-    """Of one partition in one attempt."""
+    """Verdicts and producer states of one source partition in one attempt."""
 
     pipeline: str
     home: TopicPartition
@@ -62,7 +62,9 @@ class PartitionValidator:
         return {"offset_first": self.offset_first, "offset_last": self.offset_last}
 
     def judge(self, offset: Any, producer: Any, epoch: Any, sequence: Any) -> Codes:
-        """A code for each row of a chunk; the rows come in the partition's order."""
+        """Return a verdict code for each row of a chunk. Rows must be in the partition's order.
+
+        Raise RecordRefusedError for the first record whose verdict ends the run."""
         self._require_order(offset)
         is_stamped = stamped(self.policy, producer, epoch, sequence)
         codes = np.full(len(offset), UNSTAMPED, np.int8)
@@ -79,7 +81,9 @@ class PartitionValidator:
         return codes
 
     def load(self, buckets: set[int]) -> None:
-        """Reads what is not there yet. Who sent nothing for too long is unknown from here on."""
+        """Read the states of these buckets that are not loaded yet.
+
+        Producers that were idle for `forget_ms` are removed and become unknown."""
         missing = sorted(buckets - self.read)
         self.read |= buckets
         files = {each: self.kept.files[each] for each in missing if each in self.kept.files}
@@ -97,8 +101,8 @@ class PartitionValidator:
         self._known.add(states, bucket)
 
     def _decided(self, producer: Any, epoch: Any, sequence: Any) -> tuple[Codes, pa.Table]:
-        """And the states before, of the producers that did not simply go on."""
-        # An id is looked for once: all else goes by numbers.
+        """Return the codes, and the previous states of producers that did not just continue."""
+        # Each distinct id is looked up once; everything after that uses row numbers.
         ids = producer.cast(pa.binary()).dictionary_encode()
         buckets = bucket_of(ids.dictionary, self.kept.buckets)
         self.load(distinct(buckets))
@@ -112,8 +116,10 @@ class PartitionValidator:
         return decided.codes, before.set_column(0, "producer", names)
 
     def _require_order(self, offset: Any) -> None:
-        """By Spark's source a partition is one task's, in order. Were it not, what is judged here
-        would be no verdict at all."""
+        """Raise PromiseBrokenError if offsets do not increase within and across chunks.
+
+        Spark's source gives each partition to one task, in offset order. Without that order the
+        verdicts would be wrong."""
         numbers = values_of(offset)
         if not len(numbers):
             return
@@ -129,7 +135,7 @@ class PartitionValidator:
 
 
 def stamped(policy: Policy, producer: Any, epoch: Any, sequence: Any) -> Any:
-    """Which records have an id, and numbers that can be meant."""
+    """Return a mask of the records with a producer id and with numbers in their valid range."""
     found = values_of(pc.is_valid(producer))
     limits = policy.rules.limits
     for numbers, limit in ((epoch, limits["epoch"]), (sequence, limits["first"])):

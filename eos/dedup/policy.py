@@ -1,4 +1,7 @@
-"""What is dropped, what is accepted, and what ends the run."""
+"""Which verdicts drop a record, accept it, send it to the dead letters, or end the run?
+
+A verdict is the result of comparing a record's sequence number with the state of its producer.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ from dataclasses import dataclass, field, replace
 
 from eos.producers.state import VERDICTS, Rules, Verdict
 
-# A row's code is its verdict's place in VERDICTS, or this: it lacks an id or a number, or has one
-# that can't be meant.
+# The code of a row is the index of its verdict in VERDICTS. UNSTAMPED is the code of a row that
+# lacks the producer id, epoch or sequence, or has a number outside its valid range.
 UNSTAMPED = len(VERDICTS)
 NAMES = (*(verdict.value for verdict in VERDICTS), "unstamped")
-# Accepted before, proven, or from a producer that was replaced. Nothing else is ever dropped.
+# Only two verdicts drop a record: it was provably accepted before, or a newer epoch fenced it.
 DROPPED = tuple(VERDICTS.index(each) for each in (Verdict.DUPLICATE, Verdict.FENCED))
-# What ends the run unless the pipeline says something else, and the key that does.
+# Verdicts that end the run by default, each with the configuration key that changes this.
 OPTIONS: Mapping[str, str] = {
     "gap": "on_gap",
     "late": "on_late",
@@ -23,16 +26,21 @@ OPTIONS: Mapping[str, str] = {
 
 
 def rule_of(verdict: str) -> str:
-    """Return the rule that a dead letter's header names. The record's number was not accepted, so
-    the record may be put back."""
+    """Return the rule name for a dead letter's header. The record's sequence number was not
+    accepted, so a replay may put the record back."""
     return f"dedup_{verdict}"
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`refused`: of OPTIONS, what ends the run; `dead`: what goes to the dead letters. Producers
-    that sent nothing for `forget_ms` are unknown. `window`: how far above the lowest missing number
-    a record may be, where a producer's numbers are spread over partitions; 0: they are not."""
+    """Action of a pipeline for each verdict.
+
+    The verdicts in `refused` end the run; those in `dead` go to the dead letters. Both name keys of
+    OPTIONS. A producer that is idle for `forget_ms` becomes unknown.
+
+    `window` applies to `scope: producer`, where a producer's numbers are distributed over
+    partitions: a record may be at most this far above the lowest missing number. 0 means that each
+    partition has its own sequence."""
 
     rules: Rules
     forget_ms: int
@@ -41,7 +49,7 @@ class Policy:
     window: int = 0
 
     def accepting_gaps(self) -> Policy:
-        """For a micro-batch that a person lets go on behind records that never came."""
+        """Return the policy for a micro-batch in which an operator accepts missing records."""
         rules = replace(self.rules, accepts=self.rules.accepts | {Verdict.GAP})
         return replace(self, rules=rules, refused=self.refused - {"gap"}, dead=self.dead - {"gap"})
 

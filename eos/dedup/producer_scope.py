@@ -1,19 +1,18 @@
-"""Verdicts on the records of producers whose numbers are spread over partitions.
+"""Which verdict does each record get if a producer's numbers span several partitions?
 
 A micro-batch is a set: a producer's records in it are checked together, lowest epoch and number
 first. Of two records with one number, the first by topic, partition and offset counts. So the
-order in which partitions are read does not matter, and every attempt decides the same.
+order in which partitions are read does not matter, and each attempt decides the same.
 
-The state of an epoch has the accepted numbers (`runs`), the lowest missing number (`base`), and how
-far below it a record is still accepted (`begin`: less than `base` only if a producer was first met
-in the middle of its sequence). A number that is `window` or more above the lowest missing one is a
-gap. If gaps are accepted, the missing numbers from `base` to the next accepted one are given up.
-
+The state of an epoch has the accepted numbers (`runs`) and the lowest missing number (`base`).
+Records below `base` are accepted down to `begin`. It is less than `base` only if the producer's
+first known record was in the middle of its sequence. A number `window` or more above the lowest
+missing number is a gap. If gaps are accepted, holes that begin that far below it are given up.
 A record of an older epoch is fenced only after a newer epoch's record in the same partition. In
-another partition it may have been sent before, so its own epoch's state decides.
+another partition it may have been sent before that record, so its own epoch's state decides.
 
-Numbers that wrap are compared as distances, each to the record before it of its producer, epoch and
-partition; a partition's first, to the lowest missing number."""
+Numbers that wrap are unwrapped by their distance to the previous record of the same producer,
+epoch and partition. The first of a partition is compared to the lowest missing number."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ from eos.dedup.number_ranges import NumberRanges
 from eos.producers.sequences import Flags, Ints
 from eos.producers.state import UNWRAPPED, VERDICTS, Verdict
 
-EPOCHS_KEPT = 4  # of a producer, the newest: what comes of an older one is late
-_SMALL = 1 << 16  # epochs below are their own ranks
+EPOCHS_KEPT = 4  # newest epochs per producer; records of older epochs are late
+_SMALL = 1 << 16  # if all epochs are below this, each epoch is its own rank
 _APPENDED, _DUPLICATE, _LATE, _GAP, _FENCED, _UNKNOWN = (
     VERDICTS.index(each)
     for each in (
@@ -43,7 +42,7 @@ _APPENDED, _DUPLICATE, _LATE, _GAP, _FENCED, _UNKNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """`window`: how far above the lowest missing number a record may be."""
+    """Rules of `scope: producer`. A record may be `window` above the lowest missing number."""
 
     window: int
     accepts_gap: bool = False
@@ -56,7 +55,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
-    """Of records that have one. `place` numbers partitions in the order of topic and partition."""
+    """Stamps of the stamped records. `place` numbers partitions by topic and partition."""
 
     producer: Ints
     epoch: Ints
@@ -67,9 +66,9 @@ class Stamps:
 
 @dataclass(frozen=True, slots=True)
 class Epochs:
-    """What is known, ordered by producer and epoch; the owners of `runs` are places here.
-    `forgotten`: this epoch of the producer and all below are not known any more; -1: none.
-    In the partition `fence_place[n]` the epoch at `fence_owner[n]` is its producer's newest."""
+    """States, ordered by producer and epoch. Owners of `runs` are indexes into these arrays.
+    The states of epoch `forgotten` and below were removed; -1 means none.
+    In the partition `fence_place[n]`, the epoch at `fence_owner[n]` is its producer's newest."""
 
     producer: Ints
     epoch: Ints
@@ -88,8 +87,8 @@ class Epochs:
 
 @dataclass(frozen=True, slots=True)
 class ScopeVerdicts:
-    """`codes` are places in VERDICTS, `missing` the lowest number whose absence makes a record a
-    gap. `moved`: producers of whom something else is known than before."""
+    """Verdicts of a shard. `codes` are indexes into VERDICTS. `missing` is the lowest missing
+    number that makes a record a gap. `moved` has the producers with a changed state."""
 
     codes: npt.NDArray[np.int8]
     missing: Ints
@@ -99,23 +98,23 @@ class ScopeVerdicts:
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Each producer's epochs, as they were known or came, in order; and what each may take."""
+    """Known and arriving epochs of each producer in order. A group is one such epoch."""
 
     producer: Ints
     epoch: Ints
-    known: Ints  # its place in what is known; -1: not known
+    known: Ints  # index of its state; -1: none
     forgotten: Ints
-    is_over: Flags  # nothing of it can be proven or taken
-    is_new: Flags  # newer than all that is known: it begins at 0
+    is_over: Flags  # its state was forgotten: all its records are late
+    is_new: Flags  # newer than all known epochs: it must begin at 0
 
     @classmethod
     def of(cls, stamps: Stamps, known: Epochs, counts: Flags) -> tuple[_Groups, Ints, Ints]:
-        """And the group of each known epoch, and of each record. `counts`: the records that do."""
+        """Return the groups, each state's group and each record's. `counts`: not fenced ones."""
         producer = np.concatenate((known.producer, stamps.producer))
         epoch = np.concatenate((known.epoch, stamps.epoch))
         _, ranks = _ranked(epoch)
         keys = producer * (int(ranks.max(initial=0)) + 1) + ranks
-        # As numpy.unique does it, in half of its time where keys are nearly in order.
+        # Same result as numpy.unique, in half the time if keys are nearly in order.
         order = np.argsort(keys, kind="stable")
         is_first = np.append(True, np.diff(keys[order]) != 0)
         at, group = order[is_first], np.empty(len(keys), np.int64)
@@ -126,7 +125,7 @@ class _Groups:
         place[of_known] = np.arange(len(of_known))
         forgotten, newest, lowest = np.full((3, int(producer.max(initial=-1)) + 1), -1, np.int64)
         forgotten[known.producer] = known.forgotten
-        newest[known.producer] = known.epoch  # in order: the last one of each stays
+        newest[known.producer] = known.epoch  # ordered, so the newest epoch is assigned last
         has_come = np.zeros(len(at), np.bool_)
         has_come[of_row[counts]] = True
         came = np.flatnonzero(has_come)[::-1]
@@ -138,7 +137,7 @@ class _Groups:
         return made, of_known, of_row
 
     def was(self, values: Ints) -> Ints:
-        """Of each group, what was known; else 0."""
+        """Return each group's value in its previous state, or 0 without a state."""
         found = np.zeros(len(self.known), np.int64)
         is_known = self.known >= 0
         found[is_known] = values[self.known[is_known]]
@@ -146,7 +145,7 @@ class _Groups:
 
 
 def decide(stamps: Stamps, known: Epochs, rules: Spread) -> ScopeVerdicts:
-    """The verdict of each record, and what is known behind them."""
+    """Return the verdict of each record and the states after them."""
     if not len(stamps.epoch):
         nothing = np.zeros(0, np.int64)
         return ScopeVerdicts(nothing.astype(np.int8), nothing, known, nothing)
@@ -171,17 +170,17 @@ def decide(stamps: Stamps, known: Epochs, rules: Spread) -> ScopeVerdicts:
 
 
 def _ranked(epochs: Ints) -> tuple[Ints, Ints]:
-    """What ranks stand for, in order, and the rank of each epoch: one of 62 bits leaves no room for
-    a producer's number beside it."""
+    """Return the distinct epochs in order, and each epoch's rank among them. An epoch has up to 62
+    bits. Only its rank fits into one sort key together with the producer's number."""
     top = int(epochs.max(initial=0))
-    if top < _SMALL and int(epochs.min(initial=0)) >= 0:  # nearly always: nothing to sort
+    if top < _SMALL and int(epochs.min(initial=0)) >= 0:  # nearly always true: nothing to sort
         return np.arange(top + 1), epochs
     values, ranks = np.unique(epochs, return_inverse=True)
     return values, ranks.astype(np.int64)
 
 
 def _unwrapped(stamps: Stamps, known: Epochs, rules: Spread) -> Ints:
-    """Numbers that grow for ever, where sequences wrap."""
+    """Return numbers that continue to grow where sequences wrap to 0."""
     count, circle = len(stamps.number), rules.sequences
     if not rules.wraps or not count:
         return stamps.number
@@ -204,22 +203,22 @@ def _unwrapped(stamps: Stamps, known: Epochs, rules: Spread) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class _Fences:
-    """`is_fenced`: a newer epoch of the producer stands before the record in its partition."""
+    """Newest epochs by producer and partition. `is_fenced` marks records after a newer epoch."""
 
     is_fenced: Flags
     producer: Ints
     place: Ints
     epoch: Ints
-    raised: Ints  # producers of whom some partition has a newer epoch than it had
+    raised: Ints  # producers with a newer epoch than before in some partition
 
     @classmethod
     def of(
         cls, stamps: Stamps, known: Epochs, rules: Spread, groups: _Groups, group: Ints
     ) -> _Fences:
-        """`groups`, and the `group` of each record: as if none were fenced."""
+        """Return the fences. `groups` and `group` ignore fencing."""
         lowest = np.full(len(groups.epoch), UNWRAPPED - 1, np.int64)
         np.minimum.at(lowest, group, stamps.number)
-        # Who is refused proves nothing: else one stamp of nonsense would fence all others.
+        # A rejected record fences nothing. Else one corrupt stamp would fence all other records.
         is_taken = rules.accepts_gap | ~groups.is_new | (lowest < rules.window)
         believed = (groups.known >= 0) | (~groups.is_over & is_taken)
         owner = known.fence_owner
@@ -228,7 +227,7 @@ class _Fences:
         epochs = np.concatenate((known.epoch[owner], stamps.epoch))
         values, ranks = _ranked(epochs)
         counts = np.concatenate((np.ones(len(owner), np.bool_), believed[group]))
-        says = np.where(counts, ranks + 1, 0)  # 0: nothing
+        says = np.where(counts, ranks + 1, 0)  # 0: fences nothing
         offset = np.concatenate((np.full(len(owner), -1, np.int64), stamps.offset))
         order = np.lexsort((offset, place, producer))
         is_first = np.ones(len(order), np.bool_)
@@ -240,7 +239,7 @@ class _Fences:
         is_last = np.append(is_first[1:], True)
         last, first = order[is_last], order[is_first]
         top = newest[is_last]
-        tells = (top > 0) & (values[np.maximum(top - 1, 0)] > 0)  # below 0 there is no epoch
+        tells = (top > 0) & (values[np.maximum(top - 1, 0)] > 0)  # epoch 0 can't fence any epoch
         is_raised = tells & ~((first < len(owner)) & (says[first] == top))
         return cls(
             is_fenced[len(owner) :],
@@ -253,10 +252,10 @@ class _Fences:
 
 @dataclass(frozen=True, slots=True)
 class _ScopeResult:
-    """A code for each record of a micro-batch, and the state of each group after it."""
+    """Verdict code of each record of a micro-batch, and the state of each group after it."""
 
     codes: npt.NDArray[np.int8]
-    missing: Ints  # of each record that is a gap
+    missing: Ints  # set for gaps only
     begin: Ints
     base: Ints
     runs: NumberRanges
@@ -272,7 +271,7 @@ class _ScopeResult:
         known: Epochs,
         rules: Spread,
     ) -> _ScopeResult:
-        """Of records ordered by group and number."""
+        """Return the result for records that are ordered by group and number."""
         is_first = np.ones(len(numbers), np.bool_)
         is_first[1:] = (np.diff(owners) != 0) | (np.diff(numbers) != 0)
         owner, number = owners[is_first], numbers[is_first]
@@ -282,7 +281,7 @@ class _ScopeResult:
         codes[is_met | (number < base[owner])] = _UNKNOWN
         codes[groups.is_over[owner] | (number < begin[owner])] = _LATE
         top = np.full(len(base), -UNWRAPPED)
-        top[runs.owner] = runs.last  # in order: the last one stays; above it nothing is held
+        top[runs.owner] = runs.last  # ordered: the highest run is assigned last
         asked = np.flatnonzero(number <= top[owner])
         codes[asked[runs.hold(owner[asked], number[asked])]] = _DUPLICATE
         is_above = np.isin(codes, (_APPENDED, _UNKNOWN)) & (number >= base[owner])
@@ -305,14 +304,14 @@ class _ScopeResult:
         return cls(every, missing[row], begin, base, merged, has_moved)
 
     def epochs(self, groups: _Groups, fences: _Fences) -> Epochs:
-        """What is known of the newest epochs of each producer."""
+        """Return the states of each producer's EPOCHS_KEPT newest epochs."""
         there = np.flatnonzero((groups.known >= 0) | self.has_moved)
         producer = groups.producer[there]
         until = np.searchsorted(producer, producer, side="right")
         is_kept = until - np.arange(len(there)) <= EPOCHS_KEPT
         forgotten = groups.forgotten[there]
         over = np.full(int(producer.max(initial=-1)) + 1, -1, np.int64)
-        over[producer[~is_kept]] = groups.epoch[there[~is_kept]]  # in order: the newest stays
+        over[producer[~is_kept]] = groups.epoch[there[~is_kept]]  # ordered: the newest wins
         forgotten = np.maximum(forgotten, over[producer])[is_kept]
         kept = there[is_kept]
         place = np.full(len(groups.epoch), -1, np.int64)
@@ -337,8 +336,8 @@ class _ScopeResult:
 def _begins(
     owner: Ints, number: Ints, groups: _Groups, known: Epochs, rules: Spread
 ) -> tuple[Ints, Ints, Flags]:
-    """`begin` and `base` of each group, and of each number whether an unknown producer was met by
-    it, elsewhere than at 0."""
+    """Return `begin` and `base` of each group, and which numbers are the first of an unknown
+    producer without being 0."""
     begin, base = groups.was(known.begin), groups.was(known.base)
     is_head = np.ones(len(owner), np.bool_)
     is_head[1:] = owner[1:] != owner[:-1]
@@ -360,7 +359,7 @@ def _gaps(
     if not rules.accepts_gap:
         lowest = every.filled_from(base)[owner]
         return number >= lowest + rules.window, lowest
-    # Records that abandon more missing numbers than the record before.
+    # A gap is a record that gives up more missing numbers than the previous record did.
     every = every.merged()
     start, is_hole = every.holes(base)
     holes = NumberRanges(every.owner, start, start).chosen(is_hole)
@@ -368,7 +367,7 @@ def _gaps(
     is_gap: Flags = (given_up >= 0) & np.append(True, np.diff(given_up) != 0)[: len(owner)]
     if not len(holes):
         return is_gap, number
-    # The first hole of its epoch, or the one above those that were given up before.
+    # The first hole of the epoch, or the next one above the holes that were given up before.
     before = np.append(-1, given_up[:-1])[: len(owner)]
     is_own = (before >= 0) & (holes.owner[np.maximum(before, 0)] == owner)
     lowest = np.where(is_own, before + 1, np.searchsorted(holes.owner, owner))
@@ -378,9 +377,9 @@ def _gaps(
 def _settled(
     runs: NumberRanges, begin: Ints, base: Ints, has_gap: Flags, rules: Spread
 ) -> tuple[Ints, Ints, NumberRanges]:
-    """Begin, base and runs as they are kept: no more than the window needs."""
+    """Return `begin`, `base` and `runs` as stored: reduced to what the window needs."""
     top = base - 1
-    top[runs.owner] = runs.last  # in order: the last one of each stays
+    top[runs.owner] = runs.last  # ordered: the highest run is assigned last
     is_whole = (begin == base) | has_gap
     above = NumberRanges(runs.owner, np.maximum(runs.first, base[runs.owner]), runs.last)
     above = above.chosen(above.first <= above.last)
@@ -394,7 +393,7 @@ def _settled(
     begin = base.copy()
     begin[parts] = runs.first_missing(parts, lowest)
     first = runs.first
-    if rules.wraps:  # half a circle is as far back as a sequence can lie
+    if rules.wraps:  # numbers more than half a circle back look like newer ones
         first = np.maximum(first, top[runs.owner] + 1 - rules.sequences // 2)
     kept = (runs.last >= begin[runs.owner] - 1) & (first <= runs.last)
     return begin, base, NumberRanges(runs.owner, first, runs.last).chosen(kept)

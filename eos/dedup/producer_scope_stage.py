@@ -1,12 +1,12 @@
-"""Dedup of producers whose numbers are spread over partitions: what runs inside a Spark task.
+"""How does a Spark task validate records if a producer's numbers span several partitions?
 
-Their records of a micro-batch are judged out of their stamps alone, which come together by
-producer: before the micro-batch is read to be written, by a job of its own (`gather`), or behind
-that, by the tasks that wrote (`trusting`). Here each shard of the producers is decided, all its
-records at once. The verdicts go to files, and whoever reads the source after that looks them up
-(`lookup`): so a record has one verdict in an attempt, however often it is read.
+This is `scope: producer`. Validation needs only the stamps, grouped by producer. It happens either
+before the write, in its own Spark job (`stamp_shards`), or after the write, in the writing tasks
+(`optimistic_pass`). Producers are divided into shards. The stage decides all records of a shard at
+once and writes the verdicts to files. Later reads of the source look the verdicts up
+(`verdict_lookup`). So a record has one verdict in an attempt, however often Spark reads it.
 
-Imported by every Python worker, so nothing here loads pyspark.sql, YAML or the configuration.
+Every Python worker imports this module, so it must not load pyspark.sql, YAML or the configuration.
 """
 
 from __future__ import annotations
@@ -40,13 +40,16 @@ from eos.producers.sequences import Flags, Ints
 from eos.producers.state import Verdict
 from eos.seal import Seal, of_this_process
 
-_FIRST_BUCKETS = 1  # a shard's: there are many of them
+_FIRST_BUCKETS = 1  # per shard: one is enough at first, because there are many shards
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerScopeStage:
-    """One attempt. `folder` is the table's, `work` the attempt's own; `known` are the states that
-    it begins with. `topic`: the only one that rows are of; empty: they say it."""
+    """Producer-wide dedup of one attempt, as a function that Spark calls for each task.
+
+    `folder` is the folder of the `producers` table, `work` the folder of the attempt, and `known`
+    the states at its beginning. `topic` is the only source topic; if it is empty, each row names
+    its topic."""
 
     pipeline: str
     folder: str
@@ -59,17 +62,18 @@ class ProducerScopeStage:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the stamps."""
+        """Return the schema of the stamps."""
         return stamp_shards.schema(is_of_one_topic=bool(self.topic))
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """As Spark calls an Arrow function over batches: of packed stamps that come ordered by
-        shard, and all of a shard to one task. Nothing comes out."""
+        """Validate packed stamps; yield no rows. Spark calls this with batches of `PACKED` rows.
+
+        Rows must be ordered by shard, and one task must get all rows of a shard."""
         yield from self._judged(stamp_shards.unpacked(batches, self.schema))
 
     def at_once(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Likewise of stamps as they are read, all of the micro-batch to one task, which holds
-        them."""
+        """Validate unpacked stamps; yield no rows. One task gets the whole micro-batch and keeps
+        it in memory."""
         yield from self._judged(stamp_shards.sorted_by_shard(batches, self.schema))
 
     def _judged(self, parts: Iterable[stamp_shards.Part]) -> Iterator[pa.RecordBatch]:
@@ -81,7 +85,7 @@ class ProducerScopeStage:
 
     def judge(self, parts: Iterable[stamp_shards.Part]) -> None:
         leaving = StateSpool(self.pipeline, self.folder, self.work)
-        # All of a shard are held until the last has come: a producer's are judged together.
+        # A shard is kept in memory until it is complete: a producer is validated as a whole.
         for number, own in itertools.groupby(parts, key=itemgetter(0)):
             rows = pa.Table.from_batches([part for _, part in own])
             home = shard(number)
@@ -95,8 +99,10 @@ class ProducerScopeStage:
 
 @dataclass(slots=True)
 class _ShardValidator:
-    """Of one shard in one attempt. `states` are those of the buckets that were read, and behind
-    them those that take their places: a row that does not stay was replaced."""
+    """Verdicts and producer states of one shard in one attempt.
+
+    `states` has the states of the loaded buckets, followed by the changed states. A row whose
+    `_stays` is false was replaced by a later row."""
 
     pipeline: str
     home: TopicPartition
@@ -110,7 +116,7 @@ class _ShardValidator:
     changed: set[int] = field(default_factory=set)
     expired: int = 0
     account: Account = field(init=False)
-    _bucket: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # of each row
+    _bucket: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # bucket of each row
     _stays: Flags = field(default_factory=lambda: np.zeros(0, np.bool_))
     _places: list[list[Any]] = field(default_factory=list)
 
@@ -125,7 +131,7 @@ class _ShardValidator:
         states, bucket = self.states.combine_chunks(), self._bucket
         if buckets != self.kept.buckets:
             bucket = bucket_of(whole(states.column("producer")), buckets)
-        # Numbers of 16 bits, which all buckets fit into, numpy sorts several times faster.
+        # All bucket numbers fit into 16 bits, which numpy sorts several times faster.
         order = np.argsort(bucket.astype(np.uint16), kind="stable")
         order = order[self._stays[order]]
         return states.take(longs(order)), bucket[order]
@@ -134,7 +140,9 @@ class _ShardValidator:
         return {"places": self._places}
 
     def load(self, buckets: set[int]) -> None:
-        """Reads what is not there yet. Who sent nothing for too long is unknown from here on."""
+        """Read the states of these buckets that are not loaded yet.
+
+        Producers that were idle for `forget_ms` are removed and become unknown."""
         missing = sorted(buckets - self.read)
         self.read |= buckets
         parts, of = [no_rows(SPREAD_STATES)], [self._bucket[:0]]
@@ -156,7 +164,8 @@ class _ShardValidator:
         self._stays = np.concatenate((self._stays, np.ones(len(bucket), np.bool_)))
 
     def _without_idle(self, bucket: int, states: pa.Table) -> pa.Table:
-        """A producer stays with all its epochs, or goes with all of them."""
+        """Return the states without idle producers. A producer is kept or removed with all its
+        epochs."""
         is_young = self.now_ms - newest_ms(states) < self.policy.forget_ms
         if is_young.all():
             return states
@@ -166,7 +175,9 @@ class _ShardValidator:
         return states.filter(array_of(is_young, pa.bool_()))
 
     def judge(self, table: pa.Table) -> None:
-        """All its records, whatever their order."""
+        """Validate all records of the shard, in any order.
+
+        Raise RecordRefusedError for the first record whose verdict ends the run."""
         at, producer, epoch, sequence, *topics = (whole(each) for each in table.columns)
         topic, partition, offset = unpacked(at, topics, self.topic)
         is_stamped = stamped(self.policy, producer, epoch, sequence)
@@ -187,10 +198,12 @@ class _ShardValidator:
         self.account.add(rows, lambda at: self._missing(missing, at))
 
     def _placed(self, topic: pa.Array, partition: pa.Array) -> tuple[Ints, pa.Array]:
-        """Of each row the number of its partition, in the order of topic and partition."""
+        """Return each row's partition number and the partitions' names.
+
+        Numbers follow the order of topic and partition."""
         named, numbers = topic.dictionary_encode(), _ints(partition)
         topics = named.dictionary.to_pylist()
-        rank = np.argsort(np.argsort(np.array(topics)))  # of a topic among them
+        rank = np.argsort(np.argsort(np.array(topics)))  # of each topic in sorted order
         span = int(numbers.max(initial=0)) + 1
         combined = rank[_ints(named.indices)] * span + numbers
         counts = np.bincount(combined)
@@ -205,7 +218,7 @@ class _ShardValidator:
     def _decided(
         self, producer: pa.Array, numbers: Sequence[Ints], place: Ints, names: pa.Array
     ) -> ScopeVerdicts:
-        # An id is looked for once: all else goes by numbers.
+        # Each distinct id is looked up once; everything after that uses numbers.
         rows, who = ProducerNumbers.of(producer, names)
         buckets = bucket_of(rows.producers, self.kept.buckets)
         self.load(distinct(buckets))
@@ -218,9 +231,9 @@ class _ShardValidator:
         rules = self.policy.rules
         accepts_gap = rules.writes(Verdict.GAP)
         found = decide(stamps, known, Spread(self.policy.window, accepts_gap, rules.sequences))
-        has_moved = np.zeros(len(buckets) + 1, np.bool_)  # the last: of no producer
+        has_moved = np.zeros(len(buckets) + 1, np.bool_)  # the last element: not a producer here
         has_moved[found.moved] = True
-        # Who did not move on stays as it is, also in time.
+        # A producer without a change keeps its state, including the time of its last change.
         self._stays &= ~has_moved[of_states]
         after = numbered.states(found.epochs, np.full(len(buckets), self.now_ms))
         bucket, moves = buckets[found.epochs.producer], has_moved[found.epochs.producer]

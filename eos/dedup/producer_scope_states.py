@@ -1,5 +1,7 @@
-"""What is known of producers whose numbers are spread over partitions: as an Arrow table, and as
-the arrays that `spread` computes with."""
+"""How are the states of `scope: producer` converted between files and numpy arrays?
+
+The files hold an Arrow table. `producer_scope` computes with arrays of numbers.
+"""
 
 from __future__ import annotations
 
@@ -20,26 +22,28 @@ from eos.producers.sequences import Ints
 
 @dataclass(frozen=True, slots=True)
 class ProducerNumbers:
-    """Producers and partitions as numbers, and back; those of rows and of states together.
-    Partitions are texts, `TOPIC-PARTITION`: of two, the one with the lower number comes first."""
+    """Mapping of producers and partitions to numbers and back, shared by rows and states.
+
+    Partitions are texts, `TOPIC-PARTITION`, and a partition's number is its index in `places`."""
 
     producers: pa.Array
     places: pa.Array
 
     @classmethod
     def of(cls, producers: pa.Array, places: pa.Array) -> tuple[ProducerNumbers, Ints]:
-        """And the number of each row's producer. `places`: those of the rows, in the order that
-        counts. States may have others."""
+        """Return the mapping for these rows, and the producer's number of each row.
+
+        `places` has the partitions of the rows, sorted. States may name further partitions."""
         found = producers.dictionary_encode()
         return cls(found.dictionary, places), _ints(found.indices)
 
     def who(self, states: pa.Table) -> Ints:
-        """The number of each state's producer; -1: it is none of these."""
+        """Return the number of each state's producer, or -1 if no row has this producer."""
         found = pc.index_in(states.column("producer"), value_set=self.producers)
         return _ints(found, null=-1)
 
     def known(self, own: pa.Table, who: Ints) -> tuple[Epochs, ProducerNumbers]:
-        """States of these producers. And with partitions that only states have."""
+        """Return the states as arrays, and a mapping extended by partitions that only they name."""
         lists = whole(own.column("partitions"))
         fences = lists.flatten()
         every = pa.concat_arrays([self.places, fences]).unique()
@@ -68,7 +72,7 @@ class ProducerNumbers:
         return epochs, ProducerNumbers(self.producers, every)
 
     def states(self, epochs: Epochs, now_ms: Ints) -> pa.Table:
-        """`now_ms`: of each producer, when it moved on."""
+        """Return the states as a table. `now_ms` has each producer's time of its last change."""
         order = np.argsort(epochs.fence_owner, kind="stable")
         places = self.places.take(longs(epochs.fence_place[order]))
         columns = {
@@ -86,7 +90,7 @@ class ProducerNumbers:
 
 
 def newest_ms(states: pa.Table) -> Ints:
-    """Of each row, when any epoch of its producer moved on."""
+    """Return, for each row, the newest change of any epoch of its producer."""
     who = _ints(whole(states.column("producer")).dictionary_encode().indices)
     newest = np.zeros(int(who.max(initial=-1)) + 1, np.int64)
     np.maximum.at(newest, who, _ints(states.column("at_ms")))
@@ -94,12 +98,12 @@ def newest_ms(states: pa.Table) -> Ints:
 
 
 def _owners(lists: Any) -> Ints:
-    """Of each element the list that it is in."""
+    """Return, for each element of all lists, the index of its list."""
     return np.repeat(np.arange(len(lists)), _ints(lists.value_lengths()))
 
 
 def _lists(owner: Ints, values: pa.Array, count: int) -> pa.Array:
-    """`values` in the order of their owners."""
+    """Return a list of values per owner. `values` must be in the order of their owners."""
     offsets = np.searchsorted(owner, np.arange(count + 1))
     return pa.ListArray.from_arrays(array_of(offsets, pa.int32()), values)
 

@@ -1,4 +1,4 @@
-"""The words with which a record ends the run: whose it is, what it has, what was expected."""
+"""Which error ends the run for a record: its producer, its stamp, and the expected number?"""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ _CAUSES = {
 def refusal(
     pipeline: str, rows: VerdictRows, at: int, says_more: str, *, has_window: bool = False
 ) -> RecordRefusedError:
-    """Of the row `at`. `says_more`: what was expected instead of it. `has_window`: the producer's
-    numbers are spread over partitions."""
+    """Return the error for the row `at`.
+
+    `says_more` names the expected number. `has_window` means `scope: producer`."""
     name = NAMES[rows.codes[at]]
     tp = TopicPartition(rows.topic[at].as_py(), rows.partition[at].as_py())
     offset, epoch = rows.offset[at].as_py(), rows.epoch[at].as_py()
@@ -59,8 +60,9 @@ def refusal(
 
 
 def expected(policy: Policy, rows: VerdictRows, at: int, before: pa.Table) -> str:
-    """Of a producer whose records lie in one partition. `before`: the states that were read when
-    the chunk began."""
+    """Return the text about the expected number, for a producer with one sequence per partition.
+
+    `before` has the producers' states at the beginning of the chunk."""
     state = None if rows.codes[at] == UNSTAMPED else _state(policy, rows, at, before)
     if state is not None and state.epoch == rows.epoch[at].as_py() and state.ranges:
         return f", where {(state.ranges[-1].last + 1) % policy.rules.sequences} is next"
@@ -70,8 +72,10 @@ def expected(policy: Policy, rows: VerdictRows, at: int, before: pa.Table) -> st
 
 
 def awaited(policy: Policy, rows: VerdictRows, at: int, before: pa.Table) -> int:
-    """The number that would have been next where the row `at` left a gap; likewise. Not one by
-    one, since such a row ends no run: behind the last one of its epoch that was written."""
+    """Return the number that was expected at the row `at`, which is a gap.
+
+    It is one after the last accepted number of the same epoch. Unlike `expected`, this does not
+    replay the records one by one. A gap that does not end the run may occur often."""
     producer, epoch = rows.producer[at], rows.epoch[at]
     own = pc.and_(
         pc.equal(rows.producer.slice(0, at), producer), pc.equal(rows.epoch.slice(0, at), epoch)
@@ -102,7 +106,7 @@ def _or_none(value: object) -> str:
 
 
 def _state(policy: Policy, rows: VerdictRows, at: int, before: pa.Table) -> ProducerState | None:
-    """The producer's when this row came: one by one from the chunk's beginning on."""
+    """Return the producer's state before this row, by replaying its records of the chunk."""
     producer = rows.producer[at].as_py()
     found = before.filter(pc.equal(before.column("producer"), producer)).to_pylist()
     state = _read(found[0]) if found else None

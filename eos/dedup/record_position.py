@@ -1,4 +1,7 @@
-"""Where records lie, in as few columns as will do: each costs time on its way out of the JVM."""
+"""How does a task get the topic, partition and offset of its rows?
+
+They travel in as few columns as possible, because each column costs time on its way out of the JVM.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,19 @@ PARTITIONS_MAX, OFFSETS_MAX = 1 << 16, 1 << 47
 
 
 def unpacked(at: Any, topics: Sequence[Any], topic: str) -> tuple[Any, Any, Any]:
-    """Topic, partition and offset of each row: `at` has two of them in one number
-    (`encode.record_errors`
-    says how), and `topics` is a column, or empty where all rows are of this `topic`."""
+    """Return topic, partition and offset of each row.
+
+    `at` holds the offset in its high bits and the partition in its low 16 bits. `topics` holds the
+    topic column, or is empty if all rows are from `topic`."""
     numbers = values_of(at)
     names = topics[0] if topics else text_of(topic, len(numbers))
     return names, array_of(numbers & 0xFFFF, pa.int32()), longs(numbers >> 16)
 
 
 def by_partition(topic: Any, partition: Any) -> Iterator[tuple[TopicPartition, Any]]:
-    """Each partition with the places of its rows; a slice where all are of one, as they are where
-    Spark's source reads."""
+    """Yield each partition with the indexes of its rows.
+
+    If all rows are from one partition, as in a task that reads the source, the index is a slice."""
     numbers, names = values_of(partition), topic.dictionary_encode()
     if isinstance(names, pa.ChunkedArray):
         names = names.combine_chunks()

@@ -1,5 +1,8 @@
-"""What a task leaves behind once all records of a home were judged: the states that moved on, as
-Parquet files that no Delta commit names yet, and a report that names them."""
+"""Which files does a task write after it validated all records of a partition or shard?
+
+It writes the changed states as Parquet files, which no Delta commit names yet. Then it writes a
+report that names them.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,10 @@ from eos.producers.sequences import Ints
 
 
 class ShardResult(Protocol):
-    """Of `home` there are `count` states, those of the buckets that were `read`; in `changed` ones
-    some moved on."""
+    """Validated records of one partition or shard, its `home`.
+
+    It has `count` states, those of the buckets in `read`. In the buckets in `changed`, a state
+    changed or expired."""
 
     home: TopicPartition
     kept: BucketManifest
@@ -38,26 +43,28 @@ class ShardResult(Protocol):
     def count(self) -> int: ...
 
     def by_bucket(self, buckets: int) -> tuple[pa.Table, Ints]:
-        """The states, ordered by which of so many buckets they belong to, and those."""
+        """Return the states ordered by bucket, and each state's bucket out of `buckets`."""
         ...
 
     def load(self, buckets: set[int]) -> None: ...
 
     def says(self) -> Mapping[str, Any]:
-        """What its report tells beyond the counts."""
+        """Return additional entries for the report."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StateSpool:
-    """`folder` is the table's, `work` the attempt's own."""
+    """Writer of states and reports.
+
+    `folder` is the folder of the `producers` table, `work` the folder of the attempt."""
 
     pipeline: str
     folder: str
     work: str
 
     def leave(self, judged: ShardResult) -> None:
-        """Writes the states that moved on, then the report that names them."""
+        """Write the changed states, then the report that names them."""
         kept, home, account = judged.kept, judged.home, judged.account
         changed, buckets = judged.changed, kept.buckets
         if changed:
@@ -87,7 +94,7 @@ class StateSpool:
             raise unwritten(self.pipeline, what, self.folder, error) from error
 
     def _written(self, judged: ShardResult, changed: set[int], buckets: int) -> list[list[Any]]:
-        """`[bucket, path, rows, bytes]` of each bucket that has states, in the buckets' order."""
+        """Write the changed buckets. Return `[bucket, path, rows, bytes]` of each with states."""
         if not changed:
             return []
         states, bucket = judged.by_bucket(buckets)
@@ -105,7 +112,7 @@ class StateSpool:
         return files
 
     def _noted(self, account: Account) -> str:
-        """The file of the records that are remembered one by one; empty: there are none."""
+        """Write the verdicts that are recorded one by one. Return the file, or "" without any."""
         if not account.notes:
             return ""
         place = Path(self.work, f"{uuid.uuid4().hex}.parquet")
@@ -113,7 +120,7 @@ class StateSpool:
         return str(place)
 
     def _reported(self, report: Mapping[str, Any]) -> None:
-        """Whole, or not at all."""
+        """Write the report atomically."""
         place = Path(self.work, f"{uuid.uuid4().hex}.json")
         unfinished = place.with_suffix(".part")
         unfinished.write_text(json.dumps(report), encoding="ascii")
@@ -130,7 +137,7 @@ def unwritten(pipeline: str, what: str, folder: str, error: OSError) -> EosError
 
 
 def whole(column: Any) -> Any:
-    """A chunked array as an array."""
+    """Return a chunked array as one array."""
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])

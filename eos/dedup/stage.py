@@ -1,12 +1,16 @@
-"""The dedup stage: what runs inside a Spark task, right after the source and before any filter.
+"""How does a Spark task deduplicate the records of the source partitions it reads?
 
-It sees the coordinates and the stamp of each record, answers with a code for each, and at the end
-of a partition leaves two things behind: the partition's new states, as Parquet files in the table's
-folder that no Delta commit names yet, and one *report*, a JSON file in the attempt's folder, which
-names them. Both come from the state before, the rows and the attempt's clock alone: a task that
-Spark runs again leaves the same under other names, and either may be taken.
+The stage runs right after the source and before any filter. It reads the coordinates and the stamp
+of each record and returns one verdict code per record. A stamp is the producer id, epoch and
+sequence number that the upstream application gave the record. At the end of a partition it writes:
 
-Imported by every Python worker, so nothing here loads pyspark.sql, YAML or the configuration.
+- the partition's new states, as Parquet files in the table's folder; no Delta commit names them yet
+- one *report*, a JSON file in the attempt's folder, which names these files
+
+Both depend only on the previous state, the rows and the attempt's clock. A task that Spark runs
+again writes the same content under other names, and the driver may use either.
+
+Every Python worker imports this module, so it must not load pyspark.sql, YAML or the configuration.
 """
 
 from __future__ import annotations
@@ -29,12 +33,12 @@ from eos.errors import EosError
 from eos.kafka.api import TopicPartition
 from eos.seal import Seal, of_this_process
 
-# Rows that are decided together. If they wait for it, as many are kept aside: by Spark, or by this
-# process where encoding is in the same pass (`spark/fused_dedup.py`), which has another bound, too.
+# Rows that are decided together. If rows wait for their verdicts, this many rows are buffered: by
+# Spark, or by this process if it also encodes them (`spark/fused_dedup.py`, which adds a bound).
 CHUNK_ROWS = 1 << 17
-CHUNK_BYTES = 32 << 20  # of ids, which may be long
+CHUNK_BYTES = 32 << 20  # size of the producer ids, which may be long
 
-# topic, partition, offset, producer, epoch, sequence
+# Columns of a batch: topic, partition, offset, producer, epoch, sequence
 Columns = tuple[Any, Any, Any, Any, Any, Any]
 
 
@@ -43,7 +47,7 @@ def _never() -> bool:
 
 
 def _own(columns: Columns) -> Columns:
-    """Copies: a column as it came keeps all of its batch in memory, values and all."""
+    """Copy the columns. The original columns keep their whole batch in memory, values included."""
     every = longs(np.arange(len(columns[0])))
     topic, partition, offset, *stamp = (each.take(every) for each in columns)
     return topic, partition, offset, *stamp
@@ -51,11 +55,14 @@ def _own(columns: Columns) -> Columns:
 
 @dataclass(frozen=True, slots=True)
 class DedupStage:
-    """One attempt. `folder` is the table's, `work` the attempt's own; `known` are the states that
-    it begins with. `topic`: the only one that rows are of; empty: they say it.
+    """Partition-wise dedup of one attempt, as a function that Spark calls for each task.
 
-    `trusts`: rows pass as if each were next, so that none waits; they are judged as if they had
-    waited, and whoever reads the reports ends the attempt if one of them has to go."""
+    `folder` is the folder of the `producers` table, `work` the folder of the attempt, and `known`
+    the states at its beginning. `topic` is the only source topic; if it is empty, each row names
+    its topic.
+
+    With `trusts`, each row passes at once with the code `appended`. Its real verdict is decided
+    afterwards, and the driver aborts the attempt if a report contains a record to drop."""
 
     pipeline: str
     folder: str
@@ -68,7 +75,7 @@ class DedupStage:
     seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
 
     def __call__(self, batches: Iterator[Sequence[Any]]) -> Iterator[Any]:
-        """As Spark calls an Arrow function over an iterator: an array of codes for each batch."""
+        """Yield one array of verdict codes per batch (Spark's contract for iterator functions)."""
         rows = (
             (*unpacked(at, topics, self.topic), producer, epoch, sequence)
             for at, producer, epoch, sequence, *topics in batches
@@ -81,7 +88,10 @@ class DedupStage:
     def codes(
         self, batches: Iterator[Columns], is_full: Callable[[], bool] = _never
     ) -> Iterator[Any]:
-        """`is_full`: asked whether no more rows can be kept aside."""
+        """Yield the codes of each batch, then write states and reports.
+
+        `is_full` returns whether the caller can buffer no more rows; the stage then decides the
+        rows that wait."""
         judges: dict[TopicPartition, PartitionValidator] = {}
         waiting: list[Columns] = []
         rows = size = 0
@@ -102,7 +112,7 @@ class DedupStage:
     def _told(
         self, batches: list[Columns], judges: dict[TopicPartition, PartitionValidator]
     ) -> Sequence[Any]:
-        """What of their codes was not told yet."""
+        """Decide the batches and return the codes that were not yielded yet: none if `trusts`."""
         found = list(self._judged(batches, judges))
         return () if self.trusts else found
 

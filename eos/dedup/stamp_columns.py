@@ -1,4 +1,7 @@
-"""How a record's stamp is read, as Spark's SQL over Kafka's own columns."""
+"""Which SQL reads a record's stamp from the columns of Spark's Kafka source?
+
+A stamp is the producer id, epoch and sequence number that the upstream gave the record.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +14,24 @@ from eos.dedup.policy import OPTIONS, Policy, rule_of
 
 @dataclass(frozen=True, slots=True)
 class StampPlace:
-    """A header (the last of that name, as Kafka's own clients take it), a path in a JSON value, or
-    the key."""
+    """Location of one part of a stamp: a header, a path in a JSON value, or the key.
+
+    Of several headers with the name the last one counts, as in Kafka's `Headers.lastHeader`."""
 
     kind: Literal["header", "value", "key"]
     name: str = ""
 
     @property
     def sql(self) -> str:
-        """Bytes, or null where there are none."""
+        """Return a SQL expression for the bytes; it is null without this part."""
         if self.kind == "header":
-            # Not by filter(headers, h -> ...): Spark interprets that, five times as slow. The names
-            # alone are turned around, once for all stamps. Position 0 means that there is none:
-            # then it is a place behind the last header, which is null.
+            # filter(headers, h -> ...) is interpreted and five times slower. So the keys are
+            # reversed, once for all stamps, and searched. array_position returns 0 if the key is
+            # missing; the index is then one after the last header, for which get() returns null.
             last = f"array_position(reverse(headers.key), {_text(self.name)})"
             return f"get(headers, CAST(size(headers) - {last} AS INT)).value"
         if self.kind == "value":
-            # Each name in brackets: none of its letters has a meaning there.
+            # Names in brackets are literal: no character has a special meaning there.
             path = "$" + "".join(f"['{part}']" for part in self.name.split("."))
             return f"CAST(get_json_object(CAST(value AS STRING), {_text(path)}) AS BINARY)"
         return "key"
@@ -35,42 +39,42 @@ class StampPlace:
 
 @dataclass(frozen=True, slots=True)
 class StampRules:
-    """What a pipeline declares."""
+    """Dedup settings of a pipeline: where stamps are read from, and the policy."""
 
     producer: StampPlace
     epoch: StampPlace
     sequence: StampPlace
     policy: Policy
-    verdict: str = ""  # the column that says what a row was taken as; empty: none does
-    validates_first: bool = False  # before anything is written, in every micro-batch
+    verdict: str = ""  # the column that shows the verdict of each row; empty: no such column
+    validates_first: bool = False  # every micro-batch validates its records before the write
 
     @property
     def columns(self) -> tuple[str, str, str]:
-        """The id's bytes, and both numbers: null where there is none, or none that can be read."""
+        """Return SQL for id, epoch and sequence; null if one is missing or not a number."""
         return self.producer.sql, _number(self.epoch), _number(self.sequence)
 
     @property
     def header_names(self) -> tuple[str, ...]:
-        """For who has the headers at hand (`stamps`); none: something of it is elsewhere."""
+        """Return the names for `header_stamps`; empty if a part of the stamp is not a header."""
         places = (self.producer, self.epoch, self.sequence)
         is_in_headers = all(each.kind == "header" for each in places)
         return tuple(each.name for each in places) if is_in_headers else ()
 
     @property
     def reading(self) -> tuple[str, ...]:
-        """What gives a state its meaning."""
+        """Return where id, epoch and sequence are read from. States depend on it."""
         return tuple(
             f"{each.kind}({each.name})" for each in (self.producer, self.epoch, self.sequence)
         )
 
     @property
     def dead_letter_rules(self) -> list[str]:
-        """The rules by which records go to the dead letters."""
+        """Return the rule names under which dedup sends records to the dead letters."""
         return [rule_of(name) for name in OPTIONS if name in self.policy.dead]
 
     @property
     def facts(self) -> Iterator[str]:
-        """For people."""
+        """Yield a description of the settings, for display."""
         yield f"by {', '.join(self.reading)}"
         policy = self.policy
         if policy.window:

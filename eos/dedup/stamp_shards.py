@@ -1,10 +1,10 @@
-"""Stamps on their way to the tasks that judge them: cut by shard, in the Python of the task that
-read them.
+"""How do stamps get from the tasks that read them to the tasks that validate them?
 
-Where several tasks judge, each shard's part of a chunk is packed into one row, and Spark shuffles
-few large rows instead of many small ones, each of which would cost it as much.
+The reading task splits the stamps by shard. If several tasks validate, each shard's part of a chunk
+is packed into one row. Then Spark shuffles few large rows instead of many small ones. The cost of a
+shuffle depends on the number of rows.
 
-Imported by every Python worker, so nothing here loads pyspark.sql, YAML or the configuration.
+Every Python worker imports this module, so it must not load pyspark.sql, YAML or the configuration.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from eos.arrow import array_of, binaries, scalar_of
 from eos.dedup.buckets import SHARDS
 from eos.dedup.crc32 import crc32
 
-# As they come out of the JVM: `at` is partition and offset in one number (`place`). The last column
-# is there only where the source has several topics.
+# Columns as the JVM sends them: `at` is partition and offset in one number (`record_position`). The
+# topic column exists only if the source has several topics.
 STAMPS = pa.schema(
     [
         ("at", pa.int64()),
@@ -32,13 +32,13 @@ STAMPS = pa.schema(
         ("topic", pa.string()),
     ]
 )
-# What `Gather` yields, in Spark's words: a shard's part of a chunk, as an Arrow message without
-# its schema, which both sides know.
+# Spark schema of the rows of `Gather`: a shard's part of a chunk, as an Arrow message without its
+# schema, which both sides know.
 PACKED = "shard int, blob binary"
-Part = tuple[int, pa.RecordBatch]  # of a shard, by its number
+Part = tuple[int, pa.RecordBatch]  # number of a shard, and stamps of it
 _PACKED = pa.schema([("shard", pa.int32()), ("blob", pa.binary())])
-# Of a chunk: as many as Spark hands over at a time. A task holds it a few times over (20 MB, where
-# ids are short), and more rows at a time take longer, not less.
+# A chunk has as many rows as Spark passes at a time. A task holds several copies (20 MB with short
+# ids). Larger chunks take longer.
 CHUNK_ROWS_MAX = 50_000
 CHUNK_BYTES_MAX = 4 << 20
 
@@ -49,8 +49,9 @@ def schema(*, is_of_one_topic: bool) -> pa.Schema:
 
 @dataclass(frozen=True, slots=True)
 class Gather:
-    """The map side, as Spark calls an Arrow function over batches: stamps in, packed rows out. Of
-    one shard they keep their order."""
+    """Map side of the shuffle: packs stamps into one row per shard and chunk.
+
+    Spark calls it as an Arrow function. Stamps of one shard keep their order."""
 
     schema: pa.Schema
 
@@ -63,7 +64,7 @@ class Gather:
 
 
 def unpacked(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[Part]:
-    """The reduce side: what `Gather` packed."""
+    """Yield the stamps that `Gather` packed (reduce side of the shuffle)."""
     for batch in batches:
         shards, blobs = batch.columns
         for number, blob in zip(shards.to_pylist(), blobs, strict=True):
@@ -71,13 +72,13 @@ def unpacked(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[P
 
 
 def sorted_by_shard(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Sequence[Part]:
-    """All stamps, where one task has those of all shards."""
+    """Return all stamps by shard, for a single task that validates all shards."""
     parts = [part for chunk in chunks(batches, schema) for part in cut(chunk)]
-    return sorted(parts, key=itemgetter(0))  # stable: of a shard they keep their order
+    return sorted(parts, key=itemgetter(0))  # stable: stamps of a shard keep their order
 
 
 def chunks(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Within both bounds, unless a batch by itself has more bytes."""
+    """Regroup batches into chunks within both bounds. A single batch may exceed the byte bound."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -93,9 +94,9 @@ def chunks(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.
 
 
 def cut(stamps: pa.RecordBatch) -> Iterator[Part]:
-    """Each shard that they have, with its part, in their order."""
+    """Yield each shard in the stamps with its part, in the order of shards."""
     shards = shards_of(stamps.column(stamps.schema.get_field_index("producer")))
-    order = np.argsort(shards, kind="stable")  # of 8 bits: numpy counts them
+    order = np.argsort(shards, kind="stable")  # 8-bit values: numpy uses a radix sort
     ordered = stamps.take(array_of(order, pa.int64()))
     start = 0
     for number, count in enumerate(np.bincount(shards, minlength=SHARDS).tolist()):
@@ -105,9 +106,9 @@ def cut(stamps: pa.RecordBatch) -> Iterator[Part]:
 
 
 def shards_of(producers: pa.Array) -> npt.NDArray[np.uint8]:
-    """Of each id. One that is not there belongs nowhere, and is told by whoever is there."""
+    """Return the shard of each id. Null ids hash to shard 0, which reports them as unstamped."""
     if producers.null_count:
-        producers = producers.fill_null(scalar_of(b"", pa.binary()))  # whose crc is 0
+        producers = producers.fill_null(scalar_of(b"", pa.binary()))  # the crc of b"" is 0
     offsets = np.frombuffer(producers.buffers()[1], np.int32)
     offsets = offsets[producers.offset : producers.offset + len(producers) + 1]
     data = np.frombuffer(producers.buffers()[2] or b"", np.uint8)
@@ -117,7 +118,7 @@ def shards_of(producers: pa.Array) -> npt.NDArray[np.uint8]:
 
 
 def _whole(held: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """In one piece. Cast, since Spark may be told to have offsets of 64 bits."""
+    """Return the batches as one. Cast, because Spark can be configured to use 64-bit offsets."""
     columns = [
         pa.concat_arrays([each.column(at).cast(field.type) for each in held])
         for at, field in enumerate(schema)

@@ -1,13 +1,16 @@
-"""The `producers` table of one pipeline, in generations: the only file of dedup that knows Delta.
+"""How are the producers' states of a pipeline stored in its Delta table `producers`?
 
-A generation is a Delta version and a random token, which the version carries as that of an
-application. The ledger says which one goes with a position, so "the newest" means nothing here:
-a version is read as of itself, and what the ledger does not name never was. Each commit takes the
-table from whatever its newest version holds to exactly the files of the next generation, so it also
-takes out what an attempt left behind that did not commit, and brings back what a rewind wants.
+No other module of dedup imports Delta. The table is a series of generations. A generation is a
+Delta version plus a random token, which the version carries as an application transaction.
 
-A commit is never merged with another's: if somebody else was quicker, it fails and is made again
-upon that one. So a version holds what its author meant, and nothing of a copy that was replaced.
+The ledger is the truth: its records name the generation for each position. The newest version has
+no meaning of its own, and a version that no ledger record names does not count. Each commit changes
+the newest version to exactly the files of the new generation. So it also removes the files of an
+attempt that did not commit, and restores the files that a rewind needs.
+
+A commit is never merged with another process's commit. If another process committed first, this
+commit fails and is retried on top of that version. So each version has exactly the files that its
+author listed, and none from a replaced instance.
 """
 
 from __future__ import annotations
@@ -31,16 +34,16 @@ from eos.errors import PromiseBrokenError, UnavailableError
 from eos.full_disk import require_room
 
 _COMMIT_TRIES = 10
-# How long a generation can be gone back to, from when another one took its place.
+# How long a generation stays readable after another one replaced it.
 KEPT_HOURS = 1
-MAINTAINED_EVERY = 64  # versions, whichever process makes them
+MAINTAINED_EVERY = 64  # versions, counted over all processes
 _SETTINGS = {
     "delta.logRetentionDuration": f"interval {KEPT_HOURS} hours",
     "delta.deletedFileRetentionDuration": f"interval {KEPT_HOURS} hours",
 }
 _APP = "eos.generation"
 _BY = list(Home._fields)
-_STATES = {each.name: each for each in (*STATES, *SPREAD_STATES)}  # of either scope
+_STATES = {each.name: each for each in (*STATES, *SPREAD_STATES)}  # the columns of both scopes
 _SCHEMA = pa.schema(
     [("topic", pa.string()), *((name, pa.int32()) for name in _BY[1:]), *_STATES.values()],
 )
@@ -48,8 +51,10 @@ Files = Mapping[Home, BucketFile]
 
 
 class Generation(NamedTuple):
-    """As the ledger names it: `VERSION/RULES/TOKEN`. `rules` is a mark of how records were read and
-    judged: the states mean nothing under other ones."""
+    """Name of a generation in the ledger: `VERSION/RULES/TOKEN`.
+
+    `rules` is a hash of the rules by which stamps were read and validated. The states are valid
+    only under the same rules."""
 
     version: int
     rules: str
@@ -65,15 +70,15 @@ class Generation(NamedTuple):
 
 
 class ProducersTable:
-    """Not shared between threads."""
+    """Delta table with the producers' states of one pipeline. Not thread-safe."""
 
     def __init__(self, location: Path, pipeline: str) -> None:
         self.location = location
         self._pipeline = pipeline
-        self._is_due = False  # maintenance
+        self._is_due = False  # whether maintenance is due
 
     def files(self, generation: Generation) -> Files:
-        """Of that generation. Raises PromiseBrokenError if it is not there any more."""
+        """Return the files of a generation. Raise PromiseBrokenError if it no longer exists."""
         with self._told():
             try:
                 table = DeltaTable(self.location, version=generation.version)
@@ -86,7 +91,7 @@ class ProducersTable:
             return _files(table)
 
     def commit(self, files: Files, rules: str) -> Generation:
-        """The next generation: exactly these files, which lie in the folder."""
+        """Commit a new generation with exactly these files. They must be in the folder already."""
         require_room(self.location)
         with self._told():
             for _ in range(_COMMIT_TRIES):
@@ -106,8 +111,10 @@ class ProducersTable:
         )
 
     def maintain(self) -> None:
-        """Once in a while, behind a commit of the ledger's: the log gets a checkpoint, and what was
-        left out for longer than `KEPT_HOURS` goes, also files that no version ever named."""
+        """Clean up the table, once in `MAINTAINED_EVERY` versions. Call it after a ledger commit.
+
+        Write a checkpoint of the Delta log. Delete files that were removed more than `KEPT_HOURS`
+        ago, and files that no version ever named."""
         if not self._is_due:
             return
         self._is_due = False
@@ -115,14 +122,16 @@ class ProducersTable:
             past = self._past()
             if past is not None:
                 past.create_checkpoint()
-                past.cleanup_metadata()  # of what is older than itself, and not of all that is old
+                past.cleanup_metadata()  # removes only log entries older than this version
             table = DeltaTable(self.location)
             table.create_checkpoint()
             table.vacuum(dry_run=False, full=True)
 
     def _past(self) -> DeltaTable | None:
-        """As it was `KEPT_HOURS` ago. Delta's log forgets by the age of an entry alone: a version
-        that counted for days would be gone as soon as another one took its place."""
+        """Return the table as of `KEPT_HOURS` ago, or None.
+
+        Delta expires log entries by age alone. A version that was current for days would otherwise
+        be deleted as soon as another version replaces it."""
         before = time.time() - KEPT_HOURS * 3600
         entries = (self.location / "_delta_log").glob("*.json")
         old = (each.stem for each in entries if each.stat().st_mtime <= before)
@@ -130,8 +139,10 @@ class ProducersTable:
         return None if version is None else DeltaTable(self.location, version=version)
 
     def _opened(self) -> DeltaTable:
-        """The newest version. Makes the table where there is none: alone, as the owner of the
-        pipeline's lock; a copy that was replaced makes one that nothing refers to."""
+        """Return the newest version. Create the table if it does not exist.
+
+        Only the holder of the pipeline's lock creates it. If a replaced instance creates one, no
+        ledger record refers to that table."""
         try:
             return DeltaTable(self.location)
         except TableNotFoundError:

@@ -1,25 +1,27 @@
-"""The states of producers across attempts: what an attempt begins with, and what it leaves.
+"""Which producer states does an attempt begin with, and which does it leave?
 
-Tasks write files and reports (`stage`), this commits them as a generation before the transaction
-ends, and the attempt's ledger record names it. So the ledger decides about states as it does about
-records, and nothing else does. Whoever dies where:
+Tasks write state files and reports (`stage`). Before the transaction ends, this module commits the
+files as a generation of the `producers` table. The attempt's ledger record names the generation.
+So the ledger alone decides about states, as it does about records. If the driver dies:
 
-- before the Delta commit: there are files that no version names. The ledger names the generation
-  before, and the next attempt begins with that one; `maintain` deletes the files.
-- behind it and before EndTxn: there is a version that nobody names. The same; and the next commit
-  takes out what this one put in.
-- in EndTxn, undecided: the ledger names one of both once the broker has decided. The next attempt
-  begins with that one.
-- behind EndTxn: the ledger names the version.
+- before the Delta commit: no version names the new files. The ledger names the previous generation,
+  and the next attempt begins with that one. `maintain` deletes the files later.
+- after the Delta commit, before EndTxn: no ledger record names the new version. The next attempt
+  begins with the previous generation, and its commit removes the files of this version.
+- during EndTxn: once the broker has decided, the ledger names the old or the new generation. The
+  next attempt begins with that one.
+- after EndTxn: the ledger names the new version.
 
-A lost checkpoint changes nothing: what Spark repeats, it repeats upon the ledger's position, and
-the position names its generation. A rewind names the generation of the record that it goes back to.
-A copy that was replaced may still commit versions; no record names them, since it can't commit a
-transaction. What it takes out of the newest version is put back by the next commit, and deleted no
-sooner than an hour later. A failed attempt's reports are never read: each has a folder of its own.
+A lost checkpoint changes nothing: Spark repeats from the ledger's position, which names its
+generation. A rewind names the generation of the ledger record that it goes back to.
 
-A micro-batch without dedup names no generation, so that states never lag behind the position: once
-dedup is back, all producers are unknown.
+A replaced instance may still commit versions, but no ledger record names them, because it can't
+commit a transaction. If it removes files from the newest version, the next commit restores them.
+Removed files are deleted after an hour at the earliest. Reports of a failed attempt are never read,
+because each attempt has its own folder.
+
+A micro-batch without dedup names no generation, so states are never older than the position. If
+dedup is enabled again later, all producers are unknown.
 """
 
 from __future__ import annotations
@@ -48,11 +50,11 @@ from eos.dedup.verdict_lookup import VerdictLookup, first_of
 from eos.errors import AttemptFailedError, EosError, PromiseBrokenError, UnavailableError
 from eos.kafka.api import TopicPartition
 
-_WORK = "_attempts"  # beginning with _: no Delta reader takes it for data
+_WORK = "_attempts"  # Delta readers ignore names that begin with _
 
 
 class Dead(NamedTuple):
-    """Records of one verdict that go to the dead letters, and where the first of them lies."""
+    """Number of dead letters with one verdict, and the position of the first one."""
 
     verdict: str
     records: int
@@ -62,7 +64,7 @@ class Dead(NamedTuple):
 
 
 class VersionRecord(NamedTuple):
-    """`generation` is what the ledger says from here on, `told` what its record tells."""
+    """Dedup's part of a ledger record: the generation, and the summary `told`."""
 
     generation: str
     told: Mapping[str, Any]
@@ -70,29 +72,31 @@ class VersionRecord(NamedTuple):
 
 @dataclass(slots=True)
 class StateVersions:
-    """Of one pipeline, on the driver. `reading` are the texts by which stamps are read: other ones
-    mean other producers."""
+    """Producer states of one pipeline, on the driver.
+
+    `reading` describes where the parts of a stamp are read from. If it changes, ids and numbers
+    have another meaning, and existing states are rejected."""
 
     pipeline: str
     table: ProducersTable
     policy: Policy
     reading: tuple[str, ...]
-    topic: str = ""  # the only one of the source; empty: rows say theirs
-    _files: tuple[str, Files] = field(default=("", {}), init=False)  # of that generation
-    _mine: Path | None = field(default=None, init=False)  # of our last attempt
+    topic: str = ""  # the only source topic; empty: each row names its topic
+    _files: tuple[str, Files] = field(default=("", {}), init=False)  # a generation and its files
+    _mine: Path | None = field(default=None, init=False)  # folder of our last attempt
 
     @property
     def rules(self) -> str:
-        """A mark of all that gives a state its meaning."""
+        """Return a hash of all settings that give a state its meaning."""
         says = (*self.reading, self.policy.rules.sequences, self.policy.rules.is_ordered)
         return hashlib.sha256(repr(says).encode()).hexdigest()[:12]
 
     def require(self, generation: str) -> None:
-        """Raises if no attempt could begin with it."""
+        """Raise an EosError if no attempt can begin with this generation."""
         self._known(generation)
 
     def begun(self, generation: str, *, accepts_gap: bool = False) -> StateAttempt:
-        """An attempt upon that generation; empty: nothing is known of any producer."""
+        """Return an attempt that begins with this generation; if "", all producers are unknown."""
         known = self._known(generation)
         mine = self._work()
         stage = ProducerScopeStage if self.policy.window else DedupStage
@@ -108,18 +112,22 @@ class StateVersions:
         return StateAttempt(self, known, made)
 
     def maintain(self) -> None:
-        """Behind the transaction: only then the newest version is the one that counts."""
+        """Clean up the table. Call it after the transaction has committed, because only then the
+        newest version is the one that the ledger names."""
         self.table.maintain()
 
     def _work(self) -> Path:
-        """A folder for one attempt's reports. Those of our attempts before go, and what a process
-        left that died; another copy's stay: it shall end because it was fenced, of nothing else."""
+        """Return a new folder for the reports of one attempt.
+
+        Delete the folder of our previous attempt, and all folders older than `KEPT_HOURS`, which
+        dead processes left. Another running copy keeps its folder: it must end because it is
+        fenced, not because its files are missing."""
         every = self.table.location / _WORK
         past = time.time() - KEPT_HOURS * 3600
         try:
             private_files.make(every)
             for each in every.iterdir():
-                with suppress(FileNotFoundError):  # another copy was here first
+                with suppress(FileNotFoundError):  # another instance deleted it first
                     if each == self._mine or each.stat().st_mtime < past:
                         shutil.rmtree(each, ignore_errors=True)
             self._mine = every / uuid.uuid4().hex
@@ -162,15 +170,17 @@ class StateVersions:
 
 @dataclass(slots=True)
 class StateAttempt:
-    """One attempt: its stage, and once the job is over what the tasks reported."""
+    """Dedup of one attempt: its stage and, after the job, the reports of its tasks."""
 
     owner: StateVersions
     known: Files
     stage: DedupStage | ProducerScopeStage
 
     def missing(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Those that no task reported: they had no records, or Spark left them out, as it does
-        where it sees that nothing can come of them. Somebody must look at them."""
+        """Return the partitions without a report.
+
+        They had no records, or Spark pruned their rows because no sink reads them. The caller must
+        validate them, because the producers' states must include the pruned records."""
         return sorted(set(partitions) - self.reports().keys())
 
     def reports(self) -> dict[TopicPartition, Mapping[str, Any]]:
@@ -186,9 +196,11 @@ class StateAttempt:
     def _disagree(
         self, tp: TopicPartition, first: Mapping[str, Any], report: Mapping[str, Any]
     ) -> EosError:
-        """An attempt evaluates its rows more than once, and compaction or retention may take some
-        between: then both reports are about the same offsets, and the next attempt may do. Offsets
-        that have nothing in common are parts of a partition that is split, and stay so."""
+        """Return the error for two reports of one partition that differ.
+
+        An attempt may evaluate its rows more than once, and compaction or retention may remove
+        records in between. Then the offsets of both reports overlap, and the error allows a retry.
+        If they do not overlap, two tasks read parts of one partition. A retry would not help."""
         message = (
             f"{self.owner.pipeline}: two tasks judged {tp.topic}-{tp.partition} and do not agree: "
             f"{_span(first)}, and {_span(report)}"
@@ -208,7 +220,7 @@ class StateAttempt:
         )
 
     def lookup(self) -> VerdictLookup:
-        """The verdicts on spread producers, for whoever reads the records behind them."""
+        """Return the verdicts of `scope: producer`, for tasks that read the records afterwards."""
         counts: Counter[TopicPartition] = Counter()
         reports = self.reports().values()
         for report in reports:
@@ -218,16 +230,16 @@ class StateAttempt:
         return VerdictLookup(self.owner.pipeline, files, counts, self.owner.topic)
 
     def trusting(self) -> OptimisticPass:
-        """For a job that lets all rows pass, and whose rows are judged behind it."""
+        """Return the function for a job whose rows pass first and are validated after the write."""
         return OptimisticPass(self.owner.pipeline, self.stage.work, self.owner.topic)
 
     def counts(self) -> Mapping[str, int]:
-        """Of each verdict, how many."""
+        """Return the number of records with each verdict."""
         found: Mapping[str, int] = told(self.reports())["verdicts"]
         return found
 
     def dead(self) -> list[Dead]:
-        """What goes to the dead letters."""
+        """Return the records that go to the dead letters, by verdict."""
         policy, reports = self.stage.policy, self.reports().values()
         found = []
         for name in sorted(policy.dead):
@@ -238,7 +250,7 @@ class StateAttempt:
         return found
 
     def commit(self, reached: Callable[[str], None] = lambda _point: None) -> VersionRecord:
-        """The states behind this attempt, as a generation that nobody names yet."""
+        """Commit the states after this attempt as a generation. No ledger record names it yet."""
         reports = self.reports()
         kept = {**{tp: BucketManifest() for tp in reports}, **self.stage.known}
         files: dict[Home, BucketFile] = {}
@@ -267,8 +279,10 @@ def by_home(files: Files) -> Mapping[TopicPartition, BucketManifest]:
 def told(
     reports: Mapping[TopicPartition, Mapping[str, Any]], dead: Collection[str] = ()
 ) -> Mapping[str, Any]:
-    """For the ledger: what was judged how, in all, what of it went to the dead letters, and of
-    which producers something is to tell; of gaps, which number was expected and which came."""
+    """Return the summary for the ledger record.
+
+    It counts all verdicts and dead letters. It lists the producers with other verdicts than
+    `appended` and, for gaps, the expected number and the number that arrived."""
     verdicts: dict[str, int] = {}
     producers: list[Any] = []
     for _, report in sorted(reports.items()):
@@ -287,11 +301,13 @@ def told(
     }
 
 
-PRODUCERS_TOLD_MAX = 100  # in one record of the ledger, those with the most
+PRODUCERS_TOLD_MAX = 100  # producers in one ledger record, those with the most records first
 
 
 def _after(kept: BucketManifest, report: Mapping[str, Any]) -> BucketManifest:
-    """One partition's files behind an attempt. With more buckets than before, all are new."""
+    """Return the state files of one partition after an attempt.
+
+    If the number of buckets grew, all files are new."""
     changed, is_grown = set(report["changed"]), report["buckets"] != kept.buckets
     files = {} if is_grown else {b: file for b, file in kept.files.items() if b not in changed}
     for bucket, path, rows, size in report["files"]:
@@ -305,7 +321,7 @@ def _compared(report: Mapping[str, Any]) -> Any:
 
 
 def _overlap(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Are some offsets of one report within the other's? One without offsets tells nothing."""
+    """Return whether the offset ranges of two reports overlap; False if one has no offsets."""
     if "offset_first" not in one or "offset_first" not in other:
         return False
     return bool(

@@ -1,4 +1,4 @@
-"""What is told of records that were judged: counts, and of which producers something is to tell."""
+"""Which counts and which producers do reports and ledger records list for validated records?"""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from eos.dedup.policy import NAMES, UNSTAMPED
 from eos.dedup.record_errors import told
 from eos.dedup.verdict_rows import VerdictRows
 
-TOLD_MAX = 1000  # producers with something to tell of, of one report
-GAPS_TOLD_MAX = 20  # producers whose first gap is told with its numbers, likewise
+TOLD_MAX = 1000  # entries (producer and verdict) in one report
+GAPS_TOLD_MAX = 20  # producers in one report whose first gap is listed with its numbers
 _GAP = NAMES.index("gap")
-# Where a record lies and what was decided of it, for whoever reads it once more.
+# Position and verdict code of a record, for tasks that read the record again.
 VERDICTS_SCHEMA = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("code", pa.int8())]
 )
@@ -34,7 +34,7 @@ class _Of(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """How many records, and where the first and the last lie."""
+    """Number of records, and the offsets of the first and the last."""
 
     count: int
     offset_first: int
@@ -43,7 +43,7 @@ class _Span:
 
 @dataclass(slots=True)
 class Account:
-    """`noted`: codes of which each record is remembered, and not only counted."""
+    """Counts of verdicts. Records with a code in `noted` are also recorded one by one."""
 
     noted: Collection[int] = ()
     records: int = 0
@@ -53,7 +53,7 @@ class Account:
     _gaps: dict[bytes, list[Any]] = field(default_factory=dict)
 
     def add(self, rows: VerdictRows, expected: Callable[[int], int] | None = None) -> None:
-        """`expected`: which number was, where a row is above it."""
+        """Add validated rows. `expected` returns the expected number for the index of a gap."""
         self.records += len(rows.codes)
         counts = np.bincount(rows.codes, minlength=len(NAMES))
         self.verdicts.update({NAMES[at]: int(n) for at, n in enumerate(counts) if n})
@@ -68,14 +68,17 @@ class Account:
             self._tell_gaps(rows, expected)
 
     def _tell_gaps(self, rows: VerdictRows, expected: Callable[[int], int]) -> None:
-        """Of each producer the first, by its place: a task that runs again tells the same ones."""
+        """Record the first gap of each producer, ordered by position.
+
+        The order makes the report of a repeated task equal to the first one."""
         at = np.flatnonzero(rows.codes == _GAP)
         taken = longs(at)
         places = {
             name: getattr(rows, name).take(taken) for name in ("topic", "partition", "offset")
         }
         order = pc.sort_indices(pa.table(places), [(name, "ascending") for name in places])
-        # The first ones alone are looked at singly: behind a gap that nobody accepts all are gaps.
+        # Only first gaps are examined one by one: after a gap that is not accepted, all further
+        # records of the producer are gaps.
         who = rows.producer.take(taken).take(order).dictionary_encode()
         _, firsts = np.unique(values_of(who.indices), return_index=True)
         for place in np.sort(firsts).tolist():
@@ -99,8 +102,8 @@ class Account:
 
     @property
     def gaps(self) -> list[list[Any]]:
-        """Topic, partition, producer, epoch, the number that was expected, the one that came, and
-        where that lies."""
+        """Return topic, partition, producer, epoch, expected number, actual number and offset of
+        each gap."""
         return sorted(self._gaps.values())
 
     def _tell(self, rows: VerdictRows, odd: Any) -> None:
@@ -114,7 +117,7 @@ class Account:
         found = found.append_column("offset", rows.offset.take(odd))
         asked = [("offset", "count"), ("offset", "min"), ("offset", "max")]
         sums = found.group_by(list(keys), use_threads=False).aggregate(asked)
-        # Of too many the same are told, in whatever order the rows came: a task may run again.
+        # Sort before the limit applies, so that a repeated task lists the same entries.
         for row in sums.sort_by([(name, "ascending") for name in keys]).to_pylist():
             of = _Of(row["topic"], row["partition"], row["producer"], NAMES[row["code"]])
             span = _Span(row["offset_count"], row["offset_min"], row["offset_max"])

@@ -1,4 +1,4 @@
-"""Verdicts that were decided before, for whoever reads the same records again in one attempt."""
+"""Which verdict did a record get, if a task reads the record again in the same attempt?"""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ from eos.errors import AttemptFailedError, EosError, UnavailableError
 from eos.kafka.api import TopicPartition
 from eos.seal import Seal, of_this_process
 
-# topic, partition, offset
+# Columns of a batch: topic, partition, offset
 Places = tuple[Any, Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictLookup:
-    """`files` have the records that are not `appended`. `counts`: how many of each partition were
-    judged; one that is not named is not counted. `topic`: the only one that rows are of; empty:
-    they say it."""
+    """Function that returns the verdict codes decided earlier in the attempt.
+
+    `files` list the records that are not `appended`. `counts` has the number of validated records
+    per partition; partitions that are not in it are not checked. `topic` is the only source topic;
+    if it is empty, each row names its topic."""
 
     pipeline: str
     files: tuple[str, ...]
@@ -37,8 +39,8 @@ class VerdictLookup:
     seal: Seal = field(default_factory=of_this_process, repr=False, compare=False)
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """As Spark calls an Arrow function over an iterator: an array of codes for each batch."""
-        # Of one column alone Spark makes no list.
+        """Yield one array of verdict codes per batch (Spark's contract for iterator functions)."""
+        # With a single column, Spark passes the column itself instead of a tuple.
         split = ((each[0], each[1:]) if isinstance(each, tuple) else (each, ()) for each in batches)
         rows = (unpacked(at, topics, self.topic) for at, topics in split)
         try:
@@ -47,7 +49,9 @@ class VerdictLookup:
             raise self.seal.crossing(error) from error
 
     def codes(self, batches: Iterator[Places], _is_full: object = None) -> Iterator[Any]:
-        """Each batch's at once: nothing waits."""
+        """Yield the codes of each batch without buffering.
+
+        Raise AttemptFailedError at the end if a partition's record count differs from `counts`."""
         verdicts = self._read()
         seen: Counter[TopicPartition] = Counter()
         for topic, partition, offset in batches:
@@ -61,7 +65,7 @@ class VerdictLookup:
         self._require_all(seen)
 
     def _read(self) -> Mapping[TopicPartition, tuple[Any, Codes]]:
-        """Offsets and codes of each partition, by offset."""
+        """Return offsets and codes of each partition, ordered by offset."""
         try:
             parts = [pq.read_table(file, schema=VERDICTS_SCHEMA) for file in self.files]
         except (OSError, pa.ArrowException) as error:
@@ -78,7 +82,9 @@ class VerdictLookup:
         return found
 
     def require_all(self, there: Mapping[TopicPartition, int]) -> None:
-        """`there`: how many records of each partition; one that it does not name has none."""
+        """Raise AttemptFailedError unless `there` equals `counts`.
+
+        `there` has the number of records per partition; a partition that is not in it has none."""
         self._require_all({**dict.fromkeys(self.counts, 0), **there})
 
     def _require_all(self, seen: Mapping[TopicPartition, int]) -> None:
@@ -94,7 +100,7 @@ class VerdictLookup:
 
 
 def first_of(files: Iterable[str], code: int) -> tuple[str, int, int]:
-    """Topic, partition and offset of the first record with that code; there is one."""
+    """Return topic, partition and offset of the first record with this code. One must exist."""
     table = pa.concat_tables([pq.read_table(file, schema=VERDICTS_SCHEMA) for file in files])
     own = table.filter(pc.equal(table.column("code"), code)).select(
         ["topic", "partition", "offset"]

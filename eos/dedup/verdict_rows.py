@@ -1,4 +1,7 @@
-"""Records with what was decided of each. Not in `policy`: who plans reads that without Arrow."""
+"""How are records and their verdicts passed between the modules of dedup?
+
+This is not part of `policy`, because planning imports `policy` without loading Arrow.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Codes = npt.NDArray[np.int8]  # `policy.NAMES` by place
+Codes = npt.NDArray[np.int8]  # indexes into `policy.NAMES`
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictRows:
-    """Records with what was decided of them: Arrow arrays, as long as `codes`."""
+    """Records and their verdict codes: Arrow arrays of the same length as `codes`."""
 
     codes: Codes
     topic: Any
