@@ -1,7 +1,8 @@
-"""Which right a refusal is about: the operation, the resource, and the command that grants it.
+"""Which permission is missing if a broker rejects a request, and which command grants it?
 
-The broker answers with a code for the kind of the resource and no more. What was asked for tells
-the rest. Who asked is known to those that have the settings only: `errors.as_principal` names them.
+The broker's error code names only the kind of the resource. The operation and the resource name
+follow from the request. Only callers with the settings know the user; `errors.as_principal` fills
+the user in.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from dataclasses import dataclass
 
 from eos.errors import PRINCIPAL, THE_PRINCIPAL
 
-# Kafka's codes of refusal, and the kind of resource that each is about.
+# Kafka's authorization error codes, and the kind of resource of each.
 RESOURCES = {29: "Topic", 30: "Group", 31: "Cluster", 53: "TransactionalId"}
 
 _FLAGS = {"Topic": "--topic", "Group": "--group", "TransactionalId": "--transactional-id"}
-# As kafka-acls.sh writes them; messages use the words of Kafka's documentation.
+# Spelling of kafka-acls.sh. Messages use the spelling of Kafka's documentation.
 _OPERATIONS = {"DESCRIBE_CONFIGS": "DescribeConfigs", "IDEMPOTENT_WRITE": "IdempotentWrite"}
-# Where a request needs less than its kind of resource usually does, or more. READ and WRITE bring
-# DESCRIBE with them.
+# Requests that need another operation than is usual for their kind of resource. READ and WRITE
+# imply DESCRIBE.
 _BY_REQUEST = {
     ("CreateTopics", 29): "CREATE",
     ("CreateTopics", 31): "CREATE",
@@ -39,7 +40,7 @@ _USUAL = {"Topic": "WRITE", "Group": "READ", "Cluster": "IDEMPOTENT_WRITE"}
 class Right:
     operation: str
     resource: str
-    name: str  # of the resource; empty for Cluster, or where it is not known
+    name: str  # of the resource; empty for Cluster, or if it is not known
 
     @property
     def told(self) -> str:
@@ -60,7 +61,9 @@ class Right:
 
 
 def missing(request: str, code: int, name: str = "") -> Right | None:
-    """`request` by Kafka's name. None if the code is no refusal."""
+    """Return the missing permission; None if the code is no authorization error.
+
+    `request` is the name of the request in Kafka's protocol."""
     resource = RESOURCES.get(code)
     if resource is None:
         return None

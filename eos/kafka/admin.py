@@ -1,4 +1,4 @@
-"""Questions about topics, offsets, producers and settings, and the creation of a topic."""
+"""How are topics, offsets, producers and settings looked up, and topics created?"""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def ask_leaders(
     make: Callable[[list[TopicPartition]], Any],
     deadline: Deadline,
 ) -> dict[TopicPartition, Any]:
-    """Asks each partition's leader, wherever it moves meanwhile. The results by partition."""
+    """Return each partition leader's result. Retry if leaders move, until the deadline."""
     missing = set(partitions)
     found: dict[TopicPartition, Any] = {}
     codes: dict[TopicPartition, int] = {}
@@ -143,7 +143,7 @@ def ask_leaders(
         except UnavailableError:
             if is_first:
                 raise
-            break  # in the time that is left: what failed before says more
+            break  # too little time was left; the errors of earlier tries are better
         is_first = False
         for node in sorted(set(leaders.values())):
             led = sorted(tp for tp in missing if leaders[tp] == node)
@@ -193,7 +193,7 @@ def committed_offsets(
         try:
             response = cluster.ask(
                 lambda: cluster.coordinator(Kind.GROUP, group, deadline),
-                # Without require_stable a pending commit would read as the offset before it.
+                # Without require_stable, a pending commit would return the previous offset.
                 lambda: OffsetFetchRequest(
                     version=8, groups=[request(group_id=group, topics=topics)], require_stable=True
                 ),
@@ -226,14 +226,14 @@ def committed_offsets(
 def group_state(cluster: Cluster, group: str, deadline: Deadline) -> str:
     error = 0
     for _ in tries(deadline):
-        # A broker lists the groups that it coordinates, and says nothing of one that has moved on:
-        # so it must not be an old answer that tells whom to ask.
+        # A broker lists only the groups that it coordinates. If the group moved, a cached
+        # coordinator would return no group and no error. So look the coordinator up again.
         cluster.forget_coordinators()
         try:
             response = cluster.ask(
                 lambda: cluster.coordinator(Kind.GROUP, group, deadline),
-                # DescribeGroups would know the groups of the classic protocol only.
-                # Kafka 3.6 and 3.7 know no later version; this one lists groups of all types.
+                # DescribeGroups supports only groups of the classic protocol. ListGroups version 4
+                # lists groups of all types, and is the newest in Kafka 3.6 and 3.7.
                 lambda: ListGroupsRequest(version=4, states_filter=[]),
                 deadline,
             )
@@ -263,7 +263,7 @@ def broker_config(cluster: Cluster, name: str, deadline: Deadline) -> str:
 
 
 def broker_configs(cluster: Cluster, name: str, deadline: Deadline) -> dict[int, str]:
-    """Of every broker, for what each may have set for itself."""
+    """Return the setting of each broker, for settings that may differ between brokers."""
 
     def make(node: int) -> Any:
         return _describe_config(_BROKER, str(node), name)
@@ -337,7 +337,7 @@ def create_topic(
     error = 0
     for _ in tries(deadline):
         controller = cluster.metadata((), deadline).controller_id
-        # Repeating it is harmless: the second time it is there (36).
+        # Retrying is harmless: the second request returns TOPIC_ALREADY_EXISTS.
         response = cluster.try_once(controller, request, deadline)
         if response is None:
             continue
@@ -347,7 +347,7 @@ def create_topic(
             _wait_for_leaders(cluster, name, deadline)
             return bool(error == 0)
         if error in RESOURCES and cluster.topics([name], deadline)[name].partitions:
-            return False  # who may not create it may use it all the same
+            return False  # no permission to create it, but it exists already
         if error not in _CREATE_RETRIED:
             raise refused("CreateTopics", error, f"topic {name}", result)
     raise UnavailableError(
@@ -358,7 +358,9 @@ def create_topic(
 
 
 def _wait_for_leaders(cluster: Cluster, topic: str, deadline: Deadline) -> None:
-    """Created means that the controller has it in its log: the brokers hear of it after."""
+    """Wait until the brokers know the topic and each partition has a leader.
+
+    CreateTopics succeeds when the controller has logged the topic; brokers learn of it later."""
     for _ in tries(deadline):
         info = cluster.topics([topic], deadline)[topic]
         if info.partitions:

@@ -1,9 +1,9 @@
-"""What a transaction asks of Kafka: the requests, their answers, and the port they go through.
+"""Which requests does a transaction send to Kafka, and which answers does it get?
 
-Two things implement the port: `kafka.client.Wire` (a real cluster) and `support.simulated_broker`
-(the simulated
-one). Requests answer with Kafka's error codes and decide nothing; `outcomes` knows what a code
-means, `protocol` what to do next. A request without an answer raises `NoAnswerError`.
+Two classes implement `TransactionPort`: `kafka.client.KafkaClient` for a real cluster, and the
+simulated broker of the tests. Requests return Kafka's error codes and decide nothing. `outcomes`
+maps a code to its meaning, and `transaction.protocol` decides the reaction. A request without an
+answer raises `NoAnswerError`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class TopicPartition(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """A producer id and its epoch. In this framework one attempt has one identity (rule R1)."""
+    """A producer id and its epoch. Each attempt has its own identity ("one epoch, one attempt")."""
 
     producer_id: int
     epoch: int
@@ -32,8 +32,10 @@ NO_IDENTITY = Identity(-1, -1)
 
 
 class TransactionProfile(Enum):
-    """Decides every request's API version (rule R6). TV2 is only for a cluster whose finalized
-    `transaction.version` says so; TV1 is right on every one that verifies partitions (KIP-890)."""
+    """Transaction protocol version. It pins the API version of every request.
+
+    TV2 requires that the cluster's finalized `transaction.version` is at least 2. TV1 is correct on
+    every cluster whose brokers verify partitions (KIP-890)."""
 
     TV1 = 1
     TV2 = 2
@@ -52,14 +54,14 @@ class Api(Enum):
 
 
 class Answer(NamedTuple):
-    """An error code (0 is none) and, where the broker sends one, its own words."""
+    """An error code (0 is NONE), and the broker's message if it sent one."""
 
     error: int
     message: str = ""
 
 
 class IdentityAnswer(NamedTuple):
-    """InitProducerId and EndTxn v5 return the identity to use from now on."""
+    """Answer to InitProducerId or EndTxn, with the identity to use from now on."""
 
     error: int
     identity: Identity = NO_IDENTITY
@@ -78,20 +80,20 @@ class CommittedOffset(NamedTuple):
 
 
 class DescribedTransaction(NamedTuple):
-    """What the coordinator knows of a transactional id (DescribeTransactions)."""
+    """State of a transactional id at its coordinator (DescribeTransactions)."""
 
-    phase: str  # as Kafka's tools print it: "CompleteAbort"
+    phase: str  # in the notation of Kafka's tools: "CompleteAbort"
     identity: Identity
-    timeout_ms: int  # what the last init that was granted asked for
+    timeout_ms: int  # the timeout of the last InitProducerId that the coordinator granted
 
 
 @dataclass(frozen=True, slots=True)
 class DescribedProducer:
-    """What a partition's leader knows of a producer (DescribeProducers)."""
+    """State of a producer at the leader of a partition (DescribeProducers)."""
 
     identity: Identity
     sequence_last: int
-    transaction_start_offset: int  # -1: no open transaction here
+    transaction_start_offset: int  # -1: no open transaction in this partition
 
 
 class TransactionPort(Protocol):
@@ -103,7 +105,10 @@ class TransactionPort(Protocol):
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, identity: Identity, deadline: Deadline
     ) -> IdentityAnswer:
-        """`NO_IDENTITY` takes over from any owner; (id, epoch) only from itself (KIP-360)."""
+        """Return a new epoch. `NO_IDENTITY` fences any owner of the transactional id.
+
+        With (id, epoch), the request succeeds only if this is still the current identity (KIP-360).
+        """
 
     def add_partitions(
         self,
@@ -112,12 +117,12 @@ class TransactionPort(Protocol):
         partitions: frozenset[TopicPartition],
         deadline: Deadline,
     ) -> Mapping[TopicPartition, Answer]:
-        """TV1 only: under TV2 the first Produce adds its partition (KIP-890)."""
+        """Add partitions to the transaction. TV1 only: under TV2 the first Produce does this."""
 
     def add_offsets(
         self, transactional_id: str, identity: Identity, group: str, deadline: Deadline
     ) -> Answer:
-        """TV1 only: under TV2 the offset commit adds the group (KIP-890)."""
+        """Add the group to the transaction. TV1 only: under TV2 the offset commit does this."""
 
     def produce(
         self,
@@ -125,7 +130,7 @@ class TransactionPort(Protocol):
         record_batches: Mapping[TopicPartition, bytes],
         deadline: Deadline,
     ) -> Mapping[TopicPartition, ProduceAnswer]:
-        """One record batch a partition, acks=all. Partitions may have different leaders."""
+        """Write one record batch per partition with acks=all. Leaders may differ."""
 
     def commit_offsets(
         self,
@@ -145,14 +150,16 @@ class TransactionPort(Protocol):
         *,
         on_sent: Callable[[], None] | None = None,
     ) -> IdentityAnswer:
-        """TV2 answers with the next identity, TV1 with the one that was sent.
+        """Commit or abort. TV2 returns the next identity, TV1 returns the identity that was sent.
 
-        `on_sent` is called once the request's bytes were handed to the network and before its
-        answer is awaited: the one moment of a transaction that a crash test can't reach else.
+        `on_sent` is called after the request's bytes left and before the answer is awaited. Crash
+        tests need this hook: no other code runs at that moment.
         """
 
     def transaction_state(self, transactional_id: str, deadline: Deadline) -> DescribedTransaction:
-        """Only looks. Raises EosError where there is no answer to give."""
+        """Return the coordinator's state of a transactional id. Raise EosError if it has none."""
 
     def forget_coordinators(self) -> None:
-        """A coordinator moved (15, 16): the next request looks it up again."""
+        """Look coordinators up again for the next request.
+
+        Call it after COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR."""

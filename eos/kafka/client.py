@@ -1,4 +1,4 @@
-"""Kafka over the network: the requests of a transaction, and a view of the cluster."""
+"""How does the pipeline send the requests of a transaction and inspect a real Kafka cluster?"""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _COORDINATOR_MOVED = frozenset({15, 16})
 
 
 class PendingProduce:
-    """A Produce request on its way."""
+    """A Produce request in flight."""
 
     __slots__ = ("_cluster", "_partitions", "pending")
 
@@ -52,11 +52,11 @@ class PendingProduce:
 
     @property
     def done(self) -> bool:
-        """`wait` returns, or raises, at once."""
+        """Return whether `wait` returns or raises immediately."""
         return self.pending.done
 
     def wait(self, deadline: Deadline) -> Mapping[TopicPartition, ProduceAnswer]:
-        """Raises `NoAnswerError`; waiting again gives the same."""
+        """Return the answers, or raise NoAnswerError. Repeated calls give the same result."""
         try:
             return requests.produced(self.pending.wait(deadline), self._partitions)
         except NoAnswerError as lost:
@@ -65,11 +65,11 @@ class PendingProduce:
 
 
 class KafkaClient:
-    """Implements `TransactionPort` on a real cluster. Safe to use from several threads.
+    """Implementation of `TransactionPort` for a real cluster. Thread-safe.
 
-    Guarantees: every call ends at its deadline; a request is never sent twice by itself unless it
-    only looks or certainly never left; `NoAnswerError.fields` holds `sent`, `api` and `node`.
-    Not guaranteed: that a request which was sent and not answered was not executed, or won't be.
+    Guarantees: each call ends at its deadline. A request is retried automatically only if it is
+    read-only or was certainly never sent. `NoAnswerError.fields` has `sent`, `api` and `node`.
+    Not guaranteed: an unanswered request may have been executed, or may still be executed.
     """
 
     def __init__(self, settings: KafkaSettings, profile: TransactionProfile | None = None) -> None:
@@ -82,7 +82,8 @@ class KafkaClient:
     def shared(
         cls, settings: KafkaSettings, profile: TransactionProfile | None = None
     ) -> KafkaClient:
-        """The one Wire of this process for these settings. A forked child gets its own."""
+        """Return the client that this process shares for these settings. A forked child gets its
+        own."""
         return cast("KafkaClient", shared_wire((settings, profile), lambda: cls(settings, profile)))
 
     @property
@@ -97,7 +98,7 @@ class KafkaClient:
 
     @property
     def answered_at(self) -> float:
-        """When a broker last answered a request, or this Wire was made, on the monotonic clock."""
+        """Return when a broker last answered, or this client was made (monotonic clock)."""
         return self._connections.answered_at
 
     def close(self) -> None:
@@ -170,7 +171,7 @@ class KafkaClient:
         ]
         answers = {tp: answer for one in sent for tp, answer in one.wait(deadline).items()}
         if any(answer.error for answer in answers.values()):
-            self._cluster.forget_leaders()  # whoever asks again shall ask who leads by then
+            self._cluster.forget_leaders()  # a retry must look up the current leaders
         return answers
 
     def send_produce(
@@ -181,13 +182,13 @@ class KafkaClient:
         timeout_ms: int,
         after: PendingProduce | None = None,
     ) -> PendingProduce:
-        """Sends one record batch a partition, acks=all, and doesn't wait.
+        """Send one record batch per partition with acks=all. Don't wait for the answer.
 
-        Requests to one leader arrive in the order of these calls. With `after`, this one is sent
-        only if that one was not lost: then it fails, unsent.
+        Requests to one leader arrive in the order of these calls. If the request `after` was lost,
+        this request fails without being sent.
         """
-        # The broker gives up first, so that its answer (7) comes before our own time-out, which
-        # would close the connection.
+        # The broker's timeout is shorter than ours. So REQUEST_TIMED_OUT arrives before our own
+        # timeout, which would close the connection.
         request = requests.produce(
             self._versions.produce, transactional_id, record_batches, timeout_ms * 9 // 10
         )
@@ -236,7 +237,7 @@ class KafkaClient:
         return transactions.transaction_state(self._cluster, transactional_id, deadline)
 
     def list_transactions(self, deadline: Deadline) -> Sequence[ListedTransaction]:
-        """Of all coordinators."""
+        """Return the transactions of all coordinators."""
         return transactions.list_transactions(self._cluster, deadline)
 
     def forget_coordinators(self) -> None:
@@ -262,7 +263,7 @@ class KafkaClient:
         )
 
     def _seen(self, answer: _A) -> _A:
-        """Whoever asks again after 15 or 16 shall ask the new coordinator."""
+        """Forget coordinators if the answer's error means that the coordinator moved."""
         if answer.error in _COORDINATOR_MOVED:
             self._cluster.forget_coordinators()
         return answer
@@ -272,7 +273,7 @@ class KafkaClient:
     def leaders(
         self, partitions: Iterable[TopicPartition], deadline: Deadline
     ) -> Mapping[TopicPartition, int]:
-        """As last heard. After 3, 5 or 6 call `refresh_metadata` first."""
+        """Return the cached leaders. After a leader error, call `refresh_metadata` first."""
         return self._cluster.leaders(partitions, deadline)
 
     def refresh_metadata(self, topics: Iterable[str], deadline: Deadline) -> None:
@@ -281,22 +282,22 @@ class KafkaClient:
     def topics(
         self, names: Iterable[str] | re.Pattern[str], deadline: Deadline
     ) -> Mapping[str, TopicInfo]:
-        """Of these names, each with its error; or all that the pattern matches in full."""
+        """Return the named topics with their errors, or all topics that fully match a pattern."""
         return self._cluster.topics(names, deadline)
 
     def shape(self, names: Iterable[str], deadline: Deadline) -> Shape:
         return cluster_shape.shape(self._cluster, names, deadline)
 
     def operations(self, topics: Iterable[str], deadline: Deadline) -> Mapping[str, frozenset[str]]:
-        """What this user may do with each of these topics, as far as he may see them."""
+        """Return the operations that this user may perform on each topic visible to it."""
         return cluster_shape.operations(self._cluster, topics, deadline)
 
     def list_offsets(
         self, partitions: Iterable[TopicPartition], at: At, *, committed: bool, deadline: Deadline
     ) -> Mapping[TopicPartition, int]:
-        """`at`: "earliest", "latest" or a time in ms (-1: nothing that late). With `committed`,
-        the latest is the last stable offset.
-        """
+        """Return offsets at "earliest", "latest" or a time in ms (-1: no record that late).
+
+        With `committed`, "latest" is the last stable offset."""
         return admin.list_offsets(self._cluster, partitions, at, committed, deadline)
 
     def committed_offsets(
@@ -305,15 +306,15 @@ class KafkaClient:
         deadline: Deadline,
         partitions: Iterable[TopicPartition] | None = None,
     ) -> Mapping[TopicPartition, CommittedOffset]:
-        """Of these partitions, or all of the group's; waits for open transactions.
+        """Return the group's offsets for these or all partitions. Wait for open transactions.
 
-        Asked for all, the broker leaves out a partition whose first offset is still pending. So
-        name the partitions, or end the transaction first.
+        For all partitions, the broker leaves out a partition whose first offset is still pending.
+        So name the partitions, or end the transaction first.
         """
         return admin.committed_offsets(self._cluster, group, partitions, deadline)
 
     def group_state(self, group: str, deadline: Deadline) -> str:
-        """As Kafka's tools print it (`Stable`, `Empty`); empty if there is no such group."""
+        """Return the group's state in Kafka's notation (`Stable`, `Empty`); "" without a group."""
         return admin.group_state(self._cluster, group, deadline)
 
     def describe_producers(
@@ -324,14 +325,14 @@ class KafkaClient:
     def delete_records(
         self, before: Mapping[TopicPartition, int], deadline: Deadline
     ) -> Mapping[TopicPartition, int]:
-        """Forgets the records below these offsets. Returns where each partition now begins."""
+        """Delete the records below these offsets. Return each partition's new first offset."""
         return admin.delete_records(self._cluster, before, deadline)
 
     def topic_config(self, topic: str, name: str, deadline: Deadline) -> str:
         return admin.topic_config(self._cluster, topic, name, deadline)
 
     def broker_config(self, name: str, deadline: Deadline) -> str:
-        """Of one broker; fine for settings that are equal on all."""
+        """Return a setting of one broker. Use it only for settings that are equal on all."""
         return admin.broker_config(self._cluster, name, deadline)
 
     def create_topic(
@@ -342,23 +343,23 @@ class KafkaClient:
         config: Mapping[str, str],
         deadline: Deadline,
     ) -> bool:
-        """True if it was created, False if it was there. Either way every partition has a leader.
+        """Create a topic and wait for its leaders. Return False if it existed before.
 
-        `partitions` and `replication` -1: as the broker is set up.
+        `partitions` and `replication` of -1 mean the broker's defaults.
         """
         return admin.create_topic(self._cluster, name, partitions, replication, config, deadline)
 
     def transaction_version(self, deadline: Deadline) -> int:
-        """The cluster's finalized `transaction.version`; 0 if it knows no such feature."""
+        """Return the cluster's finalized `transaction.version`; 0 without this feature."""
         return features.transaction_version(self._cluster, deadline)
 
     def agree_on_profile(self, deadline: Deadline) -> TransactionProfile:
-        """Takes the profile that the cluster can keep, or raises `UnsupportedBrokerError`.
+        """Choose the profile that the cluster supports, or raise UnsupportedBrokerError.
 
-        To be called before the fence, so that nobody is fenced by who can't run then, and once
-        more after it: only what is read after an init holds for the requests that follow it
-        (KAFKA-18227). Then it is kept until the end of this process. A cluster that is upgraded
-        meanwhile goes on serving TV1; the next start finds TV2.
+        Call it before the fence, so that a startup that can't run fences no running instance. Call
+        it again after the fence: a version is reliable only if it was read after InitProducerId
+        (KAFKA-18227). The profile then stays fixed for this process. If the cluster is upgraded
+        meanwhile, it still serves TV1, and the next run uses TV2.
         """
         found = features.profile_of(self._cluster, deadline)
         if self._profile is TransactionProfile.TV2 and found is TransactionProfile.TV1:
@@ -380,11 +381,11 @@ class KafkaClient:
         records_max: int = 100_000,
         bytes_max: int = sys.maxsize,
     ) -> Sequence[StoredRecord]:
-        """The records with offset_start <= offset < offset_end, `records_max` of them at most, and
-        none behind the one with which they hold `bytes_max`: no bound for who needs the newest, as
-        the ledger does.
+        """Return the records with offset_start <= offset < offset_end.
 
-        With `committed`, without those of aborted transactions, and it waits for open ones.
+        Stop after `records_max` records, or after the record that reaches `bytes_max`. By default
+        bytes are unlimited, because the ledger needs its newest record. With `committed`, leave out
+        aborted transactions and wait for open ones.
         """
         bounds = records_max, bytes_max
         return record_reader.read_records(
@@ -394,5 +395,5 @@ class KafkaClient:
     def fetch(
         self, partition: TopicPartition, position: int, deadline: Deadline, bytes_max: int
     ) -> FetchedBytes:
-        """Committed bytes as they lie in the log, for who reads record batches by himself."""
+        """Return raw log bytes up to the last stable offset. The caller parses record batches."""
         return fetch(self._cluster, partition, position, deadline, bytes_max)

@@ -1,4 +1,4 @@
-"""From the settings' security names to kafka-python's options. Secrets are read here."""
+"""How do security settings become options of kafka-python? (Secrets are read here.)"""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ _FLAGS = {"true": True, "false": False}
 
 
 def security_options(settings: KafkaSettings) -> dict[str, Any]:
-    """kafka-python ignores names that it doesn't know, so they are refused here."""
+    """Return kafka-python's options. Raise UsageError for an unknown name or an unusable file.
+
+    kafka-python itself ignores names that it does not know."""
     known = sorted(
         name
         for name in KafkaConnectionManager.DEFAULT_CONFIG
@@ -55,8 +57,10 @@ def security_options(settings: KafkaSettings) -> dict[str, Any]:
 
 
 def _require_pem(options: Mapping[str, Any]) -> None:
-    """Loaded once for a look, before anything connects: OpenSSL asks the terminal for the password
-    of an encrypted key, and a run has nobody there who would answer."""
+    """Raise UsageError unless certificates and key are loadable PEM files.
+
+    They are loaded once before anything connects. Otherwise OpenSSL would ask the terminal for the
+    password of an encrypted key, and a run has no operator at a terminal."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     ca, certificate = options.get("ssl_cafile"), options.get("ssl_certfile")
     key = options.get("ssl_keyfile") or certificate
@@ -76,7 +80,7 @@ def _require_pem(options: Mapping[str, Any]) -> None:
 
 
 def _require_file(name: str, path: Path) -> None:
-    """The library's own error says neither which file nor on which machine."""
+    """Raise UsageError if a file is unreadable. It names file and host; kafka-python's does not."""
     try:
         path.open("rb").close()
     except OSError as error:

@@ -1,7 +1,7 @@
-"""The cluster as its brokers describe it: who leads a partition, who coordinates an id.
+"""Which broker leads a partition or coordinates an id, and how are requests to it retried?
 
-What only looks is asked again after a lost connection, by another broker where any will do, until
-the deadline. What changes something is asked again only if it certainly never left.
+A read-only request is retried after a lost connection until its deadline, on another broker if any
+broker can answer. A request that changes something is retried only if it was certainly never sent.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from eos.kafka.outcomes import name_of
 from eos.kafka.refusals import refused
 from eos.kafka.settings import KafkaSettings
 
-# A topic that was just created, or whose leader moves, is unknown to some brokers for a moment.
-# One that stays unknown for this long does not exist.
+# Some brokers don't know a topic for a moment after it was created or while its leader moves. If a
+# topic stays unknown for this long, it does not exist.
 _UNKNOWN_TOPIC_MS = 5_000
 _UNKNOWN_TOPIC = 3
 LAST_MOMENTS_MS = 50
-_TURN_MS = 5_000  # what one of several brokers may take for what any of them could answer
+_TURN_MS = 5_000  # time for one broker, if another broker could answer as well
 _LEADER_RETRIED = frozenset({3, 5, 6, 9, 13, 72})
 _COORDINATOR_RETRIED = frozenset({7, 13, 14, 15, 16})
 
 
 class TopicInfo(NamedTuple):
-    """`topic_id` as Kafka's tools print it. `error` 0, or why the rest says nothing."""
+    """Metadata of a topic. `topic_id` is in Kafka's notation. Unless `error` is 0, the other fields
+    are meaningless."""
 
     topic_id: str
     partitions: int
@@ -47,7 +48,7 @@ class Kind(IntEnum):
 
 
 class NoCoordinatorError(Exception):
-    """FindCoordinator answered with this error, for good or until the deadline."""
+    """Failure of FindCoordinator with this error code, permanent or until the deadline."""
 
     def __init__(self, error: int, message: str) -> None:
         super().__init__(error, message)
@@ -56,10 +57,10 @@ class NoCoordinatorError(Exception):
 
 
 def tries(deadline: Deadline) -> Iterator[None]:
-    """Once at least, then again after growing pauses until the deadline.
+    """Yield once per try: at least once, then after growing pauses until the deadline.
 
-    Not in its last moments: a try that has no time to be answered would close its connection, and
-    put "no time" in the place of the real cause.
+    There is no try in the last moments. A try without time for an answer would close its
+    connection, and its timeout would hide the real cause of the failure.
     """
     backoff = Backoff()
     yield
@@ -85,18 +86,18 @@ class Cluster:
     # -- asking ------------------------------------------------------------------------------
 
     def limited(self, deadline: Deadline) -> Deadline:
-        """One try's deadline."""
+        """Return the deadline of one try: the given one, but at most the request timeout."""
         return Deadline.after_ms(deadline.at_most_ms(self._settings.request_timeout_ms))
 
     def ask_any(self, make: Callable[[], Any], deadline: Deadline) -> Any:
-        """Asks one broker after the other until one answers."""
+        """Ask one broker after another until one answers."""
         cause = ""
         for _ in tries(deadline):
             node = self._any()
             try:
                 return self._connections.call(node, make(), self._turn_deadline(deadline))
             except NoAnswerError as lost:
-                # One that the deadline cut off only says so: what failed before says more.
+                # A try that ends at the deadline reports only that. An earlier cause is better.
                 if not cause or not deadline.has_passed:
                     cause = lost.message
                 with self._lock:
@@ -108,7 +109,7 @@ class Cluster:
         )
 
     def ask(self, node_of: Callable[[], Node], make: Callable[[], Any], deadline: Deadline) -> Any:
-        """Asks one certain broker something that only looks."""
+        """Send a read-only request to one particular broker."""
         return self._ask(node_of, make, deadline, repeatable=True)
 
     def tell(
@@ -118,7 +119,7 @@ class Cluster:
         deadline: Deadline,
         on_sent: Callable[[], None] | None = None,
     ) -> Any:
-        """Tells one certain broker something that changes the cluster: at most once."""
+        """Send a request that changes the cluster to one particular broker, at most once."""
         return self._ask(node_of, make, deadline, repeatable=False, on_sent=on_sent)
 
     def _ask(
@@ -142,16 +143,18 @@ class Cluster:
                 self.forget_coordinators()
                 if lost.fields["sent"] and not repeatable:
                     break
-            except UnavailableError as nobody:  # not even to say which broker to ask
+            except UnavailableError as nobody:  # no broker answered which one to ask
                 if repeatable:
                     raise
                 error = error or not_sent(str(make().name).removesuffix("Request"), nobody.message)
                 break
-        assert error is not None  # tries() gives one at least
+        assert error is not None  # tries() yields at least once
         raise error
 
     def ask_each(self, make: Callable[[int], Any], deadline: Deadline) -> dict[int, Any]:
-        """The answer of every broker that the cluster lists; one that dies leaves the list."""
+        """Return the answer of each broker that the cluster lists at the end.
+
+        A broker that dies disappears from the list and is not waited for."""
         answers: dict[int, Any] = {}
         silent: set[int] = set()
         for _ in tries(deadline):
@@ -170,7 +173,7 @@ class Cluster:
         )
 
     def try_once(self, node: Node, request: Any, deadline: Deadline) -> Any:
-        """None if no answer came; then the leaders are looked up again before the next try."""
+        """Send a request once. Return None without an answer; leaders are then looked up again."""
         try:
             return self._connections.call(node, request, self.limited(deadline))
         except NoAnswerError as lost:
@@ -178,24 +181,28 @@ class Cluster:
             return None
 
     def pause(self, deadline: Deadline) -> None:
-        """After an error that passes: look the leaders up again, but not at once."""
+        """Wait after a transient error, so that leaders are looked up again a little later."""
         self.forget_leaders()
         Backoff(first_ms=50).sleep(deadline)
 
     def lost(self, error: NoAnswerError) -> None:
-        """Leaders are looked up again, and not by the broker that has just not answered."""
+        """Forget leaders after a lost request. The next lookup asks another broker."""
         self.forget_leaders()
         with self._lock:
             if self._any() == error.fields["node"]:
                 self._turn += 1
 
     def _any(self) -> Node:
-        """Known brokers first, then the bootstrap addresses, in turn after each failure."""
+        """Return a broker for requests that any broker can answer.
+
+        Known brokers come before bootstrap addresses. Each failure advances to the next one."""
         nodes = [*self._connections.brokers, *self._connections.bootstrap_nodes]
         return nodes[self._turn % len(nodes)]
 
     def _turn_deadline(self, deadline: Deadline) -> Deadline:
-        """With several brokers, one that swallows everything leaves time for the others."""
+        """Return the deadline of one broker's turn.
+
+        If there are several brokers and one never answers, time is left for the others."""
         nodes = len(self._connections.brokers or self._connections.bootstrap_nodes)
         share_ms = max(1000, deadline.left_ms // max(1, nodes))
         turn_ms = self._settings.request_timeout_ms if nodes < 2 else _TURN_MS
@@ -205,7 +212,7 @@ class Cluster:
     # -- topics and leaders ------------------------------------------------------------------
 
     def metadata(self, topics: Iterable[str] | None, deadline: Deadline) -> Any:
-        """A Metadata response; None asks for all topics. Never creates a topic."""
+        """Return a Metadata response. None requests all topics. This never creates a topic."""
         names = None if topics is None else sorted(set(topics))
 
         def make() -> Any:
@@ -221,7 +228,7 @@ class Cluster:
         if response.brokers:
             known = self._connections.brokers
             self._connections.learn(response)
-            if not known:  # bootstrap is over: brokers are called by their ids from here on
+            if not known:  # bootstrap is complete: use broker ids from here on
                 for node in self._connections.bootstrap_nodes:
                     self._connections.drop(node)
         found = {
@@ -251,7 +258,7 @@ class Cluster:
             except UnavailableError:
                 if not errors:
                     raise
-                break  # in the time that is left: what was heard before says more
+                break  # too little time was left; the errors of earlier tries are better
             _check_unknown(errors, unknown_until)
             if not errors:
                 known = self._leaders
@@ -266,7 +273,7 @@ class Cluster:
     def _look_for_leaders(
         self, wanted: set[TopicPartition], deadline: Deadline
     ) -> dict[TopicPartition, int]:
-        """Refreshes. The error of each wanted partition that still has no leader."""
+        """Refresh metadata. Return the error of each wanted partition that has no leader."""
         response = self.metadata({tp.topic for tp in wanted}, deadline)
         codes = {topic.name: topic.error_code for topic in response.topics}
         found = {
@@ -299,7 +306,7 @@ class Cluster:
     # -- coordinators ------------------------------------------------------------------------
 
     def coordinator(self, kind: Kind, key: str, deadline: Deadline) -> Node:
-        """Raises `NoCoordinatorError` with Kafka's code where there is none."""
+        """Return the coordinator. Raise NoCoordinatorError with Kafka's code if there is none."""
         node = self._coordinators.get((kind, key))
         if node is not None:
             return node
@@ -330,7 +337,7 @@ class Cluster:
 
 
 def _check_unknown(errors: Mapping[TopicPartition, int], unknown_until: Deadline) -> None:
-    """Stops at what waiting will not mend."""
+    """Raise KafkaRefusedError for an error that waiting does not fix."""
     for tp, code in errors.items():
         if code == _UNKNOWN_TOPIC and unknown_until.has_passed:
             raise KafkaRefusedError(

@@ -1,4 +1,7 @@
-"""How the cluster is made, and what this user may do there: for those who look, not for a run."""
+"""Which brokers and replicas does a cluster have, and what may this user do there?
+
+Only inspections use this; a run does not need it.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,15 @@ from kafka.protocol.metadata import MetadataRequest
 from eos.deadline import Deadline
 from eos.kafka.cluster import Cluster
 
-# By Kafka's codes.
+# Kafka's codes of operations.
 _OPERATIONS = {3: "READ", 4: "WRITE", 5: "CREATE", 6: "DELETE", 8: "DESCRIBE"}
 _OPERATIONS |= {7: "ALTER", 10: "DESCRIBE_CONFIGS", 11: "ALTER_CONFIGS"}
 
 
 class Shape(NamedTuple):
-    """The brokers that are there; of each topic that is, the replicas and the replicas in sync of
-    the partition that has the fewest."""
+    """Live brokers, and the smallest number of replicas and of in-sync replicas per topic.
+
+    The smallest number is taken over the topic's partitions. Missing topics are left out."""
 
     brokers: tuple[int, ...]
     replicas: Mapping[str, int]

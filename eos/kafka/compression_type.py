@@ -1,4 +1,4 @@
-"""Kafka's compression types by number. Importing this loads no compression library."""
+"""Which number has each of Kafka's compression types? (This loads no compression library.)"""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Codec(Enum):
-    """The value is the codec's number in a record batch's attributes."""
+    """Compression type. The value is its number in a record batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -16,5 +16,5 @@ class Codec(Enum):
 
     @classmethod
     def of(cls, name: str) -> Codec:
-        """By the name that Kafka's `compression.type` uses."""
+        """Return the codec with this name, in the notation of Kafka's `compression.type`."""
         return cls[name.upper()]

@@ -1,8 +1,9 @@
-"""Connections to brokers: one IO thread, one lane for each broker, requests in the order given.
+"""How do requests get to the brokers in order, each within its deadline?
 
-kafka-python's event loop and connection manager do the networking. What they leave open is done
-here: a request waits for its connection, for a pause (throttling) and for its turn; it fails
-within its deadline, and its error tells for certain whether it left.
+There is one IO thread and one queue ("lane") per broker. kafka-python's event loop and connection
+manager do the networking. This module adds the rest: a request waits for its connection, for the
+end of a throttling pause, and for earlier requests. It fails at its deadline at the latest, and its
+error states with certainty whether it was sent.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from eos.kafka.settings import KafkaSettings
 
 Node = int | str  # a broker's id, or "bootstrap-<n>"
 
-# With login. Shorter than a request: whoever did not answer one is asked once more by a new
-# connection, if the cluster has not missed it yet.
+# Limit of connecting, including login. It is shorter than a request timeout, so that a broker that
+# did not answer is tried once more on a new connection.
 _CONNECT_MS = 5_000
 _CLOSE_MS = 5_000
 _PAUSE_STEP_S = 0.01
@@ -43,7 +44,7 @@ _numbers = itertools.count(1)
 
 
 class _Lane:
-    """The requests for one broker, and its connection."""
+    """Queue of requests for one broker, and its connection."""
 
     __slots__ = ("connection", "failure", "node", "pumping", "queue")
 
@@ -52,17 +53,19 @@ class _Lane:
         self.queue: deque[PendingRequest] = deque()
         self.pumping = False
         self.connection: Any = None
-        self.failure = ""  # why the last try to connect failed
+        self.failure = ""  # cause of the last failed connection attempt
 
 
 class Connections:
-    """Guarantees: requests to one broker leave in the order of the `submit` calls, each within its
-    deadline or not at all; `close` leaves neither thread nor file descriptor.
+    """Connections to all brokers of a cluster.
+
+    Guarantees: requests to one broker are sent in the order of the `submit` calls, each before its
+    deadline or not at all. `close` leaves no thread and no file descriptor open.
     """
 
     def __init__(self, settings: KafkaSettings) -> None:
         _be_quiet()
-        security = security_options(settings)  # may refuse: before anything is open
+        security = security_options(settings)  # may raise, so it comes before anything is open
         self._settings = settings
         name = f"{settings.client_id}-{next(_numbers)}"
         self._net = NetworkSelector(client_id=name, slow_task_threshold_secs=0)
@@ -74,8 +77,8 @@ class Connections:
             receive_message_max_bytes=_RESPONSE_BYTES_MAX,
             request_timeout_ms=settings.request_timeout_ms,
             reconnect_backoff_max_ms=1000,
-            # Five is the limit of record batches a partition, and the writer's business. Here a
-            # limit would turn the next request into an error.
+            # The writer enforces the limit of five record batches per partition. Here, a request
+            # beyond a limit would fail.
             max_in_flight_requests_per_connection=100_000,
             proxy_url=DIRECT,
             **security,
@@ -83,7 +86,7 @@ class Connections:
         self._lanes: dict[Node, _Lane] = {}
         self._lock = threading.Lock()
         self._closed = False
-        self.answered_at = time.monotonic()  # of the last answer by any broker, or of the beginning
+        self.answered_at = time.monotonic()  # time of the last answer of any broker, or of now
         self._pid = os.getpid()
         self._net.start()
         connection_cache.opened(self)
@@ -108,7 +111,7 @@ class Connections:
         return f"{broker.host}:{broker.port}" if broker else f"broker {node}"
 
     def learn(self, metadata_response: Any) -> None:
-        """Takes the brokers' addresses from a Metadata response."""
+        """Store the brokers' addresses of a Metadata response."""
         self._manager.cluster.update_metadata(metadata_response)
 
     def submit(
@@ -119,10 +122,10 @@ class Connections:
         after: PendingRequest | None = None,
         on_sent: Callable[[], None] | None = None,
     ) -> PendingRequest:
-        """Sends `request` to `node`, behind what was submitted for it before. Doesn't wait.
+        """Send `request` to `node` after all earlier ones. Don't wait for the answer.
 
-        With `after` it is sent only if that request has not failed: a record batch must not reach
-        the broker by a new connection while the one before it was lost with the old.
+        With `after`, send it only if that request has not failed. Otherwise a record batch could
+        reach the broker on a new connection although the previous batch was lost with the old one.
         """
         pending = PendingRequest(node, request, deadline, after)
         pending.on_sent = on_sent
@@ -150,7 +153,7 @@ class Connections:
         return self.submit(node, request, deadline, on_sent=on_sent).wait(deadline)
 
     def drop(self, node: Node) -> None:
-        """Closes the connection to `node`. What is in flight on it fails."""
+        """Close the connection to `node`. Requests in flight on it fail."""
         lane = self._lanes.get(node)
         if lane is None or self._closed:
             return
@@ -177,7 +180,7 @@ class Connections:
                 closed.set()
 
         self._net.call_soon_threadsafe(close_all)
-        closed.wait(_CLOSE_MS / 1000)  # a name lookup may hold the IO thread up
+        closed.wait(_CLOSE_MS / 1000)  # bounded, because a name lookup may block the IO thread
         self._net.stop(timeout_ms=_CLOSE_MS)
         self._net.close()
         connection_cache.closed(self)
@@ -185,10 +188,13 @@ class Connections:
     # -- on the IO thread --------------------------------------------------------------------
 
     async def _pump(self, lane: _Lane) -> None:
-        """Sends what waits in the lane. One pump a lane: while it waits, later ones leave at once.
+        """Send the requests of the lane. At most one pump per lane runs; others return at once.
 
-        A submit that comes between the last look at the queue and the end of this pump is not
-        lost: its own pump is scheduled after its append, and runs on this same thread.
+        No request is lost if it is submitted while this pump ends:
+
+        1. This pump finds the queue empty.
+        2. Another thread appends a request, then schedules its own pump on this thread.
+        3. This pump ends without a further await. Then the new pump runs and finds the request.
         """
         if lane.pumping:
             return
@@ -209,10 +215,10 @@ class Connections:
         except kafka_errors.KafkaError as error:
             _lose_all(lane, f"{self.address(lane.node)}: {words_of(error)}")
             return
-        if connection is None:  # its time was up while the connection was paused
+        if connection is None:  # the deadline passed while the connection was paused
             lane.queue.popleft().lose("the broker throttled the connection until the deadline")
             return
-        # Nothing below waits, so the connection is still the one that was looked at.
+        # Nothing below awaits, so the connection is still the one that was checked above.
         lane.queue.popleft()
         if pending.after is not None and pending.after.failed:
             pending.lose("the request before it was lost")
@@ -234,7 +240,7 @@ class Connections:
                 request, request_timeout_ms=pending.deadline.left_ms + 1
             )
         except (ValueError, TypeError, AttributeError, struct.error) as error:
-            # Not a matter of the network: the request could not be encoded.
+            # The request could not be encoded; this is no network error.
             pending.fail(error)
             return
         future.add_errback(lambda error: pending.lose(words_of(error)))
@@ -258,27 +264,29 @@ class Connections:
         pending.succeed(response)
 
     async def _is_out(self, connection: Any) -> bool:
-        """Whether the kernel took every byte. The library only notes what is to be sent: a process
-        that was killed right behind `send_request` would not have sent it."""
+        """Wait until the kernel has accepted every byte. Return False if the connection closed.
+
+        `send_request` only puts the bytes into a buffer. If the process were killed right after it,
+        the request would never be sent."""
         while not connection.closed:
-            if not connection.transport._write_buffer:  # noqa: SLF001 - it tells nowhere else
+            if not connection.transport._write_buffer:  # noqa: SLF001 - there is no public API
                 return True
             await self._net.sleep(_FLUSH_STEP_S)
         return False
 
     async def _ready(self, lane: _Lane, deadline: Deadline) -> Any:
-        """The lane's connection, once requests can leave on it. None: paused until the deadline."""
+        """Return the lane's connection once it can send; None if paused until the deadline."""
         if lane.connection is None or lane.connection.closed:
             lane.connection = await self._connect(lane, deadline)
         while lane.connection.paused and not deadline.has_passed:
-            # Throttled by a quota: the broker reads nothing from us until then anyway.
+            # Throttled by a quota: the broker reads nothing from this client until the pause ends.
             await self._net.sleep(_PAUSE_STEP_S)
         return None if lane.connection.paused else lane.connection
 
     async def _connect(self, lane: _Lane, deadline: Deadline) -> Any:
         node = lane.node
         delay_s = self._manager.connection_delay(node)
-        if delay_s > 0:  # refused a moment ago
+        if delay_s > 0:  # backoff after a failed connection attempt
             if delay_s * 1000 >= deadline.left_ms:
                 raise kafka_errors.KafkaConnectionError(lane.failure)
             await self._net.sleep(delay_s)
@@ -329,7 +337,7 @@ def _not_offered(
 
 
 def _be_quiet() -> None:
-    """kafka-python reports every ordinary reconnect as an error. Ours are raised, not logged."""
+    """Silence kafka-python's log. It logs ordinary reconnects as errors; this client raises."""
     logger = logging.getLogger("kafka")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.CRITICAL + 1)

@@ -1,4 +1,4 @@
-"""The connections that a process keeps between Spark's tasks, and what a fork does to them."""
+"""Which connections does a process keep between Spark's tasks, and what happens on a fork?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
-_KEPT_MAX = 8  # settings change seldom within a Python worker: with rotated secrets
+_KEPT_MAX = 8  # settings rarely change within a Python worker, for example with rotated secrets
 
 
 class _Closable(Protocol):
@@ -24,7 +24,7 @@ _inherited: list[Any] = []
 
 
 def shared_wire(key: Hashable, make: Callable[[], _Closable]) -> _Closable:
-    """The least recently asked for makes room when there are too many."""
+    """Return the cached client of this key, or make one. Close the least recently used surplus."""
     with _lock:
         wire: _Closable | None = _kept.pop(key, None)
         if wire is None or wire.closed:
@@ -45,12 +45,12 @@ def closed(connections: object) -> None:
 
 
 def _after_fork() -> None:
-    """Keeps the parent's connections from being used, closed or collected in the child.
+    """Keep the child of a fork from using, closing or collecting the parent's connections.
 
-    A child has the parent's sockets and its epoll instance, but not its IO thread. To close a
-    socket properly would hang up the parent's connection, and to collect a suspended task would
-    take the parent's socket out of the epoll set, which the two processes share. So they stay
-    referenced, untouched, until the child ends. The lock is new: another thread may have held it.
+    The child inherits the parent's sockets and epoll instance, but not the IO thread. Closing a
+    socket would close the parent's connection. Garbage-collecting a suspended task would remove the
+    parent's socket from the epoll set, which both processes share. So the child keeps references
+    to them, unused, until it ends. The lock is replaced, because another thread may have held it.
     """
     global _lock
     _lock = threading.Lock()

@@ -1,9 +1,8 @@
-"""kafka-python's connection manager, made to close what it opened when a connection fails, and to
-hear what a broker says before it hangs up.
+"""Which defects of kafka-python's connection manager are fixed here?
 
-The library leaves a socket whose connection or TLS handshake failed to the garbage collector,
-waits for the end of a TLS handshake for ever, and throws away what was read together with the end
-of the connection.
+- If a connection or a TLS handshake fails, the library leaves its socket to the garbage collector.
+- The library waits for the end of a TLS handshake without a limit.
+- If a broker sends an answer and closes the connection, the library may discard the answer.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ DIRECT = "direct://"  # the proxy_url of a connection without proxy
 
 
 class _Socket(KafkaNetSocket):  # type: ignore[misc]
-    """Connects as the base does without a proxy."""
+    """Socket that connects like its base class without a proxy, and closes on failure."""
 
     SCHEMES = ("direct",)
 
@@ -33,10 +32,11 @@ class _Socket(KafkaNetSocket):  # type: ignore[misc]
 
 
 def _without_loss(read: tuple[bytes, Exception | None]) -> tuple[bytes, Exception | None]:
-    """What was read, first. The end of the connection is still there at the next look.
+    """Return what was read, without an error if there is data.
 
-    A broker that refuses a login says so and hangs up: both may be read at once, and with the
-    first thrown away a wrong password looks like a network that fails.
+    A broker that rejects a login sends the reason and closes the connection. One read may return
+    both. If the data were discarded, a wrong password would look like a network failure. The next
+    read returns the end of the connection again.
     """
     data, error = read
     return (data, None) if data else (data, error)
@@ -52,11 +52,11 @@ class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]
         return _without_loss(super()._sock_recv())
 
     def write(self, data: Any) -> None:
-        # TLS takes 16 KiB at a time, and the base cuts each off the rest: a copy unless a view.
+        # TLS accepts 16 KiB per call, and the base class slices the rest. A view avoids the copies.
         super().write(memoryview(data))
 
     async def shake_hands(self, timeout_at: float | None) -> None:
-        for _ in range(1000):  # a handshake takes a handful of flights
+        for _ in range(1000):  # a normal handshake needs only a few round trips
             try:
                 self._sock.do_handshake()
             except ssl.SSLWantReadError:
@@ -70,7 +70,7 @@ class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]
 
 class Manager(KafkaConnectionManager):  # type: ignore[misc]
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
-        """Replaces the base's: same steps, but nothing stays open and nothing waits for ever."""
+        """Build a transport like the base class, but close it on failure and bound each wait."""
         sock = await create_connection(
             self._net,
             node.host,

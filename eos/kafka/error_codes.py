@@ -1,4 +1,4 @@
-"""The names of Kafka's error codes, as of Kafka 4.3: no message shows a bare number."""
+"""What are Kafka's error codes called? (As of Kafka 4.3; no message shows a bare number.)"""
 
 from __future__ import annotations
 

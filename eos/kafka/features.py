@@ -1,4 +1,4 @@
-"""Whether a cluster has what the transaction protocol needs, and which of the two profiles."""
+"""Does a cluster support the transaction protocol, and with which of the two profiles?"""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from eos.kafka.requests import VERSIONS
 
 _FEATURE = "transaction.version"
 _TV2 = 2
-# Under TV1 nothing but this keeps a late record batch out of the next transaction, or from hanging
-# for ever: the leader asks the coordinator whether the partition is in the transaction (KIP-890).
+# Under TV1, only this check keeps a late record batch out of the next transaction, or from leaving
+# a transaction open forever. The leader asks the coordinator whether the partition is part of the
+# transaction (KIP-890).
 _VERIFICATION = "transaction.partition.verification.enable"
-# How the leader asks: in this version of AddPartitionsToTxn, which is for brokers alone. A broker
-# without it is not asked, and so takes everything.
+# Leaders verify with this version of AddPartitionsToTxn, which only brokers send. A broker without
+# it neither verifies nor can be asked to, so late record batches are accepted.
 _ADD_PARTITIONS, _VERIFIES = 24, 4
 _TOO_OLD = "Kafka 3.6 is the oldest that is supported: upgrade the broker"
 
@@ -29,8 +30,10 @@ def transaction_version(cluster: Cluster, deadline: Deadline) -> int:
 
 
 def profile_of(cluster: Cluster, deadline: Deadline) -> TransactionProfile:
-    """TV2 is finalized only once all brokers know it, so one of them speaks for all. For TV1 each
-    is asked: any may be older, or have the verification switched off."""
+    """Return the profile that the cluster supports, or raise UnsupportedBrokerError.
+
+    Version 2 is finalized only after all brokers support it, so any broker's answer suffices. For
+    TV1 each broker is asked, because any of them may be older or may not verify."""
     if transaction_version(cluster, deadline) >= _TV2:
         return TransactionProfile.TV2
     for node, answer in cluster.ask_each(lambda _node: _api_versions(), deadline).items():
@@ -44,8 +47,10 @@ def profile_of(cluster: Cluster, deadline: Deadline) -> TransactionProfile:
 
 
 def _require_verification(cluster: Cluster, deadline: Deadline) -> None:
-    """What can't be read is not taken for granted: without the verification, records could be
-    lost or come twice, and nothing would ever tell."""
+    """Raise UnsupportedBrokerError unless each broker verifies partitions.
+
+    A setting that can't be read counts as off. Without verification, records could be lost or
+    duplicated, and nothing would detect it."""
     try:
         values = admin.broker_configs(cluster, _VERIFICATION, deadline)
     except KafkaRefusedError as refused:
@@ -67,8 +72,8 @@ def _require_verification(cluster: Cluster, deadline: Deadline) -> None:
 
 
 def _api_versions() -> Any:
-    # kafka-python asks this on each connection too, but keeps the API versions only. From version
-    # 3 on the answer carries the features.
+    # kafka-python sends this on each connection too, but keeps only the API versions. Answers from
+    # version 3 on contain the features.
     return ApiVersionsRequest(
         version=3, client_software_name="spark-eos", client_software_version="1"
     )
@@ -82,8 +87,9 @@ def _finalized(response: Any) -> int:
 
 
 def _lacking(response: Any) -> list[str]:
-    """The requests of TV1, in their pinned versions, that this broker doesn't take. All that only
-    look (`admin`, `cluster`, `records`) are older than these."""
+    """Return the pinned request versions of TV1 that this broker lacks.
+
+    The read-only requests (`admin`, `cluster`, `fetch`) are older, so they are not checked."""
     offered = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
     versions = VERSIONS[TransactionProfile.TV1]
     pinned = {

@@ -1,4 +1,4 @@
-"""Fetches one stretch of one partition, as the bytes that lie in the log."""
+"""How are the raw bytes of a partition's log fetched?"""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ _OUT_OF_RANGE = 1
 
 
 class FetchedBytes(NamedTuple):
-    """`blob`: whole record batches, and perhaps a part of one more. `aborted`: (producer id, first
-    offset) of the transactions in it that a reader of committed records must leave out. A position
-    outside of the log brings no bytes."""
+    """Raw bytes of a log.
+
+    `blob` has whole record batches and possibly part of one more. `aborted` lists (producer id,
+    first offset) of aborted transactions in it, which a read_committed reader must skip. A position
+    outside the log yields no bytes."""
 
     blob: bytes
     aborted: tuple[tuple[int, int], ...]
@@ -31,10 +33,12 @@ class FetchedBytes(NamedTuple):
 def fetch(
     cluster: Cluster, partition: TopicPartition, position: int, deadline: Deadline, bytes_max: int
 ) -> FetchedBytes:
-    """Up to the last stable offset: what a reader of committed records is sent, before it leaves
-    out what was aborted. Asks again until the deadline while the leader moves."""
+    """Return bytes up to the last stable offset, including aborted transactions.
+
+    A read_committed reader gets the same bytes before it filters. Retry until the deadline while
+    the leader moves."""
     where = f"{partition.topic}-{partition.partition} from offset {position}"
-    error: int | None = None  # no answer
+    error: int | None = None  # None: no answer yet
     while not deadline.has_passed:
         found = fetch_once(cluster, partition, position, True, deadline, bytes_max)
         if found is None:
@@ -65,7 +69,7 @@ def fetch_once(
     deadline: Deadline,
     bytes_max: int = FETCH_BYTES_MAX,
 ) -> Any:
-    """The partition's part of one answer, with its error code; None if there was none."""
+    """Return the partition's part of one Fetch answer, which may be an error; None if lost."""
     topic = FetchRequest.FetchTopic
     request = FetchRequest(
         version=12,

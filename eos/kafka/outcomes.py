@@ -1,9 +1,9 @@
-"""What each of Kafka's error codes means for a transaction, request by request.
+"""What does each Kafka error code mean for a transaction, request by request?
 
-Pure data: the same code asks for different reactions from different requests (48 ends an attempt
-when a Produce gets it and leaves the outcome open when EndTxn gets it). What to do with an outcome
-is decided by `protocol`; the writers on the executors use the same table. A code that stands
-nowhere here is `UNKNOWN`: it is never taken for success.
+This is pure data. One code may need different reactions: INVALID_TXN_STATE ends the attempt if
+Produce gets it, and leaves the result open if EndTxn gets it. `transaction.protocol` decides what
+to do with an outcome; the writers on the executors use the same table. A code that is not listed is
+`UNKNOWN` and never counts as success.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from eos.kafka.remedies import LOST_EPOCH, cause_and_hint
 
 
 class Outcome(Enum):
-    """What an answer asks for. Ordered: of several partitions' outcomes the last one decides."""
+    """Reaction to an answer, ordered by severity. If partitions differ, the highest one decides."""
 
     OK = 0
-    RETRY = 1  # the same request again, after a pause, until the deadline
-    REFRESH = 2  # look up leaders or coordinators again, then the same request
-    ABORT = 3  # this attempt can't commit: abort, new epoch, redo the micro-batch
-    UNKNOWN = 4  # carried out or not, the answer doesn't tell: never a success
-    PROBE = 5  # our epoch is not the current one: init with (id, epoch) tells who moved it
-    FENCED = 6  # a newer owner: stop, don't come back by itself
-    FATAL = 7  # settings, permissions or data: a person must act
+    RETRY = 1  # repeat the same request after a pause, until the deadline
+    REFRESH = 2  # look up leaders or coordinators again, then repeat the request
+    ABORT = 3  # this attempt can't commit: abort, get a new epoch, retry the micro-batch
+    UNKNOWN = 4  # the request may have been executed or not; never a success
+    PROBE = 5  # our epoch is not current: InitProducerId with (id, epoch) shows the reason
+    FENCED = 6  # a newer owner exists: stop, and don't restart automatically
+    FATAL = 7  # settings, permissions or data need an operator
 
 
 def _codes(**codes: Iterable[int]) -> dict[int, Outcome]:
@@ -47,8 +47,9 @@ def _codes(**codes: Iterable[int]) -> dict[int, Outcome]:
 
 _MEANINGS: Final[dict[Api, dict[int, Outcome]]] = {
     Api.FIND_COORDINATOR: _codes(RETRY=(7, 13, 14, 15), FATAL=(30, 35, 42, 53), ABORT=(120,)),
-    # 51: our former transaction is still being completed, for ever if a target is offline.
-    # 47 is what versions below 4 say for 90.
+    # CONCURRENT_TRANSACTIONS (51): our previous transaction is still being completed. If a target
+    # partition is offline, this lasts until it is back. Versions below 4 return
+    # INVALID_PRODUCER_EPOCH (47) instead of PRODUCER_FENCED (90).
     Api.INIT_PRODUCER_ID: _codes(
         RETRY=(14, 51),
         REFRESH=(15, 16),
@@ -57,7 +58,7 @@ _MEANINGS: Final[dict[Api, dict[int, Outcome]]] = {
         FATAL=(31, 35, 42, 50, 53),
         ABORT=(120,),
     ),
-    # All or nothing: beside a refused partition the good ones say 55, and go with it.
+    # All or nothing: if one partition is rejected, the others return OPERATION_NOT_ATTEMPTED (55).
     Api.ADD_PARTITIONS: _codes(
         RETRY=(14, 51, 55),
         REFRESH=(3, 15, 16),
@@ -65,10 +66,11 @@ _MEANINGS: Final[dict[Api, dict[int, Outcome]]] = {
         ABORT=(-1, 48, 120),
         FATAL=(29, 35, 53),
     ),
-    # 19 also stands for "the leader could not verify the transaction just now": routine when
-    # many writers start together. 45 and 46 say that somebody else used our sequences (a writer
-    # with several record batches in flight asks first whether an earlier one failed). 2 is
-    # damage on the way: a redo sends other bytes.
+    # NOT_ENOUGH_REPLICAS (19) also means that the leader could not verify the transaction yet. This
+    # is common if many writers start together. OUT_OF_ORDER_SEQUENCE_NUMBER (45) and
+    # DUPLICATE_SEQUENCE_NUMBER (46) mean that another producer used our sequences. A writer with
+    # several record batches in flight first checks whether an earlier one failed. After
+    # CORRUPT_MESSAGE (2), damage in transit, the next attempt encodes and sends new bytes.
     Api.PRODUCE: _codes(
         RETRY=(7, 19, 20, 51),
         REFRESH=(3, 5, 6, 13, 56, 74, 100),
@@ -80,8 +82,9 @@ _MEANINGS: Final[dict[Api, dict[int, Outcome]]] = {
     Api.ADD_OFFSETS: _codes(
         RETRY=(14, 51), REFRESH=(15, 16), PROBE=(47, 49, 90), ABORT=(48, 120), FATAL=(30, 35, 53)
     ),
-    # 22, 25, 82: our group has members of its own kind, so somebody else uses its name. 69: it
-    # is a share or streams group.
+    # ILLEGAL_GENERATION (22), UNKNOWN_MEMBER_ID (25), FENCED_INSTANCE_ID (82): the group has
+    # consumers, so another application uses its name. GROUP_ID_NOT_FOUND (69): it is a share or
+    # streams group.
     Api.TXN_OFFSET_COMMIT: _codes(
         RETRY=(14, 51),
         REFRESH=(3, 7, 15, 16),
@@ -89,9 +92,10 @@ _MEANINGS: Final[dict[Api, dict[int, Outcome]]] = {
         ABORT=(48, 120),
         FATAL=(12, 22, 25, 28, 29, 30, 35, 53, 69, 82),
     ),
-    # 15 may follow a decision that is already in the log, so the same request is repeated until
-    # it is answered. 47, 48, 49, 90 don't tell commit from abort: 48 may be our own time-out, 90
-    # may come after our commit succeeded and somebody took over.
+    # COORDINATOR_NOT_AVAILABLE (15) may follow a decision that is already in the coordinator's log.
+    # So the same request is repeated until it is answered. The PROBE codes don't show whether the
+    # transaction committed. INVALID_TXN_STATE (48) may be our own timeout. PRODUCER_FENCED (90) may
+    # arrive after our commit succeeded and a newer owner took over.
     Api.END_TXN: _codes(
         RETRY=(51,),
         REFRESH=(-1, 7, 14, 15, 16),
@@ -103,27 +107,27 @@ _MEANINGS: Final[dict[Api, dict[int, Outcome]]] = {
 
 
 def outcome_of(api: Api, code: int) -> Outcome:
-    """The outcome of one answer."""
+    """Return the outcome of one answer."""
     return _MEANINGS[api].get(code, Outcome.UNKNOWN)
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
-    """The one that decides when partitions answer differently. No answer at all is UNKNOWN."""
+    """Return the outcome that decides if partitions differ; UNKNOWN without any outcome."""
     return max(outcomes, key=lambda outcome: outcome.value, default=Outcome.UNKNOWN)
 
 
 def name_of(code: int) -> str:
-    """`PRODUCER_FENCED (90)`: never a bare number."""
+    """Return the code with its name, such as `PRODUCER_FENCED (90)`."""
     return f"{KAFKA_ERRORS.get(code, 'an error that this release does not know')} ({code})"
 
 
 def describe(
     api: Api, code: int, message: str = "", where: str = "", resource: str = ""
 ) -> EosError:
-    """The error to stop with when this answer was the last word on a request.
+    """Return the error to raise if this answer is the final result of a request.
 
-    `message` is the broker's, `where` is what the request was about, in our words. `resource` is
-    the name of what it may lack a right on; `where` says it for a partition.
+    `message` is from the broker. `where` names the object of the request. `resource` names the
+    object of a missing permission; for a partition it is derived from `where`.
     """
     about = f" for {where}" if where else ""
     said = f": {message.rstrip('.')}" if message else ""
@@ -145,14 +149,14 @@ def _class_of(api: Api, code: int) -> type[EosError]:
     if api is Api.PRODUCE and code in _RECORD_CODES:
         return RecordRefusedError
     if code in _MISSING_TOPIC_CODES and outcome is Outcome.REFRESH:
-        return KafkaRefusedError  # it was looked up again until the deadline
+        return KafkaRefusedError  # lookups until the deadline did not find the topic
     if outcome is Outcome.FENCED:
         return FencedError
     if outcome is Outcome.FATAL:
         return KafkaRefusedError
     if outcome in {Outcome.RETRY, Outcome.REFRESH}:
         return UnavailableError
-    # Without an identity there is no attempt yet that could be redone.
+    # Before InitProducerId succeeds, there is no attempt that could be retried.
     is_before = api in {Api.FIND_COORDINATOR, Api.INIT_PRODUCER_ID}
     return UnavailableError if is_before else AttemptFailedError
 

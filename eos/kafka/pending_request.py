@@ -1,4 +1,4 @@
-"""One request on its way to one broker, and the certainty whether it left."""
+"""Was a request to a broker sent or not, and what was its answer?"""
 
 from __future__ import annotations
 
@@ -10,23 +10,27 @@ from typing import Any
 from eos.deadline import Deadline
 from eos.errors import NoAnswerError
 
-# The IO thread enforces a request's deadline. A caller gives it this long to say so before it
-# stops waiting by itself: only a name lookup can keep the IO thread busy for longer.
+# The IO thread enforces a request's deadline. A caller waits this much longer before it gives up on
+# its own. Only a name lookup can block the IO thread for longer.
 _GRACE_MS = 300
 
 
 class _State(Enum):
-    QUEUED = "queued"  # -> SENT, DONE
-    SENT = "sent"  # -> DONE
+    QUEUED = "queued"  # next: SENT or DONE
+    SENT = "sent"  # next: DONE
     DONE = "done"
 
 
 class PendingRequest:
-    """What a caller holds while a request is on its way. Settled once, by whoever comes first.
+    """Handle of a request in flight. It is settled once; later attempts to settle it do nothing.
 
-    The IO thread moves it from QUEUED to SENT right before the first byte is handed over; a caller
-    whose time is up moves it from QUEUED to DONE instead. One lock decides between the two, so
-    `sent: False` in the error is certain: such a request never leaves afterwards.
+    Two threads race for a QUEUED request:
+
+    1. The IO thread moves it to SENT right before it hands over the first byte.
+    2. A caller at its deadline moves it to DONE instead.
+
+    One lock decides which of them wins. So `sent: False` in the error is certain: such a request
+    is never sent afterwards.
     """
 
     __slots__ = (
@@ -64,11 +68,11 @@ class PendingRequest:
 
     @property
     def failed(self) -> bool:
-        """No answer came, or none will."""
+        """Return whether the request ended without an answer."""
         return self._error is not None
 
     def begin(self) -> bool:
-        """The IO thread is about to send it. False: the caller gave up before."""
+        """Mark the request as sent, right before it is. Return False if the caller gave up."""
         with self._lock:
             if self._state is not _State.QUEUED:
                 return False
@@ -82,13 +86,13 @@ class PendingRequest:
         self._settle(None, error)
 
     def lose(self, cause: str) -> None:
-        """No answer will come. Whether the request left is what the state says."""
+        """Settle the request without an answer. The error states whether it was sent."""
         with self._lock:
             sent = self._state is not _State.QUEUED
         self._settle(None, self._no_answer(cause, sent))
 
     def wait(self, deadline: Deadline) -> Any:
-        """The response. Raises `NoAnswerError` if none came in time or none will come."""
+        """Return the response, or raise NoAnswerError if none arrived in time or none can."""
         if not self._event.wait((deadline.left_ms + _GRACE_MS) / 1000):
             self.lose("the time for it was up")
         if self._error is not None:
@@ -100,7 +104,7 @@ class PendingRequest:
             if self._state is _State.DONE:
                 return
             self._response, self._error, self._state = response, error, _State.DONE
-            self.request = self.after = None  # a produce request holds megabytes
+            self.request = self.after = None  # free them: a Produce request holds megabytes
         self._event.set()
 
     def _no_answer(self, cause: str, sent: bool) -> NoAnswerError:

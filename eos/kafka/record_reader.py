@@ -1,4 +1,4 @@
-"""Read the records of one range of a partition: ledgers and dead letters."""
+"""How are the records of a range of one partition read? (Used for ledgers and dead letters.)"""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def read_records(
     found: list[StoredRecord] = []
     size = 0
     position = offset_start
-    error: int | None = None  # no answer
+    error: int | None = None  # None: no answer yet
     while position < offset_end:
         if deadline.has_passed:
             raise _too_late(partition, position, offset_end, error, committed)
         result = fetch_once(cluster, partition, position, committed, deadline)
         if result is None:
-            # Not for want of time: then what was answered before says more.
+            # If the try failed only because time ran out, keep the error of an earlier answer.
             error = None if deadline.left_ms > LAST_MOMENTS_MS else error
             cluster.pause(deadline)
             continue
@@ -60,9 +60,9 @@ def read_records(
                     return found
                 found.append(record)
                 size += record.bytes
-            # Also past compacted, hidden and control batches.
+            # Advance past compacted, hidden and control batches as well.
             position = max(position, batch.last_offset + 1)
-        if position == before and result.records:  # asked again, the broker answers the same
+        if position == before and result.records:  # a retry would return the same bytes
             raise _unreadable(partition, position, "no record batch is whole")
     return found
 

@@ -1,4 +1,4 @@
-"""Why a broker refuses us, as a sentence: what trying again will not mend."""
+"""Why does a broker reject a connection or request that a retry would not fix?"""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from eos.kafka import acls
 from eos.kafka.outcomes import name_of
 from eos.kafka.settings import KafkaSettings
 
-# The peer hung up, or the time was up: another try may do.
+# The peer closed the connection, or time ran out: a retry may succeed.
 _TLS_UNFINISHED = (ssl.SSLEOFError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _EXPIRED, _NAMES = 10, (62, 64)  # X509_V_ERR_...: has expired; host name or address mismatch
-# What a broker says of our certificate. Java does not tell an expired one from a stranger's.
+# TLS alerts about our certificate. Java sends the same alert for an expired and an unknown one.
 _OF_OURS = {
     "BAD_CERTIFICATE",
     "UNSUPPORTED_CERTIFICATE",
@@ -28,8 +28,8 @@ _OF_OURS = {
     "UNKNOWN_CA",
     "ACCESS_DENIED",
 }
-# What a TLS listener answers to anything else is an alert of TLS, whose first bytes are read here
-# as the length of a response: 21 (alert), 3 (version 3.x).
+# If a client without TLS connects to a TLS listener, the listener answers with a TLS alert. Its
+# first bytes are read here as the length of a response: 21 (alert), 3 (version 3.x).
 _LENGTH, _TLS_ALERT = re.compile(r"Invalid frame length: (\d+)"), 0x1503
 _LOGIN = (
     "is the password the right one, and does the broker have this user for this mechanism? "
@@ -39,7 +39,7 @@ _SHOW = "openssl x509 -noout -dates -issuer -subject -in"
 
 
 def refusal(error: BaseException, address: str, settings: KafkaSettings) -> EosError | None:
-    """The error of a connection that trying again will not mend, else None."""
+    """Return the error of a connection that a retry would not fix, else None."""
     options = dict(settings.security)
     for cause in _causes(error):
         told = _cause_and_hint(cause, address, options)
@@ -50,8 +50,10 @@ def refusal(error: BaseException, address: str, settings: KafkaSettings) -> EosE
 
 
 def refused(request: str, error: int, what: str, result: Any = None) -> KafkaRefusedError:
-    """A request that was answered with this code. `what` it was about: `topic NAME`, `group NAME`,
-    a partition, a transactional id."""
+    """Return the error for a request that was rejected with this code.
+
+    `what` is the object of the request: `topic NAME`, `group NAME`, a partition, or a transactional
+    id. If a permission is missing, the hint has the command that grants it."""
     said = (getattr(result, "error_message", None) or "").rstrip(".")
     right = acls.missing(request, error, _resource(error, what))
     more = f". {right.told}" if right is not None else ""
@@ -76,7 +78,7 @@ def words_of(error: BaseException) -> str:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """kafka-python keeps some causes as the argument of another error."""
+    """Yield the chain of causes. kafka-python stores some causes as an argument of an error."""
     for _ in range(10):
         if error is None:
             return

@@ -1,4 +1,4 @@
-"""What likely causes each of Kafka's error codes, and the way out: the words of the messages."""
+"""What is the likely cause of each Kafka error code, and how is it fixed?"""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from eos.kafka.api import Api
 
 
 def cause_and_hint(api: Api, code: int, resource: str = "") -> tuple[str, str] | None:
-    """The words for a code, first of all those that fit this request. `resource` is the name of
-    what a refused right is about."""
+    """Return cause and hint for a code; a text for this request takes precedence.
+
+    `resource` names the object of a missing permission."""
     right = missing(api.value, code, resource)
     if right is not None:
         return right.told, right.grant

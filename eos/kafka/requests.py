@@ -1,5 +1,7 @@
-"""The requests of a transaction and what their responses say. Each API version is pinned (R6):
-the broker takes the transaction version of a request from nothing but its API version.
+"""How are the requests of a transaction built, and their responses parsed?
+
+Each API version is pinned: the broker derives a request's transaction version from its API version
+alone.
 """
 
 from __future__ import annotations
@@ -28,21 +30,21 @@ from eos.kafka.api import (
 
 Blob = bytes | bytearray | memoryview
 
-_NOTHING_SAID = -1  # UNKNOWN_SERVER_ERROR: the response leaves a partition out
+_NOTHING_SAID = -1  # UNKNOWN_SERVER_ERROR, used if the response leaves a partition out
 
 
 class Versions(NamedTuple):
-    """The versions of one profile. A profile never uses another's.
+    """API versions of one profile. A profile never uses versions of the other one.
 
-    TV1's are the last that Kafka 3.6 knows. Later ones, up to Produce 11 and EndTxn 4, differ in
-    one error code: 120 where these say 48.
+    TV1 uses the newest versions of Kafka 3.6. Later TV1 versions, up to Produce 11 and EndTxn 4,
+    only return TRANSACTION_ABORTABLE where these return INVALID_TXN_STATE.
     """
 
     init_producer_id: int
     produce: int
     txn_offset_commit: int
     end_txn: int
-    add_partitions: int = 3  # 4 and later are for brokers
+    add_partitions: int = 3  # versions from 4 on are for brokers only
     add_offsets: int = 3
 
 
@@ -211,7 +213,9 @@ def end_txn(version: int, transactional_id: str, identity: Identity, commit: boo
 
 
 def ended(response: Any, identity: Identity) -> IdentityAnswer:
-    """Version 5 says who we are from now on; before, we stay who we were."""
+    """Return the next identity from an EndTxn response.
+
+    Version 5 returns a new identity. With earlier versions the identity stays the same."""
     if response.error_code:
         return IdentityAnswer(response.error_code)
     if response.producer_id < 0:

@@ -1,20 +1,25 @@
-"""How to reach a Kafka cluster. Travels from the driver to the executors; imports nothing heavy."""
+"""How is a Kafka cluster reached?
+
+The settings are sent from the driver to the executors, so this module imports nothing heavy.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-_SHOWN = ("security_protocol", "sasl_mechanism")  # names of methods; all else may be a secret
+_SHOWN = ("security_protocol", "sasl_mechanism")  # all other values may be secrets
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class KafkaSettings:
-    """Equal settings share their connections. `security` holds kafka-python's option names.
+    """Address, limits and security settings of a cluster. Equal settings share connections.
 
-    `request_timeout_ms` is what a broker that answers nothing costs, several times in one attempt:
-    each of its connections finds out by itself. So it is well below the shortest share that a step
-    or a writer has of the transaction's time.
-    `sasl_oauth_token_provider` is given as `package.module:Class`, called without arguments.
+    `security` has kafka-python's option names. `sasl_oauth_token_provider` is given as
+    `package.module:Class` and called without arguments.
+
+    A broker that never answers costs `request_timeout_ms` several times per attempt, because each
+    connection to it times out on its own. So this timeout is much shorter than the smallest part of
+    the transaction timeout that a step or a writer may use.
     """
 
     bootstrap: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The partitions that a micro-batch may write to, numbered once for all stages."""
+"""Which partitions may a micro-batch write to, and which number has each?"""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from eos.kafka.api import TopicPartition
 class Targets:
     """All partitions of all target topics, topic by topic in partition order.
 
-    A target's index in `partitions` is its number everywhere between the stages. It is fixed for
-    an attempt: partitions that are added to a topic meanwhile are seen by the next one, so that
-    a key's partition can't change within an attempt.
+    All stages refer to a target by its index in `partitions`. The list is fixed for an attempt. The
+    next attempt sees partitions that were added meanwhile. So the partition of a key can't change
+    within an attempt.
     """
 
     partitions: tuple[TopicPartition, ...]
-    record_batch_bytes_max: tuple[int, ...]  # each target's topic's max.message.bytes
+    record_batch_bytes_max: tuple[int, ...]  # max.message.bytes of each target's topic
 
     def __post_init__(self) -> None:
         if len(self.partitions) != len(self.record_batch_bytes_max):
@@ -34,7 +34,7 @@ class Targets:
 
     @classmethod
     def of(cls, topics: Mapping[str, tuple[int, int]]) -> Targets:
-        """From topic -> (number of partitions, max.message.bytes)."""
+        """Return the targets of a mapping: topic -> (number of partitions, max.message.bytes)."""
         partitions = []
         limits = []
         for topic, (count, bytes_max) in topics.items():
@@ -47,9 +47,9 @@ class Targets:
         return tuple(topic for topic, partition in self.partitions if partition == 0)
 
     def first(self, topic: str) -> int:
-        """The number of the topic's partition 0."""
+        """Return the index of the topic's partition 0."""
         return self.partitions.index(TopicPartition(topic, 0))
 
     def count(self, topic: str) -> int:
-        """How many partitions the topic has."""
+        """Return the number of the topic's partitions."""
         return sum(1 for each in self.partitions if each.topic == topic)

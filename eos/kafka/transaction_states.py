@@ -1,7 +1,7 @@
-"""The states in which a coordinator can have a transaction, and what each may come from: as data.
+"""Which states can a transaction have at its coordinator, and which transitions are valid?
 
-Kafka's TransactionState. The names are those of DescribeTransactions and of the log; rows of the
-audit table carry the two with which a transaction is over.
+This mirrors Kafka's TransactionState. The names are those of DescribeTransactions and of the
+coordinator's log. Rows of the audit table contain the two states of a completed transaction.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from enum import Enum
 
 
 class TransactionPhase(Enum):
-    """With transaction version 2 the coordinator also aborts what is not open: a client that
-    does not know sends EndTxn(abort), and gets the next epoch for it."""
+    """State of a transaction at its coordinator.
+
+    Under transaction version 2, EndTxn(abort) is also valid without an open transaction. A client
+    that does not know the state sends it and gets the next epoch."""
 
     # -> Ongoing: a partition or a group was added. -> PrepareAbort: EndTxn(abort) of TV2
     EMPTY = "Empty"
     # -> Ongoing: more was added. -> PrepareCommit, PrepareAbort: EndTxn, or its timeout.
-    # -> PrepareEpochFence: an InitProducerId fences the one who has it open
+    # -> PrepareEpochFence: an InitProducerId fences the owner of the open transaction
     ONGOING = "Ongoing"
-    # -> CompleteCommit: the markers are written. Nothing else can become of it
+    # -> CompleteCommit: the markers are written. There is no other transition
     PREPARE_COMMIT = "PrepareCommit"
     # -> CompleteAbort: the markers are written
     PREPARE_ABORT = "PrepareAbort"
@@ -34,12 +36,12 @@ class TransactionPhase(Enum):
 
     @classmethod
     def of(cls, name: str) -> TransactionPhase | None:
-        """As a broker says it; None for one that this release does not know."""
+        """Return the state with Kafka's name; None if this release does not know the name."""
         return _BY_NAME.get(name)
 
     @property
     def is_over(self) -> bool:
-        """Nothing of it is undecided, so the transactional id may also expire."""
+        """Return whether the transaction is complete. Then the transactional id may expire."""
         return self in OVER
 
 
@@ -47,7 +49,7 @@ _BY_NAME = {state.value: state for state in TransactionPhase}
 _S = TransactionPhase
 OVER = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
 
-# Which state each may come from.
+# The valid previous states of each state.
 PREDECESSORS: Mapping[TransactionPhase, frozenset[TransactionPhase]] = {
     _S.EMPTY: OVER,
     _S.ONGOING: OVER | {_S.ONGOING},

@@ -1,4 +1,4 @@
-"""What a transaction coordinator knows of a transactional id."""
+"""Which state does a transactional id have at its coordinator, and which ids exist?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RETRIED = frozenset({14, 15, 16})
 
 
 class ListedTransaction(NamedTuple):
-    """A transactional id that some coordinator knows, and its latest transaction."""
+    """A transactional id known to a coordinator, and the phase of its latest transaction."""
 
     transactional_id: str
     producer_id: int
@@ -57,7 +57,7 @@ def transaction_state(
 
 
 def list_transactions(cluster: Cluster, deadline: Deadline) -> list[ListedTransaction]:
-    """Those of all coordinators that this user may see."""
+    """Return the transactions of all coordinators, as far as this user may see them."""
 
     def make(_node: int) -> Any:
         return ListTransactionsRequest(version=0, state_filters=[], producer_id_filters=[])

@@ -1,4 +1,4 @@
-"""Record batches as they lie in a log: their headers, whether they are whole, who may see them."""
+"""Which record batches does a log contain, are they intact, and do committed readers see them?"""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ _HEAD = struct.Struct(">qi")
 HEADER_BYTES = 61
 _LENGTH_COUNTS_FROM, _MAGIC_AT, _CRC_FROM = 12, 16, 21
 _CODEC, _APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
-_MARKER = struct.Struct(">hh")  # the key of a control record: its version, and what it marks
+_MARKER = struct.Struct(">hh")  # the key of a control record: version and type
 _ABORT, _COMMIT = 0, 1
 _KNOWN_CODECS = frozenset(codec.value for codec in Codec)
 
 
 class Batch(NamedTuple):
-    """A record batch. `last_offset` bounds the offsets: compaction may leave fewer `records`.
-    `marker`: of a control batch, "COMMIT", "ABORT" or the number of another kind. A record's time
-    is `first_ms` and its own delta, or `append_ms` where the broker sets the time."""
+    """A record batch in a log.
+
+    `last_offset` is the upper bound of the offsets; compaction may leave fewer `records`. `marker`
+    of a control batch is "COMMIT", "ABORT" or the number of another type. The timestamp of a record
+    is `first_ms` plus its delta, or `append_ms` if the broker sets timestamps."""
 
     offset: int
     last_offset: int
@@ -37,8 +39,8 @@ class Batch(NamedTuple):
     codec: int
     is_transactional: bool
     marker: str
-    payload: Any  # numpy's bytes of the records, compressed
-    is_sound: bool = True  # its checksum holds, and its header makes sense
+    payload: Any  # compressed bytes of the records, as a numpy array
+    is_sound: bool = True  # the checksum is correct and the header is plausible
     first_ms: int = -1
     append_ms: int | None = None
 
@@ -48,13 +50,13 @@ class Batch(NamedTuple):
 
 
 class Old(NamedTuple):
-    """A message of the formats before record batches, which have neither producers nor markers."""
+    """A message in a format older than record batches, without producer ids and markers."""
 
     last_offset: int
 
 
 def batches(blob: bytes) -> Iterator[Batch | Old]:
-    """The whole ones: a broker cuts the last one where its limit falls."""
+    """Yield the complete record batches. A broker may truncate the last one at its byte limit."""
     view = np.frombuffer(blob, np.uint8)
     at, size = 0, len(blob)
     while at + _MAGIC_AT < size:
@@ -99,8 +101,9 @@ def _batch(blob: bytes, view: Any, at: int, end: int) -> Batch:
 
 
 def _marker(payload: Any) -> str:
-    """A control record: lengths and deltas of one byte each, then a key of four bytes. One that
-    was compacted away leaves a batch without records."""
+    """Return the type of a control record, or "?" if compaction removed it.
+
+    The record has one-byte lengths and deltas, then a key of four bytes."""
     if len(payload) < 9:
         return "?"
     _, kind = _MARKER.unpack_from(payload, 5)
@@ -108,22 +111,24 @@ def _marker(payload: Any) -> str:
 
 
 class BatchHeader(NamedTuple):
-    """`is_visible`: a reader of committed records is given it."""
+    """A record batch, and whether a read_committed reader sees it."""
 
     batch: Batch
     is_visible: bool
 
 
 class Visibility:
-    """Of one answer to a fetch, as every client decides it: the broker lists the transactions that
-    were aborted, with their first offsets; each ends at its producer's marker."""
+    """Visibility of the record batches in one Fetch answer, by the rules of every Kafka client.
+
+    The broker lists aborted transactions with their first offsets. Each of them ends at the abort
+    marker of its producer."""
 
     def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
         self._to_come = sorted(((first, pid) for pid, first in aborted), reverse=True)
         self._hidden: set[int] = set()
 
     def of(self, batch: Batch) -> bool:
-        """To be asked in the order of the log."""
+        """Return whether a read_committed reader sees this batch. Call it in log order."""
         while self._to_come and self._to_come[-1][0] <= batch.last_offset:
             self._hidden.add(self._to_come.pop()[1])
         producer_id = batch.identity.producer_id
@@ -135,14 +140,16 @@ class Visibility:
 
 
 class Markers:
-    """What the log itself says of a producer's records against what readers are shown: a broker
-    that lost its list of aborted transactions shows what the log's markers call aborted."""
+    """Comparison of the visibility of transactions with their markers in the log.
+
+    A broker that lost its list of aborted transactions shows records whose marker is an abort."""
 
     def __init__(self) -> None:
         self._since: dict[int, tuple[int, bool, Identity]] = {}
 
     def see(self, seen: BatchHeader) -> tuple[int, Identity, str] | None:
-        """The first offset, the identity, and the marker that says otherwise."""
+        """Return first offset, identity and marker of a transaction whose marker contradicts its
+        visibility, else None."""
         batch = seen.batch
         if not batch.is_control:
             if batch.is_transactional:
@@ -159,5 +166,5 @@ class Markers:
 
 
 def next_offset(found: Sequence[Batch | Old]) -> int | None:
-    """Where the next fetch begins."""
+    """Return the position of the next fetch; None without any batch."""
     return found[-1].last_offset + 1 if found else None

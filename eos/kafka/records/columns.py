@@ -1,4 +1,4 @@
-"""Records as Arrow columns, and their bytes and lengths as numpy sees them: nothing is copied."""
+"""How are records in Arrow columns accessed as numpy bytes and lengths, without a copy?"""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from eos.kafka.records.varint import Ints
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """A record is a row.
+    """Records as Arrow columns, one row per record.
 
-    `key`, `value`: binary, large binary, string, large string or null arrays. `headers`: lists of
-    (key, value) structs, or of byte strings, all keys and then all values; a null list means none.
-    `timestamp`: int64 milliseconds; null, or no column, means the base timestamp.
+    `key` and `value` are binary, large binary, string, large string or null arrays. `headers` has
+    lists of (key, value) structs, or of byte strings: all keys, then all values. A null list means
+    no headers. `timestamp` has int64 milliseconds. Null, or no column, means the base timestamp.
     """
 
     key: Any
@@ -46,32 +46,34 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Blobs:
-    """A binary column taken apart: a null has the length -1 and no bytes."""
+    """Array, lengths, offsets and bytes of a binary column. A null has length -1 and no bytes."""
 
     array: Any  # pa.BinaryArray without nulls
     lengths: Ints  # int32, -1 for a null
-    offsets: Ints  # int32, one more than rows, into `data`
+    offsets: Ints  # int32: starts in `data`, and the end at last
     data: Ints  # uint8
 
     @property
     def byte_counts(self) -> Ints:
-        """int64, 0 for a null."""
+        """Return the size of each value (int64), 0 for a null."""
         return np.diff(self.offsets).astype(np.int64)
 
 
 def blobs(array: Any, name: str) -> Blobs:
-    """Any of Arrow's byte columns; `name` is what a refusal calls it."""
+    """Convert any of Arrow's byte columns. Raise RecordRefusedError for another type.
+
+    `name` is the column's name in the error."""
     binary = _as_binary(array, name)
     offsets, data = bytes_of(binary)
     lengths = np.diff(offsets)
     if binary.null_count:
         null = values_of(binary.is_null())
-        if lengths[null].any():  # Arrow allows bytes beneath a null
+        if lengths[null].any():  # Arrow allows a null value to cover bytes
             binary = pc.fill_null(binary, scalar_of(b"", pa.binary()))
             offsets, data = bytes_of(binary)
             lengths = np.diff(offsets)
         lengths = np.where(null, np.int32(-1), lengths)
-        # The same buffers without the validity bitmap: joining would spread the nulls.
+        # Use the same buffers without the validity bitmap, because joining would propagate nulls.
         buffers = [None, *binary.buffers()[1:]]
         binary = pa.BinaryArray.from_buffers(
             pa.binary(), len(binary), buffers, null_count=0, offset=binary.offset
@@ -80,7 +82,7 @@ def blobs(array: Any, name: str) -> Blobs:
 
 
 def sliced(data: Ints, offsets: Ints) -> Any:
-    """A binary array out of its bytes and int32 offsets."""
+    """Return a binary array made of bytes and int32 offsets."""
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.BinaryArray.from_buffers(pa.binary(), len(offsets) - 1, buffers, null_count=0)
 
@@ -102,7 +104,7 @@ def _as_binary(array: Any, name: str) -> Any:
 
 
 def bytes_of(binary: Any) -> tuple[Ints, Ints]:
-    """Offsets and bytes of a binary array. The offsets count from the buffer's beginning."""
+    """Return offsets and bytes of a binary array. Offsets count from the buffer's beginning."""
     _, offsets, data = binary.buffers()
     rows = len(binary)
     if not rows or offsets is None:

@@ -1,4 +1,4 @@
-"""Kafka's compression codecs, each in the framing that every Kafka client reads."""
+"""How are record batches compressed, in the framing that every Kafka client can read?"""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from eos.kafka.compression_type import Codec
 
 __all__ = ["Codec", "compress"]
 
-# What the first bytes of snappy-java's stream say: magic, then version and lowest reader version.
+# Header of snappy-java's stream: magic, then version and lowest compatible reader version.
 _XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024  # snappy-java's default, which Kafka's own producer uses
 
-# Levels are chosen for throughput: a pipeline's records are compressed once and read soon.
-# For lz4, blocks of 256 KiB win back more size than the quicker search (below 0) loses.
+# Levels favour throughput, because a pipeline's records are compressed once and read soon. For lz4,
+# blocks of 256 KiB save more bytes than the faster search of a negative level loses.
 _GZIP_LEVEL = 1
 _LZ4_LEVEL = -3
 _ZSTD_LEVEL = 1
 
 
 def compress(codec: Codec, records: Any) -> Any:
-    """The bytes-like `records`, compressed. `NONE` returns what it was given."""
+    """Return the bytes-like `records` compressed. `NONE` returns them unchanged."""
     if codec is Codec.NONE:
         return records
     if codec is Codec.LZ4:
-        # Independent blocks: Kafka's reader refuses linked ones with UNKNOWN_SERVER_ERROR, and
+        # Use independent blocks. The broker rejects linked blocks with UNKNOWN_SERVER_ERROR, and
         # Arrow's own lz4 codec links them.
         return lz4.frame.compress(
             records,
@@ -42,13 +42,13 @@ def compress(codec: Codec, records: Any) -> Any:
     if codec is Codec.ZSTD:
         return _arrow_codec("zstd", _ZSTD_LEVEL).compress(records)
     if codec is Codec.GZIP:
-        gzip = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, 31)  # 31: gzip's header and trailer
+        gzip = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, 31)  # 31 selects gzip format
         return gzip.compress(records) + gzip.flush()
     return _snappy(records)
 
 
 def _snappy(records: Any) -> bytes:
-    """snappy-java's stream: the framing that Kafka's producer writes and librdkafka reads too."""
+    """Compress into snappy-java's stream format, which Java clients and librdkafka read."""
     codec = _arrow_codec("snappy", None)
     view = memoryview(records)
     pieces = [_XERIAL_HEADER]

@@ -1,7 +1,7 @@
-"""Decompress record batches within bounds.
+"""How are record batches decompressed with bounded memory?
 
 A record batch of 64 kB can claim gigabytes, in its header (lz4, snappy) or by its content (zstd,
-gzip). All codecs stop at `BYTES_MAX`; memory never exceeds that by more than one step's output.
+gzip). All codecs stop at `BYTES_MAX`. Memory exceeds that by the output of one step at most.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import zstandard
 from eos.kafka.compression_type import Codec
 
 BYTES_MAX = 256 * 1024 * 1024
-_LZ4_STEP_BYTES = 1 << 20  # of output
-# Of input: four bytes of zstd become 128 KiB at most, so a step's output is 32 MiB at most.
+_LZ4_STEP_BYTES = 1 << 20  # bytes of output per step
+# Input bytes per step. Four bytes of zstd expand to 128 KiB at most, so a step yields 32 MiB at
+# most.
 _ZSTD_STEP_BYTES = 1 << 10
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
@@ -27,11 +28,11 @@ _BLOCK = struct.Struct(">i")
 
 
 class BrokenPayloadError(ValueError):
-    """A payload that its codec did not write, or that exceeds the limit."""
+    """Error of a payload that is damaged or exceeds the size limit."""
 
 
 def unpack(codec: int, payload: Any) -> bytes:
-    """Return the records' bytes, or raise `BrokenPayloadError`."""
+    """Return the uncompressed bytes of the records, or raise BrokenPayloadError."""
     try:
         return _unpack(Codec(codec), payload)
     except (
@@ -55,7 +56,7 @@ def _unpack(codec: Codec, payload: Any) -> bytes:
     if codec is Codec.LZ4:
         return _lz4(payload)
     if codec is Codec.GZIP:
-        gzip = zlib.decompressobj(31)  # 31: gzip's header and trailer
+        gzip = zlib.decompressobj(31)  # 31 selects gzip format
         return _whole(gzip.decompress(payload, BYTES_MAX), gzip)
     if codec is Codec.ZSTD:
         return _zstd(bytes(payload))
@@ -79,7 +80,7 @@ def _lz4(payload: Any) -> bytes:
 
 
 def _zstd(payload: bytes) -> bytes:
-    """Decompress step by step. A stream of Java's does not state its size."""
+    """Decompress step by step. Streams of the Java client don't contain their size."""
     stream = _zstd_codec().decompressobj()
     data = bytearray()
     view = memoryview(payload)

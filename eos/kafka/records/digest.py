@@ -1,18 +1,17 @@
-"""A checksum of what a record batch says, however it is compressed, stamped or timestamped.
+"""Do two record batches have the same records? A checksum of the content answers this.
 
-Guarantees: two record batches with the same records have the same digest, after the broker
-recompressed one of them or wrote its own timestamps (LogAppendTime), too. A null differs from an
-empty key or value.
+Guarantees: record batches with the same records have the same digest. Recompression or new
+timestamps by the broker (LogAppendTime) don't change it. A null differs from an empty key or value.
 
-Not guaranteed: it is a CRC against corruption and mistakes, no defence against an attacker; and it
-belongs to the record batch's boundaries: half of the records have another digest.
+Not guaranteed: the digest is a CRC against corruption and mistakes, not against an attacker. It
+covers a whole record batch: if its records are split into other batches, the digests differ.
 
-Anyone can recompute it from decoded records. It is the CRC-32C of, one after the other:
+Any tool can recompute it from decoded records. It is the CRC-32C of this sequence:
 
 1. the keys' lengths, each as a little-endian int32, -1 for a null;
 2. the keys' bytes;
-3. the values' lengths and bytes, likewise;
-4. only if any of the records has a header: how many headers each record has (int32 each), then
+3. the values' lengths and bytes, in the same form;
+4. only if a record has a header: the number of headers of each record (int32 each), then
    the lengths and bytes of all header keys, then those of all header values.
 """
 
@@ -25,7 +24,7 @@ from eos.kafka.records.record_headers import Headers
 
 
 def digest(keys: Blobs, values: Blobs, headers: Headers | None, start: int, end: int) -> int:
-    """Of the records in rows `start` to `end` (exclusive): an unsigned 32-bit number."""
+    """Return the digest of rows `start` to `end` (exclusive), an unsigned 32-bit number."""
     crc = _extend(_extend(0, keys, start, end), values, start, end)
     if headers is None or headers.first[start] == headers.first[end]:
         return crc

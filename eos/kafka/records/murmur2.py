@@ -1,8 +1,8 @@
-"""Kafka's murmur2 over a whole column of keys.
+"""How is Kafka's murmur2 hash computed for a whole column of keys?
 
-All keys advance in lock-step, four bytes a round, and those that ended drop out. When only few are
-left (a long key among short ones) each is finished by itself: a round over few keys costs as
-much as one over many, so long keys would otherwise cost a round for every four bytes.
+All keys advance together, four bytes per round, and completed keys drop out. When only a few long
+keys are left, each is completed separately in Python. A numpy round over few keys costs as much as
+one over many, so one long key would otherwise cost a round per four bytes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from eos.kafka.records.varint import Ints
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
-_LONG_KEY_WORDS = 1 << 14  # a long key's words become Python numbers so many at a time
+_LONG_KEY_WORDS = 1 << 14  # words of a long key that are converted to Python numbers at a time
 _FEW = 64  # a round of numpy calls takes about as long as 64 steps in Python
 
 
 def murmur2(data: Ints, starts: Ints, lengths: Ints) -> Ints:
-    """Of the keys at `data[start : start + length]`: uint32, the bits of Java's Utils.murmur2."""
+    """Return the hash of each key `data[start : start + length]`.
+
+    Each is a uint32 with the bits of Java's Utils.murmur2."""
     words = lengths >> 2
     order = _longest_first(words)
     if order is not None:
@@ -39,12 +41,14 @@ def murmur2(data: Ints, starts: Ints, lengths: Ints) -> Ints:
 
 
 def _longest_first(words: Ints) -> Ints | None:
-    """So that the keys still running are always the first ones. None: all have one length."""
+    """Return an order with the longest keys first; None if all have the same length.
+
+    In this order, the keys that are not complete yet are always the first ones."""
     longest = int(words.max()) if len(words) else 0
     if not len(words) or longest == words.min():
         return None
     missing = longest - words
-    # numpy sorts 16-bit numbers by radix, several times faster.
+    # numpy sorts 16-bit numbers with a radix sort, several times faster.
     return np.argsort(missing.astype(np.uint16) if longest < 1 << 16 else missing, kind="stable")
 
 
@@ -52,7 +56,7 @@ def _whole_words(data: Ints, starts: Ints, words: Ints, state: Ints) -> None:
     longest = int(words[0]) if len(words) else 0
     if not longest:
         return
-    # A little-endian word at every byte: keys begin anywhere.
+    # View a little-endian word at every byte position, because keys begin at any position.
     every = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))
     descending = -words
     for done in range(longest):
@@ -69,7 +73,7 @@ def _whole_words(data: Ints, starts: Ints, words: Ints, state: Ints) -> None:
 
 
 def _mix(word: Ints) -> Ints:
-    word = word * np.uint32(_M)  # a copy, so that the keys stay as they are
+    word = word * np.uint32(_M)  # a copy, so that the keys stay unchanged
     word ^= word >> 24
     word *= np.uint32(_M)
     return word

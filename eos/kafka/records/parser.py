@@ -1,8 +1,8 @@
-"""Records of one record batch, parsed from its bytes.
+"""How are the records of one record batch parsed?
 
-Every length and count is checked against the bytes that are left, so a damaged batch costs no more
-than its size. `eos.verify.records` parses millions of records by numpy; this parses the few of a
-ledger, with their times.
+Every length and count is checked against the remaining bytes, so a damaged batch costs no more
+than its size. `eos.verify.records` parses millions of records with numpy. This parser is for the
+few records of a ledger, and includes their timestamps.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ _VARINT_BITS_MAX = 70
 
 
 class StoredRecord(NamedTuple):
-    """A record as the log holds it. `producer_id` and `epoch` are -1 without idempotence.
+    """A record in a log. `producer_id` and `epoch` are -1 without idempotence.
 
-    `sequence`: of the first record of its record batch. `is_alone`: that holds no other record.
+    `sequence` is the base sequence of its record batch. `is_alone` means that the record batch has
+    no other record.
     """
 
     offset: int
@@ -34,13 +35,13 @@ class StoredRecord(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """The size of key, value and headers, names included."""
+        """Return the size of key, value and headers, including header names."""
         headers = sum(len(name) + len(value or b"") for name, value in self.headers)
         return len(self.key or b"") + len(self.value or b"") + headers
 
 
 def stored_records(batch: Batch) -> list[StoredRecord]:
-    """Return a batch's records. Raises `BrokenPayloadError` where its bytes are no records."""
+    """Return a batch's records. Raise BrokenPayloadError if its bytes are damaged."""
     if not batch.is_sound:
         raise BrokenPayloadError("its checksum or its header does not hold")
     if not batch.records:  # compaction may leave an empty batch
@@ -119,4 +120,4 @@ def _header(cursor: _Cursor) -> tuple[str, bytes | None]:
     name = cursor.blob()
     if name is None:
         raise BrokenPayloadError("a header without a name")
-    return name.decode(errors="replace"), cursor.blob()  # as Kafka's Java client
+    return name.decode(errors="replace"), cursor.blob()  # like Kafka's Java client

@@ -1,8 +1,9 @@
-"""Kafka's record batch (format v2) out of Arrow columns, and its header stamped at write time.
+"""How do Arrow columns become Kafka record batches (format v2)?
 
-No Python code runs per record: lengths and varints are numpy operations over all rows, the bytes
-are joined by Arrow, compression and CRC-32C are C libraries. `layout` and `encode_spans` treat
-many record batches at once, so that two hundred small ones cost little more than a large one.
+No Python code runs per record. Lengths and varints are numpy operations over all rows. Arrow joins
+the bytes. Compression and CRC-32C are C libraries. `layout` and `encode_spans` process many record
+batches at once, so two hundred small ones cost little more than one large one. `stamp` completes
+the header when a batch is written.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ __all__ = ["HEADER_BYTES", "BatchSpan", "Columns", "EncodedBatch", "encode", "en
 __all__ += ["record_count", "stamp"]
 
 # base offset, length, leader epoch, magic | crc | attributes, last offset delta, base timestamp,
-# max timestamp | producer id, epoch, base sequence | records. The CRC covers what follows it.
+# max timestamp | producer id, epoch, base sequence | records. The CRC covers all bytes after it.
 _HEAD = struct.Struct(">qiib")
 _CRC = struct.Struct(">I")
 _TAIL = struct.Struct(">hiqqqhii")
@@ -40,13 +41,13 @@ _COUNT = struct.Struct(">i")
 
 HEADER_BYTES = 61
 _CRC_AT, _TAIL_AT, _IDENTITY_AT, _COUNT_AT = 17, 21, 43, 57
-_LENGTH_COUNTS_FROM = 12  # the length field counts what follows it
+_LENGTH_COUNTS_FROM = 12  # the length field counts the bytes from here on
 _TRANSACTIONAL = 0x10
 _NO_LIMIT = 2**31 - 1
 
 
 class EncodedBatch(NamedTuple):
-    """A complete record batch but for producer id, epoch, base sequence and CRC: see `stamp`."""
+    """A record batch without producer id, epoch, base sequence and CRC, which `stamp` adds."""
 
     blob: bytes
     records: int
@@ -54,7 +55,7 @@ class EncodedBatch(NamedTuple):
 
 
 class BatchSpan(NamedTuple):
-    """The rows of one record batch, and how large it may become."""
+    """Rows of one record batch, and its maximum size."""
 
     start: int
     end: int
@@ -62,20 +63,21 @@ class BatchSpan(NamedTuple):
 
 
 def encode(columns: Columns, codec: Codec, base_timestamp_ms: int = 0) -> EncodedBatch:
-    """All rows in one record batch.
+    """Encode all rows as one record batch.
 
-    Without a timestamp column every record has `base_timestamp_ms`.
+    Without a timestamp column, each record gets `base_timestamp_ms`.
     """
     rows = layout(columns, base_timestamp_ms)
     return encode_spans(rows, [BatchSpan(0, len(columns))], codec)[0]
 
 
 def encode_spans(rows: Layout, spans: Sequence[BatchSpan], codec: Codec) -> list[EncodedBatch]:
-    """A record batch for each span. The spans cover all rows, in order, and none is empty.
+    """Encode one record batch per span. Spans must be non-empty and cover all rows in order.
 
-    A record batch that compression made larger than its limit is left uncompressed if that fits:
-    `split` counts uncompressed bytes, and incompressible data grows by a codec's framing. One
-    that fits neither way (a single record can) comes back too large: the caller refuses it.
+    `split` counts uncompressed bytes, but incompressible data grows by the codec's framing. If a
+    compressed batch exceeds its limit and the uncompressed one fits, it stays uncompressed. If
+    neither fits, the result is too large, and the caller rejects it. A single large record can
+    cause this.
     """
     starts = np.array([span.start for span in spans], np.int64)
     counts = np.array([span.end - span.start for span in spans], np.int64)
@@ -84,12 +86,12 @@ def encode_spans(rows: Layout, spans: Sequence[BatchSpan], codec: Codec) -> list
 
 
 def stamp(blob: Any, identity: Identity, sequence: int) -> bytes:
-    """The same record batch as this producer's, transactional, its CRC valid.
+    """Return the record batch with this identity and sequence, transactional, with a valid CRC.
 
-    `blob` is anything with the buffer protocol. Its records are read once for the CRC and copied
+    `blob` is any object with the buffer protocol. Its records are read once for the CRC and copied
     once into the result, whatever their number.
     """
-    view = np.frombuffer(blob, np.uint8)  # the CRC library takes no memoryview, but this
+    view = np.frombuffer(blob, np.uint8)  # the CRC library accepts arrays but no memoryview
     tail = bytearray(view[_TAIL_AT:HEADER_BYTES])
     attributes = _ATTRIBUTES.unpack_from(tail)[0] | _TRANSACTIONAL
     _ATTRIBUTES.pack_into(tail, 0, attributes)
@@ -103,7 +105,7 @@ def record_count(blob: Any) -> int:
 
 
 def _records(rows: Layout, starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """Every record's bytes, one after the other: offsets and data."""
+    """Return the bytes of all records, concatenated: offsets and data."""
     first = np.repeat(starts, counts)
     deltas = varint.zigzag(np.arange(len(first), dtype=np.int64) - first)
     delta_sizes = varint.sizes(deltas)

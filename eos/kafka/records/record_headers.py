@@ -1,7 +1,7 @@
-"""Record headers: flattened, encoded at once, cut up by record.
+"""How are the headers of all records encoded at once?
 
-A record's headers are a list of (key, value) structs; or one of byte strings, all of its keys and
-then as many values. Spark makes Arrow columns of those in a fraction of the time.
+The headers of a record are a list of (key, value) structs, or a list of byte strings: all keys,
+then all values. Spark converts the second form to Arrow in a fraction of the time.
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ from eos.kafka.records.varint import Ints
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """Every record's headers; `keys` and `values` are those of all records, one after the other."""
+    """Headers of all records. `keys` and `values` concatenate those of all records."""
 
-    counts: Ints  # int32, how many headers a record has
-    first: Ints  # int64, one more than records: where a record's headers begin in keys and values
+    counts: Ints  # int32: number of headers of each record
+    first: Ints  # int64: start of each record's headers in keys and values, plus the total at last
     keys: Blobs
     values: Blobs
-    encoded: Any  # pa.BinaryArray: a record's headers as Kafka writes them, without their count
+    encoded: Any  # pa.BinaryArray: headers of each record in Kafka's format, without their count
 
     @property
     def byte_counts(self) -> Ints:
-        """int64, of the encoded headers of each record."""
+        """Return the size of each record's encoded headers (int64)."""
         return np.diff(bytes_of(self.encoded)[0]).astype(np.int64)
 
 
 def headers(lists: Any) -> Headers | None:
-    """Nothing if no record has a header: then the record's last byte is a 0 and that is all."""
+    """Return the headers of all records; None if no record has one.
+
+    Without headers, a record just ends with a header count of 0."""
     if lists is None or pa.types.is_null(lists.type):
         return None
     is_flat = _is_flat(lists.type)
@@ -50,7 +52,7 @@ def headers(lists: Any) -> Headers | None:
     np.cumsum(counts, out=first[1:])
     if not first[-1]:
         return None
-    flat = pc.list_flatten(lists)  # without what lies beneath null lists
+    flat = pc.list_flatten(lists)  # this skips values that a null list may cover
     of_keys, of_values = _halves(flat, counts, first) if is_flat else _fields(flat)
     keys, values = blobs(of_keys, "headers.key"), blobs(of_values, "headers.value")
     if (keys.lengths < 0).any():
@@ -66,7 +68,7 @@ def _encode(keys: Blobs, values: Blobs, first: Ints) -> Any:
     empty = scalar_of(b"", pa.binary())
     each = pc.binary_join_element_wise(key_prefix, keys.array, value_prefix, values.array, empty)
     offsets, data = bytes_of(each)
-    # A record's headers lie next to each other already: only the offsets get fewer.
+    # The headers of a record are adjacent already, so only the offsets have to be reduced.
     return sliced(data, np.ascontiguousarray(offsets[first]))
 
 
@@ -82,8 +84,9 @@ def _fields(structs: Any) -> tuple[Any, Any]:
 
 
 def _halves(flat: Any, counts: Ints, first: Ints) -> tuple[Any, Any]:
-    """Keys and values of all records, out of each record's keys and then its values."""
-    # Before a record's keys lie as many values as keys, and before its values its own keys, too.
+    """Return all keys and all values, if each record has its keys first and then its values."""
+    # Earlier records contribute equally many keys and values before a record's keys. Its values
+    # come after its own keys as well.
     keys = np.arange(first[-1]) + np.repeat(first[:-1], counts)
     values = keys + np.repeat(counts, counts)
     return flat.take(array_of(keys, pa.int64())), flat.take(array_of(values, pa.int64()))

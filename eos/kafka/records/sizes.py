@@ -1,4 +1,4 @@
-"""What each record will take in bytes, before it is known which record batch it goes to."""
+"""How many bytes does each record need, before its record batch is known?"""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from eos.kafka.records.varint import Ints
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Columns taken apart, with the lengths as varints and their sizes."""
+    """Columns of records as bytes and lengths, with the lengths as varints and their sizes."""
 
     keys: Blobs
     values: Blobs
     headers: Headers | None
     timestamps: Ints | None  # int64 ms; None: all have the base timestamp
     base_timestamp_ms: int
-    key_length: Ints  # zigzag, likewise the next two
+    key_length: Ints  # zigzag, as are value_length and header_count
     key_length_sizes: Ints
     value_length: Ints
     value_length_sizes: Ints
     header_count: Ints
     header_count_sizes: Ints
-    # What a record takes but for its length, its timestamp delta and its offset delta: those
-    # three depend on the record batch.
+    # Size of each record without its length, timestamp delta and offset delta. Those three fields
+    # depend on the record batch.
     sizes: Ints
 
     def __len__(self) -> int:
@@ -45,7 +45,7 @@ def layout(columns: Columns, base_timestamp_ms: int) -> Layout:
     sizes += 1  # attributes
     if listed is None:
         header_count = header_count_sizes = np.zeros(0, np.int64)
-        sizes += 1  # their count, 0
+        sizes += 1  # the header count, 0
     else:
         header_count = varint.zigzag(listed.counts)
         header_count_sizes = varint.sizes(header_count)

@@ -1,4 +1,4 @@
-"""Zigzag varints of whole columns: their sizes, and rows of them interleaved with fixed bytes."""
+"""How are whole columns of numbers encoded as zigzag varints?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Ints: TypeAlias = npt.NDArray[Any]
 
 
 def zigzag(values: Ints) -> Ints:
-    """Small magnitudes become small unsigned numbers: 0, -1, 1, -2 ... -> 0, 1, 2, 3 ..."""
+    """Map small magnitudes to small unsigned numbers: 0, -1, 1, -2 ... -> 0, 1, 2, 3 ..."""
     if values.dtype == np.int32:
         return ((values << 1) ^ (values >> 31)).view(np.uint32)
     wide = values.astype(np.int64, copy=False)
@@ -20,7 +20,7 @@ def zigzag(values: Ints) -> Ints:
 
 
 def sizes(unsigned: Ints) -> Ints:
-    """How many bytes each number takes as a varint: 1 to 10."""
+    """Return the number of bytes of each number as a varint: 1 to 10."""
     counts = np.ones(len(unsigned), np.int64)
     most = int(unsigned.max()) if len(unsigned) else 0
     for bits in range(7, 64, 7):
@@ -31,11 +31,11 @@ def sizes(unsigned: Ints) -> Ints:
 
 
 class RowBuilder:
-    """Builds one byte string per row out of varints and fixed bytes, for all rows at once.
+    """Builder of one byte string per row from varints and fixed bytes, for all rows at once.
 
-    Each field gets as many byte columns as its longest value needs, in a matrix of rows by
-    columns; what a shorter value doesn't use is masked out at the end. So the work is a few
-    numpy operations a column, whatever the number of rows.
+    Each field gets as many byte columns as its longest value needs, in a matrix of rows by columns.
+    Unused bytes of shorter values are masked out at the end. So each byte column takes a few numpy
+    operations, whatever the number of rows.
     """
 
     __slots__ = ("_columns", "_masks", "_rows", "sizes")
@@ -52,7 +52,7 @@ class RowBuilder:
         self.sizes += 1
 
     def varint(self, unsigned: Ints, counts: Ints) -> None:
-        """`counts` is what `sizes` says of the numbers."""
+        """Append a varint field. `counts` is the result of `sizes(unsigned)`."""
         if not self._rows:
             return
         shortest, longest = int(counts.min()), int(counts.max())
@@ -69,7 +69,7 @@ class RowBuilder:
         self.sizes += counts
 
     def finish(self) -> Ints:
-        """All rows' bytes, one after the other. `sizes` tells them apart."""
+        """Return the bytes of all rows, concatenated. `sizes` has the length of each row."""
         matrix = np.empty((self._rows, len(self._columns)), np.uint8)
         for index, column in enumerate(self._columns):
             matrix[:, index] = column
@@ -81,12 +81,12 @@ class RowBuilder:
         return matrix[keep]
 
     def column(self) -> Any:
-        """The rows as a binary array."""
+        """Return the rows as a binary array."""
         return joined(self.finish(), self.sizes)
 
 
 def joined(data: Ints, row_sizes: Ints) -> Any:
-    """A binary array out of its bytes and each row's size."""
+    """Return a binary array made of concatenated bytes and the size of each row."""
     offsets = np.zeros(len(row_sizes) + 1, np.int32)
     np.cumsum(row_sizes, out=offsets[1:])
     return pa.BinaryArray.from_buffers(
