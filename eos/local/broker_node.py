@@ -1,13 +1,13 @@
-"""One broker of the embedded cluster: its settings, its folder, its processes.
+"""What are the settings, files and processes of one node of the embedded cluster?
 
     ROOT/cluster.json   the cluster's id, its version, and every node's ports
-    ROOT/start.lock     held while somebody starts the cluster
-    ROOT/stop.lock      held while somebody looks whether anybody still uses it, and stops it
-    ROOT/users          shared lock of everybody who uses it
-    ROOT/keep           it was started to stay
+    ROOT/start.lock     held while a process starts the cluster
+    ROOT/stop.lock      held while a process checks for users of the cluster and stops it
+    ROOT/users          each user of the cluster holds a shared lock on this file
+    ROOT/keep           if it exists, the cluster runs on without users
     ROOT/node-1/        lock, state.json, server.properties, data/, broker.log, console.log
 
-`node-1/classes` is there while a class-data archive is missing: its JVM lists what it loads.
+While a class-data archive is missing, the JVM lists its loaded classes in `node-1/classes`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from eos.local.java import find_java
 
 HOST = "127.0.0.1"
 _LOG_SETTINGS = Path(__file__).with_name("broker-log4j2.properties")
-# Optimising a broker's code costs two CPU seconds at its start, and had not paid after 2 million
-# records, whose time goes into copying and checksums.
+# Optimising a broker's code costs two CPU seconds at startup. After 2 million records it had not
+# paid off, because their time is spent on copying and checksums.
 _CHEAP = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _BROKER_OPTIONS = (*_CHEAP, "-Xms128m", "-Xmx512m", "-Djava.awt.headless=true")
 _TOOL_OPTIONS = (*_CHEAP, "-Xmx256m")
@@ -48,7 +48,7 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Node numbers begin at 1."""
+    """One node of the cluster. Node numbers begin at 1."""
 
     number: int
     root: Path
@@ -65,11 +65,13 @@ class Node:
 
     @property
     def is_running(self) -> bool:
-        """The lock is held until minder and JVM are both gone, so a reused pid can't fool it."""
+        """Return whether the node's supervisor or JVM is alive.
+
+        Both hold the lock while they live, so a reused pid can't cause a wrong answer."""
         return is_held(self.folder / "lock")
 
     def pids(self) -> dict[str, int]:
-        """`minder_pid` and `broker_pid`, true only while the node runs."""
+        """Return `minder_pid` and `broker_pid`. They are valid only while the node runs."""
         try:
             found: dict[str, int] = json.loads((self.folder / "state.json").read_text())
         except (OSError, ValueError):
@@ -83,13 +85,13 @@ class Node:
                 os.kill(pid, number)
 
     def spawn(self) -> subprocess.Popen[bytes]:
-        """Start the minder, which starts the JVM. The caller already holds a lock on `users`."""
+        """Start the supervisor, which starts the JVM. The caller must hold a lock on `users`."""
         command = [
             *(sys.executable, "-I", "-S", supervisor.__file__, str(self.folder), "--"),
             *_java(self.version, *_BROKER_OPTIONS, *_archive(self.version).options(self._classes)),
             *(self._logs, "kafka.Kafka", str(self.folder / "server.properties")),
         ]
-        # A session of its own: a terminal's Ctrl-C is for the pipeline, not for its broker.
+        # In its own session, so that a terminal's Ctrl-C reaches the pipeline, not its broker.
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -106,7 +108,7 @@ class Node:
         extra: Mapping[str, str],
         features: Mapping[str, int],
     ) -> None:
-        """Write the settings; format the data folder, with these features, if it is new."""
+        """Write the settings. If the data folder is new, format it with these features."""
         private_files.own(self.folder)
         settings = self.folder / "server.properties"
         lines = (f"{key}={value}\n" for key, value in _settings(self, everyone, extra).items())
@@ -135,9 +137,10 @@ class Node:
             )
 
     def make_archive(self) -> None:
-        """After its first good end: the next start shall be quicker. Returns at once.
+        """Make a class-data archive after a clean end, to speed up the next start.
 
-        The maker outlives us. It names nothing of this folder, which may be removed meanwhile.
+        Return at once; a background process does the work. It uses no path in this folder, which
+        may be removed meanwhile.
         """
         archive = _archive(self.version)
         command = _java(self.version, *archive.dump_options, "kafka.Kafka")
@@ -152,7 +155,7 @@ class Node:
         return self.folder / "classes"
 
     def complaint(self) -> str:
-        """Why the JVM ended, in its own last words."""
+        """Return the last error lines of the node's logs."""
         lines: list[str] = []
         for name in ("broker.log", "console.log"):
             with contextlib.suppress(OSError):
@@ -162,12 +165,14 @@ class Node:
 
 
 def java_command(*arguments: str, version: str = BROKER_VERSION) -> list[str]:
-    """A command line that runs one of Kafka's own tools on the pinned jars."""
+    """Return a command line that runs one of Kafka's tools with the pinned jars."""
     return _java(version, *_TOOL_OPTIONS, *_archive(version).options(), *arguments)
 
 
 def _java(version: str, *arguments: str) -> list[str]:
-    """An archive is made and used with the same class path, so that all come here."""
+    """Return a Java command line with the broker's class path.
+
+    All commands use this function: an archive is valid only for the class path it was made with."""
     class_path = os.pathsep.join(map(str, _jars(version)))
     settings = f"-Dlog4j2.configurationFile={_LOG_SETTINGS}"
     return [str(find_java().binary), "-cp", class_path, settings, *arguments]
@@ -182,7 +187,7 @@ def _jars(version: str) -> list[Path]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody has this moment. Held together while chosen, so all differ."""
+    """Return distinct ports that are free now. All are held open until the last is chosen."""
     sockets = []
     try:
         for _ in range(count):
@@ -213,22 +218,22 @@ def _settings(node: Node, everyone: Sequence[Node], extra: Mapping[str, str]) ->
     replicas = min(len(everyone), 3)
     in_sync = max(1, replicas - 1)
     client = f"PLAINTEXT://{HOST}:{node.ports.client}"
-    # More listeners, such as one with TLS, stand beside the one that everything here uses.
+    # Additional listeners, such as one with TLS, come after the one that this package uses.
     more = ",".join(filter(None, (client, extra.get("listeners"))))
     voters = ",".join(f"{one.number}@{HOST}:{one.ports.controller}" for one in everyone)
     return {
         "process.roles": "broker,controller",
         "node.id": str(node.number),
-        # Voters by configuration: ports may then change between two starts of the cluster.
+        # Static voters, so that ports may change between two starts of the cluster.
         "controller.quorum.voters": voters,
         "controller.listener.names": "CONTROLLER",
         "advertised.listeners": more,
         "log.dirs": str(node.data),
-        # A topic that nobody declared is a mistake, not a topic.
+        # Fail on a mistyped topic name instead of creating the topic.
         "auto.create.topics.enable": "false",
         "default.replication.factor": str(replicas),
         "min.insync.replicas": str(in_sync),
-        # Few partitions of the internal topics: each costs files and start time.
+        # Internal topics get few partitions, because each costs files and startup time.
         "offsets.topic.num.partitions": "5",
         "offsets.topic.replication.factor": str(replicas),
         "transaction.state.log.num.partitions": "5",
@@ -238,10 +243,10 @@ def _settings(node: Node, everyone: Sequence[Node], extra: Mapping[str, str]) ->
         "share.coordinator.state.topic.replication.factor": str(replicas),
         "share.coordinator.state.topic.min.isr": str(in_sync),
         "group.initial.rebalance.delay.ms": "0",
-        # A node that was killed may come back after a session timeout; the default is 9 s.
+        # A killed node can rejoin only after its session timeout; the default is 9 s.
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
-        # Few threads, small buffers: this broker shares the machine with Spark.
+        # Use few threads and small buffers, because this broker shares the machine with Spark.
         "num.network.threads": "2",
         "num.io.threads": "4",
         "background.threads": "2",

@@ -1,7 +1,7 @@
-"""Asks a broker one real question over a plain socket: which brokers are alive?
+"""Which brokers of a cluster are alive?
 
-A port that accepts connections proves little: a broker listens before it may serve. A Metadata
-answer that names every node proves that the cluster works.
+The probe sends a Metadata request over a plain socket. An open port proves little, because a broker
+listens before it can serve. A Metadata answer with every node proves that the cluster works.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ _CONNECT_S = 3
 
 
 def live_brokers(port: int, timeout_s: float = 1.0, host: str = "127.0.0.1") -> frozenset[int]:
-    """The node ids that the broker at this port knows to be alive; empty if it does not answer."""
+    """Return the ids of the live nodes, as reported by the broker at this port.
+
+    The result is empty if the broker does not answer."""
     client = b"eos-probe"
     body = struct.pack(">hhih", _METADATA, _VERSION, _CORRELATION, len(client)) + client
     body += struct.pack(">i", 0)  # no topics
@@ -34,7 +36,9 @@ def live_brokers(port: int, timeout_s: float = 1.0, host: str = "127.0.0.1") -> 
 
 
 def silent(addresses: Sequence[str]) -> Mapping[str, str]:
-    """Those at which nobody listens, and why. A client would try them until its deadline."""
+    """Return the addresses that don't accept connections, and why.
+
+    A Kafka client would try them until its deadline."""
     found = {address: _refused(address) for address in addresses}
     return {address: why for address, why in found.items() if why}
 
@@ -49,11 +53,13 @@ def _refused(address: str) -> str:
 
 
 def tell_silent(addresses: Sequence[str], say: Callable[[str], None]) -> threading.Thread:
-    """Says by whom the run is not answered, if by nobody, and what it does: it waits, and a broker
-    that comes up meanwhile is found. By a thread: a good start waits for no answer, nor a stop."""
+    """Report, from a thread, if no broker accepts connections, and that the run waits for one.
+
+    A broker that starts meanwhile is found. The check runs in a thread so that neither a normal
+    startup nor a stop waits for it."""
 
     def look() -> None:
-        for address in addresses:  # one that listens is enough, and looked for first
+        for address in addresses:  # one listening broker is enough
             if not silent([address]):
                 return
         told = ", ".join(addresses)

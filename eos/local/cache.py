@@ -1,4 +1,4 @@
-"""Where downloads are kept: the user's cache, shared by every checkout and every process."""
+"""Where are downloads stored? In the user's cache, shared by all checkouts and processes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from eos import private_files
 def cache_root() -> Path:
     """Return `$XDG_CACHE_HOME/spark-eos`, else `~/.cache/spark-eos`.
 
-    It is created if it is missing, for this user alone: whoever can write there chooses the jars
-    that run. To share a cache, create the folder with another mode first.
+    If it is missing, it is created for this user alone, because a user with write access could
+    replace the jars that run. To share a cache, create the folder with another mode first.
     """
     base = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification says to ignore a relative path.
+    # The XDG specification requires that a relative path is ignored.
     root = Path(base) if base.startswith("/") else Path.home() / ".cache"
     return private_files.make(root / "spark-eos")

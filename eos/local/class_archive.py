@@ -1,16 +1,17 @@
-"""Class-data archives: a JVM that maps its classes starts in half the time of one that loads them.
+"""How do class-data archives halve the startup time of a JVM?
 
-The first run of a program lists the classes that it loads. When it has ended well, the archive is
-made of the list in the background (`class_archive_maker.py`). Later runs use it.
+With an archive, a JVM maps its classes instead of loading them. The first run of a program lists
+the classes that it loads. After a clean end, a background process makes the archive from the list
+(`class_archive_maker.py`). Later runs use it.
 
     CACHE/archives/PROGRAM-KEY-CRC.jsa   ready
-    CACHE/archives/PROGRAM-KEY.making/   somebody makes it, or could not and nobody tries for a day
+    CACHE/archives/PROGRAM-KEY.making/   being made, or failed; a failure is retried after a day
 
-Guarantees: no start depends on an archive. One that is damaged is removed before a JVM sees it,
-because a JVM can crash on it. One that does not fit (another heap layout, another class path) is
-ignored by the JVM. The key names the Java and every jar with its time, as the JVM itself compares
-them, so what was updated gets an archive of its own.
-Not guaranteed: that there is one.
+Guarantees: no startup depends on an archive. A damaged archive is deleted before a JVM reads it,
+because a JVM can crash on it. A JVM ignores an archive that does not fit, for example after a
+change of heap layout or class path. The key includes the Java and every jar with its time, as the
+JVM itself compares them. So an update leads to a new archive.
+Not guaranteed: an archive may be missing.
 """
 
 from __future__ import annotations
@@ -34,13 +35,15 @@ _HAND_OVER_S_MAX = 30
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """One program on one Java. The jars are those of its class path."""
+    """Class-data archive of one program, for one Java and one class path."""
 
     program: str
     key: str
 
     def options(self, classes: Path | None = None) -> list[str]:
-        """Java options that use the archive; without one, and with `classes`, that list them."""
+        """Return Java options that use the archive.
+
+        If there is none and `classes` is given, return options that list the loaded classes."""
         with contextlib.suppress(OSError):
             ready = self._ready()
             if ready:
@@ -51,7 +54,7 @@ class Archive:
 
     @property
     def dump_options(self) -> list[str]:
-        """What the same program needs to make the archive, instead of running."""
+        """Return Java options that make the program write the archive instead of running."""
         return [
             "-Xshare:dump",
             f"-XX:SharedClassListFile={self._work / 'classes'}",
@@ -61,9 +64,9 @@ class Archive:
     def make_later(
         self, classes: Path, command: Sequence[str], environment: Mapping[str, str]
     ) -> None:
-        """Make the archive of the list that a run left, if it did. Returns at once.
+        """Make the archive in the background if a run left a list of classes. Return at once.
 
-        Of several that come here together, the one that can make the folder goes on.
+        If several processes call this together, only the one that can create the folder continues.
         """
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             if not classes.exists() or self._ready() or self._is_tried():
@@ -90,7 +93,7 @@ class Archive:
     def _ready(self) -> Path | None:
         for path in _folder().glob(f"{self.program}-{self.key}-*.jsa"):
             if path.stem.rpartition("-")[2] == class_archive_maker.crc_of(path):
-                os.utime(path)  # the least recently used one goes first
+                os.utime(path)  # the least recently used archive is deleted first
                 return path
             path.unlink()
         return None

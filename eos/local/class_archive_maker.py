@@ -1,12 +1,13 @@
-"""Makes one class-data archive: `python archive_maker.py WORK PREFIX -- COMMAND...`.
+"""How is a class-data archive made in the background?
 
-The command is a JVM that reads WORK/classes and writes WORK/archive (about ten seconds for the
-broker, half a minute for Spark). This runs in the background, at the lowest priority and detached
-from who asked for it; standard library only. What comes out is put into place whole:
+It is run as `python class_archive_maker.py WORK PREFIX -- COMMAND...`. The command is a JVM that
+reads WORK/classes and writes WORK/archive. This takes about ten seconds for the broker and half a
+minute for Spark. The process has the lowest priority, is detached from its caller, and uses the
+standard library only. The result is moved into place atomically:
 
-    the machine or the JVM dies   -> WORK stays, and for a day nobody tries again
-    the JVM refuses               -> the same, and WORK/log says why
-    it is made                    -> PREFIX-CRC.jsa is there, WORK and archives beyond the newest go
+    the machine or the JVM dies   -> WORK remains, and there is no new attempt for a day
+    the JVM fails                 -> the same, and WORK/log has the reason
+    the archive is complete       -> PREFIX-CRC.jsa exists; WORK and surplus archives are deleted
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ import time
 import zlib
 from pathlib import Path
 
-KEPT = 3  # archives of one program: each checkout and each Java has its own
-TRIED_S = 24 * 3600.0  # as long as a failed attempt is not repeated
+KEPT = 3  # archives to keep of one program, since each checkout and each Java has its own
+TRIED_S = 24 * 3600.0  # time before a failed attempt is repeated
 _MAKE_S_MAX = 900.0
 _CHUNK = 1 << 20
 
 
 def crc_of(path: Path) -> str:
-    """About 3 GB a second: cheap enough for each start, and a damaged archive can crash a JVM."""
+    """Return the CRC of a file. Each start checks it, because a damaged archive can crash a JVM.
+
+    It reads about 3 GB per second."""
     crc = 0
     with path.open("rb") as stream:
         while chunk := stream.read(_CHUNK):
@@ -44,9 +47,9 @@ def is_old(work: Path) -> bool:
 def make(work: Path, prefix: Path, command: list[str]) -> bool:
     unfinished = work / "archive"
     if not _dump(command, work / "log") or not unfinished.exists():
-        unfinished.unlink(missing_ok=True)  # the log is enough
+        unfinished.unlink(missing_ok=True)  # only the log is kept
         return False
-    # On the disk before it has its name, or a power cut could leave holes behind a good name.
+    # Flush the data before the rename. Otherwise a power cut could leave a named file with holes.
     descriptor = os.open(unfinished, os.O_RDONLY)
     os.fsync(descriptor)
     os.close(descriptor)
@@ -80,7 +83,7 @@ def _end_with_maker() -> None:
 
 
 def _forget_old(prefix: Path) -> None:
-    """Of this program. Who still maps a removed archive keeps it until it ends."""
+    """Delete surplus archives of this program. A JVM that still maps one can keep using it."""
     program = prefix.name.partition("-")[0]
     archives = sorted(prefix.parent.glob(f"{program}-*.jsa"), key=_used_at, reverse=True)
     for path in archives[KEPT:]:
@@ -93,14 +96,14 @@ def _forget_old(prefix: Path) -> None:
 
 def _used_at(path: Path) -> float:
     try:
-        return path.stat().st_mtime  # set anew by each use
+        return path.stat().st_mtime  # each use updates it
     except OSError:
         return 0.0
 
 
 def main(arguments: list[str]) -> int:
     if os.fork():
-        return 0  # who asked waits for this, and is left without a child
+        return 0  # the caller waits for this process only; the child continues on its own
     os.nice(19)
     return 0 if make(Path(arguments[0]), Path(arguments[1]), arguments[3:]) else 1
 

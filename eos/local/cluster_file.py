@@ -1,4 +1,4 @@
-"""`cluster.json` of an embedded cluster: its id, its version, and the ports of every node."""
+"""What does `cluster.json` of an embedded cluster contain? Its id, version, and node ports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAME = "cluster.json"
 
 
 def read(root: Path) -> dict[str, Any]:
-    """Return what is written down of the cluster; no ports if there is none yet."""
+    """Return the content of the cluster's file; no ports if it does not exist yet."""
     try:
         found: dict[str, Any] = json.loads((root / _NAME).read_text())
     except (FileNotFoundError, NotADirectoryError):
@@ -38,5 +38,7 @@ def write(root: Path, known: Mapping[str, Any]) -> None:
 
 
 def new_id() -> str:
-    """Kafka's form: 16 random bytes, base64 for URLs without padding, not starting with `-`."""
+    """Return a random cluster id in Kafka's format.
+
+    It is 16 random bytes as unpadded URL-safe base64. It must not begin with `-`."""
     return "E" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]

@@ -1,4 +1,7 @@
-"""A Kafka cluster of a pinned version, on this machine, for as long as somebody uses it."""
+"""How does a Kafka cluster run on this machine for as long as a process uses it?
+
+Each node is a JVM with a supervisor process (`supervisor.py`; "minder" in names).
+"""
 
 from __future__ import annotations
 
@@ -25,23 +28,23 @@ from eos.local.jars import BROKER_VERSION, BROKER_VERSIONS
 START_MS_MAX = 120_000
 STOP_MS_MAX = 60_000
 _POLL_S = 0.05
-_TRIES = 3  # ports that were free may be taken before the broker binds them
+_TRIES = 3  # another process may bind a free port before the broker does
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """What can be seen of a cluster from outside, without using it."""
+    """State of a cluster, found out without using it."""
 
     root: Path
     nodes: int
-    down: tuple[int, ...]  # of them, by number
-    bootstrap: str  # of the nodes that run
+    down: tuple[int, ...]  # numbers of the nodes that don't run
+    bootstrap: str  # addresses of the nodes that run
     is_kept: bool
     version: str
 
     @property
     def is_running(self) -> bool:
-        """All of it."""
+        """Return whether all nodes run."""
         return bool(self.nodes) and not self.down
 
 
@@ -61,15 +64,15 @@ def status_of(root: Path) -> ClusterStatus:
 
 
 class EmbeddedKafka:
-    """KRaft nodes that are broker and controller at once; one or three is only a number.
+    """Cluster of KRaft nodes; each node is broker and controller at once.
 
-    Guarantees: data under `root` persists from start to start. A second user of the same root, in
-    this or another process, shares the running cluster. It stops when its last user has stopped or
-    died, in whatever way, unless `keep` was set.
-    Data keeps the `version` that it was made by, without one it goes on with the newest; and its
-    number of `nodes`, which is 1 for new data if nobody says.
-    Not guaranteed: that `config` or `port` are in force where the cluster was already running, or
-    that `features` are where its data was there before.
+    Guarantees: data under `root` persists between starts. A second user of the same root, in this
+    or another process, shares the running cluster. The cluster stops when its last user has
+    stopped or died in any way, unless `keep` was set.
+    Data keeps the `version` that it was created for. If none was given, it always uses the newest.
+    Data also keeps its number of `nodes`, by default 1.
+    Not guaranteed: `config` and `port` have no effect on a cluster that already runs, and
+    `features` have no effect on existing data.
     """
 
     def __init__(
@@ -110,15 +113,15 @@ class EmbeddedKafka:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """Where each node's ports, data and logs are."""
+        """Return the nodes, with their ports and the folders of their data and logs."""
         return self._nodes
 
     def start(self, deadline: Deadline | None = None) -> None:
-        """Start what does not run yet, and return when every node serves."""
+        """Start the nodes that don't run yet. Return when every node serves requests."""
         deadline = deadline or Deadline.after_ms(START_MS_MAX)
         private_files.own(self.root)
         with exclusive(self.root / "start.lock", deadline):
-            # Our shared lock first: from here on no minder takes the cluster for forgotten.
+            # Take our shared lock first: while we hold it, no supervisor stops the cluster.
             use = acquire_shared(self.root / "users", deadline)
             try:
                 self._start(deadline)
@@ -129,7 +132,7 @@ class EmbeddedKafka:
             self._use = use
 
     def stop(self, deadline: Deadline | None = None) -> None:
-        """Let go. The last user stops the cluster and waits until it is gone."""
+        """Stop using the cluster. The last user stops it and waits until it has ended."""
         use, self._use = self._use, None
         if use is None:
             return
@@ -140,20 +143,20 @@ class EmbeddedKafka:
                 self._nodes[0].make_archive()
         for minder in self._minders.values():
             if minder.poll() is None:
-                minder.returncode = 0  # it works on for others: not our child to wait for any more
+                minder.returncode = 0  # it continues for other users, so don't wait for this child
         self._minders.clear()
 
     def keep(self) -> None:
-        """Let the cluster outlive its users, until `forget`."""
+        """Keep the cluster running without users, until `forget`."""
         private_files.touch(self.root / "keep")
 
     def forget(self) -> None:
         (self.root / "keep").unlink(missing_ok=True)
 
     def end(self, deadline: Deadline | None = None) -> None:
-        """`forget`, and stop what runs of it now, unless somebody uses it: then it ends with him.
+        """Call `forget` and stop the cluster now. If it has users, it stops after the last one.
 
-        Nothing is started for that: a node may be down, and may not be able to start.
+        This starts nothing: a node may be down and unable to start.
         """
         if not self.root.exists():
             return
@@ -161,19 +164,19 @@ class EmbeddedKafka:
         with exclusive(self.root / "start.lock", deadline):
             self._nodes = _nodes(self.root, cluster_file.read(self.root))
             with self._let_go(None, deadline) as is_unused:
-                self.forget()  # behind the look, or a minder is quicker
+                self.forget()  # after taking the lock; otherwise a supervisor could be faster
                 if is_unused and any(node.is_running for node in self._nodes):
                     self._stop_nodes(deadline)
                     self._nodes[0].make_archive()
 
     def kill(self, number: int, deadline: Deadline | None = None) -> None:
-        """SIGKILL one node's JVM, and wait until it is gone."""
+        """Send SIGKILL to one node's JVM, and wait until it has ended."""
         node = self._node(number)
         node.signal("broker_pid", signal.SIGKILL)
         self._wait_gone(node, deadline or Deadline.after_ms(STOP_MS_MAX))
 
     def restart(self, *numbers: int, deadline: Deadline | None = None) -> None:
-        """Start nodes again (stopping them first if they run), on the ports that they had."""
+        """Start nodes again on their previous ports. Stop them first if they run."""
         deadline = deadline or Deadline.after_ms(START_MS_MAX)
         nodes = [self._node(number) for number in numbers]
         for node in nodes:
@@ -187,9 +190,9 @@ class EmbeddedKafka:
     def tool(
         self, main_class: str, *arguments: str, timeout_s: float = 300
     ) -> subprocess.CompletedProcess[str]:
-        """Run one of Kafka's own command line classes; its exit code is the caller's to read.
+        """Run one of Kafka's command line classes. The caller checks the exit code.
 
-        The newest version's, whatever the cluster's is: they know older brokers and their logs.
+        The tools are always of the newest version. They support older brokers and their logs.
         """
         return subprocess.run(
             java_command(f"-Deos.broker.logs={self.root / 'tools'}", main_class, *arguments),
@@ -219,12 +222,14 @@ class EmbeddedKafka:
                 self._spawn(node)
             if self._wait_ready(deadline):
                 return
-            # A port was taken between our look and the broker's bind: stop all, choose again.
+            # Another process bound a port after our check. Stop all nodes and choose again.
             self._stop_nodes(deadline)
         raise self._failure(f"its ports were taken {_TRIES} times")
 
     def _layout(self) -> tuple[str, tuple[Node, ...]]:
-        """The cluster as it is written down, with new ports if nothing runs and one is taken."""
+        """Return the cluster's id and nodes from its file.
+
+        If no node runs and another process uses one of the ports, choose new ports."""
         known = cluster_file.read(self.root)
         if "id" not in known:
             known["id"] = cluster_file.new_id()
@@ -249,8 +254,10 @@ class EmbeddedKafka:
         return known["id"], nodes
 
     def _require_version(self, known: Mapping[str, Any]) -> None:
-        """Data of a version that was asked for keeps it: another would change it, or not read it.
-        All other data goes on with the newest."""
+        """Raise UsageError if the requested version does not fit the data.
+
+        Data that was created for a given version keeps it, because another version would convert
+        the data or could not read it. All other data uses the newest version."""
         version = str(known.get("version", BROKER_VERSION))
         wanted = self._version or version
         if wanted not in BROKER_VERSIONS:
@@ -268,9 +275,9 @@ class EmbeddedKafka:
         return self._config(node) if callable(self._config) else self._config
 
     def _choose(self, before: list[Ports]) -> list[Ports]:
-        """The ports of the last start where they are free, so that an address stays good."""
+        """Return the previous ports if they are free, so that addresses remain valid."""
         every = [port for pair in before for port in (pair.client, pair.controller)]
-        # A port that was the controller's before, and is now asked for clients, serves one only.
+        # If clients now request a port that a controller used before, choose all ports again.
         if not every or self._port in every[1:] or not all(map(is_free, every)):
             every = free_ports(2 * (self._count or len(before) or 1))
         if self._port is not None:
@@ -282,11 +289,13 @@ class EmbeddedKafka:
     def _spawn(self, node: Node) -> None:
         before = self._minders.pop(node.number, None)
         if before is not None:
-            before.wait()  # its node is down, so it has ended or is about to
+            before.wait()  # its node is down, so the supervisor has ended or is about to
         self._minders[node.number] = node.spawn()
 
     def _wait_ready(self, deadline: Deadline) -> bool:
-        """True when all nodes see all nodes; False if a port was taken; else it raises."""
+        """Return True when all nodes see all nodes, False if a port is in use.
+
+        Raise UnavailableError if a node ends or the deadline passes."""
         wanted = frozenset(node.number for node in self._nodes)
         waiting = set(self._nodes)
         while waiting:
@@ -299,7 +308,7 @@ class EmbeddedKafka:
                     raise self._failure(f"node {node.number} ended")
             if deadline.has_passed:
                 raise self._failure("it does not serve in time")
-            time.sleep(_POLL_S if waiting else 0)  # a broker tells nobody that it serves
+            time.sleep(_POLL_S if waiting else 0)  # a broker sends no signal when it is ready
         return True
 
     def _has_ended(self, node: Node) -> bool:
@@ -318,10 +327,11 @@ class EmbeddedKafka:
 
     @contextmanager
     def _let_go(self, use: FileLock | None, deadline: Deadline) -> Iterator[bool]:
-        """Does nobody use it (any more)? If so, nobody can begin to within the context.
+        """Release `use` and yield whether the cluster has no user now.
 
-        One at a time: of two last users, each would take the other's look for a user, and both
-        leave the cluster to its minders. `start.lock` comes before `stop.lock`, never behind it.
+        If it has none, no user can begin within the context. `stop.lock` admits one process at a
+        time. Otherwise two last users could each mistake the other's check for a user, and neither
+        would stop the cluster itself. Take `start.lock` before `stop.lock`, never after it.
         """
         users = self.root / "users"
         with closing(use or FileLock(users)) as mine, exclusive(self.root / "stop.lock", deadline):
@@ -330,16 +340,19 @@ class EmbeddedKafka:
                 yield self._is_last(last, deadline)
 
     def _is_last(self, users: FileLock, deadline: Deadline) -> bool:
-        """True with the exclusive lock in hand.
+        """Return whether we are the last user; then we hold the exclusive lock.
 
-        A minder may have been quicker: it takes the exclusive lock in the moment after we let go,
-        and stops its node. Then the cluster is not gone yet, and nobody uses it: a shared lock
-        tells that from another user, and we wait until the minder has ended.
+        1. We release our shared lock.
+        2. A supervisor takes the exclusive lock first and stops its node.
+        3. Our exclusive lock fails, although the cluster has no user.
+
+        A supervisor's exclusive lock also blocks our shared lock; another user's shared lock does
+        not. So if the shared lock fails too, we wait until the supervisor has ended.
         """
         while not users.try_exclusive():
             if users.try_shared() or deadline.has_passed:
                 return False
-            time.sleep(_POLL_S)  # flock has no wait with a deadline
+            time.sleep(_POLL_S)  # flock can't wait with a deadline
         return True
 
     def _stop_nodes(self, deadline: Deadline) -> None:
@@ -352,7 +365,9 @@ class EmbeddedKafka:
         self._minders.clear()
 
     def _wait_gone(self, node: Node, deadline: Deadline) -> None:
-        """SIGKILL can't be refused, only be slow: the kernel writes to a disk that hangs."""
+        """Wait until a node has ended; send SIGKILL at the deadline.
+
+        A process may even survive SIGKILL for a while: the kernel may be writing to a hung disk."""
         is_killed = False
         while node.is_running:
             if deadline.has_passed and is_killed:
@@ -365,7 +380,7 @@ class EmbeddedKafka:
                 node.signal("broker_pid", signal.SIGKILL)
                 node.signal("minder_pid", signal.SIGKILL)
                 is_killed, deadline = True, Deadline.after_ms(STOP_MS_MAX)
-            time.sleep(_POLL_S)  # it may be another process's child
+            time.sleep(_POLL_S)  # we can't wait for a child of another process
 
     def _node(self, number: int) -> Node:
         return self._nodes[number - 1]

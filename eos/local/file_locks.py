@@ -1,10 +1,12 @@
-"""File locks that the kernel drops when their holder dies, however it dies.
+"""How do processes lock a file so that the lock ends with its holder?
 
-Whoever can open a lock file can hold the lock, even without the right to write. So only its owner
-can, or the group of a shared folder (`eos.private_files`).
+The kernel releases the lock when its holder dies in any way.
 
-`flock` belongs to the open file: two opens in one process are two holders, and a child process
-that is started (not merely forked) does not inherit one, since Python closes its descriptors.
+A process that can open a lock file can hold its lock, even without write permission. So only the
+owner can open it, or the group of a shared folder (`eos.private_files`).
+
+`flock` belongs to the open file, so two opens in one process are two holders. A child process that
+is started, not merely forked, inherits no lock, because Python closes its descriptors.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 
 
 class FileLock:
-    """One holder's view of a lock file. Close it to let go."""
+    """One holder of a lock file. `close` releases the lock."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -45,8 +47,9 @@ class FileLock:
         return self._try(fcntl.LOCK_EX)
 
     def try_exclusive_past_looks(self) -> bool:
-        """For a lock that only looks share (`is_held`): they last for a moment, and are waited
-        for. False: another holder has it exclusively."""
+        """Take the lock, waiting for `is_held` checks, which share it for a moment.
+
+        Return False if another holder has it exclusively."""
         for _ in range(_LOOKS_MAX):
             if self._try(fcntl.LOCK_EX):
                 return True
@@ -73,7 +76,7 @@ class FileLock:
 
 
 def is_held(path: Path) -> bool:
-    """Does somebody hold this lock exclusively? For a moment this shares it itself."""
+    """Return whether another holder has this lock exclusively. The check shares it briefly."""
     if not path.exists():
         return False
     lock = FileLock(path)
@@ -88,7 +91,7 @@ def is_held(path: Path) -> bool:
 
 
 def has_no_locks(error: OSError) -> bool:
-    """Whether the file system can't lock, as an NFS mount without a lock service."""
+    """Return whether the file system has no locks, such as NFS without a lock service."""
     return error.errno in _NO_LOCKS
 
 
@@ -118,4 +121,4 @@ def _pause(lock: FileLock, deadline: Deadline) -> None:
             hint="look for a start or a stop that hangs, end it, and try again",
             path=str(lock.path),
         )
-    time.sleep(_PAUSE_S)  # flock has no wait with a deadline
+    time.sleep(_PAUSE_S)  # flock can't wait with a deadline

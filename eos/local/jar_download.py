@@ -1,10 +1,11 @@
-"""Fetches missing jars with the Ivy that pyspark ships: several Ivy processes side by side.
+"""How are missing jars downloaded?
 
-Ivy is Spark's own client for Maven repositories, so this project names no address: Ivy's default
-serves, or a mirror of central in the user's Maven settings, or `EOS_MAVEN_REPOSITORY`.
+Several processes of Ivy run in parallel. Ivy is Spark's client for Maven repositories, and pyspark
+ships it. This project names no address: it uses `EOS_MAVEN_REPOSITORY`, else a mirror of central in
+the user's Maven settings, else Ivy's default.
 
-Each finished file is checked and moved into the cache at once. A run that is interrupted, in any
-way, leaves every jar that it had, and the next one asks for the rest only.
+Each complete file is verified and moved into the cache at once. If a run is interrupted in any way,
+its complete jars remain, and the next run downloads only the rest.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ _MODULE = """\
 
 
 def download(jars: Sequence[Jar], folder: Path) -> None:
-    """Bring all of `jars` into `folder`, or raise with the first reasons."""
+    """Download all jars into `folder`. Raise UnavailableError with the first causes otherwise."""
     megabytes = sum(jar.size_bytes for jar in jars) / 1e6
     _say(f"downloading {len(jars)} jars ({megabytes:.0f} MB) into {folder}")
     started = time.monotonic()
@@ -74,7 +75,7 @@ def download(jars: Sequence[Jar], folder: Path) -> None:
 
 
 def resolve(coordinates: Sequence[str], work: Path) -> dict[str, Path]:
-    """For maintenance: the files of these coordinates, unverified, in `work`."""
+    """Download these coordinates into `work` without verification (for `relock`)."""
     jars = [Jar("", coordinate, 0, "") for coordinate in coordinates]
     with _processes(jars, work) as running:
         for process in running:
@@ -83,7 +84,7 @@ def resolve(coordinates: Sequence[str], work: Path) -> dict[str, Path]:
 
 
 def repository() -> str | None:
-    """The address that the user chose, or None for Ivy's own default."""
+    """Return the repository address that the user chose, or None for Ivy's default."""
     chosen = os.environ.get(REPOSITORY)
     if chosen:
         return chosen
@@ -100,28 +101,28 @@ def repository() -> str | None:
 
 
 def _run(jars: Sequence[Jar], work: Path, folder: Path) -> dict[str, str]:
-    """Take in what arrives until all Ivy processes are done. Returns what was wrong, by jar."""
+    """Verify and store jars until all Ivy processes have ended. Return the errors by jar."""
     wrong: dict[str, str] = {}
     deadline = Deadline.after_ms(DOWNLOAD_MS_MAX)
     with _processes(jars, work) as running:
         is_running = True
         while is_running and not deadline.has_passed:
-            # Asked before the look: what arrives between the two is then seen below.
+            # Check this before storing, so that a file of the last moment is still stored below.
             is_running = any(process.poll() is None for process in running)
             _take_in(jars, work, folder, wrong)
-            time.sleep(_POLL_S if is_running else 0)  # other processes: nothing to wait on
+            time.sleep(_POLL_S if is_running else 0)  # there is no event to wait for
     return wrong
 
 
 def _take_in(jars: Sequence[Jar], work: Path, folder: Path, wrong: dict[str, str]) -> None:
     for jar in jars:
-        # Ivy writes NAME.part and renames it when it is whole.
+        # Ivy writes NAME.part and renames it when it is complete.
         arrived = next(work.glob(f"ivy-*/{jar.name}"), None)
         if jar.name in wrong or arrived is None:
             continue
         sha256 = hashlib.sha256(arrived.read_bytes()).hexdigest()
         if sha256 == jar.sha256:
-            arrived.replace(folder / jar.name)  # atomic: others see nothing or all of it
+            arrived.replace(folder / jar.name)  # atomic: other processes never see a partial file
         else:
             wrong[jar.name] = f"its sha256 is {sha256}, not {jar.sha256}"
             arrived.unlink()
@@ -129,7 +130,7 @@ def _take_in(jars: Sequence[Jar], work: Path, folder: Path, wrong: dict[str, str
 
 @contextlib.contextmanager
 def _processes(jars: Sequence[Jar], work: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """One Ivy for each share of the jars, the large ones dealt out first."""
+    """Run several Ivy processes, each with a share of the jars, distributed by size."""
     by_size = sorted(jars, key=lambda jar: -jar.size_bytes)
     running: list[subprocess.Popen[bytes]] = []
     try:
@@ -179,7 +180,7 @@ def _dependency(jar: Jar) -> str:
 
 
 def _class_path() -> str:
-    spec = importlib.util.find_spec("pyspark")  # finds, does not import
+    spec = importlib.util.find_spec("pyspark")  # finds it without importing it
     if spec is None or spec.origin is None:
         raise UnavailableError("pyspark is not installed", hint="run ./spark-submit.sh once")
     jars = Path(spec.origin).parent / "jars"
@@ -219,7 +220,7 @@ def _complaint(logs: str) -> str:
 
 
 def _forget_old_work(folder: Path) -> None:
-    """A killed download leaves its work folder. A day later nobody can be in it."""
+    """Delete work folders of killed downloads. After a day, no process can still use one."""
     for path in folder.glob("work-*"):
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > _WORK_AGE_S_MAX:

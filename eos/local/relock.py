@@ -1,4 +1,4 @@
-"""Maintenance: `python -m eos.local.relock` writes `jars.lock` anew from pyproject.toml."""
+"""How is `jars.lock` regenerated from pyproject.toml? Run `python -m eos.local.relock`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 def coordinates(pyproject: Path = PYPROJECT) -> dict[str, list[str]]:
-    """`[tool.eos.jars]`: the sets and their coordinates, as people wrote them."""
+    """Return the sets of jars and their coordinates from `[tool.eos.jars]`."""
     if sys.version_info >= (3, 11):
         import tomllib as toml
     else:
-        import tomli as toml  # comes with pytest there
+        import tomli as toml  # pytest depends on it there
     document: dict[str, Any] = toml.loads(pyproject.read_text(encoding="utf-8"))
     jars: dict[str, list[str]] = document["tool"]["eos"]["jars"]
     return jars

@@ -1,18 +1,19 @@
-"""Minds one broker process: starts it, and stops it when nobody uses it any more.
+"""How does a broker process stop when its last user has ended or died?
 
-It runs as a process of its own (`python minder.py NODE_DIR -- COMMAND...`, standard library only),
-between the users of a broker and the JVM. Its umask, which the JVM inherits, keeps their files
-private. Who uses the broker holds a shared lock on `users` in the folder above. Locks end with
-their holder, even by SIGKILL, so:
+A supervisor process starts each broker and stops it when it has no user any more. It is run as
+`python supervisor.py NODE_DIR -- COMMAND...` and uses the standard library only. The JVM inherits
+its umask, which keeps their files private.
 
-    a user dies in any way     -> its shared lock is gone; if it was the last one, the exclusive
-                                  lock succeeds here, and the JVM is stopped
-    the minder dies by SIGKILL -> the kernel kills the JVM (Linux), which holds the node's lock
-                                  through an inherited descriptor until it is really gone
-    a file `keep` is there     -> somebody started the broker to stay: it needs no users
+Each user of the broker holds a shared lock on `users` in the parent folder. The kernel releases a
+lock when its holder dies, even by SIGKILL. So:
 
-A user takes its lock before it starts a minder, so a fresh broker is never mistaken for a
-forgotten one.
+    a user dies in any way         -> its shared lock is released. If it was the last one, the
+                                      supervisor gets the exclusive lock and stops the JVM
+    the supervisor gets a SIGKILL  -> the kernel kills the JVM (Linux). The JVM holds the node's
+                                      lock through an inherited descriptor until it has ended
+    a file `keep` exists           -> the broker keeps running without users
+
+A user takes its lock before it starts a supervisor. So a new broker never looks unused.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-EXIT_HELD = 75  # another minder has this node
+EXIT_HELD = 75  # another supervisor runs this node
 POLL_S = 0.1
 TAKE_TRIES, TAKE_PAUSE_S = 50, 0.02
 GRACE_S = 10.0
@@ -42,7 +43,7 @@ def _on_signal(_number: int, _frame: FrameType | None) -> None:
 
 
 def _end_with_minder() -> None:
-    # The same as eos.local.processes.end_with_parent; this file imports nothing of eos, so that it
+    # This copies eos.local.processes.end_with_parent. The file imports nothing of eos, so that it
     # starts in 20 ms.
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)
@@ -57,7 +58,10 @@ def _take(descriptor: int) -> bool:
 
 
 def _take_patiently(descriptor: int) -> bool:
-    """Who asks whether a node runs holds its lock for a moment: that is no other minder."""
+    """Take the node's lock, with retries.
+
+    A process that checks whether the node runs holds the lock for a moment. That does not mean that
+    another supervisor exists."""
     for _ in range(TAKE_TRIES):
         if _take(descriptor):
             return True
@@ -66,11 +70,14 @@ def _take_patiently(descriptor: int) -> bool:
 
 
 def _is_forgotten(users: int, keep: Path) -> bool:
-    """Nobody uses the broker, and nobody told it to stay.
+    """Return whether the broker has no user and no `keep` file; then the exclusive lock is held.
 
-    The look at `keep` that counts is the one with the lock in hand, because `keep` is written by a
-    user, before it lets go. With the first look only, this would stop a broker that is to stay:
-        minder: there is no `keep` -> user: writes it, lets go -> minder: takes the lock
+    The second check of `keep` is the deciding one. With the first check alone, this race would stop
+    a broker that must keep running:
+
+    1. The supervisor finds no `keep`.
+    2. A user writes `keep` and releases its shared lock.
+    3. The supervisor gets the exclusive lock and stops the broker.
     """
     if keep.exists() or not _take(users):
         return False
