@@ -1,8 +1,9 @@
-"""Makes the checkout's `.venv`: `python bootstrap.py CHECKOUT EXTRA STAMP_TEXT`.
+"""How is the `.venv` of a checkout made?
 
-It runs before anything is installed, under any Python from 3.10: standard library only, nothing of
-eos. The stamp is written last, so an installation that was interrupted is taken up again. One
-process installs at a time; the others wait for it and find its stamp.
+It is run as `python bootstrap.py CHECKOUT EXTRA STAMP_TEXT` before anything is installed, by any
+Python from 3.10 on. So it uses the standard library only and imports nothing of eos. The stamp is
+written last, so that the next run resumes an interrupted installation. One process installs at a
+time. The others wait for it and find its stamp.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-# The extras that an installation of one provides: this project's tests need the users' tools too.
+# The extras that an installed extra includes: this project's tests also need the users' test kit.
 CONTAINS = {"testing": ("testing",), "test": ("test", "testing")}
-# Releases with the checksums of their files (relock_python.py).
+# Lock files: releases with the checksums of their files (relock_python.py).
 BUILD_LOCK = "eos/launch/build.lock"
 LOCKS = {"testing": "eos/launch/python.lock", "test": "tests/requirements.lock"}
-UNPINNED = "EOS_UNPINNED"  # any release that pyproject.toml allows, from an index that lacks others
+UNPINNED = "EOS_UNPINNED"  # allow any release within pyproject.toml, if the index lacks pinned ones
 _FIT = "import pip, sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))"
 
 
@@ -51,7 +52,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _private(path: str, flags: int) -> int:
-    """Whoever can open a lock file can hold the lock."""
+    """Open a file for this user only. A process that can open a lock file can hold its lock."""
     descriptor = os.open(path, flags, 0o600)
     if os.fstat(descriptor).st_uid == os.geteuid():
         os.fchmod(descriptor, 0o600)
@@ -82,8 +83,8 @@ def _install(venv: Path, checkout: Path, extra: str) -> None:
     if os.environ.get(UNPINNED):
         _run([*pip, "install", "--editable", f"{checkout}[{extra}]"])
         return
-    # What has to be built is built by the first lock's release, not by one that pip would fetch
-    # without a checksum. Locks name all that is needed, which the last command confirms.
+    # Packages are built with the build tools of the first lock. Otherwise pip would download build
+    # tools without a checksum. The locks list all dependencies, which `pip check` confirms.
     for lock in (BUILD_LOCK, LOCKS[extra]):
         hashed = ["--require-hashes", "--no-deps", "--no-build-isolation"]
         _run([*pip, "install", *hashed, "--requirement", str(checkout / lock)])

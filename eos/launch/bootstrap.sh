@@ -1,11 +1,11 @@
 # shellcheck shell=bash
 # Shared by spark-submit.sh and tests/run: `eos_bootstrap CHECKOUT testing|test` makes or updates
-# the checkout's .venv. When nothing changed it costs a few small file reads.
+# the checkout's .venv. If nothing changed, it only reads a few small files.
 
 eos_bootstrap() {
   local checkout=$1 extra=$2 stamp wanted python
   stamp=$checkout/.venv/eos-$extra.stamp
-  # The path counts: an environment that was moved or copied does not work.
+  # cksum prints the path too: an environment that was moved or copied does not work.
   wanted=$(cksum "$checkout/pyproject.toml" "$checkout"/eos/launch/{build,python}.lock \
     "$checkout/tests/requirements.lock")
   if [ -f "$stamp" ] && [ "$(<"$stamp")" = "$wanted" ]; then
@@ -15,7 +15,7 @@ eos_bootstrap() {
   "$python" "$checkout/eos/launch/bootstrap.py" "$checkout" "$extra" "$wanted"
 }
 
-# A Python that the environment can be made of: 3.10 to 3.13.
+# Print a Python for the environment: 3.10 to 3.13.
 eos_python() {
   local candidate
   for candidate in "${PYTHON:-python3}" python3 python3.13 python3.12 python3.11 python3.10; do

@@ -1,9 +1,11 @@
-"""A pipeline folder may bring `demo.py`: it loads sample records and checks what came out.
+"""How does a pipeline folder provide a demo?
+
+It may contain `demo.py`, a program that loads sample records and checks the output:
 
     demo.py load --bootstrap B                                  -> {"loaded": n, "present": n}
-    demo.py report --bootstrap B --seconds S --already N [--json]   exit 1: something is wrong
+    demo.py report --bootstrap B --seconds S --already N [--json]   exit 1: the output is wrong
 
-It is a program of its own, since its reader must share no code with what it checks.
+It is a separate program, because its reader must share no code with the pipeline that it checks.
 """
 
 from __future__ import annotations
@@ -17,14 +19,14 @@ from pathlib import Path
 
 from eos.errors import UnavailableError
 
-# Bounds, not measures: each of a demo's own waits, of up to 300 s, has room in them.
+# Generous limits: they leave room for all waits of a demo, which take up to 300 s each.
 _LOAD_S_MAX = 1500
 _REPORT_S_MAX = 1500
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedRecords:
-    """`loaded` now, `present` with what earlier runs loaded."""
+    """Numbers of sample records: `loaded` by this run, and `present` including earlier runs."""
 
     loaded: int
     present: int

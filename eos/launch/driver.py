@@ -1,14 +1,15 @@
-"""Runs one Spark application and stays its parent: signals go in, the exit code comes out.
+"""How does the launcher run one Spark application, forward signals, and return its exit code?
 
-    who dies                what follows
-    Python driver           its JVM sees it and exits with its code
-    JVM                     the driver's watch sees it (exit 5); what is left is killed here
-    this process, SIGKILL   the kernel kills the JVM (Linux), the driver's watch ends the driver;
-                            elsewhere the driver sees that our lock is free, and the JVM follows
+    if this dies            then
+    Python driver           its JVM notices and exits with the driver's code
+    JVM                     the driver's watch notices (exit 5); the launcher kills the rest
+    launcher, by SIGKILL    on Linux the kernel kills the JVM, and the driver's watch ends the
+                            driver; elsewhere the driver notices that the launcher's lock is free,
+                            and the JVM follows
 
-spark-submit gets a session of its own, so that a terminal's Ctrl-C does not reach the JVM, which
-would die at once and leave a driver in the middle of a transaction. The signal is handed to the
-Python driver alone. It may arrive before the driver has said who it is; then it is kept.
+spark-submit runs in its own session, so that a terminal's Ctrl-C does not reach the JVM. It would
+die at once and leave the driver in the middle of a transaction. The launcher forwards the signal to
+the Python driver only. If the driver has not written its pid yet, the launcher keeps the signal.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from eos.local.processes import DRIVER_PID_FILE, LAUNCHER_LOCK, end_with_parent
 EXIT_JVM_DIED = 5  # errors.Recovery.RESTART
 KILLED = 128 + signal.SIGKILL
 _POLL_S = 0.05
-# Of spark-submit itself, and of a JVM that can't start; what is logged begins with a time.
+# First words of errors of spark-submit and of a JVM that can't start. Log lines begin with a time.
 _USAGE = r"Error: |Invalid |Unrecognized "
 _WHY = re.compile(_USAGE + r"|Exception in thread|[\w.$]+(Exception|Error): ")
 _WHY_MAX = 500
-_JVM_GRACE_S = 20.0  # for a JVM whose driver has ended
-_REST_GRACE_S = 3.0  # for a driver whose JVM has ended
+_JVM_GRACE_S = 20.0  # limit of a JVM to end after its driver
+_REST_GRACE_S = 3.0  # limit of a driver to end after its JVM
 _ANNOUNCE_S_MAX = 60.0  # a signal that waits longer than this for a driver ends the JVM
 
 
@@ -49,12 +50,13 @@ def run(
     log: Path,
     meanwhile: Callable[[], None] | None = None,
 ) -> int:
-    """The driver's exit code; 137 if the driver was killed, 5 if only its JVM was.
+    """Return the driver's exit code: 137 if the driver was killed, 5 if only its JVM was.
 
-    UnstartedError: it ended with 0 since it was asked to, before its pipeline ran.
-    UsageError, UnavailableError: the JVM said why it ended before there was a driver.
-    `meanwhile` is called while the JVM starts; what it raises ends the JVM. A signal waits for it.
-    The driver's stdout and stderr (the JVM joins them) go to our stderr, the JVM's own to `log`.
+    Raise UnstartedError if the run was asked to stop before its pipeline began (exit code 0).
+    Raise UsageError or UnavailableError if the JVM ended before there was a driver and logged why.
+    `meanwhile` is called while the JVM starts. If it raises, the JVM is ended. Signals wait for it.
+    The driver's stdout and stderr, joined by the JVM, go to our stderr. The JVM's stderr goes to
+    `log`.
     """
     private_files.make(log.parent)
     with tempfile.TemporaryDirectory(prefix="eos-") as folder, _lock(Path(folder)) as lock:
@@ -85,7 +87,7 @@ def run(
 
 
 class _Signals:
-    """Collects SIGTERM and SIGINT, while it is entered, for somebody to hand on."""
+    """Collector of SIGTERM and SIGINT within a `with` block, to be forwarded to the driver."""
 
     def __init__(self) -> None:
         self._pending: list[int] = []
@@ -96,7 +98,7 @@ class _Signals:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # not what was before: nobody may be told now that it has not started
+        # Don't restore the previous handlers: they would report that the run has not started.
         startup_signals.usual()
 
     def _keep(self, number: int, _frame: FrameType | None) -> None:
@@ -125,19 +127,21 @@ def _attend(jvm: subprocess.Popen[bytes], pid_file: Path, signals: _Signals) -> 
                 driver_gone_at = now
         elif signals.is_waiting:
             waiting_since = waiting_since or now
-        # Not a loss: nothing was begun yet, or nothing can be ended any more.
+        # Killing is safe: either nothing was begun yet, or the driver has ended already.
         is_late = driver_gone_at is not None and now - driver_gone_at > _JVM_GRACE_S
         is_stuck = driver is None and waiting_since and now - waiting_since > _ANNOUNCE_S_MAX
         if is_late or is_stuck:
             _kill_group(jvm.pid)
-        time.sleep(_POLL_S)  # signals, the JVM and the driver: no one wait covers all three
+        time.sleep(_POLL_S)  # no single call can wait for signals, the JVM and the driver
     return _exit_code(jvm.returncode, driver or _read_pid(pid_file), driver_gone_at is not None)
 
 
 def _tell_why(log: Path) -> None:
-    """Of a JVM that never came to a driver: what it was told is wrong, if it says so itself. Any
-    other failure, such as of packages that it could not fetch, may pass. The first such line: what
-    follows it is only that the JVM ends."""
+    """Raise the cause of a JVM that ended before there was a driver, if its log has one.
+
+    UsageError means that its options are wrong. Any other failure may be transient, such as
+    packages that it could not download, and raises UnavailableError. The first matching line
+    counts, because later lines only report that the JVM ends."""
     lines = log.read_text(errors="replace").splitlines()
     said = next((line for line in lines if _WHY.match(line)), None)
     if said is None:
@@ -155,8 +159,8 @@ def _exit_code(code: int, driver: int | None, driver_went_first: bool) -> int:
     if code >= 0:
         return code
     if driver is not None and not driver_went_first and _wait_gone(driver):
-        # The JVM was killed. A driver that was killed with it can't be told from one that noticed;
-        # neither has done anything more.
+        # The JVM was killed. The driver was killed with it or noticed it. Both look the same here,
+        # and in both cases the driver has done nothing more.
         return EXIT_JVM_DIED
     return 128 - code
 
@@ -164,7 +168,7 @@ def _exit_code(code: int, driver: int | None, driver_went_first: bool) -> int:
 def _wait_gone(pid: int) -> bool:
     end = time.monotonic() + _REST_GRACE_S
     while _lives(pid) and time.monotonic() < end:
-        time.sleep(_POLL_S)  # not our child, so there is no wait for it
+        time.sleep(_POLL_S)  # it is not our child, so we can't wait for it
     return True
 
 
@@ -184,7 +188,7 @@ def _read_pid(path: Path) -> int | None:
 
 
 def _kill_group(leader: int) -> None:
-    """The session's processes are one group; the JVM's Python workers end with the JVM."""
+    """Kill the process group of the session. The JVM's Python workers end with the JVM."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
 

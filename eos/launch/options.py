@@ -1,4 +1,4 @@
-"""The words after `./spark-submit.sh`: ours are few, all others are spark-submit's."""
+"""Which arguments does `./spark-submit.sh` take? (It passes unknown ones to spark-submit.)"""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Exit codes: 0 fine, 1 findings, 2 usage, 3 fenced (do not restart), 4 stopped on
 (a person must act), 5 transient (restart).
 """
 
-# The keys of a trigger that ends by itself, and what a run is told instead of it.
+# Options that replace the pipeline's trigger by one that ends on its own.
 ENDINGS: Mapping[str, Ending] = {"--available-now": "available_now", "--once": "once"}
 _FLAGS = frozenset({"--json", "--demo-crash", "--take-over", "--accept-state-loss", *ENDINGS})
 
@@ -54,7 +54,9 @@ class Options:
 
 
 def parse(words: Sequence[str]) -> Options:
-    """The pipeline comes first: after it, only spark-submit knows which option has a value."""
+    """Parse the arguments. The pipeline must come first.
+
+    Only spark-submit's options list shows which of the other words are values of options."""
     if not words or words[0].startswith("-"):
         raise UsageError("the pipeline's file is missing", hint="./spark-submit.sh PIPELINE.yaml")
     profile, spark, flags = None, [], set()
@@ -104,7 +106,7 @@ def _pipeline(word: str) -> Path:
 
 
 def project_of(pipeline: Path) -> Path:
-    """The repository that the pipeline belongs to: where `pipelines/` (and `conf/`) are."""
+    """Return the repository of the pipeline: the folder with `pipelines/` (and `conf/`)."""
     for folder in pipeline.parents:
         if (folder / "pipelines").is_dir():
             return folder

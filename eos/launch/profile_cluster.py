@@ -1,4 +1,4 @@
-"""The cluster of a profile: its own, or the embedded broker, for as long as it is used."""
+"""Which cluster does a profile use: the one that it names, or the embedded broker?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def addresses(profile: ProfileFile) -> Iterator[tuple[str, ...]]:
-    """A broker that runs is shared, as pipelines do; one that was started here stops at the end."""
+    """Yield the addresses of the profile's cluster; start the embedded broker if it names none.
+
+    A running embedded broker is shared, as pipelines do. If it was started here, it stops at the
+    end."""
     if profile.kafka.bootstrap is not None:
         yield tuple(profile.kafka.bootstrap)
         return

@@ -1,8 +1,8 @@
-"""The embedded broker of one run, which starts while the JVM of spark-submit does.
+"""How does the embedded broker of a run start in parallel with spark-submit's JVM?
 
-Each takes seconds, and the driver needs the broker last of all. So the launcher starts the driver
-first, and hands it a file instead of an address; the file is there once the broker serves, and the
-demo's records are in it.
+Each takes seconds, and the driver needs the broker last. So the launcher starts the driver first
+and passes it a file instead of an address. The file appears once the broker serves and has the
+records of the demo.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from eos.local.embedded_kafka import EmbeddedKafka
 
 @dataclass(slots=True)
 class LocalKafka:
-    """`address` is the file that the driver waits for."""
+    """Embedded broker of one run, with its demo. The driver waits for the file `address`."""
 
     kafka: EmbeddedKafka
     pipeline: Path
@@ -27,7 +27,9 @@ class LocalKafka:
     loaded: LoadedRecords | None = field(default=None, init=False)
 
     def serve(self) -> None:
-        """Starts what does not run yet. A second driver of the same run finds it all there."""
+        """Start the broker, load the demo's records, and write the address.
+
+        A second driver of the same run finds the file and needs none of this."""
         if self.address.exists():
             return
         self.timing("starting the broker")

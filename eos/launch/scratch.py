@@ -1,8 +1,8 @@
-"""The folders of one run: for sockets, Java's temporary files, and blocks that Spark spills.
+"""Where does a run keep its sockets, Java's temporary files, and blocks that Spark spills?
 
-A process that can connect to a socket of Spark's Python workers runs code as this user, and a
-spilled block holds records. Spark creates both with the umask's mode. So they are in folders that
-only this user can enter, whatever the umask, and the folders go with the launcher.
+A process that can connect to a socket of Spark's Python workers can run code as this user. A
+spilled block contains records. Spark creates both with the umask's mode. So the run uses folders
+that only this user can enter, whatever the umask. They are deleted when the launcher ends.
 """
 
 from __future__ import annotations
@@ -15,26 +15,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PREFIX = "eos-"
-# Spark's names are as long as this one, and mkdtemp's as PREFIX and 8 characters. A socket's path
+# Spark's socket names have this length. mkdtemp's names have PREFIX and 8 characters. A socket path
 # has at most 107 bytes on Linux, and 103 on macOS.
 _SOCKET = ".00000000-0000-0000-0000-000000000000.sock"
 _PATH_BYTES_MAX = 103
-_LOCAL_DIRS = "SPARK_LOCAL_DIRS"  # wins over the setting `spark.local.dir`
+_LOCAL_DIRS = "SPARK_LOCAL_DIRS"  # overrides the setting `spark.local.dir`
 _TEMPORARY = "-Djava.io.tmpdir="
-# Java reads these before its command line, where ours would win.
+# Java reads these variables before its command line, so an option of ours would override them.
 _JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """`folder` is for sockets and temporary files. `local_dirs` is where Spark keeps blocks, in the
-    folders that the user named; if it is empty, Spark uses `folder`."""
+    """Private folders of one run.
+
+    `folder` is for sockets and temporary files. `local_dirs` are folders for Spark's blocks, inside
+    the folders that the user named; if it is empty, Spark uses `folder`."""
 
     folder: Path
     local_dirs: str = ""
 
     def environment(self, given: Mapping[str, str]) -> dict[str, str]:
-        """The variables that the JVM needs. A temporary folder that the user named is kept."""
+        """Return the environment for the JVM. A temporary folder that the user named is kept."""
         changed = dict(given)
         if self.local_dirs:
             changed[_LOCAL_DIRS] = self.local_dirs
@@ -57,14 +59,14 @@ def scratch(local_dir: str | None = None) -> Iterator[Scratch]:
 def fits_sockets(folder: str | Path) -> bool:
     """Return whether Spark and PySpark 4.2 can use sockets in this folder.
 
-    PySpark looks for a socket by its path in lower case, and the kernel bounds the path's length.
+    PySpark looks up a socket by its path in lower case, and the kernel limits the path's length.
     """
     path = os.fsencode(f"{folder}/{_SOCKET}")
     return str(folder) == str(folder).lower() and len(path) <= _PATH_BYTES_MAX
 
 
 def _base() -> str:
-    """The user's temporary folder, or the system's if only there sockets fit."""
+    """Return the user's temporary folder, or /tmp if socket paths fit only there."""
     named = tempfile.gettempdir()
     for each in (named, "/tmp"):  # noqa: S108 - only as the parent of a private folder
         if fits_sockets(f"{each}/{PREFIX}{'x' * 8}") and os.access(each, os.W_OK | os.X_OK):
@@ -73,7 +75,9 @@ def _base() -> str:
 
 
 def _inside(named: str, stack: contextlib.ExitStack) -> str:
-    """A private folder in the user's. Spark creates a missing one, or reports it."""
+    """Return a private folder inside the user's folder.
+
+    If that fails, return the user's folder itself: Spark creates it or reports the error."""
     try:
         return str(stack.enter_context(_folder(named)))
     except OSError:
@@ -82,6 +86,8 @@ def _inside(named: str, stack: contextlib.ExitStack) -> str:
 
 @contextlib.contextmanager
 def _folder(base: str) -> Iterator[Path]:
-    """Mode 0700, whatever the umask. A process of the run may remove files at the same time."""
+    """Yield a folder with mode 0700, whatever the umask, and delete it afterwards.
+
+    Errors of the deletion are ignored: processes of the run may delete files at the same time."""
     with tempfile.TemporaryDirectory(prefix=PREFIX, dir=base, ignore_cleanup_errors=True) as folder:
         yield Path(folder)

@@ -1,12 +1,12 @@
-"""What travels with a job to machines that have Python and Spark, and nothing of this project.
+"""Which files are shipped to machines that have only Python and Spark?
 
-    SHIP/eos-KEY.zip                 `eos` and the project's pipelines; imported as it is
-    CACHE/shipped/packages-KEY.zip   the packages that tasks import; each executor unpacks it, since
-                                     the libraries in it can't be loaded from a zip
+    SHIP/eos-KEY.zip                 `eos` and the project's pipelines; imported directly
+    CACHE/shipped/packages-KEY.zip   the packages that tasks import; each executor unpacks it,
+                                     because native libraries can't be loaded from a zip
 
-Both are named by their content. An executor that Spark starts an hour later, in the place of a
-dead one, fetches them again: it must not get what another start has put there meanwhile. So a file
-is never written twice, and one that a run still holds is not removed.
+KEY is a hash of the content. If Spark replaces a dead executor an hour later, the new executor
+downloads the files again. It must not get files of another run that started meanwhile. So a file is
+never overwritten, and a file that a run still uses is not deleted.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from eos.local.cache import cache_root
 from eos.local.file_locks import FileLock, acquire_shared, exclusive
 
 CHECKOUT = Path(__file__).parents[2]
-# The folder that the packages are unpacked to, in every executor's working directory.
+# The folder in each executor's working directory into which the packages are unpacked.
 PACKAGES = "eos_packages"
-# What `eos.spark.tasks` imports, and pandas for users' own functions. What these require comes
-# along.
+# The packages that `eos.spark.tasks` imports, and pandas for users' functions. Their dependencies
+# are included.
 _ROOTS = ("google-crc32c", "kafka-python", "lz4", "numpy", "pandas", "pyarrow", "zstandard")
 _LEFT_OUT = ("pandas/tests/", "pyarrow/tests/", "pyarrow/include/")
-_KEPT_MAX = 3  # of each kind: some releases, or some checkouts
+_KEPT_MAX = 3  # files of each kind, for several releases or checkouts
 _BUILD_MS_MAX = 5 * 60_000
 
 
 def eos_zip(folder: Path, project: Path) -> Path:
-    """`eos`, and the project's pipelines with it."""
+    """Return a zip with `eos` and the project's pipelines."""
     files = {
         str(path.relative_to(base)): path
         for base, name in ((CHECKOUT, "eos"), (project, "pipelines"))
@@ -53,12 +53,13 @@ def eos_zip(folder: Path, project: Path) -> Path:
 
 
 def packages_zip() -> Path:
-    """The packages of this environment that tasks import. The first start after an installation
-    takes some seconds for it; about 100 MB."""
+    """Return a zip with the packages that tasks import, about 100 MB.
+
+    The first run after an installation needs some seconds to make it."""
     found = _closure()
     key = hashlib.sha256(f"{sys.version_info[:2]} {sysconfig.get_platform()}\n".encode())
     for name, distribution in sorted(found.items()):
-        # It holds a checksum of every file.
+        # RECORD has a checksum of every file.
         key.update(f"{name}\n{distribution.read_text('RECORD')}\n".encode())
     return _provided(
         cache_root() / "shipped", "packages", key.hexdigest(), lambda: dict(_files(found))
@@ -68,18 +69,21 @@ def packages_zip() -> Path:
 def _provided(
     folder: Path, kind: str, key: str, contents: Callable[[], Mapping[str, Path]]
 ) -> Path:
-    """The file of this name, made if it is missing, and kept while this process lives."""
+    """Return the file with this key. Make it if it is missing.
+
+    A shared lock keeps it from being deleted while this process lives."""
     target = folder / f"{kind}-{key[:16]}.zip"
     private_files.make(folder)
     deadline = Deadline.after_ms(_BUILD_MS_MAX)
     with exclusive(folder / f"{kind}.lock", deadline):
         if target.exists():
-            os.utime(target)  # the least recently used one goes first
+            os.utime(target)  # the least recently used file is deleted first
         else:
             unfinished = folder / f"{kind}.unfinished"
             _write(unfinished, contents())
             unfinished.replace(target)
-        # Never closed: the kernel drops it with this process, the parent of the Spark application.
+        # Never closed: the kernel releases it when this process ends, the Spark application's
+        # parent.
         acquire_shared(target, deadline)
         _remove_old(folder, kind)
     return target
@@ -87,9 +91,9 @@ def _provided(
 
 def _write(target: Path, contents: Mapping[str, Path]) -> None:
     folders = {str(parent) for name in contents for parent in Path(name).parents}
-    # Level 1: half the size of none, and a third of the time of the default.
+    # Level 1 gives half the uncompressed size in a third of the default level's time.
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        # Before 3.13 Python finds a folder without `__init__.py` in a zip by its entry only.
+        # Before 3.13, Python finds a folder without `__init__.py` in a zip only by its own entry.
         for name in sorted(folders - {"."}):
             archive.writestr(f"{name}/", b"")
         for name, path in sorted(contents.items()):
@@ -102,7 +106,7 @@ def _remove_old(folder: Path, kind: str) -> None:
     )
     for path in newest_first[_KEPT_MAX:]:
         lock = FileLock(path)
-        if lock.try_exclusive():  # no run holds it
+        if lock.try_exclusive():  # no run uses it
             path.unlink()
         lock.close()
 
@@ -117,7 +121,7 @@ def _closure() -> dict[str, Distribution]:
         except importlib.metadata.PackageNotFoundError:
             if name in _ROOTS:
                 raise _cannot_ship(name, "is not installed") from None
-            continue  # its marker may exclude this Python or platform
+            continue  # the requirement may not apply to this Python or platform
         if name in found:
             continue
         if not distribution.read_text("RECORD"):
@@ -133,7 +137,7 @@ def _files(distributions: Mapping[str, Distribution]) -> Iterator[tuple[str, Pat
     for distribution in distributions.values():
         for file in distribution.files or []:
             name = file.as_posix()
-            is_outside = name.startswith("..")  # a command of bin/
+            is_outside = name.startswith("..")  # a command in bin/
             if is_outside or file.suffix == ".pyc" or name.startswith(_LEFT_OUT):
                 continue
             path = Path(str(distribution.locate_file(file)))

@@ -1,4 +1,4 @@
-"""The command line of spark-submit: which Spark, which jars, what is shipped."""
+"""Which command line runs spark-submit: which Spark, which jars, which shipped files?"""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from eos.local.jars import DELTA, SPARK, ensure, read_lock
 from eos.local.java import AVRO_LIMITS, Java
 
 LOOPBACK = "127.0.0.1"
-# Beside us in every installation, where a checkout's other folders are not.
+# Every installation has this file. Only a checkout has the folder `jobs`.
 _JOB = Path(__file__).parents[1] / "job" / "run.py"
 _LOG_SETTINGS = Path(__file__).with_name("spark-log4j2.properties")
 
-# Lists that the user and the launcher both fill. spark-submit takes the last one only, and an
-# option instead of the setting.
+# Lists with entries of both the user and the launcher. spark-submit uses only the last occurrence,
+# and the option instead of the setting.
 _JOINED = {
     "--jars": "spark.jars",
     "--py-files": "spark.submit.pyFiles",
@@ -33,16 +33,16 @@ _JOINED = {
 }
 _CLASS_PATH = "spark.driver.extraClassPath"
 _OWN_FIRST = ("spark.driver.userClassPathFirst", "spark.executor.userClassPathFirst")
-# Delta is no part of Spark: its classes are found by these settings, where a pipeline has tables.
+# Delta is not part of Spark. If a pipeline has tables, Spark finds Delta by these settings.
 _EXTENSIONS, _CATALOG = "spark.sql.extensions", "spark.sql.catalog.spark_catalog"
 _DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _PYTHON_PATH = "spark.executorEnv.PYTHONPATH"
 _PYTHON, _DRIVER_PYTHON = "spark.pyspark.python", "spark.pyspark.driver.python"
-# Settings for tasks that run on this machine. The first is the process that forks Python workers:
-# an executor that has only Spark could not import ours so early. The second is how rows get to the
-# workers: over TCP the last piece of a task's rows waits for an acknowledgement that Linux delays
-# for 40 ms. A cluster's executors may have folders whose paths are too long for a socket.
+# Settings for tasks on this machine. The first is our own process that forks Python workers. On a
+# cluster, an executor with only Spark could not import it early enough. The second sends rows to
+# workers over Unix sockets. Over TCP, the last piece of a task's rows waits for an acknowledgement
+# that Linux delays for 40 ms. On a cluster, folder paths may be too long for a socket.
 _SOCKETS = "spark.python.unix.domain.socket"
 LOCAL = {"spark.python.daemon.module": "eos.spark.worker_daemon", f"{_SOCKETS}.enabled": "true"}
 _LOCAL_DIR = "spark.local.dir"
@@ -50,10 +50,10 @@ _LOCAL_DIR = "spark.local.dir"
 
 @dataclass(frozen=True, slots=True)
 class Spark:
-    """`home` is the user's SPARK_HOME, or pyspark's own folder."""
+    """The Spark to use. `home` is the user's SPARK_HOME, or the folder of pyspark."""
 
     home: Path
-    is_installed: bool  # by the user, with a Python path of its own
+    is_installed: bool  # SPARK_HOME is set; such a Spark has its own Python path
 
     @property
     def submit(self) -> Path:
@@ -71,14 +71,14 @@ def find_spark() -> Spark:
             )
         _require_version(found.home)
         return found
-    spec = importlib.util.find_spec("pyspark")  # finds, does not import
+    spec = importlib.util.find_spec("pyspark")  # finds it without importing it
     if spec is None or spec.origin is None:
         raise UsageError("pyspark is not installed", hint="install `spark-eos` with its packages")
     return Spark(Path(spec.origin).parent, is_installed=False)
 
 
 def _require_version(home: Path) -> None:
-    """The jars that come with the job are for one version of Spark."""
+    """Raise UsageError if SPARK_HOME is another version than the job's jars are made for."""
     jars = (jar.coordinate.split(":") for jar in read_lock() if jar.purpose == SPARK)
     ours = next(version for group, _, version in jars if group == "org.apache.spark")
     for core in (home / "jars").glob("spark-core_*.jar"):
@@ -103,10 +103,10 @@ def command(
     with_delta: bool = False,
     sockets: Path | None = None,
 ) -> list[str]:
-    """Return the words that run the job.
+    """Return the command line that runs the job.
 
-    `job` is what follows eos/job/run.py; `options` are the user's and win over the profile's.
-    `sockets` is a private folder for those of Python workers; without one, they use TCP.
+    `job` has the arguments of eos/job/run.py. `options` are the user's and override the profile.
+    `sockets` is a private folder for the sockets of Python workers; without it, they use TCP.
     """
     given, rest = _settings(conf, options)
     _refuse_cluster_mode(given, rest)
@@ -114,8 +114,8 @@ def command(
     chosen = master_of(options) or master
     sets = (SPARK, DELTA) if with_delta else (SPARK,)
     jars = [str(jar) for paths in ensure(*sets).values() for jar in paths]
-    # Not both: the archive of classes has those of the class path only, and Spark would copy the
-    # jars of the list for tasks that run in this JVM.
+    # Put jars either on the class path or into the list. The class-data archive has only classes of
+    # the class path. Jars in the list would be copied for the tasks that run in this JVM.
     if not put_on_class_path(spark, chosen, jars, given, rest):
         joined["--jars"] = [*jars, *joined["--jars"]]
     if with_delta:
@@ -128,7 +128,7 @@ def command(
     if is_remote and not _brings_its_own(given):
         joined["--archives"].insert(0, f"{shipping.packages_zip()}#{PACKAGES}")
         given[_PYTHON_PATH] = os.pathsep.join(filter(None, [PACKAGES, given.get(_PYTHON_PATH)]))
-    if _PYTHON in given:  # Spark would take it for the driver, too
+    if _PYTHON in given:  # otherwise Spark would use it for the driver as well
         given.setdefault(_DRIVER_PYTHON, sys.executable)
     words = [str(spark.submit)]
     if master_of(options) is None:
@@ -144,8 +144,10 @@ def command(
 def put_on_class_path(
     spark: Spark, master: str, jars: Sequence[str], given: dict[str, str], rest: Sequence[str] = ()
 ) -> bool:
-    """In the settings that are `given`, behind what stands there. False: they must not stand there.
-    `rest`: what else the user says."""
+    """Add the jars to the driver's class path in `given`, after existing entries.
+
+    Return False, without a change, if they must not be on the class path. `rest` are the user's
+    other words."""
     if not _has_one_jvm(spark, master) or not _may_stand(jars, given, rest):
         return False
     given[_CLASS_PATH] = os.pathsep.join(filter(None, [given.get(_CLASS_PATH), *jars]))
@@ -153,16 +155,16 @@ def put_on_class_path(
 
 
 def delta_conf(given: Mapping[str, str]) -> dict[str, str]:
-    """What Delta needs beside its jars, with what is set already."""
+    """Return the settings that Delta needs, merged with the given ones."""
     others = [each for each in given.get(_EXTENSIONS, "").split(",") if each]
     extensions = ",".join(dict.fromkeys([*others, _DELTA_EXTENSION]))
     return {_EXTENSIONS: extensions, _CATALOG: given.get(_CATALOG, _DELTA_CATALOG)}
 
 
 def _settings(conf: Mapping[str, str], options: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """All settings that were given, the user's over the profile's; and the user's other words.
+    """Return all settings and the user's other words. The user's settings override the profile's.
 
-    What both may add to (jars, Python files, archives) is joined.
+    Lists that both may extend (jars, Python files, archives) are joined.
     """
     given, rest, words = dict(conf), list[str](), iter(options)
 
@@ -181,7 +183,7 @@ def _settings(conf: Mapping[str, str], options: Sequence[str]) -> tuple[dict[str
             key, equals, value = setting.partition("=")
             if equals and key != "spark.master":
                 take(key.strip(), value)
-            else:  # spark-submit knows what to say of it
+            else:  # spark-submit reports the error, or handles spark.master
                 rest += [option, setting]
         else:
             rest.append(word)
@@ -202,9 +204,11 @@ def _refuse_cluster_mode(given: Mapping[str, str], rest: Sequence[str]) -> None:
 
 
 def _may_stand(jars: Sequence[str], given: Mapping[str, str], rest: Sequence[str]) -> bool:
-    """On the class path. Not where the user's jars come first: ours stay in one loader with them,
-    or a class that both have would be two. Nor where a file that Spark reads may have a class path
-    of the user's, which a setting of ours would replace."""
+    """Return whether our jars may be on the class path.
+
+    They may not if the user's jars take precedence. Then both must be in one class loader, or a
+    class in both would exist twice. They also may not if Spark reads a settings file. It may
+    contain a class path of the user, which our setting would replace."""
     is_own_first = any(given.get(key, "").lower() == "true" for key in _OWN_FIRST)
     has_file = any(word.partition("=")[0] == "--properties-file" for word in rest)
     has_file |= bool(os.environ.get("SPARK_CONF_DIR"))
@@ -212,7 +216,9 @@ def _may_stand(jars: Sequence[str], given: Mapping[str, str], rest: Sequence[str
 
 
 def _of_sockets(given: Mapping[str, str], ours: Path | None) -> dict[str, str]:
-    """In the user's folder, else in the private one; TCP if sockets don't fit there."""
+    """Return the settings for sockets in the user's folder, else in the private one.
+
+    If socket paths don't fit there, Spark uses TCP."""
     folder = given.get(f"{_SOCKETS}.dir") or ours
     if folder is None or not fits_sockets(folder):
         return {f"{_SOCKETS}.enabled": "false"}
@@ -220,12 +226,14 @@ def _of_sockets(given: Mapping[str, str], ours: Path | None) -> dict[str, str]:
 
 
 def local_dir(conf: Mapping[str, str], options: Sequence[str]) -> str | None:
-    """The folders that the user named for the blocks that Spark keeps on disk."""
+    """Return the user's folders for blocks that Spark keeps on disk, or None."""
     return _settings(conf, options)[0].get(_LOCAL_DIR)
 
 
 def _brings_its_own(given: Mapping[str, str]) -> bool:
-    """Is the executors' Python in an archive of the user's, as Spark's guide to packages says?"""
+    """Return whether the executors' Python is in an archive of the user.
+
+    Spark's guide to Python packages recommends this form: a relative path."""
     python = given.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or ""
     return "/" in python and not python.startswith("/")
 
@@ -233,7 +241,9 @@ def _brings_its_own(given: Mapping[str, str]) -> bool:
 def environment(
     spark: Spark, java_home: Path, master: str, logs: Path, project: Path
 ) -> dict[str, str]:
-    """What the JVM, the driver and local workers get beside the caller's own environment."""
+    """Return the environment of the JVM, the driver and local workers.
+
+    It extends the caller's environment."""
     changed = dict(os.environ)
     changed["JAVA_HOME"] = str(java_home)
     changed["SPARK_HOME"] = str(spark.home)
@@ -242,11 +252,11 @@ def environment(
     changed["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if master.startswith("local"):
         changed["PYSPARK_PYTHON"] = sys.executable
-        # Spark's UI, RPC and blocks listen here: by default all interfaces could reach them.
+        # Spark's UI, RPC and block service listen here. By default they listen on all interfaces.
         changed.setdefault("SPARK_LOCAL_IP", LOOPBACK)
-    else:  # the packages that travel are for this one, and `python3` may be another
+    else:  # shipped packages are for this Python version, and `python3` may be another
         changed.setdefault("PYSPARK_PYTHON", f"python{sys.version_info[0]}.{sys.version_info[1]}")
-    # It only prints the command line of the JVM that follows.
+    # This first JVM only prints the command line of the second one, so it must start fast.
     changed.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     settings = f"-Dlog4j2.configurationFile=file:{_log_settings(project)}"
     mode = "rw-rw----" if private_files.is_shared(logs) else "rw-------"
@@ -255,17 +265,19 @@ def environment(
 
 
 def with_java_options(environment: Mapping[str, str], *options: str) -> dict[str, str]:
-    """For the JVM of spark-submit. What is there already comes later, and so wins."""
+    """Return the environment with options for the JVM of spark-submit. Existing options win."""
     quoted = (f'"{option}"' if " " in option else option for option in options)
     given = environment.get("SPARK_SUBMIT_OPTS", "")
     return {**environment, "SPARK_SUBMIT_OPTS": " ".join([*quoted, given]).strip()}
 
 
 def archive(spark: Spark, java: Java, master: str, words: Sequence[str]) -> Archive | None:
-    """Only where the driver's JVM is ours to choose options for: the Spark of this environment. A
-    pipeline with tables has another class path, and so another archive.
+    """Return the class-data archive of the driver's JVM, or None.
 
-    Spark's class path names one jar twice. A Java 21 makes an archive of that, but refuses it.
+    There is one only if the launcher chooses the JVM's options: a local master and the Spark of
+    this environment. A pipeline with tables has another class path, and so another archive.
+
+    Spark's class path contains one jar twice. Java 21 makes an archive of it, but does not load it.
     """
     if spark.is_installed or not master.startswith("local") or java.version > 17:
         return None
@@ -275,23 +287,25 @@ def archive(spark: Spark, java: Java, master: str, words: Sequence[str]) -> Arch
 
 
 def dump_command(words: Sequence[str]) -> list[str]:
-    """Any command that has the JVM of spark-submit with its class path; it never runs."""
+    """Return a command with the class path of spark-submit's JVM, for writing the archive.
+
+    The JVM writes the archive instead of running the command."""
     return [words[0], "--conf", f"{_CLASS_PATH}={_class_path(words)}", "--version"]
 
 
 def _class_path(words: Sequence[str]) -> str:
-    """What stands before Spark's own."""
+    """Return the entries before Spark's own class path."""
     found = (word.partition("=") for word in words)
     return next((value for key, _, value in found if key == _CLASS_PATH), "")
 
 
 def _has_one_jvm(spark: Spark, master: str) -> bool:
-    """Driver and tasks in one, and of the Spark of this environment."""
+    """Return whether driver and tasks share one JVM, of the Spark of this environment."""
     return not spark.is_installed and (master == "local" or master.startswith("local["))
 
 
 def master_of(options: Sequence[str]) -> str | None:
-    """The master that the user named, in either way that spark-submit knows."""
+    """Return the master that the user named, as an option or as a setting."""
     found = None
     for word, following in zip(options, [*options, ""][1:], strict=True):
         if word == "--master":

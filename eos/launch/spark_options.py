@@ -1,6 +1,7 @@
-"""spark-submit's own options: all others are refused here, before anything is started.
+"""Which options does spark-submit accept?
 
-Its JVM would tell an unknown one in its log alone, after the embedded broker was started for it.
+The launcher rejects all others before anything starts. Spark's JVM would report an unknown option
+only in its log, after the embedded broker was started for the run.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ SWITCHES, WITH_VALUE = frozenset(_SWITCHES.split()), frozenset(_WITH_VALUE.split
 
 
 def require_known(words: Sequence[str], ours: Iterable[str]) -> None:
-    """`ours` are the launcher's, which are none of `words`, but may have been meant."""
+    """Raise UsageError if `words` contain an unknown option or an option without its value.
+
+    `ours` are the launcher's options. They are only suggested as a correction."""
     rest = iter(words)
     for word in rest:
         option, equals, _ = word.partition("=")

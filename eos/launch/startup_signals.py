@@ -1,13 +1,15 @@
-"""Asked to stop before anything has begun: one line, and the end with exit code 0.
+"""How does a run end if it is asked to stop before its pipeline has started?
 
-A start imports for seconds, in three processes one after another: whoever calls the launcher, the
-launcher, the driver. A signal that nobody listens to yet would end them with a stack trace, or
-without a word. Nothing is open then that an end at once could harm.
+It prints one line and ends with exit code 0. A startup imports for seconds in three processes, one
+after another: the caller of the launcher, the launcher, the driver. Without a handler, a signal
+would end them with a stack trace or without a message. An immediate end is safe, because nothing is
+open yet.
 
-Not covered: what no Python code can be ahead of, an interpreter that starts itself. The first one
-of a chain ends as any program; those after it inherit the signals blocked (`hold`).
+Not covered: a signal while a Python interpreter itself starts, before any Python code runs. The
+first interpreter of the chain then ends like any program. The later ones inherit blocked signals
+(`hold`).
 
-Python's own library only: it is imported first.
+This module is imported first, so it uses only the standard library.
 """
 
 from __future__ import annotations
@@ -23,36 +25,38 @@ _UNSTARTED = ".unstarted"
 
 
 class UnstartedError(Exception):
-    """The driver ended with 0, and its pipeline never ran: nothing is to be made of such a run."""
+    """End of a driver with exit code 0 whose pipeline never ran. Such a run has no result."""
 
 
 def listen() -> None:
-    """From here on a signal ends this process at once with exit code 0; one that was held, now."""
+    """Let a signal end this process at once with exit code 0. A held signal does so now."""
     for number in NUMBERS:
         signal.signal(number, _end)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, NUMBERS)
 
 
 def listen_quietly() -> None:
-    """For what does not run a pipeline: no stack trace while it imports."""
+    """End without a stack trace on a signal during imports, for commands without a pipeline."""
     for number in NUMBERS:
         signal.signal(number, lambda number, _frame: os._exit(128 + number))
 
 
 def usual() -> None:
-    """As it is where nobody listens: the rest of a program looks after itself."""
+    """Restore Python's default signal handlers for the rest of the program."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def hold() -> None:
-    """Before this process becomes another Python, which would die of a signal while it starts: one
-    that comes from here on waits for its `listen`."""
+    """Block the signals before this process becomes another Python by exec.
+
+    A signal would kill the new interpreter while it starts. Blocked signals wait for its `listen`.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
 
 
 def tell() -> None:
-    """That the pipeline never ran: to people, and to the launcher if there is one."""
+    """Report that the pipeline never ran: on stderr, and to the launcher if there is one."""
     from eos.local.processes import DRIVER_PID_FILE, last_words
 
     last_words(TOLD)
@@ -66,7 +70,7 @@ def was_told(pid_file: Path) -> bool:
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:
-    # No exception: whoever imports might take it for a module that is missing.
+    # Raise no exception: code that is importing might treat it as a missing module.
     try:
         tell()
     finally:

@@ -1,4 +1,7 @@
-"""`./spark-submit.sh`, once the environment is there: what a pipeline needs, then its driver."""
+"""What does `./spark-submit.sh` do after the environment is installed?
+
+It provides what a pipeline needs (Java, jars, broker, folders) and then runs its driver.
+"""
 
 from __future__ import annotations
 
@@ -30,20 +33,20 @@ if TYPE_CHECKING:
 
     Judge = Callable[[Path], None]
 
-TERMINAL = "EOS_TERMINAL"  # the name that eos.observe.live knows; launch imports no stage
-# In the middle of a transaction: record batches are at the broker, nothing is committed.
+TERMINAL = "EOS_TERMINAL"  # copied from eos.observe.live, because launch imports no stage
+# In the middle of a transaction: the broker has record batches, nothing is committed.
 CRASH_POINT = "first_produce:after:both"
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """One pipeline with its place: `run` starts a driver for it, as often as it is asked."""
+    """Command and environment of one pipeline. Each call of `run` runs a driver for it."""
 
     words: tuple[str, ...]
     environment: dict[str, str]
     logs: Path
     archive: Archive | None
-    local: LocalKafka | None = None  # none: the profile names a cluster
+    local: LocalKafka | None = None  # None: the profile names a cluster
     bootstrap: tuple[str, ...] = ()
 
     def run(self, **extra: str) -> int:
@@ -54,19 +57,19 @@ class Application:
             classes = Path(folder) / "classes"
             options = self.archive.options(classes)
             code = self._run(spark.with_java_options(environment, *options))
-            if code == 0:  # a run that was cut off has not loaded all
+            if code == 0:  # an interrupted run has not loaded all classes
                 environment = spark.with_java_options(environment, *self.archive.dump_options)
                 self.archive.make_later(classes, spark.dump_command(self.words), environment)
         return code
 
     def _run(self, environment: Mapping[str, str]) -> int:
         code = driver.run(self.words, environment, self.logs / "jvm.log", self.meanwhile)
-        if TERMINAL in environment:  # a driver that was killed leaves its live line
+        if TERMINAL in environment:  # clear the live line, which a killed driver leaves
             sys.stderr.write("\r\x1b[K")
         return code
 
     def meanwhile(self) -> None:
-        """While the JVM starts."""
+        """Start the embedded broker, or check the named ones, while the JVM starts."""
         if self.local is not None:
             self.local.serve()
         else:
@@ -74,7 +77,10 @@ class Application:
 
 
 def main(arguments: Sequence[str], judge: Judge | None = None) -> int:
-    """`judge` knows what this package may not import: the steps, which it refuses by UsageError."""
+    """Run a pipeline and return the exit code.
+
+    `judge` validates the pipeline's steps and raises UsageError. It is passed in, because this
+    package may not import them."""
     if not {"-h", "--help"}.isdisjoint(arguments):
         print(HELP, end="")
         return 0
@@ -98,7 +104,7 @@ def _submit(options: Options, judge: Judge | None) -> int:
     with contextlib.ExitStack() as stack:
         local = None
         if profile.kafka.bootstrap is None:
-            ensure(SPARK, *of_broker())  # side by side, not one after the other
+            ensure(SPARK, *of_broker())  # one call, so that they are downloaded in parallel
             local = stack.enter_context(_local(options, profile))
         named = spark.local_dir(profile.spark.conf, options.spark)
         run = stack.enter_context(scratch(named))
@@ -115,7 +121,8 @@ def _submit(options: Options, judge: Judge | None) -> int:
 
 
 def _read(options: Options, judge: Judge | None) -> tuple[PipelineFile, ProfileFile]:
-    """First of all, since a file that is refused needs no Java, jars or broker."""
+    """Load and validate pipeline and profile. This comes first: a rejected file needs no Java, jars
+    or broker."""
     from eos.config.load import load_pipeline, load_profile
     from eos.config.secrets import require_hidden
 
@@ -128,7 +135,7 @@ def _read(options: Options, judge: Judge | None) -> tuple[PipelineFile, ProfileF
 
 
 def _logs(options: Options, profile: ProfileFile) -> Path:
-    """The first folder that a run makes below its state root."""
+    """Create and return the run's log folder, the first folder made in the state root."""
     logs = profile.local_root / "logs" / options.pipeline.parent.name
     try:
         private_files.prepare_root(profile.local_root, profile.state.group)
@@ -194,8 +201,9 @@ def _application(
 
 
 def terminal() -> dict[str, str]:
-    """What the driver, which writes to a pipe, can't see: that there is a terminal behind it, and
-    how wide it is."""
+    """Return a variable with the terminal's width, or nothing without a terminal.
+
+    The driver writes to a pipe, so it can't detect the terminal at its end."""
     is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM", "dumb") == "dumb"
     if is_plain or not sys.stderr.isatty():
         return {}
@@ -216,7 +224,7 @@ def _run_with_crash(app: Application) -> int:
 
 
 def _timing(what: str) -> None:
-    """EOS_TIMING=1: what this parent costs before spark-submit begins."""
+    """With EOS_TIMING=1, print the time that the launcher took so far."""
     if os.environ.get("EOS_TIMING"):
         say(f"timing: {what} after {time.clock_gettime(time.CLOCK_MONOTONIC) - _STARTED:.2f} s")
 
