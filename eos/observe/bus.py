@@ -1,9 +1,12 @@
-"""Hands events to whoever listens, on a thread of its own.
+"""How do events reach their subscribers without delaying the pipeline?
 
-Guarantees: `emit` never waits and never raises; events arrive in the order in which they were
-emitted; a subscriber that fails loses its own events and hurts neither the pipeline nor another.
-Not guaranteed: that every event arrives. When subscribers are slower than the pipeline for long,
-new events are dropped and counted, since memory is bounded.
+A separate thread delivers them.
+
+Guarantees: `emit` never waits and never raises. Events arrive in the order in which they were
+emitted. A failing subscriber loses its own events, but affects neither the pipeline nor other
+subscribers.
+Not guaranteed: an event may not arrive. If subscribers are slower than the pipeline for long, new
+events are dropped and counted, because memory is bounded.
 """
 
 from __future__ import annotations
@@ -28,17 +31,17 @@ class Bus:
         self._failures: dict[int, int] = {}
         self._dropped = 0
         self._is_started = self._is_closed = False
-        # A daemon: a subscriber that hangs must not keep the process from ending.
+        # A daemon thread: a subscriber that hangs must not prevent the process from ending.
         self._thread = threading.Thread(target=self._deliver, name="eos-events", daemon=True)
         self._lock = threading.Lock()
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """From the next event on. After three failures in a row a subscriber is let go."""
+        """Add a subscriber for all further events. It is removed after three failures in a row."""
         with self._lock:
             self._subscribers = [*self._subscribers, subscriber]
 
     def emit(self, event: Event) -> None:
-        """Returns at once; drops the event if the queue is full or the bus closed."""
+        """Queue an event and return at once. Drop it if the queue is full or the bus is closed."""
         with self._lock:
             if self._is_closed:
                 return
@@ -52,11 +55,11 @@ class Bus:
 
     @property
     def dropped(self) -> int:
-        """How many events found no room."""
+        """Return the number of events dropped because the queue was full."""
         return self._dropped
 
     def close(self, timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
-        """Lets subscribers see what is queued, for so long and no longer."""
+        """Stop accepting events. Wait until queued events are delivered, up to `timeout_s`."""
         with self._lock:
             was_closed, self._is_closed = self._is_closed, True
         if was_closed or not self._is_started:
@@ -67,7 +70,7 @@ class Bus:
 
     def _deliver(self) -> None:
         told = 0
-        # Ends with the None of `close`, at the latest with the process.
+        # `close` ends this loop with None; otherwise it ends with the process.
         for event in iter(self._queue.get, None):
             self._hand_out(event)
             if self._dropped > told:
@@ -80,7 +83,7 @@ class Bus:
             try:
                 subscriber(event)
                 self._failures[key] = 0
-            except Exception:  # noqa: BLE001 - whatever it is, it is not the pipeline's problem
+            except Exception:  # noqa: BLE001 - no error of a subscriber may affect the pipeline
                 self._failures[key] = self._failures.get(key, 0) + 1
                 if self._failures[key] >= _FAILURES_MAX:
                     self._let_go(subscriber)

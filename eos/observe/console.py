@@ -1,7 +1,7 @@
-"""One plain line for each event that a person wants to see, on stderr.
+"""Which line does each event print on stderr?
 
-Colour only underlines what the words say already; it is left out where stderr is no terminal or
-`NO_COLOR` is set. A pipeline without new data prints nothing.
+Colour adds no information. It is left out if stderr is not a terminal or `NO_COLOR` is set. A
+pipeline without new data prints nothing.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Console:
             return
         colour = _colour(event) if self._has_colour else ""
         end = _END if colour else ""
-        # One write a line: other threads and Spark print to the same place.
+        # Write each line in one call, because other threads and Spark print to the same stream.
         self._stream.write(f"{colour}eos: {one_line(words)}{end}\n")
         self._stream.flush()
 
 
 def line(event: events.Event) -> str | None:
-    """What to say of an event; None for those that say nothing to a person."""
+    """Return the line for an event; None for an event that is not displayed."""
     match event:
         case events.PipelineStarted():
             where = f", checkpoint {event.checkpoint}" if event.checkpoint else ""
@@ -114,7 +114,7 @@ def _end(event: events.Stopping | events.Stopped) -> str:
 
 
 def _followed(event: events.TableFollowed) -> str:
-    """Both versions, of the ledger and of the table."""
+    """Return the line about a Delta table, with the versions of the ledger and of the table."""
     if event.became == "skipped":
         return (
             f"table {event.table} skipped: the ledger's record {event.ledger} is in it (its "
@@ -143,7 +143,7 @@ def _counted(what: str, records: Mapping[str, int]) -> str:
 
 
 def read(records: int | None, offsets: int) -> str:
-    """How much was read. Offsets count transaction markers and aborted records, too."""
+    """Return the amount read. Offsets also count transaction markers and aborted records."""
     if records is None:
         return f"{offsets:,} offsets in"
     return f"{records:,} records in" + (f" ({offsets:,} offsets)" if offsets != records else "")

@@ -1,4 +1,4 @@
-"""What happens in a run, as values. Everyone may emit them; nobody waits for who listens."""
+"""Which events does a run emit? Any module may emit them; emitting never waits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """The base of all events."""
+    """Base class of all events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,25 +19,25 @@ class PipelineStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class MicroBatchSkipped(Event):
-    """The ledger says that an earlier process committed it already."""
+    """Skip of a micro-batch that an earlier process committed, according to the ledger."""
 
     batch_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailed(Event):
-    """Nothing of this attempt is visible to a read_committed reader."""
+    """Failure of an attempt. None of its records is visible to a read_committed reader."""
 
     batch_id: int
     attempt: int
     reason: str
     will_redo: bool
-    is_asked: bool = False  # it ended since the run is to stop: no failure
+    is_asked: bool = False  # it ended because the run was asked to stop; not a failure
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptRetried(Event):
-    """An attempt that is aborted and retried as part of normal work: nothing failed."""
+    """Abort and retry of an attempt as part of normal operation; nothing failed."""
 
     batch_id: int
     attempt: int
@@ -46,9 +46,11 @@ class AttemptRetried(Event):
 
 @dataclass(frozen=True, slots=True)
 class MicroBatchCommitted(Event):
-    """One transaction. `offsets_in` counts transaction markers and aborted records, too, and
-    `records_in` the records that were visible; None: nobody counted them. `run_ms` is read,
-    transform, encode and write; then its three last steps."""
+    """Commit of a micro-batch in one transaction.
+
+    `offsets_in` also counts transaction markers and aborted records. `records_in` counts the
+    visible records; None if they were not counted. `run_ms` is the time of read, transform, encode
+    and write. The other times are those of the last three steps."""
 
     batch_id: int
     attempt: int
@@ -68,9 +70,9 @@ class MicroBatchCommitted(Event):
 
 @dataclass(frozen=True, slots=True)
 class RecordsRefused(Event):
-    """Of a committed micro-batch: source records that were not taken, and the first of them.
+    """Rejected source records of a committed micro-batch, with the position of the first one.
 
-    `rule` is that of the pipeline file, or `malformed`; `answer` is drop or dead_letter.
+    `rule` is a rule of the pipeline file, or `malformed`. `answer` is drop or dead_letter.
     """
 
     batch_id: int
@@ -84,8 +86,9 @@ class RecordsRefused(Event):
 
 @dataclass(frozen=True, slots=True)
 class RecordsJudged(Event):
-    """Of a committed micro-batch: what dedup dropped, and what it accepted although it was not
-    simply next. Records by verdict."""
+    """Records of a committed micro-batch that dedup dropped, or accepted out of sequence.
+
+    Both are numbers of records by verdict."""
 
     batch_id: int
     dropped: Mapping[str, int]
@@ -94,8 +97,10 @@ class RecordsJudged(Event):
 
 @dataclass(frozen=True, slots=True)
 class TableFollowed(Event):
-    """A Delta table has the rows of the ledger's record at offset `ledger`. `became` is written,
-    caught_up (by a later start) or skipped (it had them); `was`: the record it had before."""
+    """Progress of a Delta table: it has the rows of the ledger record at offset `ledger`.
+
+    `became` is written, caught_up (by a later run) or skipped (it had the rows already). `was` is
+    the offset of the ledger record that the table had before."""
 
     table: str
     became: str
@@ -106,7 +111,7 @@ class TableFollowed(Event):
 
 @dataclass(frozen=True, slots=True)
 class BrokersSilent(Event):
-    """No broker has answered for `silent_s`, since `since` (seconds since 1970)."""
+    """Outage: no broker has answered for `silent_s` seconds, since `since` (Unix time)."""
 
     since: float
     silent_s: float
@@ -116,21 +121,21 @@ class BrokersSilent(Event):
 
 @dataclass(frozen=True, slots=True)
 class BrokersAnswer(Event):
-    """A broker answers again, after so long."""
+    """End of an outage: a broker answers again after `silent_s` seconds."""
 
     silent_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Stopping(Event):
-    """Asked to, while a micro-batch is under way, which has so long to end."""
+    """Request to stop the run. The open micro-batch has `finish_s` seconds to commit."""
 
     finish_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped(Event):
-    """`refused`: (rule, answer, records) of the run's source records that were not taken."""
+    """End of a run. `refused` lists its rejected source records: (rule, answer, records)."""
 
     pipeline: str
     reason: str

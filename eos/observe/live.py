@@ -1,12 +1,13 @@
-"""On a terminal: one line that says how a run goes, below the lines that tell events.
+"""How does a terminal show the progress of a run in one line, below the event lines?
 
-    eos: orders | 48,210 records/s | lag 1,204 | micro-batch 42: writes, 3 s | 41 committed
+    eos: orders | 48,210 records/s | lag 1,204 offsets | micro-batch 42: commits, 3 s | 41 committed
 
-Guarantees: the pipeline never waits for it. It is drawn by a thread of its own, that looks at what
-the pipeline said last; a terminal that takes nothing (Ctrl-S) holds up that thread alone. At most
-two lines a second, none longer than the terminal is wide. What is told as a line stands above it.
-Not guaranteed: a neat picture where a user's function prints, too, or the terminal is made narrower
-in the middle of a run.
+Guarantees: the pipeline never waits for this line. A separate thread draws it from the last step
+that the pipeline reported. If the terminal accepts no output (Ctrl-S), only that thread waits. The
+line is drawn at most twice per second and is never wider than the terminal. Event lines are printed
+above it.
+Not guaranteed: the picture may be damaged if a user's function prints, or if the terminal becomes
+narrower during a run.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from eos.observe import events
 from eos.observe.bus import Bus
 from eos.observe.console import Console, read, size
 
-# How wide the terminal is behind the pipe that the driver writes to: the launcher says it, where
-# there is one.
+# The launcher sets this variable to the width of the terminal, if there is one. The driver itself
+# writes to a pipe.
 TERMINAL = "EOS_TERMINAL"
-_COLUMNS, _COLUMNS_MIN, _COLUMNS_MAX = 80, 40, 400  # the first where a terminal says 0
+_COLUMNS, _COLUMNS_MIN, _COLUMNS_MAX = 80, 40, 400  # the first applies if a terminal reports 0
 _DRAW_S = 0.5
 _RATE_S = 10.0
-_COMMITS_MAX = 1000  # of those seconds; more make the rate an underestimate
+_COMMITS_MAX = 1000  # within _RATE_S; with more commits the rate is too low
 _LAST = 3
 _CLOSE_S = 1.0
 _CLEAR = "\r\x1b[K"
@@ -49,14 +50,14 @@ _STEPS = {
 
 
 class StopRequest(Protocol):
-    """Whether the run is to stop."""
+    """State of the request to stop a run."""
 
     @property
     def is_asked(self) -> bool: ...
 
 
 class ProgressLine:
-    """Hears events from the bus and steps from the crash points, and draws."""
+    """Live line of a run. It gets events from the bus, and steps from the crash points."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class ProgressLine:
         self._pipeline, self._stream, self._clock = pipeline, stream, clock
         self._columns = min(max(columns or _COLUMNS, _COLUMNS_MIN), _COLUMNS_MAX)
         self._console = Console(stream, has_colour=True)
-        self._lock = threading.Lock()  # of the stream: a line and a redraw don't mix
+        self._lock = threading.Lock()  # for the stream, so that a line and a redraw don't mix
         self._end = threading.Event()
         self._point = ("", clock())
         self._began = clock()
@@ -96,7 +97,7 @@ class ProgressLine:
             self._console(event)
 
     def reached(self, point: str) -> None:
-        """Called by the pipeline, between its steps: it only notes, and waits for nobody."""
+        """Note the pipeline's step. The pipeline calls this between steps; it never waits."""
         _, _, name = point.rpartition(".")
         if name in _STEPS:
             self._point = (point, self._clock())
@@ -108,14 +109,14 @@ class ProgressLine:
         self._thread.start()
 
     def close(self) -> None:
-        """From here on, what is still told are plain lines."""
+        """End the live line. Further events are printed as plain lines."""
         self._end.set()
         self._thread.join(_CLOSE_S)
 
     def text(self) -> str:
-        """The line, as wide as it may be."""
+        """Return the line, cut to the terminal's width."""
         lag = None
-        with suppress(Exception):  # it asks the JVM, which may be gone, or busy
+        with suppress(Exception):  # this queries the JVM, which may be busy or have ended
             lag = self.lag()
         now = self._clock()
         point, since = self._point
@@ -168,21 +169,21 @@ class ProgressLine:
         self._total = [a + b for a, b in zip(self._total, counted, strict=True)]
 
     def _mark(self, batch_id: int, result: str) -> None:
-        """Note how an attempt ended. Of a micro-batch that committed, whether it was retried."""
+        """Note how an attempt ended; for a committed micro-batch, also whether it was retried."""
         if self._last and self._last[-1][0] == batch_id:
             self._last.pop()
             result = f"{result} after a retry" if result == _COMMITTED else result
         self._last.append((batch_id, result))
 
     def _next(self) -> int | str:
-        """The micro-batch that is under way; of the first one nobody has told the number."""
+        """Return the number of the running micro-batch; "runs" for the first one (not known)."""
         if not self._last:
             return "runs"
         batch_id, result = self._last[-1]
         return batch_id + result.startswith(_COMMITTED)
 
     def _rate(self, now: float) -> float:
-        """Of the records of the last ten seconds."""
+        """Return the records per second during the last ten seconds."""
         recent = [count for at, count in list(self._commits) if now - at <= _RATE_S]
         return sum(recent) / max(min(_RATE_S, now - self._began), 1.0)
 
@@ -197,7 +198,7 @@ class ProgressLine:
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    """A crash plan whose points are told to the line, too."""
+    """Crash plan that also reports its points to the live line."""
 
     plan: Dies
     live: ProgressLine
@@ -215,7 +216,7 @@ class _Heard:
 def shown(
     bus: Bus, pipeline: str, stop: StopRequest | None = None
 ) -> Iterator[ProgressLine | None]:
-    """Events on stderr: as lines, and on a terminal with the live line, which is yielded."""
+    """Print events on stderr. On a terminal, also show and yield the live line."""
     columns = os.environ.get(TERMINAL, "")
     if not columns.isdecimal():
         bus.subscribe(Console())
