@@ -1,1 +1,1 @@
-"""What spark-submit is given: in a folder of its own, which Python puts on the driver's path."""
+"""Which scripts does spark-submit run? Python puts this folder on the driver's path."""

@@ -1,7 +1,7 @@
-"""Maintains a state root's audit table: `python -m eos.job.maintain --profile NAME`, from a timer.
+"""How does a timer maintain the audit table of a state root?
 
-It lies in the package, so that an installation without a checkout has it; `jobs/maintain.py` is a
-link.
+It runs `python -m eos.job.maintain --profile NAME`. The script is part of the package, so that an
+installation without a checkout has it. `jobs/maintain.py` is a link to it.
 """
 
 import sys

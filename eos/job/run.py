@@ -1,6 +1,7 @@
-"""What spark-submit is given: runs one pipeline. `./spark-submit.sh` is the way to call it.
+"""Which script does spark-submit run for a pipeline? Start it with `./spark-submit.sh`.
 
-It lies in the package, so that an installation without a checkout has it; `jobs/run.py` is a link.
+It is part of the package, so that an installation without a checkout has it. `jobs/run.py` is a
+link to it.
 """
 
 import sys
