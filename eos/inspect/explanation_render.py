@@ -98,7 +98,7 @@ def _verdict(found: Explanation, command: Command) -> Iterator[str]:
             yield f"      {way.does}"
     if found.findings:
         yield ""
-        yield "each says first what it would do; docs/recovery.md has a heading for each case"
+        yield "each says first what it would do; docs/recovery.md has a link for each case"
 
 
 def _deployment(found: Explanation) -> str:
