@@ -180,7 +180,8 @@ def _local(path: str) -> Path:
     return found
 
 
-# Exceptions of Hadoop's file systems, by the part of the class name that shows the cause.
+# The OSError for an exception of Hadoop's file systems, by its class name without the package. All
+# others become a plain OSError.
 _KINDS: dict[str, type[OSError]] = {
     "FileNotFoundException": FileNotFoundError,
     "AccessControlException": PermissionError,

@@ -1,6 +1,6 @@
-"""`eos run`: how does an installed `eos` start a pipeline, as `./spark-submit.sh` does?
+"""How is a pipeline started? `eos run` and `./spark-submit.sh` both execute this module.
 
-    python -m eos.cli.run PIPELINE ...      both execute this
+    python -m eos.cli.run PIPELINE ...
 
 A pipeline file that `eos lint` would reject is rejected here, before a broker or a JVM starts or
 anything is downloaded for them.

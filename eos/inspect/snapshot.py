@@ -1,7 +1,7 @@
 """What do ledger, source, group and checkpoint of a pipeline contain at one moment?
 
-To explain, and to propose a change, a snapshot is made without a fence. To apply a change, it is
-made after the fence.
+To explain, and to propose a change, a snapshot is made without a fence, so its parts may be from
+slightly different moments. To apply a change, it is made after the fence.
 """
 
 from __future__ import annotations

@@ -39,7 +39,8 @@ def resolve(
 ) -> Ends:
     """Return the start offset of each of these partitions, between its first record and its end.
 
-    `group` is the pipeline's own group, which `start: group` refers to.
+    Raises for an offset outside of these bounds. `group` is the pipeline's own group, which
+    `start: group` refers to.
     """
     ask = _Questions(pipeline, frozenset(partitions), wire, deadline)
     if not isinstance(start, StartAt):

@@ -14,7 +14,11 @@ _LISTED_MAX, _REASON_MAX = 20, 500
 
 
 class FailedAttempts:
-    """Aborted attempts, as the audit table later shows them."""
+    """Aborted attempts that no ledger record lists yet, at most 20.
+
+    The next committed record lists them, and the audit table's rows are made from that record.
+    Attempts without a micro-batch (start, refresh, stop) are included.
+    """
 
     def __init__(self, earlier: Iterable[Mapping[str, Any]] = ()) -> None:
         self._listed = [dict(each) for each in earlier]

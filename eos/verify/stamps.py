@@ -42,7 +42,10 @@ class StampPlaces:
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
-    """Stamps of records in partition order; records without one are left out. 64-bit arrays."""
+    """The stamps that upstream producers put on source records, in partition order.
+
+    Records without a stamp are left out. All are 64-bit arrays.
+    """
 
     producer: Ints  # a hash
     epoch: Ints
