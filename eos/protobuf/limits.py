@@ -17,8 +17,8 @@ from google.protobuf.descriptor import FieldDescriptor as Of
 from eos.protobuf.message import Message
 
 # A record's estimated size as columns may be at most BYTES_MAX, or FACTOR_MAX times its encoded
-# size if that is more. A 4 MiB Arrow batch of records of 64 KiB or more then takes at most 256 MiB. Many
-# small records with many empty messages can take more: 4 MiB times the highest cost of a byte.
+# size if that is more. A 4 MiB Arrow batch of records of 64 KiB or more then takes at most 256 MiB.
+# Many small records with many empty messages can take more: 4 MiB times the highest cost of a byte.
 BYTES_MAX = 4 << 20
 FACTOR_MAX = 64
 # Measured: a message with its row; a null or a number with its places in row, column and array;

@@ -94,22 +94,24 @@ def test_closing_leaves_neither_thread_nor_file_descriptor(broker, topic, within
 FORK = """
 import gc, os, sys
 from eos.deadline import Deadline
-from eos.kafka.api import Profile
+from eos.kafka import connection_cache
+from eos.kafka.api import TransactionProfile
 from eos.kafka.settings import KafkaSettings
-from eos.kafka.client import Wire, shared
+from eos.kafka.client import KafkaClient
 
 def ask(wire):
     return wire.broker_config("transaction.max.timeout.ms", Deadline.after_ms(120_000))
 
 settings = KafkaSettings((sys.argv[1],))
-parents = Wire.shared(settings, Profile.TV2)
-own = Wire(settings)
+parents = KafkaClient.shared(settings, TransactionProfile.TV2)
+own = KafkaClient(settings)
 ask(parents), ask(own)
 child = os.fork()
 if not child:
-    childs = Wire.shared(settings, Profile.TV2)
+    childs = KafkaClient.shared(settings, TransactionProfile.TV2)
     fresh = childs is not parents and ask(childs) == "900000"
-    fresh = fresh and len(shared._inherited) == 3  # two sets of connections, one kept Wire
+    # Two sets of connections, and one kept client.
+    fresh = fresh and len(connection_cache._inherited) == 3
     try:
         ask(parents)
         refused = False
@@ -122,7 +124,7 @@ if not child:
     os._exit(0 if fresh and refused else 1)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 # The child touched neither the parent's sockets nor its epoll set.
-assert Wire.shared(settings, Profile.TV2) is parents
+assert KafkaClient.shared(settings, TransactionProfile.TV2) is parents
 for wire in (parents, own):
     assert ask(wire) == "900000"
 print("fine")
