@@ -28,7 +28,7 @@ class Audit(Protocol):
     def start(self) -> None: ...
 
     def require(self) -> None:
-        """Raise if the table lacks too many attempts for another one."""
+        """Raise if too many attempts (`behind_max`) are missing in the table to begin another."""
 
     def committed(self) -> None: ...
 

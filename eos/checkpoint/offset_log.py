@@ -73,7 +73,7 @@ class Checkpoint:
         return self._last("commits")
 
     def has_state(self) -> bool:
-        """Return whether the query's plan had a stateful operator."""
+        """Return whether the folder `state` has content: the plan had a stateful operator."""
         return bool(listed(self._files, f"{self.location}/state"))
 
     def ends(self, batch_id: int) -> Offsets:

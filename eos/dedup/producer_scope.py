@@ -215,7 +215,7 @@ class _Fences:
     def of(
         cls, stamps: Stamps, known: Epochs, rules: Spread, groups: _Groups, group: Ints
     ) -> _Fences:
-        """Return the fences. `groups` and `group` ignore fencing."""
+        """Return the fences. `group` is each record's place in `groups`, without any fence."""
         lowest = np.full(len(groups.epoch), UNWRAPPED - 1, np.int64)
         np.minimum.at(lowest, group, stamps.number)
         # A rejected record fences nothing. Else one corrupt stamp would fence all other records.

@@ -36,7 +36,7 @@ def accept_table(name: str) -> Verb:
 
 
 def _missing(view: Snapshot, name: str, known: TableState) -> list[str]:
-    """Return a sentence about the micro-batch that the table may lack.
+    """Return one sentence: which micro-batch the table may lack, or that it lacks none.
 
     Only the table itself shows whether it has the last attempt.
     """

@@ -39,8 +39,11 @@ def owner(planned: Plan) -> Mapping[str, Any]:
 
 
 class RunLock:
-    """The lock of one pipeline in one state root. Remote roots have none: there the fence
-    decides."""
+    """The lock of one pipeline in one state root.
+
+    Remote roots have none. There the ledger's last record decides whether another deployment may
+    run, and otherwise the newest instance fences the older ones.
+    """
 
     def __init__(self, planned: Plan) -> None:
         self._pipeline = planned.names.pipeline

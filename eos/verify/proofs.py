@@ -30,11 +30,11 @@ class TooManyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Proofs:
-    """Records with a proof.
+    """Duplicate or fenced records, each with the earlier offset that proves it.
 
-    `offset`: their offsets, ascending. `producer`: the hashes of their ids. `before`: the offset of
-    the earlier record with the same number, -1 if there is none. `newer`: the offset at which a
-    higher epoch began, or -1.
+    `offset`: their own offsets, ascending. `producer`: hashes of the producers' ids. `before`: the
+    offset of the first record with the same id, epoch and number, -1 if this is no duplicate.
+    `newer`: the offset of the producer's first record with a higher epoch, -1 if not fenced.
     """
 
     offset: Ints
