@@ -89,7 +89,7 @@ class KafkaClient:
     @property
     def profile(self) -> TransactionProfile:
         if self._profile is None:
-            raise UsageError("this Wire was made without a profile: it only looks")
+            raise UsageError("this client has no transaction profile (TV1, TV2): it can only look")
         return self._profile
 
     @property

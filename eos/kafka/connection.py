@@ -131,7 +131,7 @@ class Connections:
         pending.on_sent = on_sent
         with self._lock:
             if self._closed or os.getpid() != self._pid:
-                raise RuntimeError("this Wire is closed, or belongs to the parent process")
+                raise RuntimeError("this client is closed, or belongs to the parent process")
             lane = self._lanes.get(node)
             if lane is None:
                 lane = self._lanes[node] = _Lane(node)

@@ -172,10 +172,10 @@ def test_unknown_security_option_is_refused_before_anything_connects():
         )
 
 
-def test_a_wire_without_profile_only_looks(free_port):
+def test_a_client_without_profile_can_only_look(free_port):
     wire = KafkaClient(KafkaSettings((f"127.0.0.1:{free_port}",)))
     try:
-        with pytest.raises(UsageError, match="only looks"):
+        with pytest.raises(UsageError, match="can only look"):
             wire.init_producer_id("t", 1000, NO_IDENTITY, Deadline.after_ms(100))
     finally:
         wire.close()
