@@ -116,7 +116,7 @@ def write(rows: DataFrame, table: Table, app: str, version: int) -> TableView:
         except Exception as error:
             if number == TRIES_MAX or not _is_conflict(Failure.of(error)):
                 raise _failed(table, "could not be written", error) from error
-            time.sleep(_PAUSE_S * number)
+            time.sleep(_PAUSE_S * number)  # the other writer's commit has no event to wait for
     seen = look(rows.sparkSession, table, app)
     if seen is None:
         raise UnavailableError(
