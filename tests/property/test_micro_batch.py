@@ -266,27 +266,6 @@ def test_what_a_redo_does_not_mend_raises_at_once_and_leaves_nothing_open(error)
 
 
 @ALL
-def test_a_fenced_attempt_is_left_to_the_new_owner(where):
-    """An abort could end a transaction of the new owner, so nothing is sent."""
-    world = World(*where)
-    error = FencedError("another instance took over")
-    with pytest.raises(FencedError) as caught:
-        world.run(0, world.writes(0, error))
-    assert caught.value is error
-    assert world.broker.phase("id") is Phase.ONGOING
-    assert not world.of_kind(events.AttemptFailed)
-
-
-@ALL
-def test_a_failed_attempt_is_listed_by_one_record(where):
-    world = World(*where)
-    world.run(0, world.writes(0, AttemptFailedError("once")))
-    assert [each["reason"] for each in world.ledger_body()["failed"]] == ["once"]
-    world.run(1)
-    assert "failed" not in world.ledger_body()
-
-
-@ALL
 def test_an_abort_that_fails_hides_nothing_and_is_made_up_for(where):
     world = World(*where)
     world.broker.arm(Fault(Api.END_TXN, Strike.LOSE_REQUEST, times=TRIES))
