@@ -192,8 +192,10 @@ class EmbeddedKafka:
     ) -> subprocess.CompletedProcess[str]:
         """Run one of Kafka's command line classes. The caller checks the exit code.
 
-        The tools are always of the newest version. They support older brokers and their logs.
+        The tools are always of the newest version. They support older brokers and their logs, and
+        need no cluster under `root`.
         """
+        private_files.make(self.root)
         return subprocess.run(
             java_command(f"-Deos.broker.logs={self.root / 'tools'}", main_class, *arguments),
             capture_output=True,

@@ -94,6 +94,12 @@ def test_data_persists_for_this_user_alone_and_the_address_stays(tmp_path: Path)
         assert listed.stdout.split() == ["kept"]
 
 
+def test_a_tool_runs_where_no_cluster_is(tmp_path: Path) -> None:
+    """As the tests with Kafka in a container need it."""
+    tool = EmbeddedKafka(tmp_path / "tools").tool
+    assert tool("org.apache.kafka.tools.TopicCommand", "--version").returncode == 0
+
+
 def test_a_second_user_shares_the_cluster_and_outlives_the_first(
     tmp_path: Path, other_user: tuple[subprocess.Popen[str], str]
 ) -> None:
