@@ -34,13 +34,11 @@ def main() -> None:
 def ended(call: Callable[[], int]) -> NoReturn:
     """Run the verb and exit as the command line does: an error of this project is two lines and an
     exit code."""
-    from eos.errors import EosError
+    from eos.errors import EosError, report
 
     try:
         sys.exit(call())
     except EosError as error:
-        from eos.cli.main import report
-
         sys.exit(report(error))
     except KeyboardInterrupt:
         sys.exit(130)

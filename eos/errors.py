@@ -1,16 +1,20 @@
 """Which errors can stop a pipeline, whether a restart helps, and what to do.
 
-Each class has a stable `code` and a `recovery`, which decides the exit code. Each error has the
-fields for a log line, a message and a `hint` with the fix. All of them pickle, because they travel
-from executors to the driver.
+Each class has a `recovery`, which decides the exit code, and a `kind`, which the audit table
+stores. Each error has a `code`, which names its cause: `docs/messages.md` lists all codes. It also
+has a message, a `hint` with the fix, and fields for a log line. All errors pickle, because they
+travel from executors to the driver.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
+
+from eos.printable import printable
 
 
 class Recovery(Enum):
@@ -26,24 +30,50 @@ class Recovery(Enum):
 class EosError(Exception):
     """The base of all errors. `fields` are the values in the message, for logs and tests."""
 
-    code: ClassVar[str] = "internal"
+    kind: ClassVar[str] = "internal"
     recovery: ClassVar[Recovery] = Recovery.STOP
 
-    def __init__(self, message: str, *, hint: str = "", **fields: Any) -> None:
+    def __init__(self, code: str, message: str, *, hint: str = "", **fields: Any) -> None:
         super().__init__(message)
+        self.code = code
         self.message = message
         self.hint = hint
         self.fields = fields
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.message, self.hint, self.fields)
+        return _rebuild, (type(self), self.code, self.message, self.hint, self.fields)
 
     def __str__(self) -> str:
-        return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
+        return f"[{self.code}] {self.message}" + (f"\n  hint: {self.hint}" if self.hint else "")
 
 
-def _rebuild(kind: type[EosError], message: str, hint: str, fields: dict[str, Any]) -> EosError:
-    return kind(message, hint=hint, **fields)
+_Error = TypeVar("_Error", bound=EosError)
+
+
+def _rebuild(
+    kind: type[_Error], code: str, message: str, hint: str, fields: dict[str, Any]
+) -> _Error:
+    return kind(code, message, hint=hint, **fields)
+
+
+def reworded(
+    error: _Error, *, message: str | None = None, hint: str | None = None, **fields: Any
+) -> _Error:
+    """Return a copy of the error with another message or hint, and with more fields."""
+    message = error.message if message is None else message
+    hint = error.hint if hint is None else hint
+    return _rebuild(type(error), error.code, message, hint, {**error.fields, **fields})
+
+
+def report(error: EosError) -> int:
+    """Write the error to stderr. Return the exit code for a supervisor.
+
+    If all retries of a micro-batch failed, nothing is lost and the cause may pass: the exit code
+    lets a supervisor start the run again.
+    """
+    sys.stderr.write(f"eos: {printable(str(error))}\n")
+    recovery = Recovery.RESTART if error.recovery is Recovery.REDO else error.recovery
+    return int(recovery.value)
 
 
 def about(pipeline: str, error: EosError) -> EosError:
@@ -52,9 +82,7 @@ def about(pipeline: str, error: EosError) -> EosError:
     if error.message.startswith((f"{pipeline}: ", f"{pipeline} ")):
         return error
     hint = error.hint.replace("PIPELINE", pipeline)
-    return type(error)(
-        f"{pipeline}: {error.message}", hint=hint, **{**error.fields, "pipeline": pipeline}
-    )
+    return reworded(error, message=f"{pipeline}: {error.message}", hint=hint, pipeline=pipeline)
 
 
 @contextmanager
@@ -79,13 +107,13 @@ def as_principal(principal: str, error: EosError) -> EosError:
     if PRINCIPAL not in error.hint:
         return error
     message = error.message.replace(THE_PRINCIPAL, principal)
-    return type(error)(message, hint=error.hint.replace(PRINCIPAL, principal), **error.fields)
+    return reworded(error, message=message, hint=error.hint.replace(PRINCIPAL, principal))
 
 
 class UsageError(EosError):
     """A pipeline file, profile or command line that is invalid."""
 
-    code = "usage"
+    kind = "usage"
     recovery = Recovery.USAGE
 
 
@@ -93,7 +121,7 @@ class FencedError(EosError):
     """The loss of the transactional id to a newer owner. This instance must not restart on its
     own."""
 
-    code = "fenced"
+    kind = "fenced"
     recovery = Recovery.FENCED
 
 
@@ -101,49 +129,49 @@ class PromiseBrokenError(EosError):
     """A contradiction between ledger, checkpoint and topics: continuing would lose or repeat
     records."""
 
-    code = "promise_broken"
+    kind = "promise_broken"
     recovery = Recovery.STOP
 
 
 class UnsupportedBrokerError(EosError):
     """A broker without a feature that the transaction protocol needs."""
 
-    code = "unsupported_broker"
+    kind = "unsupported_broker"
     recovery = Recovery.STOP
 
 
 class RecordRefusedError(EosError):
     """A record that can't be written unchanged: too large, or of the wrong shape."""
 
-    code = "record_refused"
+    kind = "record_refused"
     recovery = Recovery.STOP
 
 
 class KafkaRefusedError(EosError):
     """An error from the broker that neither a retry nor a new attempt can fix."""
 
-    code = "kafka_refused"
+    kind = "kafka_refused"
     recovery = Recovery.STOP
 
 
 class TransformError(EosError):
     """A user's function that could not be loaded, or failed."""
 
-    code = "transform"
+    kind = "transform"
     recovery = Recovery.STOP
 
 
 class UnavailableError(EosError):
     """No response in time, or a failed part of the environment. A restart may help."""
 
-    code = "unavailable"
+    kind = "unavailable"
     recovery = Recovery.RESTART
 
 
 class AttemptFailedError(EosError):
     """A failed attempt: abort it and retry the micro-batch under a new epoch."""
 
-    code = "attempt_failed"
+    kind = "attempt_failed"
     recovery = Recovery.REDO
 
 
@@ -154,11 +182,11 @@ class DedupRetryError(AttemptFailedError):
     no failure.
     """
 
-    code = "dedup_retry"
+    kind = "dedup_retry"
 
 
 class NoAnswerError(EosError):
     """A request without a response: it was or may have been sent, so its outcome is unknown."""
 
-    code = "no_answer"
+    kind = "no_answer"
     recovery = Recovery.REDO

@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from eos import errors
-from eos.errors import EosError
+from eos.errors import EosError, reworded
 
 _MARK = re.compile(r"\[eos-error ([A-Za-z0-9+/=]{1,524288}) ([0-9a-f]{64})\]")
 _MESSAGE_MAX, _HINT_MAX, _FIELD_MAX, _FIELDS_MAX = 4_000, 2_000, 300, 32
@@ -54,9 +54,9 @@ class Seal:
         plain = [(key, value) for key, value in error.fields.items() if _is_plain(value)]
         fields = {key: _cut(value, _FIELD_MAX) for key, value in plain[:_FIELDS_MAX]}
         message, hint = _cut(error.message, _MESSAGE_MAX), _cut(error.hint, _HINT_MAX)
-        told = json.dumps([type(error).__name__, message, hint, fields])
+        told = json.dumps([type(error).__name__, error.code, message, hint, fields])
         body = base64.b64encode(told.encode()).decode()
-        shown = f"{message}\n  hint: {hint}" if hint else message
+        shown = reworded(error, message=message, hint=hint)
         return CrossingError(f"{shown} [eos-error {body} {self._signature(body)}]")
 
     def crossed(self, text: str) -> EosError | None:
@@ -102,13 +102,13 @@ def _read(body: str) -> EosError | None:
     """Return the error of a signed mark. Return None for a mark in the format of another
     release."""
     try:
-        name, message, hint, fields = json.loads(base64.b64decode(body, validate=True))
+        name, code, message, hint, fields = json.loads(base64.b64decode(body, validate=True))
         kind = getattr(errors, name, None)
         if not (isinstance(kind, type) and issubclass(kind, EosError)):
             kind = EosError  # a class that this release lacks: its message is kept
-        if not (isinstance(message, str) and isinstance(hint, str)):
+        if not all(isinstance(each, str) for each in (code, message, hint)):
             return None
-        return kind(message, hint=hint, **fields)
+        return kind(code, message, hint=hint, **fields)
     except (ValueError, TypeError, RecursionError):
         return None
 

@@ -54,7 +54,7 @@ class Transaction:
 
     @property
     def is_fenced(self) -> bool:
-        return self.error == FencedError.code
+        return self.error == FencedError.kind
 
     @property
     def records_out(self) -> int:

@@ -65,6 +65,7 @@ class Projection:
         is_settled = end == self._offset("latest", deadline, committed=False)
         if end <= found.until:
             raise PromiseBrokenError(
+                "todo",
                 f"{self._pipeline}: the audit table has the ledger up to offset {found.until}, "
                 f"but {self._ledger.topic!r} ends at {end}: what was committed there is gone",
                 hint="an unclean leader election, or a restored broker? `eos recover "
@@ -195,6 +196,7 @@ class Projection:
 
     def _too_many(self) -> UnavailableError:
         return UnavailableError(
+            "todo",
             f"{self._pipeline}: other processes wrote to the audit table {_TRIES_MAX} times in "
             "between",
             hint="does another copy of this pipeline run?",

@@ -128,13 +128,14 @@ class Checkpoint:
             return self._files.read(path), path
         except (FileNotFoundError, PermissionError) as error:
             raise PromiseBrokenError(
+                "checkpoint_unreadable",
                 f"the checkpoint file {path} can't be read ({error.strerror or error})",
                 hint=f"was the checkpoint moved, truncated or restored in part? {_ASIDE}",
                 path=path,
-                case="checkpoint_unreadable",
             ) from error
         except OSError as error:
             raise UnavailableError(
+                "todo",
                 f"the checkpoint file {path} can't be read now ({error.strerror or error})",
                 hint="does its file system answer?",
                 path=path,
@@ -149,6 +150,7 @@ def listed(files: Files, folder: str) -> list[str]:
     except OSError as error:
         is_refused = isinstance(error, PermissionError)
         raise UnavailableError(
+            "todo",
             f"the checkpoint folder {folder} can't be listed ({error.strerror or error})",
             hint="may this user, with these credentials, list, read, write and delete there?"
             if is_refused
@@ -180,6 +182,7 @@ def require_answer(files: Files, folder: str, deadline: Deadline) -> None:
     thread.join(seconds)
     if not found:
         raise UnavailableError(
+            "todo",
             f"the checkpoint folder {folder} can't be listed (no answer within {seconds:.0f} s, "
             "and the store's client still tries)",
             hint="is its address right, and does its store answer? docs/checkpoints.md names the "
@@ -283,8 +286,8 @@ def parse_offsets(line: str) -> Offsets:
 
 def _unknown(path: str, error: Exception) -> PromiseBrokenError:
     return PromiseBrokenError(
+        "checkpoint_unreadable",
         f"the checkpoint file {path} has a form that this release does not know ({error})",
         hint=f"was it written by another Spark version, or truncated? {_ASIDE}",
         path=path,
-        case="checkpoint_unreadable",
     )

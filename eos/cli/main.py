@@ -13,8 +13,8 @@ import typer
 
 import eos
 from eos.config.schema import File, schema_of
-from eos.errors import EosError, Recovery
-from eos.printable import printable
+from eos.errors import EosError
+from eos.errors import report as report_error
 
 # Verbs that pass on their arguments and parse them themselves.
 _HANDED_ON = {
@@ -207,16 +207,9 @@ def main() -> None:
     try:
         app(prog_name="eos")
     except EosError as error:
-        sys.exit(report(error))
+        sys.exit(report_error(error))
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def report(error: EosError) -> int:
-    print(f"eos: {printable(str(error))}", file=sys.stderr)
-    # All attempts failed. Nothing is changed, and a restart may succeed.
-    is_redone = error.recovery is Recovery.REDO
-    return Recovery.RESTART.value if is_redone else error.recovery.value
 
 
 if __name__ == "__main__":

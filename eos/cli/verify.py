@@ -133,6 +133,7 @@ def _save(point: Point, path: Path) -> None:
         point.save(path)
     except OSError as error:
         raise UnavailableError(
+            "todo",
             f"nothing was found, but {path} can't be written ({error.strerror or error})",
             hint="may this user write to the state root?",
         ) from error
@@ -176,6 +177,7 @@ def _dropped_into(
         return
     if planned.dedup is None:
         raise UsageError(
+            "todo",
             f"--dropped {path}: {planned.names.pipeline} drops nothing by producers' numbers",
             hint="it names what `dedup: {producer: ...}` dropped",
         )
@@ -183,6 +185,7 @@ def _dropped_into(
         opened = path.open("w", encoding="ascii")
     except OSError as error:
         raise UsageError(
+            "todo",
             f"--dropped {path} can't be written: {error.strerror or error}",
             hint="name a file in a folder that is there",
         ) from error
@@ -194,6 +197,7 @@ def _dropped_into(
                 opened.write(f"{json.dumps({**one.as_json(), **of})}\n")
             except OSError as error:
                 raise UnavailableError(
+                    "todo",
                     f"--dropped {path} can't be written to its end: {error.strerror or error}",
                     hint="is there room? Nothing but that file is lacking: verify again",
                 ) from error
@@ -216,6 +220,7 @@ def _ledger_id(wire: KafkaClient, topic: str, pipeline: str) -> str:
     require_seen(topics)
     if topics[topic].error == UNKNOWN_TOPIC:
         raise UsageError(
+            "todo",
             f"{pipeline}: there is nothing to verify: the ledger {topic!r} is not there",
             hint="did it ever run on this cluster, under this profile? If it did, somebody deleted "
             "that topic: `eos recover` says what is left",

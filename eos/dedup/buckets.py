@@ -157,9 +157,9 @@ def write_states(place: str, states: pa.Table) -> int:
 
 def _damaged(place: str, why: str) -> PromiseBrokenError:
     return PromiseBrokenError(
+        "producers_lost",
         f"the states of producers in {place} can't be read: {why}",
         hint="was it deleted or cut off, or does this machine not have the state root? Without "
         "it duplicates of before can't be told: docs/dedup.md says how to go on without",
-        case="producers_lost",
         path=place,
     )

@@ -125,10 +125,10 @@ class PartitionValidator:
             return
         if numbers[0] <= self.offset_last or (np.diff(numbers) <= 0).any():
             raise PromiseBrokenError(
+                "dedup_order",
                 f"{self.pipeline}: the records of {named(self.home)} did not come in their "
                 f"order (offset {int(numbers[0])} behind {self.offset_last})",
                 hint="does something between the source and dedup change the order of rows?",
-                case="dedup_order",
             )
         self.offset_first = self.offset_first if self.account.records else int(numbers[0])
         self.offset_last = int(numbers[-1])

@@ -46,11 +46,11 @@ def refusal(
     cause = _CAUSES["gap in a window" if name == "gap" and has_window else name]
     keeps = "" if name == "unknown_producer" else ", `dead_letter` keeps them in a topic"
     return RecordRefusedError(
+        "producer_refused",
         f"{pipeline}: the record {named(tp)} at offset {offset} is {words} ({says}{says_more}); "
         "nothing of the micro-batch is committed",
         hint=f"{cause.replace('PIPELINE', pipeline)}. `{OPTIONS[name]}: accept` under "
         f"`dedup` takes all such records{keeps}",
-        case="producer_refused",
         verdict=name,
         source_topic=tp.topic,
         source_partition=tp.partition,

@@ -105,6 +105,7 @@ class ProducersTable:
                 self._is_due |= found.version % MAINTAINED_EVERY == 0
                 return found
         raise UnavailableError(
+            "todo",
             f"{self._pipeline}: other processes wrote to {self.location} {_COMMIT_TRIES} times in "
             "between",
             hint="does another copy of this pipeline run?",
@@ -159,13 +160,13 @@ class ProducersTable:
 
     def _lost(self, generation: Generation, why: str) -> PromiseBrokenError:
         return PromiseBrokenError(
+            "producers_lost",
             f"{self._pipeline}: the ledger names version {generation.version} of the producers in "
             f"{self.location}, which can't be read: {why}",
             hint="was the folder deleted, or was the pipeline moved here, or rewound further back "
             f"than the {KEPT_HOURS} hour for which states are kept? "
             f"`eos recover {self._pipeline} --forget-producers` goes on without: what was sent "
             "before and comes again will not be recognised",
-            case="producers_lost",
             pipeline=self._pipeline,
             path=str(self.location),
         )
@@ -177,6 +178,7 @@ class ProducersTable:
         except (DeltaError, OSError) as error:
             words = str(error).strip().splitlines() or [type(error).__name__]
             raise UnavailableError(
+                "todo",
                 f"{self._pipeline}: the table of producers {self.location} can't be read or "
                 f"written: {words[0][:300]}",
                 hint="is there room, and may this user write there?",

@@ -134,6 +134,7 @@ class StateVersions:
             private_files.make(self._mine)
         except OSError as error:
             raise UnavailableError(
+                "todo",
                 f"{self.pipeline}: {every} can't be written: {error.strerror or error}",
                 hint="is there room, and may this user write to the state root?",
                 path=str(every),
@@ -152,13 +153,13 @@ class StateVersions:
     def _require_same_rules(self, generation: Generation) -> None:
         if generation.rules != self.rules:
             raise PromiseBrokenError(
+                "producers_changed",
                 f"{self.pipeline}: `dedup.producer` or `dedup.scope` was changed: the states of "
                 "producers were made by other rules (their mark is "
                 f"{generation.rules}, and now {self.rules})",
                 hint="put id, epoch, sequence, wraps_at and scope back as they were, or "
                 f"`eos recover {self.pipeline} --forget-producers`: then what was sent before and "
                 "comes again will not be recognised",
-                case="producers_changed",
                 pipeline=self.pipeline,
             )
 
@@ -207,16 +208,17 @@ class StateAttempt:
         )
         if _overlap(first, report):
             return AttemptFailedError(
+                "todo",
                 message,
                 hint="did the source lose records meanwhile, by retention or compaction? They are "
                 "read again by the next attempt. If it comes each time: does a step evaluate "
                 "different rows twice?",
             )
         return PromiseBrokenError(
+            "dedup_order",
             message,
             hint="a producer's records in a partition must come to one task, in order: is the "
             "partition split, or does a step evaluate different rows twice?",
-            case="dedup_order",
         )
 
     def lookup(self) -> VerdictLookup:

@@ -78,10 +78,10 @@ def look(spark: SparkSession, table: Table, app: str) -> TableView | None:
         metadata = snapshot.metadata()
         if metadata.configuration().contains(_FORGETS):
             raise PromiseBrokenError(
+                "table_forgets",
                 f"the table {table.name} ({table.path}) has the property {_FORGETS}: after that "
                 "time it would not know any more which micro-batches it has",
                 hint=f"ALTER TABLE delta.`{table.path}` UNSET TBLPROPERTIES ('{_FORGETS}')",
-                case="table_forgets",
                 table=table.name,
             )
         known = snapshot.transactions().get(app)
@@ -120,6 +120,7 @@ def write(rows: DataFrame, table: Table, app: str, version: int) -> TableView:
     seen = look(rows.sparkSession, table, app)
     if seen is None:
         raise UnavailableError(
+            "todo",
             f"the table {table.name} ({table.path}) is gone behind a write",
             hint="did somebody remove it? Put it back and start again, or `eos "
             "recover PIPELINE --accept-table` its name",
@@ -173,21 +174,22 @@ def _failed(table: Table, what: str, error: Exception) -> EosError:
     at = of_this_process().raised(TWICE, failure.raised)
     if at is not None:
         return PromiseBrokenError(
+            "table_refuses",
             f"{where}: several rows that were made of one record ({at}) have the same keys",
             hint="which of them is the last one can't be told: choose `keys` that tell them apart, "
             "or let a step keep one of them; then start again",
-            case="table_refuses",
             table=table.name,
         )
     if failure.condition(*_FINAL):
         return PromiseBrokenError(
+            "table_refuses",
             f"{where}: {_cause(failure, error)}",
             hint="the topics have this micro-batch, the table gets it when it takes it: change the "
             "table, or the steps, and start again",
-            case="table_refuses",
             table=table.name,
         )
     return UnavailableError(
+        "todo",
         f"{where}: {_cause(failure, error)}",
         hint="start again: what the topics have and the table lacks is written then, before "
         "anything newer",

@@ -46,10 +46,10 @@ def _restored(pipeline: str, table: Table, lost: RemovedWrites) -> PromiseBroken
         target = f"delta.`{table.path}` TO VERSION AS OF {lost.whole}"
         help_ = f"to bring them back: RESTORE TABLE {target}"
     return PromiseBrokenError(
+        "table_behind",
         f"{where(pipeline, table)} was restored to {to} by the RESTORE in its version "
         f"{lost.restore}: rows that the pipeline wrote are missing",
         hint=f"{help_}; {accepting(pipeline, table)}",
-        case="table_behind",
         pipeline=pipeline,
         table=table.name,
         version=lost.restore,
@@ -58,10 +58,10 @@ def _restored(pipeline: str, table: Table, lost: RemovedWrites) -> PromiseBroken
 
 def _older(pipeline: str, table: Table, kept: int, now: int) -> PromiseBrokenError:
     return PromiseBrokenError(
+        "table_behind",
         f"{where(pipeline, table)} is at Delta's version {now}, but it was at {kept} before",
         hint="was it put back from an older copy? Put a newer one back; "
         + accepting(pipeline, table),
-        case="table_behind",
         pipeline=pipeline,
         table=table.name,
         version=now,
@@ -74,11 +74,11 @@ def _missing(
     kept = f"from version {known.version}" if known.version is not None else "back"
     span = f"{kept} to {now}" if known.version is not None else f"{kept} from version {now}"
     return PromiseBrokenError(
+        "table_history",
         f"{where(pipeline, table)}: its history can't be read {span}, since the commit of version "
         f"{version} is missing or damaged in its log: a RESTORE may have removed rows",
         hint="did the log's retention (delta.logRetentionDuration) delete it? Compare the table "
         f"with the topics; if it lacks nothing, {accepting(pipeline, table)}",
-        case="table_history",
         pipeline=pipeline,
         table=table.name,
         version=version,
@@ -88,10 +88,10 @@ def _missing(
 def behind(pipeline: str, table: Table, version: int, known: int) -> PromiseBrokenError:
     """Return the error for a table that has an older record than the ledger records for it."""
     return PromiseBrokenError(
+        "table_behind",
         f"{where(pipeline, table)} has the ledger's record {version}, but it had {known} before",
         hint="was it put back from an older copy? Put a newer one back; "
         + accepting(pipeline, table),
-        case="table_behind",
         pipeline=pipeline,
         table=table.name,
         ledger=known,
@@ -106,10 +106,10 @@ def ahead(pipeline: str, table: Table, version: int, offset: int) -> PromiseBrok
     ledger is too old.
     """
     return PromiseBrokenError(
+        "table_ahead",
         f"{where(pipeline, table)} has the ledger's record {version}, and the ledger says {offset}",
         hint="was the ledger put back to an older state, or does the table come from a copy of "
         f"this pipeline? `eos recover {pipeline}` shows what the ledger has",
-        case="table_ahead",
         pipeline=pipeline,
         table=table.name,
         ledger=offset,
@@ -121,9 +121,9 @@ def replaced(pipeline: str, table: Table, known: TableState, now: str | None) ->
     """Return the error for a table that is gone or was recreated. `now` is its id, or None."""
     what = f"was recreated (its id was {known.id}, and is {now})" if now else "is gone"
     return PromiseBrokenError(
+        "table_replaced",
         f"{where(pipeline, table)} {what}: it had everything up to the ledger's record {known.at}",
         hint=f"put it back, or accept that it is another one: {accepting(pipeline, table)}",
-        case="table_replaced",
         pipeline=pipeline,
         table=table.name,
     )

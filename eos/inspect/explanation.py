@@ -182,7 +182,7 @@ def _topics(
 
 
 def _agrees(found: Prediction, group: Ends | None) -> list[str]:
-    view, cases = found.view, {error.fields.get("case") for error in found.errors}
+    view, cases = found.view, {error.code for error in found.errors}
     if view.last is None:
         return []
     count = len(view.position.topic_ids)
@@ -208,7 +208,7 @@ def _agrees(found: Prediction, group: Ends | None) -> list[str]:
 def _next(found: Prediction) -> str:
     if found.errors:
         first: EosError = found.errors[0]
-        case = first.fields.get("case", first.code)
+        case = first.code
         return f"stops with exit code {first.recovery.value}: {case}"
     if found.chosen is None:
         return _far(found)

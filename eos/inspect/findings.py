@@ -86,7 +86,7 @@ def findings(
     """Return the errors as findings, one for each case, in the startup's order."""
     by_case: dict[str, list[EosError]] = {}
     for error in errors:
-        by_case.setdefault(str(error.fields.get("case", error.code)), []).append(error)
+        by_case.setdefault(error.code, []).append(error)
     return [
         StartupFinding(
             case,
@@ -106,9 +106,7 @@ def _ways(
     limits: SourceBounds | None,
 ) -> tuple[Way, ...]:
     if case in _TOPICS:
-        topics = [
-            str(error.fields["topic"]) for error in errors if error.fields.get("case") in _TOPICS
-        ]
+        topics = [str(error.fields["topic"]) for error in errors if error.code in _TOPICS]
         words = " ".join(f"--forget-topic {topic}" for topic in topics)
         return (Way(words, "forgets them: one that was made anew is read from its beginning"),)
     if case == "source_lost":
@@ -119,7 +117,7 @@ def _ways(
         does = "goes back to before the loss: what came after is written a second time"
         return (Way(f"--rewind-to {to}", does),)
     if case in _TABLES:
-        tables = {str(each.fields["table"]) for each in errors if each.fields.get("case") == case}
+        tables = {str(each.fields["table"]) for each in errors if each.code == case}
         does = "resumes with the table as it is, or creates it: what it lacks stays missing"
         return tuple(Way(f"--accept-table {table}", does) for table in sorted(tables))
     return tuple(way for way in _WAYS.get(case, ()) if history or way is not _SKIP)

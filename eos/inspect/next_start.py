@@ -136,7 +136,7 @@ def _position(found: Prediction) -> Position | None:
         if position is not None:
             return position
         left = _without(last.position, found.errors[-1])
-        if found.errors[-1].fields.get("case") == "gone":
+        if found.errors[-1].code == "gone":
             left = _without_all_gone(found, left)
         if left == last.position:
             break

@@ -96,7 +96,7 @@ class Snapshot:
         try:
             self.source.topic_ids(topics)
         except PromiseBrokenError as error:
-            if error.fields.get("case") != "gone":
+            if error.code != "gone":
                 raise
         else:
             return frozenset()

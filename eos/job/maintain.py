@@ -7,8 +7,7 @@ installation without a checkout has it. `jobs/maintain.py` is a link to it.
 import sys
 
 from eos.cli.audit import maintain
-from eos.cli.main import report
-from eos.errors import EosError
+from eos.errors import EosError, report
 
 if __name__ == "__main__":
     try:

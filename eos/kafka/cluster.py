@@ -71,7 +71,9 @@ def tries(deadline: Deadline) -> Iterator[None]:
 
 
 def not_sent(api: str, cause: str) -> NoAnswerError:
-    return NoAnswerError(f"{api} could not be sent: {cause}", api=api, node=None, sent=False)
+    return NoAnswerError(
+        "todo", f"{api} could not be sent: {cause}", api=api, node=None, sent=False
+    )
 
 
 class Cluster:
@@ -103,6 +105,7 @@ class Cluster:
                 with self._lock:
                     self._turn += 1
         raise UnavailableError(
+            "todo",
             f"no broker of {','.join(self._settings.bootstrap)} answers: {cause}",
             hint=_unreachable_hint(cause),
             bootstrap=self._settings.bootstrap,
@@ -167,6 +170,7 @@ class Cluster:
             if not silent:
                 return {node: answers[node] for node in listed}
         raise UnavailableError(
+            "todo",
             f"broker {min(silent)} is listed by the cluster and does not answer",
             hint="is it alive, and can its advertised listener be reached from here?",
             brokers=sorted(silent),
@@ -264,6 +268,7 @@ class Cluster:
                 known = self._leaders
                 return {tp: known[tp] for tp in wanted}
         raise UnavailableError(
+            "todo",
             f"no leader in time for {_listed(errors)}",
             hint="are the brokers with its replicas alive? `kafka-topics.sh --describe "
             "--unavailable-partitions` tells",
@@ -341,6 +346,7 @@ def _check_unknown(errors: Mapping[TopicPartition, int], unknown_until: Deadline
     for tp, code in errors.items():
         if code == _UNKNOWN_TOPIC and unknown_until.has_passed:
             raise KafkaRefusedError(
+                "todo",
                 f"{tp.topic}-{tp.partition} does not exist on this cluster, or may not be seen",
                 topic=tp.topic,
                 partition=tp.partition,

@@ -111,6 +111,11 @@ def outcome_of(api: Api, code: int) -> Outcome:
     return _MEANINGS[api].get(code, Outcome.UNKNOWN)
 
 
+def known_refusals() -> list[tuple[Api, int]]:
+    """Return each request with each code that it may be refused with."""
+    return [(api, code) for api, known in _MEANINGS.items() for code in sorted(known) if code]
+
+
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
     """Return the outcome that decides if partitions differ; UNKNOWN without any outcome."""
     return max(outcomes, key=lambda outcome: outcome.value, default=Outcome.UNKNOWN)
@@ -136,7 +141,13 @@ def describe(
     text = f"Kafka answered {name_of(code)} to {api.value}{about}{said}. {cause}"
     name = KAFKA_ERRORS.get(code, "")
     return _class_of(api, code)(
-        text, hint=hint, api=api.value, kafka_error=code, kafka_error_name=name, where=where
+        f"kafka_{(name or 'unknown').lower()}",
+        text,
+        hint=hint,
+        api=api.value,
+        kafka_error=code,
+        kafka_error_name=name,
+        where=where,
     )
 
 

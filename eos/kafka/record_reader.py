@@ -79,11 +79,11 @@ def _records(partition: TopicPartition, batch: Batch | Old) -> list[StoredRecord
 def _unreadable(partition: TopicPartition, offset: int, why: str) -> PromiseBrokenError:
     topic, number = partition
     return PromiseBrokenError(
+        "batch_unreadable",
         f"the record batch in {topic}-{number} that ends at offset {offset} can't be read: {why}",
         hint="if a second try reports the same offset, the log is damaged there: "
         f"`kafka-dump-log.sh --deep-iteration` on the broker shows the segment of {topic}-"
         f"{number}, and another replica may hold a good copy",
-        case="batch_unreadable",
         topic=topic,
         partition=number,
         offset=offset,
@@ -99,6 +99,7 @@ def _too_late(
     if error == 0:
         hint = "a transaction that is still open there holds readers up" if committed else ""
     return UnavailableError(
+        "todo",
         f"{where} could not be read from offset {position} to {offset_end} in time{why}",
         hint=hint,
         offset=position,

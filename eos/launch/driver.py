@@ -149,6 +149,7 @@ def _tell_why(log: Path) -> None:
     is_usage = re.match(_USAGE, said) and "unresolved dependency" not in said
     kind = UsageError if is_usage else UnavailableError
     raise kind(
+        "spark_submit_failed",
         f"spark-submit ended before the pipeline's driver began: {said[:_WHY_MAX]}",
         hint="correct its options, or `spark` in the profile (`conf`, such as memory, and "
         f"`master`); all that it said is in {log}",

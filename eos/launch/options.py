@@ -58,7 +58,9 @@ def parse(words: Sequence[str]) -> Options:
 
     Only spark-submit's options list shows which of the other words are values of options."""
     if not words or words[0].startswith("-"):
-        raise UsageError("the pipeline's file is missing", hint="./spark-submit.sh PIPELINE.yaml")
+        raise UsageError(
+            "todo", "the pipeline's file is missing", hint="./spark-submit.sh PIPELINE.yaml"
+        )
     profile, spark, flags = None, [], set()
     rest = iter(words[1:])
     for word in rest:
@@ -67,7 +69,9 @@ def parse(words: Sequence[str]) -> Options:
         elif word == "--profile" or word.startswith("--profile="):
             profile = word.partition("=")[2] or next(rest, "")
             if not profile:
-                raise UsageError("--profile has no value", hint="--profile NAME or --profile PATH")
+                raise UsageError(
+                    "todo", "--profile has no value", hint="--profile NAME or --profile PATH"
+                )
         else:
             spark.append(word)
     require_known(spark, {*_FLAGS, "--profile"})
@@ -87,6 +91,7 @@ def _ends(flags: Collection[str]) -> Ending | None:
     said = [flag for flag in ENDINGS if flag in flags]
     if len(said) > 1:
         raise UsageError(
+            "todo",
             f"{' and '.join(said)} can't both be meant",
             hint="--once is one micro-batch, --available-now as many as `max_records` makes of "
             "what is there",
@@ -100,7 +105,7 @@ def _pipeline(word: str) -> Path:
         path /= "pipeline.yaml"
     if not path.is_file():
         raise UsageError(
-            f"there is no pipeline file `{word}`", hint="is the path right?", path=word
+            "todo", f"there is no pipeline file `{word}`", hint="is the path right?", path=word
         )
     return path.resolve()
 

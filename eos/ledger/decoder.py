@@ -90,28 +90,28 @@ def _refused(pipeline: str, topic: str, offset: int, error: ValueError) -> Promi
     where = f"the record at offset {offset} of the ledger {topic!r}"
     if isinstance(error, _ForeignError):
         return PromiseBrokenError(
+            "ledger_foreign",
             f"{pipeline}: {where} was written by another producer: {error}",
             hint="let nobody but this pipeline write to that topic (docs/security.md). "
             f"`eos recover {pipeline}` shows the records before it, from which the pipeline can "
             "resume",
-            case="ledger_foreign",
             topic=topic,
             offset=offset,
         )
     if isinstance(error, _NewerError):
         return PromiseBrokenError(
+            "ledger_newer",
             f"{pipeline}: {where} was written by a newer release: {error}",
             hint="start the pipeline with that release: this one would repeat its records",
-            case="ledger_newer",
             topic=topic,
             offset=offset,
         )
     return PromiseBrokenError(
+        "ledger_unknown",
         f"{pipeline}: {where} is not one that this release wrote for {pipeline!r} ({error})",
         hint="does something else write to this topic? Let nobody but this pipeline do so "
         f"(docs/security.md). `eos recover {pipeline}` shows the records before it, from which the "
         "pipeline can resume",
-        case="ledger_unknown",
         topic=topic,
         offset=offset,
     )

@@ -16,10 +16,10 @@ _MISSING: Final = frozenset({3, 100})
 def cut(pipeline: str, topic: str, seen: str, offset: int) -> PromiseBrokenError:
     """Return the error for a ledger that lacks acknowledged records; `seen` is the evidence."""
     return PromiseBrokenError(
+        "ledger_cut",
         f"{pipeline}: the ledger {topic!r} {seen}: records that Kafka had acknowledged are gone",
         hint="did an unclean leader election lose them, or was the topic deleted and created "
         f"again? `eos recover {pipeline}` lists what is left to resume from",
-        case="ledger_cut",
         topic=topic,
         offset=offset,
     )
@@ -34,10 +34,10 @@ def must_exist(pipeline: str, topic: str) -> Iterator[None]:
         if not _is_unknown(topic, error):
             raise
         raise PromiseBrokenError(
+            "ledger_gone",
             f"{pipeline}: the ledger {topic!r} does not exist any more",
             hint="somebody deleted the topic, or this user may not see it any more; nothing was "
             f"committed since. `eos recover {pipeline}` lists what is left to resume from",
-            case="ledger_gone",
             topic=topic,
             pipeline=pipeline,
         ) from error

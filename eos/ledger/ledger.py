@@ -98,10 +98,10 @@ class Ledger:
             value = self._wire.topic_config(topic, name, deadline)
             if value != CONFIG[name]:
                 raise PromiseBrokenError(
+                    "ledger_forgets",
                     f"{self._pipeline}: the ledger topic {topic!r} has {name}={value}, so it would "
                     "forget what is committed",
                     hint=f"set {name}={CONFIG[name]} on the topic",
-                    case="ledger_forgets",
                 )
 
     def look(self, deadline: Deadline) -> LedgerRecord | None:
@@ -191,13 +191,13 @@ class Ledger:
             self._decoded(each)  # raises for a record of another producer
         if missed:
             raise UnavailableError(
+                "ledger_stale",
                 f"{self._pipeline}: the ledger {self.partition.topic!r} has {len(missed)} records "
                 f"from offset {missed[0].offset} on that its leader did not show when it was "
                 f"read: it ended at {end} then",
                 hint="a broker that stood still takes itself for leader for a moment. Nothing was "
                 "written: start again, which reads them. If it repeats, somebody else writes to "
                 "this topic",
-                case="ledger_stale",
                 topic=self.partition.topic,
                 offset=missed[0].offset,
             )
@@ -241,7 +241,7 @@ class Ledger:
         except PromiseBrokenError as error:
             if stored.offset < decided_until:
                 return None
-            if not self._skips_foreign or error.fields["case"] == "ledger_newer":
+            if not self._skips_foreign or error.code == "ledger_newer":
                 raise
             if len(self.foreign) < _FOREIGN_MAX:
                 self.foreign.setdefault(stored.offset, Foreign(stored, error))
@@ -267,21 +267,21 @@ class Ledger:
             if deadline.left_ms <= _LAST_MOMENTS_MS:
                 if had_ms < _SURE_AFTER_MS:
                     raise UnavailableError(
+                        "ledger_unsettled",
                         f"{self._pipeline}: the ledger {self.partition.topic!r} was looked at for "
                         f"{had_ms} ms only, and did not come to rest: {committed} of {written} "
                         f"offsets are decided, {known} were acknowledged",
                         hint="start again: it is looked at for longer then",
-                        case="ledger_unsettled",
                     )
                 if written < known:
                     raise self._lost(written, known)
                 raise PromiseBrokenError(
+                    "ledger_open",
                     f"{self._pipeline}: a transaction is open on the ledger "
                     f"{self.partition.topic!r} from offset {committed} on, after this pipeline "
                     f"fenced its own{self._who(committed)}",
                     hint="somebody else writes to this topic: end that producer, or "
                     "`kafka-transactions.sh abort` its transaction, and start again",
-                    case="ledger_open",
                 )
 
     def ends_before(self, record: LedgerRecord) -> PromiseBrokenError:

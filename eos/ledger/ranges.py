@@ -101,38 +101,38 @@ def _require_adjacent(
     if known is None:
         if start is not None and start != earliest[tp]:
             raise PromiseBrokenError(
+                "unknown",
                 f"{where} from offset {start} on, which the ledger does not know yet and whose "
                 f"first record is at {earliest[tp]}: {_between(start, earliest[tp])}",
                 hint="was the checkpoint made by another pipeline, or did retention delete the "
                 f"beginning of a new partition? `eos recover {pipeline} --accept-start` accepts "
                 "where it starts",
-                case="unknown",
                 **_values(pipeline, tp, None, start),
             )
     elif start is None:
         raise PromiseBrokenError(
+            "beyond",
             f"{where} from its beginning, as a new partition, but the ledger says that {known} is "
             "next",
             hint=f"was the checkpoint restored from a copy, or the topic made anew? {aside}",
-            case="beyond",
             **_values(pipeline, tp, known, 0),
         )
     elif known < start:
         raise PromiseBrokenError(
+            "hole",
             f"{where} from offset {start} on, but the ledger says that {known} is next: running "
             f"it would lose {start - known} offsets",
             hint="did plain Spark use this checkpoint, or was the ledger restored from a copy? "
             + aside,
-            case="hole",
             **_values(pipeline, tp, known, start),
         )
     elif known > end:
         raise PromiseBrokenError(
+            "beyond",
             f"{where} up to offset {end}, but the ledger says that {known} is next: running it "
             f"would repeat {known - start} offsets",
             hint="was the checkpoint restored from a copy, or did another deployment read on? "
             + aside,
-            case="beyond",
             **_values(pipeline, tp, known, end),
         )
 
@@ -154,6 +154,7 @@ def _require_whole(pipeline: str, position: Position, step: PlannedBatch, starts
     tp, known = min(behind.items())
     start = step.starts.get(tp, 0)
     raise PromiseBrokenError(
+        "inside_state",
         f"{pipeline}: micro-batch {step.batch_id} reads {tp.topic}-{tp.partition} from offset "
         f"{start} to {step.ends[tp]}, of which the ledger has all up to {known}, committed by "
         f"micro-batch {position.batch_id} of query {position.query_id}: the state in the "
@@ -161,7 +162,6 @@ def _require_whole(pipeline: str, position: Position, step: PlannedBatch, starts
         hint="was the checkpoint restored from a copy? Put the newest one back; or start with "
         "--accept-state-loss after `eos recover "
         f"{pipeline} --set-checkpoint-aside`: every total restarts from nothing",
-        case="inside_state",
         **_values(pipeline, tp, known, start),
     )
 
@@ -190,11 +190,11 @@ def require_same_topics(pipeline: str, position: Position, topic_ids: Mapping[st
         known = position.topic_ids.get(name, now)
         if known != now:
             raise PromiseBrokenError(
+                "recreated",
                 f"{pipeline}: the source topic {name!r} was deleted and created again: its id is "
                 f"{now}, the ledger knows {known}",
                 hint=f"`eos recover {pipeline} --forget-topic {name}` reads the new topic from its "
                 "beginning; what the old one held beyond the ledger's end is gone",
-                case="recreated",
                 pipeline=pipeline,
                 topic=name,
             )

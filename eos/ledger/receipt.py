@@ -86,7 +86,9 @@ def check(collected: Iterable[Sequence[Any]], targets: Targets) -> tuple[Receipt
         if is_plan:
             planned[target] = planned.get(target, 0) + records
         elif target in receipts:
-            raise AttemptFailedError(f"{topic}-{partition} was written by two tasks of one attempt")
+            raise AttemptFailedError(
+                "todo", f"{topic}-{partition} was written by two tasks of one attempt"
+            )
         else:
             receipts[target] = Receipt(
                 topic, partition, records, offset_first, offset_last, size, digest
@@ -97,7 +99,8 @@ def check(collected: Iterable[Sequence[Any]], targets: Targets) -> tuple[Receipt
         target = min(acknowledged.items() ^ planned.items())[0]
         topic, partition = targets.partitions[target]
         raise AttemptFailedError(
+            "todo",
             f"{topic}-{partition}: {planned.get(target, 0)} records were encoded, "
-            f"{acknowledged.get(target, 0)} acknowledged"
+            f"{acknowledged.get(target, 0)} acknowledged",
         )
     return tuple(receipts[target] for target in sorted(receipts))

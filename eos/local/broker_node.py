@@ -132,6 +132,7 @@ class Node:
         )
         if done.returncode:
             raise UnavailableError(
+                "todo",
                 f"the data folder `{self.data}` could not be formatted: {done.stderr.strip()}",
                 hint="is the disk full, or the folder not writable?",
             )

@@ -182,7 +182,9 @@ def _dependency(jar: Jar) -> str:
 def _class_path() -> str:
     spec = importlib.util.find_spec("pyspark")  # finds it without importing it
     if spec is None or spec.origin is None:
-        raise UnavailableError("pyspark is not installed", hint="run ./spark-submit.sh once")
+        raise UnavailableError(
+            "todo", "pyspark is not installed", hint="run ./spark-submit.sh once"
+        )
     jars = Path(spec.origin).parent / "jars"
     return os.pathsep.join(
         str(path) for pattern in ("ivy-*.jar", "commons-cli-*.jar") for path in jars.glob(pattern)
@@ -206,6 +208,7 @@ def _failure(missing: Sequence[Jar], wrong: dict[str, str], work: Path) -> Unava
     if len(missing) > len(wrong):
         lines.append(f"  the client's first complaint: {_complaint(logs)}")
     return UnavailableError(
+        "todo",
         f"{len(missing)} jars could not be fetched\n" + "\n".join(lines),
         hint="what arrived is kept: check the network and start again, or name a Maven repository "
         f"that you can reach in {REPOSITORY} (or as a mirror of central in ~/.m2/settings.xml)",

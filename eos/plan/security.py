@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eos.errors import PRINCIPAL, EosError, UsageError, as_principal
+from eos.errors import PRINCIPAL, EosError, UsageError, as_principal, reworded
 from eos.kafka.settings import KafkaSettings
 from eos.secret import file_of, variable_of
 
@@ -105,7 +105,7 @@ def told_who(security: Security | None) -> Iterator[None]:
         if not who and security is not None and PRINCIPAL in error.hint:
             subject = f"openssl x509 -noout -subject -nameopt RFC2253 -in {security.certificate}"
             hint = f"{error.hint}. PRINCIPAL is the certificate's subject: {subject}"
-            told = type(error)(error.message, hint=hint, **error.fields)
+            told = reworded(error, hint=hint)
         if told is error:
             raise
         raise told from error
@@ -132,12 +132,14 @@ def _require_pkcs8(path: Path) -> None:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise UsageError(
+            "todo",
             f"the key {path} can't be read: {getattr(error, 'strerror', '') or 'is it PEM?'}",
             hint="kafka.security names it; it must be on each machine, driver and executors",
         ) from error
     found = next((kind for kind in _OTHER_KEYS if f"BEGIN {kind}" in text), None)
     if found is not None:
         raise UsageError(
+            "todo",
             f"the key {path} is of the kind {found}, which Kafka's Java client can't read",
             hint=f"openssl pkcs8 -topk8 -nocrypt -in {path} -out NEW makes one that it can: let "
             "nobody else read the file",

@@ -178,6 +178,7 @@ class Decode:
                 except Exception as error:
                     words = avro.words_of(error)
                     raise TransformError(
+                        "todo",
                         f"the Avro schema of the {name}: {words}",
                         hint="the schema is not what Spark's Avro reader takes: correct it where "
                         "the pipeline file, its `file` or the registry has it",
@@ -216,7 +217,9 @@ class Decode:
         metrics = execution.observedMetrics()
         if not metrics.contains(_METRIC):
             if records_out:
-                raise AttemptFailedError("Spark did not count the records that can't be taken")
+                raise AttemptFailedError(
+                    "todo", "Spark did not count the records that can't be taken"
+                )
             # No record was written. If a stage turns out to be empty, Spark drops it together with
             # its counts. So the micro-batch is read again to count.
             again = self._judged(frame).selectExpr(*self._counted())
@@ -242,6 +245,7 @@ class Decode:
             new = self.learned(frame)
             if new:
                 raise AttemptFailedError(
+                    "todo",
                     f"the registry has schemas that are new: {', '.join(new[:10])}",
                     hint="they are known from now on",
                 )
@@ -312,6 +316,7 @@ class Decode:
         if first.rule == NO_NULL and self.distinct is not None:
             told, hint = self.distinct.told_of_null, self.distinct.hint_of_null
         raise RecordRefusedError(
+            "todo",
             f"{pipeline}: the record {where} {told}; nothing of the micro-batch is committed",
             hint=hint,
             source_topic=first.topic,
@@ -348,11 +353,13 @@ def _require_condition(read: DataFrame, rule: RecordRule) -> None:
         words = re.sub(r"(?<=line )\d+(?=, pos)", lambda at: str(int(at[0]) - 1), words)
         words = words.strip()[:1000]
         raise TransformError(
+            "todo",
             f"the rule `{rule.name}` of `expect`: {words}",
             hint="a rule is asked of the source's columns, before the first step",
         ) from error
     if kind != "boolean":
         raise TransformError(
+            "todo",
             f"the rule `{rule.name}` of `expect` is of type {kind}; expected a condition",
             hint="such as `amount > 0`",
         )

@@ -65,12 +65,14 @@ class Distinct:
         for name in (*self.by, self.watermark):
             if name.lower() not in kinds:
                 raise TransformError(
+                    "todo",
                     f"`dedup` names the column `{name}`, which the source does not have",
                     hint=f"it has {', '.join(f'`{each}`' for each in rows.columns)}",
                 )
         kind = kinds[self.watermark.lower()]
         if kind not in _TIMES:
             raise TransformError(
+                "todo",
                 f"`dedup.watermark` is the column `{self.watermark}`, of type {kind.upper()}; "
                 "expected a TIMESTAMP",
                 hint="give it that type in the source's schema, or name Kafka's own `timestamp`",

@@ -59,6 +59,7 @@ class DeadLetterTopic:
     def name(self) -> str:
         if self.planned.dead_letters is None:
             raise UsageError(
+                "todo",
                 f"{self.planned.names.pipeline} has no dead letters: its file names no topic",
                 hint="`dead_letter: TOPIC` in the sink does",
             )
@@ -86,6 +87,7 @@ class DeadLetterTopic:
             [self.name],
             deadline,
             what="dead-letter",
+            code="dead_letter_topic_missing",
             missing=UsageError,
             hint="a run creates it if the sink says how, with `create`",
         )[self.name]
@@ -178,18 +180,18 @@ class ReplayedTopic(LiveSource):
             topics,
             Deadline.after_ms(self.timeout_ms),
             what=what,
+            code="dead_letter_topic_gone",
             missing=PromiseBrokenError,
             hint=f"it was there when the replay began: create it again; {known}",
             pipeline=name,
-            case="gone",
         )
         for topic, info in found.items():
             if info.topic_id != self.topic_id:
                 raise PromiseBrokenError(
+                    "recreated",
                     f"{name}: the {what} topic {topic!r} was deleted and created again while it "
                     f"was read (its id was {self.topic_id}, and is {info.topic_id})",
                     hint=known,
-                    case="recreated",
                     topic=topic,
                 )
         return {topic: info.topic_id for topic, info in found.items()}

@@ -146,13 +146,13 @@ def _position(
     for tp, (_, end) in sorted(ends.items()):
         if before.get(tp, 0) > end:
             raise PromiseBrokenError(
+                "source_lost",
                 f"{planned.names.pipeline}: {tp.topic}-{tp.partition} ends at offset {end}, but "
                 f"dead letters up to {before[tp]} were put back: some that were read before are "
                 "missing now",
                 hint="did an unclean leader election lose records? New ones would get the offsets "
                 f"of others: delete the topic {planned.names.ledger!r} to put back all that is "
                 "left, also what was put back before",
-                case="source_lost",
                 topic=tp.topic,
                 partition=tp.partition,
             )
@@ -283,6 +283,7 @@ class _Replay:
             names,
             Deadline.after_ms(STEP_TIMEOUT_MS),
             what="source",
+            code="replayed_topic_missing",
             missing=PromiseBrokenError,
             hint="the dead letters came from it: was it deleted? --since passes over older ones",
             pipeline=self.planned.names.pipeline,
@@ -296,10 +297,10 @@ class _Replay:
         for name, info in self._existing(sorted(self._targets)).items():
             if info.topic_id != self._targets[name].topic_id:
                 raise PromiseBrokenError(
+                    "target_recreated",
                     f"{self.planned.names.pipeline}: the topic {name!r} was deleted and created "
                     "again while dead letters were put back to it: some of them are gone",
                     hint="replay again to put back the others",
-                    case="target_recreated",
                     topic=name,
                 )
 
@@ -308,6 +309,7 @@ class _Replay:
         source, at = letter.origin.source, letter.at
         first = f"`--limit {before}` puts back those before it; " if before else ""
         return UsageError(
+            "todo",
             f"{self.topic.planned.names.pipeline}: the dead letter in {at.topic}-{at.partition} at "
             f"offset {letter.stored.offset} came from {source.topic}-{source.partition}, {why}",
             hint=f"was the source changed, or made anew? {first}--since passes over older dead "
@@ -327,6 +329,7 @@ class _Replay:
         age_ms = int(time.time() * 1000) - oldest.timestamp_ms
         if age_ms >= keeps_ms:
             raise UsageError(
+                "todo",
                 f"{self.topic.planned.names.pipeline}: the record that was at {name}-"
                 f"{oldest.source.partition}, offset {oldest.offset}, is {age_ms // 3_600_000} "
                 f"hours old, and the topic keeps records for {keeps_ms // 3_600_000} "

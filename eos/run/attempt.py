@@ -111,6 +111,7 @@ class MicroBatchWork(AttemptWork):
         written = sum(receipt.records for receipt in receipts)
         if written != expected:
             raise AttemptFailedError(
+                "todo",
                 f"{expected} records were refused, {written} of them were found again for "
                 f"{dead.topic}",
                 hint="did the source lose records meanwhile, by retention or compaction? They are "
@@ -160,7 +161,7 @@ class MicroBatchWork(AttemptWork):
         try:
             if refused is not None:
                 self._plan.decode.require_none((refused,), name)
-            if found.fields.get("case") == "source_lost_records":
+            if found.code == "source_lost_records":
                 # This error names the offsets. Spark begins a new partition at 0.
                 starts = {tp: self._ranges.starts.get(tp, 0) for tp in self._ranges.ends}
                 self._stages.source.require_unchanged(position, starts)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from eos.errors import EosError, Recovery, UnavailableError
+from eos.errors import EosError, UnavailableError, report
 from eos.launch import startup_signals
 from eos.local.processes import announce, die_with_parent
-from eos.printable import printable
 from eos.spark.installed_pyspark import prefer_installed
 
 
@@ -47,20 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         words = str(error).strip().splitlines() or ["no message"]
         return report(
             UnavailableError(
+                "todo",
                 f"{type(error).__name__}: {words[0][:500]}",
                 hint="EOS_TRACE=1 shows where; Spark's log may say more",
             )
         )
     return 0
-
-
-def report(error: EosError) -> int:
-    """Write the error and its hint to stderr, and return the exit code for a supervisor."""
-    sys.stderr.write(f"eos: {printable(str(error))}\n")
-    # If all retries of a micro-batch failed, nothing is lost and the cause may pass: the exit code
-    # lets a supervisor start the run again.
-    recovery = UnavailableError.recovery if error.recovery is Recovery.REDO else error.recovery
-    return recovery.value
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:

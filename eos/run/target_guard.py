@@ -41,6 +41,7 @@ class TargetGuard:
             self._plan.sink_topics,
             Deadline.after_ms(STEP_TIMEOUT_MS),
             what="target",
+            code="target_topic_gone",
             missing=PromiseBrokenError,
             hint="it was there at the start: create it again, and start again",
             pipeline=self._plan.names.pipeline,
@@ -58,12 +59,12 @@ class TargetGuard:
     def _recreated(self, topic: str, before: str, now: str) -> PromiseBrokenError:
         name = self._plan.names.pipeline
         return PromiseBrokenError(
+            "target_recreated",
             f"{name}: the target topic {topic!r} was deleted and created again while the "
             f"pipeline ran (its id was {before}, and is {now}): what was written "
             "to it before is gone",
             hint="start again to go on with the new topic; `eos recover "
             f"{name} --rewind-to` an earlier record writes what came after it again",
-            case="target_recreated",
             topic=topic,
             pipeline=name,
         )

@@ -43,7 +43,7 @@ def task_error(failure: Failure) -> EosError:
         return final
     words = _last_words(failure.text)
     hint = next((hint for mark, hint in _SETUP.items() if mark in words), "")
-    return AttemptFailedError(f"the Spark job failed: {words}", hint=hint)
+    return AttemptFailedError("todo", f"the Spark job failed: {words}", hint=hint)
 
 
 def data_loss(failure: Failure) -> EosError | None:
@@ -54,10 +54,10 @@ def data_loss(failure: Failure) -> EosError | None:
         return None
     said = found.message.partition("Reason:")[2].strip() or found.message.strip()
     return PromiseBrokenError(
+        "source_lost_records",
         f"the source lost records before they were read: {said[:500]}",
         hint="retention deleted them while the pipeline was down or behind, or somebody did; "
         "nothing brings them back, and nothing was skipped",
-        case="source_lost_records",
     )
 
 
@@ -73,10 +73,10 @@ def _data_exception(failure: Failure) -> EosError | None:
     if found is None:
         return None
     return TransformError(
+        "value_refused",
         f"a step or a sink's expression failed on a value: {found.line[:500]}",
         hint="use `try_cast`, `try_divide` and the like, which return null, or refuse such records "
         "by a rule of `expect` with `on_error: dead_letter`; then start it again",
-        case="value_refused",
     )
 
 

@@ -105,7 +105,7 @@ def _started(
             return builder.getOrCreate()
     except PySparkRuntimeError as error:
         raise UnavailableError(
-            f"Spark's JVM did not start: {error}", hint=f"what it said itself is in {log}"
+            "todo", f"Spark's JVM did not start: {error}", hint=f"what it said itself is in {log}"
         ) from error
 
 

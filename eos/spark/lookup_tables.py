@@ -70,11 +70,13 @@ def _newest(each: LookupTable, spark: SparkSession) -> int:
         found = int(log.forTableWithSnapshot(session, each.path).productElement(1).version())
     except Exception as error:
         raise UnavailableError(
+            "todo",
             f"the table {each.name} ({each.path}) can't be read: {words_of(error)[:500]}",
             hint="does its store answer, and may this user read there?",
         ) from error
     if found < 0:
         raise UsageError(
+            "todo",
             f"the table {each.name} ({each.path}) is no Delta table",
             hint="is the path right? It begins at the folder that contains "
             "pipelines/; files go under `parquet` or `csv`",
@@ -96,6 +98,7 @@ def require(plan: Plan, spark: SparkSession) -> None:
             wanted = _columns(each, spark)
         except Exception as error:
             raise UsageError(
+                "todo",
                 f"{where} can't be read as {each.kind}: {words_of(error)[:500]}",
                 hint="a plain path begins at the folder that contains pipelines/",
             ) from error
@@ -104,6 +107,7 @@ def require(plan: Plan, spark: SparkSession) -> None:
             if there != kind:
                 told = "has no column" if there is None else f"has {there} as its column"
                 raise UsageError(
+                    "todo",
                     f"{where} {told} `{name}`, which `columns` wants as {kind}",
                     hint="correct `columns` of this table in the pipeline file, or the table",
                 )

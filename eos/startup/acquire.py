@@ -64,7 +64,7 @@ class Acquired:
         producer_id, epoch = self.left_open
         why = "its process died or was replaced: the fence of the next one aborted it"
         told = {"producer_id": producer_id, "epoch": epoch, "reason": why}
-        return [{**told, "error": FencedError.code}]
+        return [{**told, "error": FencedError.kind}]
 
 
 def acquire(
@@ -176,7 +176,7 @@ def still_ours(coordinator: Coordinator, ledger: Ledger) -> Iterator[None]:
         try:
             _attempt_in_vain(coordinator, ledger, deadline)
         except EosError as told:
-            is_stale = told.fields.get("case") == "ledger_stale"
+            is_stale = told.code == "ledger_stale"
             if is_stale or told.recovery is Recovery.FENCED:
                 raise told from broken
             # otherwise the first error explains more

@@ -58,7 +58,7 @@ def is_older(planned: Plan, checkpoint: Checkpoint, position: Position) -> bool:
     try:
         _decide(planned, position, step)
     except PromiseBrokenError as error:
-        if error.fields.get("case") != "beyond":
+        if error.code != "beyond":
             return False
     else:
         return not known.keys() <= step.ends.keys()  # the ledger has more partitions

@@ -122,11 +122,11 @@ def _require_uncommitted(planned: Plan, files: Files, current: str | None) -> No
         return
     name = planned.names.pipeline
     raise PromiseBrokenError(
+        "ledger_empty",
         f"{name}: the checkpoint {current} has committed micro-batches, but the ledger "
         f"{planned.names.ledger!r} has none",
         hint="was the ledger topic deleted, is this another cluster, or a checkpoint of plain "
         f"Spark? `eos recover {name} --adopt-checkpoint` goes on where it ends",
-        case="ledger_empty",
         pipeline=name,
     )
 

@@ -83,6 +83,7 @@ def require_name(planned: Plan) -> None:
 def _needs_name(planned: Plan, why: str) -> UsageError:
     name, root = planned.names.pipeline, planned.names.state_root
     return UsageError(
+        "todo",
         f"{name}: the profile names no `deployment`, and the state root {root} {why}. A second "
         "instance could not be told from the one that runs",
         hint=_EXPLICIT,
@@ -133,12 +134,12 @@ def _read(planned: Plan, place: Path) -> str:
         name = planned.names.pipeline
         shown = text[:40] + "..." * (len(text) > 40)
         raise PromiseBrokenError(
+            "deployment_damaged",
             f"{name}: the deployment's id in {place} is damaged: {shown!r} are not 32 hexadecimal "
             "digits",
             hint="put the file back as it was. Otherwise delete it: the next startup creates a new "
             "id, and needs --take-over once where the ledger's last record has the old id (`eos "
             f"recover {name}` shows it) and is no clean end",
-            case="deployment_damaged",
             pipeline=name,
             path=str(place),
         )
@@ -147,6 +148,7 @@ def _read(planned: Plan, place: Path) -> str:
 
 def _unusable(planned: Plan, place: Path, what: str, error: OSError) -> UnavailableError:
     return UnavailableError(
+        "todo",
         f"{planned.names.pipeline}: the deployment's id in {place} can't be {what}: "
         f"{error.strerror or error}",
         hint=f"is there room, and may this user read and write there? If not, "

@@ -73,7 +73,7 @@ def choose(
                 require_level(planned, Checkpoint(files, location), before)
             return Chosen(location, before)
     except PromiseBrokenError as error:
-        if not accepts or error.fields.get("case") != "state_lost":
+        if not accepts or error.code != "state_lost":
             raise
         location = str(error.fields["checkpoint"])
     position = forgotten(before)

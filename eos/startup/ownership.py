@@ -62,9 +62,9 @@ class RunLock:
             number = self._lock.path.read_text(encoding="ascii").strip()
         who = f" as process {number}" if number else ""  # the holder may not have written it yet
         raise UnavailableError(
+            "already_running",
             f"{self._pipeline} already runs on this machine{who}; it was left alone",
             hint="end that process, or start this one with --take-over, which fences it",
-            case="already_running",
             path=str(self._lock.path),
         )
 
@@ -107,6 +107,7 @@ def require_free(planned: Plan, last: LedgerRecord | None, *, is_forced: bool) -
             f"Both name the state root {root}: is this another machine, or was its disk replaced? "
         )
     raise PromiseBrokenError(
+        "another_deployment",
         f"{planned.names.pipeline} belongs to deployment {theirs['deployment']!r} ({place}host "
         f"{theirs['host']}, process {theirs['process']}), which did not end cleanly and may run; "
         f"this is {ours}{here}, and it was left alone",
@@ -114,7 +115,6 @@ def require_free(planned: Plan, last: LedgerRecord | None, *, is_forced: bool) -
         "the other one has ended, and start this one with --take-over, which fences it. With a "
         "`deployment:` in the profile that is unique and stable, such as a StatefulSet's pod name, "
         "a restart on another disk or machine needs no operator",
-        case="another_deployment",
         pipeline=planned.names.pipeline,
     )
 

@@ -51,6 +51,7 @@ def require_targets(wire: KafkaClient, topics: Iterable[str], deadline: Deadline
         topics,
         deadline,
         what="target",
+        code="target_topic_missing",
         missing=UsageError,
         hint="create it, or say `create: {partitions: N}` in the sink",
     )
@@ -110,11 +111,11 @@ def require_new_whole(
     for tp, first in sorted(source.earliest(new).items()):
         if first > 0:
             raise PromiseBrokenError(
+                "new_truncated",
                 f"{name}: {tp.topic}-{tp.partition} is new, and begins at offset {first}: the "
                 f"{first} offsets before it were deleted before they were read",
                 hint="is its retention shorter than the pipeline was down? `eos recover "
                 f"{name} --set-checkpoint-aside` goes on with what is left of it",
-                case="new_truncated",
                 pipeline=name,
                 topic=tp.topic,
                 partition=tp.partition,
@@ -157,12 +158,12 @@ def _require_no_history(planned: Plan, before: Ends) -> None:
     name = planned.names.pipeline
     tp, offset = min(before.items())
     raise PromiseBrokenError(
+        "ledger_lost",
         f"{name}: the ledger {planned.names.ledger!r} is empty, but the group "
         f"{planned.names.group!r} has offsets ({tp.topic}-{tp.partition} is at {offset}): "
         "this pipeline ran before",
         hint=f"was the ledger topic deleted? `eos recover {name} --from-group` goes on where "
         "the group is",
-        case="ledger_lost",
         pipeline=name,
     )
 
@@ -176,11 +177,11 @@ def _require_all_read(
     left = sorted(position.topic_ids.keys() - _source_topics(planned, source.wire, deadline))
     if left:
         raise PromiseBrokenError(
+            "left_out",
             f"{name}: the ledger has offsets of the topic {left[0]!r}, which the source does not "
             "read any more",
             hint="was it taken out of the pipeline file on purpose? `eos recover "
             f"{name} --forget-topic {left[0]}` goes on without it",
-            case="left_out",
             pipeline=name,
             topic=left[0],
         )
@@ -195,11 +196,11 @@ def require_no_members(planned: Plan, source: LiveSource, deadline: Deadline) ->
     if state not in AT_REST:
         name = planned.names.pipeline
         raise PromiseBrokenError(
+            "group_has_members",
             f"{name}: somebody else consumes with the pipeline's group {group_name!r} (it is "
             f"{state}): what they commit would overwrite what this pipeline commits",
             hint="end them, or give them a group of their own; `kafka-consumer-groups.sh "
             f"--describe --members --group {group_name}` names them",
-            case="group_has_members",
             pipeline=name,
             group=group_name,
         )
@@ -210,10 +211,10 @@ def _compare_group(name: str, position: Position, source: LiveSource, bus: Emits
     ahead = group_offsets.ahead(differing)
     if ahead:
         raise PromiseBrokenError(
+            "group_ahead",
             f"{name}: {group_offsets.offset_note(ahead)}",
             hint=f"somebody moved the group on purpose, or committed to it: `eos recover {name} "
             f"--from-group` goes on where the group is, `--restore-group` puts it back",
-            case="group_ahead",
             pipeline=name,
         )
     if differing:

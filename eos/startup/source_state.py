@@ -52,13 +52,13 @@ class LiveSource:
             topics,
             Deadline.after_ms(self.timeout_ms),
             what="source",
+            code="gone",
             missing=PromiseBrokenError,
             hint=lambda topic: (
                 f"it was there before: was it deleted? `eos recover {name} "
                 f"--forget-topic {topic}` goes on without it"
             ),
             pipeline=name,
-            case="gone",
         )
         return {topic: info.topic_id for topic, info in found.items()}
 
@@ -97,24 +97,24 @@ class LiveSource:
             values = {"pipeline": name, "topic": tp.topic, "partition": tp.partition}
             if offset < earliest[tp]:
                 raise PromiseBrokenError(
+                    "truncated",
                     f"{where} begins at offset {earliest[tp]}, but {offset} is next: "
                     f"{earliest[tp] - offset} offsets were deleted before they were read",
                     hint="retention deleted them while the pipeline was down or behind, or "
                     "somebody did; nothing brings them back, and nothing was skipped: `eos "
                     f"recover {name} --accept-start` goes on without them",
-                    case="truncated",
                     ledger=offset,
                     earliest=earliest[tp],
                     **values,
                 )
             if offset > latest[tp]:
                 raise PromiseBrokenError(
+                    "source_lost",
                     f"{where} ends at offset {latest[tp]}, but {offset} is next: "
                     f"{offset - latest[tp]} offsets that were read before are missing now",
                     hint="did an unclean leader election lose records, or was the cluster "
                     "restored from a copy? New records would get the offsets of others: `eos "
                     f"recover {name} --rewind-to` an attempt before the loss",
-                    case="source_lost",
                     ledger=offset,
                     latest=latest[tp],
                     **values,

@@ -102,6 +102,7 @@ class _Questions:
             if is_own and not committed:
                 why = "it is the pipeline's own: `start: {group: NAME}` is for another consumer's"
             raise UsageError(
+                "todo",
                 f"{self.pipeline}: `start` is at the offsets of group {group!r}, which has none "
                 f"for {_named(missing)}",
                 hint=f"{why}. Give it offsets (`kafka-consumer-groups.sh --reset-offsets`). "
@@ -124,6 +125,7 @@ class _Questions:
             counts = Counter(tp.topic for tp in self.partitions)
             has = [f"{topic} has {counts[topic]}" for topic in sorted({tp.topic for tp in unknown})]
             raise UsageError(
+                "todo",
                 f"{self.pipeline}: `start` names {_named(unknown)}, which the source does not have",
                 hint=f"partitions count from 0; {', '.join(has[:_NAMED_MAX])}",
                 unknown=_named(unknown),
@@ -135,6 +137,7 @@ class _Questions:
                 for tp in sorted(missing)[:_NAMED_MAX]
             ]
             raise UsageError(
+                "todo",
                 f"{self.pipeline}: `start` has no offset for {_named(missing)}",
                 hint=f"name every partition of the source: {', '.join(shown)}",
                 missing=_named(missing),
@@ -151,12 +154,12 @@ class _Questions:
         state = self.wire.group_state(group, self.deadline)
         if state not in AT_REST:
             raise PromiseBrokenError(
+                "group_in_use",
                 f"{self.pipeline}: `start` is at the offsets of group {group!r}, whose members "
                 f"still consume (it is {state}): what they read from now on would be processed "
                 "twice",
                 hint="end them, then start again; `kafka-consumer-groups.sh --describe --members "
                 f"--group {group}` names them",
-                case="group_in_use",
                 pipeline=self.pipeline,
                 group=group,
                 state=state,
@@ -206,27 +209,29 @@ def _outside(
 ) -> EosError:
     if offset < bounds.earliest:
         return PromiseBrokenError(
+            "start_gone",
             f"{said}, which begins at {bounds.earliest}: {bounds.earliest - offset} offsets that "
             "were to be read are gone",
             hint=f"retention deleted them, or somebody did; nothing brings them back. {_WAY_OUT}",
-            case="start_gone",
             **values,
         )
     if offset <= bounds.latest:
         return UnavailableError(
+            "todo",
             f"{said}, which can be read up to {bounds.stable}: a transaction is open from there on",
             hint="start again when it has ended; at the latest its timeout ends it",
             **values,
         )
     if is_of_group:
         return PromiseBrokenError(
+            "start_beyond",
             f"{said}, which ends at {bounds.latest}: {offset - bounds.latest} offsets that the "
             "group has read are not there",
             hint=f"was the topic deleted and created again, or is this another cluster? {_WAY_OUT}",
-            case="start_beyond",
             **values,
         )
     return UsageError(
+        "todo",
         f"{said}, which ends at {bounds.latest}",
         hint=f"it must be from {bounds.earliest} to {bounds.stable}; was another topic or another "
         "cluster meant?",

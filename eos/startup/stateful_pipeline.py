@@ -69,6 +69,7 @@ def require_allowed(plan: Plan, state: PlanState) -> None:
     if not state.operators:
         if plan.output_mode != "append":
             raise TransformError(
+                "todo",
                 f"`output_mode: {plan.output_mode}` is for pipelines that keep state, and the "
                 "transforms treat each record by itself",
                 hint="leave it out",
@@ -77,18 +78,21 @@ def require_allowed(plan: Plan, state: PlanState) -> None:
     answers = {each.on_error for each in plan.decode.causes} - {"fail"}
     if answers:
         raise TransformError(
+            "todo",
             f"the pipeline says `on_error: {min(answers)}`, and the transforms keep state "
             f"({state}): what is left out could not be counted before the commit",
             hint="say `on_error: fail`, or let a pipeline without state sort them out before",
         )
     if plan.dedup is not None:
         raise TransformError(
+            "todo",
             f"the pipeline says `dedup`, and the transforms keep state ({state}): Spark evaluates "
             "them before the micro-batch is told of",
             hint="let a pipeline of its own leave the duplicates out, and group what it wrote",
         )
     if plan.decode.distinct is not None and state.branches > 1:
         raise TransformError(
+            "todo",
             f"the pipeline says `dedup: {{by: ...}}`, and the transforms use the rows in "
             f"{state.branches} branches ({state}): each would remember keys of its own, and could "
             "take another record as the first",
@@ -96,6 +100,7 @@ def require_allowed(plan: Plan, state: PlanState) -> None:
         )
     if local_path(plan.names.checkpoints) is None:
         raise TransformError(
+            "todo",
             f"the transforms keep state ({state}), and the state root is not a folder of a local "
             f"or mounted disk: {plan.names.checkpoints}",
             hint="elsewhere each unclean end takes a fresh checkpoint (docs/checkpoints.md), and "
@@ -137,9 +142,9 @@ def require_state(
         told = f"the transforms keep no state, but {location} holds what others counted {done}"
         cause = "what they counted and did not tell yet would be lost. Put them back"
     raise PromiseBrokenError(
+        "state_lost",
         f"{name}: {told}",
         hint=f"{cause}; or start with --accept-state-loss: {_RESTARTS}",
-        case="state_lost",
         pipeline=name,
     )
 
@@ -150,13 +155,13 @@ def unreadable_state(
     """Return the error for a checkpoint that can't be read, so that its state is lost."""
     name = plan.names.pipeline
     return PromiseBrokenError(
+        "state_lost",
         f"{name}: {error.message}. The state that the transforms keep, of what they counted "
         f"{_counted(position)}, is lost with that checkpoint",
         hint="put the checkpoint's files back as they were, and nothing is lost. Otherwise start "
         f"with --accept-state-loss: {_RESTARTS}. `eos recover {name} --set-checkpoint-aside` only "
         "keeps the damaged folder under another name: it brings no state back, and the next run "
         "needs --accept-state-loss all the same",
-        case="state_lost",
         pipeline=name,
         checkpoint=location,
     )
@@ -184,10 +189,10 @@ def state_refusal(pipeline: str, failure: Failure) -> PromiseBrokenError | None:
     line = found.line[:500]
     told = "was written by another plan" if is_changed else "can't be loaded"
     return PromiseBrokenError(
+        "state_changed" if is_changed else "state_lost",
         f"{pipeline}: the state in the checkpoint {told}: {line}",
         hint="put the transforms, or the checkpoint's files, back as they were; or `eos recover "
         f"{pipeline} --set-checkpoint-aside`, which takes that checkpoint away, and start with "
         f"--accept-state-loss: {_RESTARTS}",
-        case="state_changed" if is_changed else "state_lost",
         pipeline=pipeline,
     )

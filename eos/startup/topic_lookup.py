@@ -29,23 +29,24 @@ def existing_topics(
     deadline: Deadline,
     *,
     what: str,
+    code: str,
     missing: type[EosError],
     hint: str | Callable[[str], str],
     **fields: str,
 ) -> Mapping[str, TopicInfo]:
-    """Return all these topics. Raise an error of the class `missing` for the first one that does
-    not exist."""
+    """Return all these topics. Raise an error of the class `missing`, with this code, for the first
+    one that does not exist."""
     wanted = frozenset(names)
     found = _settled(lambda: wire.topics(wanted, deadline), deadline) if wanted else {}
     for name in sorted(wanted):
-        code = found[name].error
-        if code in _MAY_PASS:
+        answer = found[name].error
+        if answer in _MAY_PASS:
             words = hint if isinstance(hint, str) else hint(name)
             whose = f"{fields['pipeline']}: " if "pipeline" in fields else ""
             message = f"{whose}the {what} topic {name!r} does not exist"
-            raise missing(message, hint=words, topic=name, **fields)
-        if code:
-            raise _unseen(missing, what, name, code)
+            raise missing(code, message, hint=words, topic=name, **fields)
+        if answer:
+            raise _unseen(missing, what, name, answer)
     return found
 
 
@@ -64,6 +65,7 @@ def source_topics(
             source.topic_names,
             deadline,
             what="source",
+            code="source_topic_missing",
             missing=UsageError,
             hint="is its name right, and the profile the one of its cluster? An embedded broker "
             "has the topics that somebody made: docs/quickstart.md fills one",
@@ -71,6 +73,7 @@ def source_topics(
     pattern = re.compile(source.pattern)
     for name in sorted(filter(source.reads, own)):
         raise UsageError(
+            "todo",
             f"the pattern `{source.pattern}` of the source matches {name!r}, which this pipeline "
             "writes: it would feed itself",
             hint="make it narrower; a name is left out by (?!NAME$) at the pattern's beginning",
@@ -79,6 +82,7 @@ def source_topics(
     found = _settled(lambda: wire.topics(pattern, deadline), deadline)
     if not found:
         raise UsageError(
+            "todo",
             f"the pattern `{source.pattern}` of the source matches no topic",
             hint="it must match a topic's whole name; internal topics never match. Is the profile "
             "the one of its cluster, and may this user describe the topics?",
@@ -111,6 +115,7 @@ def _unseen(kind: type[EosError], what: str, name: str, code: int) -> EosError:
     # The permission that includes DESCRIBE: a user with access to the topic can look it up.
     right = lacking(_USED_BY[what], code, name)
     return kind(
+        "topic_unseen",
         f"the {what} topic {name!r} can't be looked up: {name_of(code)}"
         + (f". {right.told}" if right is not None else ""),
         hint=right.grant if right is not None else "may this user describe the topic?",

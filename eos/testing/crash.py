@@ -36,6 +36,6 @@ def crash_at(
     ):
         if given not in known:
             raise UsageError(
-                f"{given!r} is no {what} of a crash", hint=f"one of {', '.join(known)}"
+                "todo", f"{given!r} is no {what} of a crash", hint=f"one of {', '.join(known)}"
             )
     return f"{point}:{moment}:{victim}"

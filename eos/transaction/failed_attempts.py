@@ -39,7 +39,7 @@ class FailedAttempts:
         known = {(each["producer_id"], each["epoch"]) for each in self._listed}
         if identity in known or len(self._listed) >= _LISTED_MAX:
             return
-        code = error.code if isinstance(error, EosError) else type(error).__name__
+        kind = error.kind if isinstance(error, EosError) else type(error).__name__
         self._listed.append(
             {
                 **self._facts,
@@ -49,7 +49,7 @@ class FailedAttempts:
                 "epoch": epoch,
                 "at_ms": int(time.time() * 1000),
                 "reason": reason_of(error)[:_REASON_MAX],
-                "error": code,
+                "error": kind,
             }
         )
 

@@ -125,11 +125,11 @@ class OwnershipCheck:
     def _noted(self, found: LedgerRecord | None) -> LedgerRecord | None:
         if found is None and self.last != NO_IDENTITY:
             raise PromiseBrokenError(
+                "ledger_gone",
                 f"{self.pipeline}: the ledger {self.ledger.partition.topic!r} is empty, although "
                 "this pipeline wrote to it",
                 hint="somebody deleted its records or the topic, while the pipeline ran: "
                 f"`eos recover {self.pipeline}` shows what is left to go on from",
-                case="ledger_gone",
             )
         if found is not None:
             self.last, self.last_offset = found.identity, found.offset
@@ -200,6 +200,7 @@ class OwnershipCheck:
 
     def _fenced(self, seen: str) -> FencedError:
         return FencedError(
+            "todo",
             f"{self.pipeline}: another copy took over: {seen}",
             hint="stop one of the two copies of the pipeline",
         )

@@ -54,8 +54,6 @@ class TransitionError(EosError):
     """An event that the current state does not allow: a mistake of the caller. The state is
     unchanged."""
 
-    code = "internal"
-
 
 class Transition(NamedTuple):
     state: type[ProtocolState]
@@ -201,6 +199,7 @@ def step(
         row = TABLES[profile].get((type(state), event))
         if row is None:
             raise TransitionError(
+                "todo",
                 f"{event.value} is not possible in {type(state).__name__}",
                 state=type(state).__name__,
                 event=event.value,

@@ -181,6 +181,7 @@ def _found(reference: str, step: Step, *, within: Sequence[Path], looks: bool) -
     if call is None:
         known = [key for key, value in vars(module).items() if inspect.isfunction(value)]
         raise TransformError(
+            "todo",
             f"transform `{reference}`: {module.__file__} has no function `{name}`"
             + _did_you_mean(name, known),
             hint="transforms are named as `module:function`",
@@ -188,6 +189,7 @@ def _found(reference: str, step: Step, *, within: Sequence[Path], looks: bool) -
     if not callable(call):
         kind = type(call).__name__
         raise TransformError(
+            "todo",
             f"transform `{reference}` is no function, it is of type {kind}",
             hint="name a function: `module:function`",
         )
@@ -203,6 +205,7 @@ def _module(reference: str, name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise TransformError(
+                "todo",
                 f"transform `{reference}`: there is no module `{error.name}`",
                 hint="modules are looked up in the folder that contains pipelines/ and in the "
                 "pipeline's own",
@@ -238,6 +241,7 @@ def _apply(frame: DataFrame, function: Function, tables: Mapping[str, DataFrame]
     if not isinstance(result, DataFrame):
         what = "nothing" if result is None else f"a {type(result).__name__}"
         raise TransformError(
+            "todo",
             f"transform `{function.python}` returned {what}; it has to return a DataFrame",
             hint="is a `return` missing?" if result is None else "",
         )
@@ -269,6 +273,7 @@ def _failed(reference: str, how: str, error: Exception | SystemExit) -> Transfor
     where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     module = reference.partition(":")[0]
     return TransformError(
+        "todo",
         f"transform `{reference}` {how}{where}: {type(error).__name__}: {sql.words_of(error)}",
         reference=reference,
         hint=_TRY if how == "failed" else f"`python -c 'import {module}'` shows all of it",

@@ -42,24 +42,29 @@ def read(file: str, folder: Path) -> str:
             raw = opened.read(_FILE_BYTES_MAX + 1)
         if len(raw) > _FILE_BYTES_MAX:
             raise TransformError(
+                "todo",
                 f"SQL file {path} is larger than {_FILE_BYTES_MAX} bytes",
                 hint="is it another file? A query of that size belongs into several steps",
             )
         text = raw.decode()
     except UnicodeDecodeError as error:
         raise TransformError(
+            "todo",
             f"SQL file {path} is not UTF-8 text ({error})",
             hint="save it as UTF-8, or name the file that was meant",
         ) from error
     except OSError as error:
         raise TransformError(
+            "todo",
             f"SQL file {path} can't be read: {error.strerror}",
             hint="paths of SQL files begin at the pipeline's folder",
         ) from error
     wrong = sql_text.not_a_query(text)
     if wrong:
         raise TransformError(
-            f"SQL file {path}: {wrong}", hint="a step's file has one query, which only reads"
+            "todo",
+            f"SQL file {path}: {wrong}",
+            hint="a step's file has one query, which only reads",
         )
     return text
 
@@ -84,7 +89,7 @@ def ask(query: Query, frame: DataFrame, stages: Mapping[str, DataFrame]) -> Data
         elif "TEMP_TABLE_OR_VIEW_ALREADY_EXISTS" in words:
             hint = "the session has a view by the name of a step: name the step differently"
         raise TransformError(
-            f"{query.label} failed: {words}", hint=hint, reference=query.label
+            "todo", f"{query.label} failed: {words}", hint=hint, reference=query.label
         ) from error
 
 

@@ -125,7 +125,7 @@ def _lost(sinks: Sinks, table: Table, known: TableState, now: TableWrite) -> _Lo
     try:
         require_whole(sinks.pipeline, table, log, known, now.version)
     except PromiseBrokenError as error:
-        is_unknown = error.fields.get("case") == "table_history"
+        is_unknown = error.code == "table_history"
         return _Lost("history" if is_unknown else "restored", error.message)
     return None
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from support.error_catalogue import CODE, entries, exit_code, page
+
 ROOT = Path(__file__).parents[2]
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}
 STOPS = {name: text for name, text in PAGES.items() if name.startswith("stops-")}
@@ -13,14 +15,24 @@ CASE = re.compile(r"^### `([a-z_]+)`$", re.MULTILINE)
 LINK = re.compile(r"\]\(([\w-]+\.md)?#([\w-]+)\)")
 
 
-def test_every_stop_has_one_section_and_no_section_is_about_nothing() -> None:
-    raised = {
-        case
-        for path in (ROOT / "eos").rglob("*.py")
-        for case in re.findall(r'case="([a-z_]+)"', path.read_text(encoding="utf-8"))
-    }
+def test_every_section_about_a_stop_is_about_an_error_that_is_raised() -> None:
     described = [case for text in STOPS.values() for case in CASE.findall(text)]
-    assert sorted(described) == sorted(raised)
+    assert len(described) == len(set(described))
+    assert set(described) <= {entry.code for entry in entries()}
+
+
+def test_the_page_of_messages_is_what_the_source_says() -> None:
+    """Written anew by `PYTHONPATH=tests python -m support.error_catalogue > docs/messages.md`."""
+    assert PAGES["messages.md"] == page()
+
+
+def test_each_code_is_a_name_and_has_one_exit_code() -> None:
+    exits: dict[str, set[int]] = {}
+    for entry in entries():
+        assert CODE.fullmatch(entry.code), entry
+        if entry.where != "eos/kafka":  # an answer of Kafka means what its request makes of it
+            exits.setdefault(entry.code, set()).add(exit_code(entry.kind))
+    assert not {code: found for code, found in exits.items() if len(found) > 1}
 
 
 def test_the_runbook_links_every_stop() -> None:

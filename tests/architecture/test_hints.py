@@ -31,8 +31,8 @@ def made_without_hint(text: str) -> list[tuple[int, str]]:
             continue
         hints = [each.value for each in node.keywords if each.arg in {"hint", None}]
         is_empty = all(isinstance(each, ast.Constant) and not each.value for each in hints)
-        if node.func.id in TOLD and node.args and is_empty:
-            found.append((node.lineno, ast.unparse(node.args[0]).strip("f'\"")))
+        if node.func.id in TOLD and len(node.args) > 1 and is_empty:
+            found.append((node.lineno, ast.unparse(node.args[1]).strip("f'\"")))
     return found
 
 
@@ -50,6 +50,12 @@ def test_each_error_that_a_person_may_see_has_a_hint() -> None:
 
 
 def test_what_has_none_is_seen() -> None:
-    text = "raise UsageError('a')\nraise UsageError('b', hint='c')\nUsageError('d', hint='')\n"
+    text = (
+        "raise UsageError('x', 'a')\nraise UsageError('x', 'b', hint='c')\n"
+        "UsageError('x', 'd', hint='')\n"
+    )
     assert made_without_hint(text) == [(1, "a"), (3, "d")]
-    assert made_without_hint("raise AttemptFailedError('a')\nraise UsageError('b', **more)") == []
+    assert (
+        made_without_hint("raise AttemptFailedError('x', 'a')\nraise UsageError('x', 'b', **m)")
+        == []
+    )

@@ -86,7 +86,7 @@ def test_an_attempt_that_was_redone_has_its_row_and_so_has_one_that_was_killed(
     scene = scenes.new(40)
 
     def fails() -> None:
-        raise AttemptFailedError("a task was lost")
+        raise AttemptFailedError("example", "a task was lost")
 
     with Copy(scene.job, At("all_acked:after", fails)) as copy:
         copy.start()
@@ -120,7 +120,7 @@ def test_a_run_that_ends_without_a_record_leaves_its_attempts_at_its_end(scenes,
     scene = scenes.new(20)
 
     def fails() -> None:
-        raise AttemptFailedError("no room")
+        raise AttemptFailedError("example", "no room")
 
     with Copy(scene.job, At("all_acked:before", fails, until=3)) as copy:
         copy.start()

@@ -93,7 +93,7 @@ def test_a_straggler_never_joins_the_redo(proxied, small, make_batch, point, do,
 
     def fail() -> None:
         straggler.append(make_batch(copy.coordinator.identity, sequence, b"late"))
-        raise AttemptFailedError("on purpose")
+        raise AttemptFailedError("example", "on purpose")
 
     def straggle() -> None:
         if sequence:

@@ -149,7 +149,7 @@ def test_an_abort_at_the_rotation_whose_answer_is_lost_is_repeated(proxied, worn
     rule = proxied.proxy.rule("EndTxn", Do.LOSE_ANSWER, client=small.name, nth=END_TXN)
 
     def fail() -> None:
-        raise AttemptFailedError("on purpose")
+        raise AttemptFailedError("example", "on purpose")
 
     ended = run(small, At("offsets:after", fail, nth=2))
     assert rule.struck

@@ -127,7 +127,7 @@ def test_what_is_open_is_told_with_its_owner(pipeline: Pipeline, name: str) -> N
             record = stamped(run.batches.ledger.record("start", run.batches.position), identity)
             run.batches.coordinator.produce({run.batches.ledger.partition: record}, soon())
             seen.append(told(pipeline))
-            raise PromiseBrokenError("seen enough")
+            raise PromiseBrokenError("example", "seen enough")
 
         with pytest.raises(PromiseBrokenError, match="seen enough"):
             run.batches.run(run.plan(), Work(in_the_middle))

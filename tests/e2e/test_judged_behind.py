@@ -136,7 +136,7 @@ def test_what_is_refused_before_it_was_judged_is_refused_by_who_looks_first(spar
     run = Run(spark, tmp_path)
     frame = run.next()
     run.attempt(frame)
-    final = RecordRefusedError("no"), TransformError("broken")
+    final = RecordRefusedError("example", "no"), TransformError("example", "broken")
     run.dedup.next_micro_batch()
     assert [run.dedup.doubted(each) for each in final] == list(final), "all were judged"
     with pytest.raises(ZeroDivisionError):
@@ -145,7 +145,7 @@ def test_what_is_refused_before_it_was_judged_is_refused_by_who_looks_first(spar
         told = run.dedup.doubted(each)
         assert isinstance(told, AttemptFailedError)
         assert told.message == each.message
-    lost = PromiseBrokenError("the source lost records")
+    lost = PromiseBrokenError("example", "the source lost records")
     assert run.dedup.doubted(lost) is lost
     run.attempt(frame)
     assert [run.dedup.doubted(each) for each in final] == list(final), "it looked first"

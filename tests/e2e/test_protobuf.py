@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from support import letters, outside
+from support.descriptors import descriptor_file, message, shop
 from support.letters import Record
 from support.local_spark import local_spark
-from support.messages import descriptor_file, message, shop
 from support.project import Project
 from support.recent import NOW_MS
 

@@ -221,7 +221,7 @@ def test_a_refusal_behind_our_look_is_looked_into_again(world: World) -> None:
     def late(identity, floors):
         world.writes(1)(identity, floors)
         world.broker.advance(TIMEOUT_MS)
-        raise AttemptFailedError("late")
+        raise AttemptFailedError("example", "late")
 
     world.run(1, at_first(world, late))
     assert len(reasons(world)) == 1

@@ -20,7 +20,7 @@ def _no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_fenced_attempt_is_left_to_the_new_owner(where):
     """An abort could end a transaction of the new owner, so nothing is sent."""
     world = World(*where)
-    error = FencedError("another instance took over")
+    error = FencedError("example", "another instance took over")
     with pytest.raises(FencedError) as caught:
         world.run(0, world.writes(0, error))
     assert caught.value is error
@@ -31,7 +31,7 @@ def test_a_fenced_attempt_is_left_to_the_new_owner(where):
 @ALL
 def test_a_failed_attempt_is_listed_by_one_record(where):
     world = World(*where)
-    world.run(0, world.writes(0, AttemptFailedError("once")))
+    world.run(0, world.writes(0, AttemptFailedError("example", "once")))
     assert [each["reason"] for each in world.ledger_body()["failed"]] == ["once"]
     world.run(1)
     assert "failed" not in world.ledger_body()

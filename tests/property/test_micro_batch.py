@@ -195,7 +195,7 @@ def test_a_doubt_whose_ledger_can_not_be_read_is_settled_by_the_next_call(monkey
     world.broker.arm(Fault(Api.END_TXN, Strike.LOSE_REQUEST, times=TRIES))
 
     def fails(*_args, **_kwargs):
-        raise UnavailableError("ListOffsets had no answer")
+        raise UnavailableError("example", "ListOffsets had no answer")
 
     with monkeypatch.context() as patch:
         patch.setattr(world.ledger_wire, "list_offsets", fails)
@@ -209,12 +209,22 @@ def test_a_doubt_whose_ledger_can_not_be_read_is_settled_by_the_next_call(monkey
 @ALL
 def test_a_failed_attempt_is_redone_under_a_new_epoch_at_most_three_times(where):
     world = World(*where)
-    world.run(0, world.writes(0, AttemptFailedError("once"), AttemptFailedError("twice")))
+    world.run(
+        0,
+        world.writes(
+            0, AttemptFailedError("example", "once"), AttemptFailedError("example", "twice")
+        ),
+    )
     world.check(1)
     assert len(set(world.identities)) == ATTEMPTS_MAX == 3
-    last = AttemptFailedError("the last")
+    last = AttemptFailedError("example", "the last")
     with pytest.raises(AttemptFailedError) as caught:
-        world.run(1, world.writes(1, AttemptFailedError("1"), AttemptFailedError("2"), last))
+        world.run(
+            1,
+            world.writes(
+                1, AttemptFailedError("example", "1"), AttemptFailedError("example", "2"), last
+            ),
+        )
     assert caught.value is last
     assert len(set(world.identities)) == 6
     assert [e.will_redo for e in world.of_kind(events.AttemptFailed)] == [True] * 4 + [False]
@@ -225,7 +235,7 @@ def test_a_failed_attempt_is_redone_under_a_new_epoch_at_most_three_times(where)
 @ALL
 def test_a_retry_of_dedup_is_no_failure_and_the_next_run_validates_first(where):
     world = World(*where)
-    retried = world.writes(0, DedupRetryError("2 duplicate records"))
+    retried = world.writes(0, DedupRetryError("example", "2 duplicate records"))
     world.run(0, retried, facts=lambda: AttemptFacts(validate_first=8))
     world.check(1)
     assert world.of_kind(events.AttemptFailed) == []
@@ -244,14 +254,19 @@ def test_a_retry_of_dedup_is_no_failure_and_the_next_run_validates_first(where):
 @ALL
 def test_a_straggler_of_a_failed_attempt_is_refused(where):
     world = World(*where)
-    world.run(0, world.writes(0, AttemptFailedError("once")))
+    world.run(0, world.writes(0, AttemptFailedError("example", "once")))
     blob = record_batch(world.identities[0], 1, [b"99"])
     assert world.port.produce("id", {TARGET: blob}, Tries(1))[TARGET].error == 47
     world.check(1)
 
 
 @pytest.mark.parametrize(
-    "error", [RecordRefusedError("too large"), UnavailableError("gone"), ValueError("a mistake")]
+    "error",
+    [
+        RecordRefusedError("example", "too large"),
+        UnavailableError("example", "gone"),
+        ValueError("a mistake"),
+    ],
 )
 def test_what_a_redo_does_not_mend_raises_at_once_and_leaves_nothing_open(error):
     world = World()
@@ -269,7 +284,7 @@ def test_what_a_redo_does_not_mend_raises_at_once_and_leaves_nothing_open(error)
 def test_an_abort_that_fails_hides_nothing_and_is_made_up_for(where):
     world = World(*where)
     world.broker.arm(Fault(Api.END_TXN, Strike.LOSE_REQUEST, times=TRIES))
-    error = AttemptFailedError("the cause")
+    error = AttemptFailedError("example", "the cause")
     with pytest.raises(AttemptFailedError) as caught:
         world.run(0, world.writes(0, error))
     assert caught.value is error
@@ -328,7 +343,7 @@ def test_no_redo_while_stopping():
 
     def stopped(identity: Identity, floors: Ends) -> Sequence[Receipt]:
         world.batches.is_stopping = True
-        return world.writes(0, AttemptFailedError("cancelled"))(identity, floors)
+        return world.writes(0, AttemptFailedError("example", "cancelled"))(identity, floors)
 
     with pytest.raises(AttemptFailedError, match="cancelled"):
         world.run(0, stopped)

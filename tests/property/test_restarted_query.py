@@ -57,7 +57,7 @@ class Copied(World):
             blob = record_batch(identity, 0, [b"%d" % offset for offset in offsets])
             answer = self.port.produce("id", {TARGET: blob}, Tries(1))[TARGET]
             if answer.error:
-                raise AttemptFailedError(f"answered {answer.error}")
+                raise AttemptFailedError("example", f"answered {answer.error}")
             last = answer.offset + len(offsets) - 1
             return [Receipt("target", 0, len(offsets), answer.offset, last, len(blob), 7)]
 

@@ -57,7 +57,7 @@ def under_way(world: World, query: Query, tasks: threading.Event) -> Iterator[li
         has_begun.set()
         assert tasks.wait(WAIT_S_MAX)
         if query.is_cancelled.is_set():
-            raise AttemptFailedError("the job was cancelled")
+            raise AttemptFailedError("example", "the job was cancelled")
         return writes(identity, floors)
 
     def run() -> None:

@@ -245,7 +245,7 @@ class Owners(RuleBasedStateMachine):
         if error == 0:
             attempt.written[at] = attempt.written.get(at, 0) + 1
         else:
-            owner.coordinator.fail(AttemptFailedError(f"a writer was answered {error}"))
+            owner.coordinator.fail(AttemptFailedError("example", f"a writer was answered {error}"))
 
     def send(self, identity, at, sequence, value):
         blob = record_batch(identity, sequence, [value])

@@ -27,6 +27,7 @@ from eos.ledger.receipt import Receipt
 from eos.ledger.record import Ends, Position
 from eos.transaction.coordinator import Coordinator
 from eos.transaction.micro_batch import MicroBatches
+from support.errors import made
 from support.simulated_broker import SimulatedBroker, SimulatedPort
 from support.simulated_broker.kit import Tries, record_batch
 from support.simulated_ledger import LedgerWire, stored
@@ -68,7 +69,7 @@ class Interrupt:
     def reached(self, point: str) -> None:
         if point == self.point:
             self.point = ""
-            raise self.error(f"at {point}")
+            raise made(self.error, f"at {point}")
 
 
 class Emitted(list):
@@ -164,7 +165,7 @@ class World:
             blob = record_batch(identity, 0, [b"%d" % number])
             answer = self._written(identity, blob)
             if answer.error:
-                raise AttemptFailedError(f"answered {answer.error}")
+                raise AttemptFailedError("example", f"answered {answer.error}")
             error = left.pop(0) if left else None
             if error is not None:
                 raise error
@@ -184,7 +185,7 @@ class World:
                 return self.port.produce("id", {TARGET: blob}, Tries(1))[TARGET]
             except NoAnswerError:
                 continue
-        raise UnavailableError("the leader does not answer")
+        raise UnavailableError("example", "the leader does not answer")
 
     def another(self) -> Coordinator:
         """A second copy of the pipeline, as far as it has come when it has fenced this one."""

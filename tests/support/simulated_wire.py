@@ -121,7 +121,7 @@ class Asked:
         return self.answers
 
     def lose(self, cause: str) -> None:
-        self.error = NoAnswerError(cause)
+        self.error = NoAnswerError("example", cause)
 
 
 @dataclass
@@ -157,7 +157,7 @@ class SimulatedWire:
 
     def refresh_metadata(self, topics: Iterable[str], deadline: Deadline) -> None:
         if deadline.has_passed:
-            raise UnavailableError("no broker answers: the time was up")
+            raise UnavailableError("example", "no broker answers: the time was up")
         for at, leader in self.leaders_now.items():
             if at.topic in topics:
                 self.leaders_heard[at] = leader
@@ -186,7 +186,7 @@ class SimulatedWire:
         if not isinstance(happens, Lose) or happens.is_carried_out:
             answers = self.broker.add_partitions(transactional_id, identity, partitions)
         if isinstance(happens, Lose):
-            raise NoAnswerError("the connection broke")
+            raise NoAnswerError("example", "the connection broke")
         if isinstance(happens, Refuse):
             return dict.fromkeys(partitions, Answer(happens.code))
         assert answers is not None

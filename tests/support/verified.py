@@ -157,7 +157,7 @@ class Copying(Running):
         rows = receipt.rows(writer.finish(), planned)
         if self.fails:
             self.fails -= 1
-            raise AttemptFailedError("the test wants it so")
+            raise AttemptFailedError("example", "the test wants it so")
         return receipt.check((tuple(row.values()) for row in rows.to_pylist()), targets)
 
 

@@ -185,7 +185,7 @@ class Cluster:
     def transaction_state(self, transactional_id, _deadline):
         assert transactional_id == "eos.p"
         if self.state is None:
-            raise KafkaRefusedError("TRANSACTIONAL_ID_NOT_FOUND")
+            raise KafkaRefusedError("example", "TRANSACTIONAL_ID_NOT_FOUND")
         return self.state
 
     def list_transactions(self, _deadline):

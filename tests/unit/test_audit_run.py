@@ -49,7 +49,7 @@ class Fails:
 
 def test_a_promise_that_is_broken_stops_at_once_and_any_other_error_after_so_many():
     told = Told()
-    follower = Follower(Fails(UnavailableError("away")), told, 2, every_s=0.001)
+    follower = Follower(Fails(UnavailableError("example", "away")), told, 2, every_s=0.001)
     follower.start()
     follower.committed()
     follower.require()
@@ -61,7 +61,9 @@ def test_a_promise_that_is_broken_stops_at_once_and_any_other_error_after_so_man
     assert len(told.of(events.Warned)) == 2, "once that it fails, and once at the end"
 
     told, deadline, backoff = Told(), Deadline.after_ms(120_000), Backoff()
-    broken = Follower(Fails(PromiseBrokenError("the ledger is gone")), told, 99, every_s=0.001)
+    broken = Follower(
+        Fails(PromiseBrokenError("example", "the ledger is gone")), told, 99, every_s=0.001
+    )
     broken.start()
     while not told.of(events.Warned):
         assert not deadline.has_passed
@@ -73,7 +75,9 @@ def test_a_promise_that_is_broken_stops_at_once_and_any_other_error_after_so_man
 
 def test_a_table_that_lacks_nothing_is_not_reported_to_lack_0_attempts():
     told = Told()
-    follower = Follower(Fails(UnavailableError("no broker answers")), told, 2, every_s=0.001)
+    follower = Follower(
+        Fails(UnavailableError("example", "no broker answers")), told, 2, every_s=0.001
+    )
     follower.start()
     until(lambda: follower._tries > 3)
     assert told.events == []

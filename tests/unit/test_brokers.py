@@ -16,7 +16,9 @@ from eos.run.broker_outage import BrokerWatch
 
 REPORTED_WITHIN_S = 15
 NOON = 1_795_000_000.0  # what the day's clock says when the other is at 0
-DOWN = UnavailableError("no broker of b:9092 answers: ECONNREFUSED", hint="is the broker up?")
+DOWN = UnavailableError(
+    "example", "no broker of b:9092 answers: ECONNREFUSED", hint="is the broker up?"
+)
 
 
 @dataclass
@@ -98,7 +100,7 @@ def test_a_short_silence_and_a_broker_that_refuses_the_request_are_no_outage() -
     world.rounds(2)
     world.failure = None
     world.rounds(1)
-    world.failure = KafkaRefusedError("this user may not")
+    world.failure = KafkaRefusedError("example", "this user may not")
     world.rounds(50)
     assert world.told == []
 

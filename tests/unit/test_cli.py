@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from eos.cli.main import app, report
-from eos.errors import FencedError, PromiseBrokenError, UnavailableError, UsageError
+from eos.cli.main import app
+from eos.errors import FencedError, PromiseBrokenError, UnavailableError, UsageError, report
 
 ROOT = Path(__file__).parents[2]
 VERBS = {each.name or each.callback.__name__ for each in app.registered_commands}
@@ -151,10 +151,10 @@ def test_broker_of_a_real_cluster_is_refused_without_a_stack_trace(tmp_path):
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (UsageError("u", hint="h"), 2),
-        (FencedError("f"), 3),
-        (PromiseBrokenError("p"), 4),
-        (UnavailableError("a"), 5),
+        (UsageError("example", "u", hint="h"), 2),
+        (FencedError("example", "f"), 3),
+        (PromiseBrokenError("example", "p"), 4),
+        (UnavailableError("example", "a"), 5),
     ],
 )
 def test_an_error_ends_with_its_recoverys_code(error, code, capsys):

@@ -49,8 +49,11 @@ def wrapped(error: EosError, text: str) -> EosError:
         OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
         OSError(errno.EDQUOT, os.strerror(errno.EDQUOT)),
         RuntimeError(JAVA),
-        wrapped(UnavailableError("the table all could not be written: [TASK_WRITE_FAILED]"), JAVA),
-        wrapped(AttemptFailedError("the Spark job failed"), RUST),
+        wrapped(
+            UnavailableError("example", "the table all could not be written: [TASK_WRITE_FAILED]"),
+            JAVA,
+        ),
+        wrapped(AttemptFailedError("example", "the Spark job failed"), RUST),
     ],
 )
 def test_the_folder_and_what_to_do_stand_in_place_of_a_trace(
@@ -68,10 +71,10 @@ def test_the_folder_and_what_to_do_stand_in_place_of_a_trace(
 @pytest.mark.parametrize(
     "error",
     [
-        UnavailableError("no broker answers"),
+        UnavailableError("example", "no broker answers"),
         ValueError("another error"),
         # An operator must act, and words of a record are no reason to restart instead.
-        wrapped(PromiseBrokenError("the record says 'No space left on device'"), JAVA),
+        wrapped(PromiseBrokenError("example", "the record says 'No space left on device'"), JAVA),
     ],
 )
 def test_other_errors_stay(error: Exception, tmp_path: Path) -> None:
@@ -79,7 +82,7 @@ def test_other_errors_stay(error: Exception, tmp_path: Path) -> None:
 
 
 def test_a_disk_that_has_room_again_is_asked_about(tmp_path: Path) -> None:
-    error = wrapped(AttemptFailedError("the Spark job failed: SparkException"), JAVA)
+    error = wrapped(AttemptFailedError("example", "the Spark job failed: SparkException"), JAVA)
     found = raised(error, tmp_path)
     assert isinstance(found, UnavailableError)
     assert found.message == "the Spark job failed: SparkException"

@@ -57,12 +57,19 @@ def test_it_pickles(kind):
 
 
 def test_the_hint_stands_on_a_line_of_its_own():
-    assert str(EosError("what", hint="do this")) == "what\n  hint: do this"
-    assert str(EosError("what")) == "what"
+    assert str(EosError("example", "what", hint="do this")) == "what\n  hint: do this"
+    assert str(EosError("example", "what")) == "what"
 
 
 def test_an_error_about_a_pipeline_names_it_once_and_stays_what_it_was():
-    told = about("p", PromiseBrokenError("it is gone", hint="`eos recover PIPELINE`", case="gone"))
+    told = about(
+        "p",
+        PromiseBrokenError(
+            "gone",
+            "it is gone",
+            hint="`eos recover PIPELINE`",
+        ),
+    )
     assert isinstance(told, PromiseBrokenError)
     assert (told.message, told.hint) == ("p: it is gone", "`eos recover p`")
     assert told.fields == {"case": "gone", "pipeline": "p"}
@@ -78,6 +85,10 @@ def test_each_error_of_a_run_names_the_pipeline():
     }
     for message, expected in words.items():
         with pytest.raises(PromiseBrokenError) as stop, naming("orders"):
-            raise PromiseBrokenError(message, hint="look", case="gone")
+            raise PromiseBrokenError(
+                "gone",
+                message,
+                hint="look",
+            )
         assert (stop.value.message, stop.value.hint) == (expected, "look")
         assert stop.value.fields["case"] == "gone"

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.errors import made
 from support.micro_batch_world import LEDGER, FewTries, Interrupt, World
 from support.plans import plan
 from support.simulated_ledger import stored
@@ -51,7 +52,7 @@ class Settings(dict):
 
     def broker_config(self, name: str, _deadline: Deadline) -> str:
         if name not in self:
-            raise KafkaRefusedError(f"{name} is not told")
+            raise KafkaRefusedError("example", f"{name} is not told")
         return str(self[name])
 
 
@@ -178,7 +179,7 @@ def test_it_tells_of_any_other_error_and_goes_on(idle, kind):
 @pytest.mark.parametrize("kind", [UnavailableError, ValueError])
 def test_a_ledger_that_can_not_be_trimmed_does_not_end_it(monkeypatch, lock, kind):
     def fails(*_: object, **__: object) -> None:
-        raise kind("ListOffsets had no answer")
+        raise made(kind, "ListOffsets had no answer")
 
     monkeypatch.setattr(Ledger, "trim", fails)
     idle = Watched(lock)

@@ -14,7 +14,9 @@ from eos.startup import topic_limits as module
 from eos.startup.topic_limits import TargetLimits
 
 REFUSED = describe(Api.PRODUCE, 10, where="out-0")
-UNFIT = RecordRefusedError("a record is too large for out-0", limit_bytes=1000, size_bytes=1200)
+UNFIT = RecordRefusedError(
+    "example", "a record is too large for out-0", limit_bytes=1000, size_bytes=1200
+)
 
 
 class Cluster:
@@ -52,7 +54,7 @@ def test_a_limit_that_changed_costs_an_attempt_and_the_next_one_has_the_new(
 
 
 @pytest.mark.parametrize("error", [REFUSED, UNFIT])
-@pytest.mark.parametrize("answer", [1000, UnavailableError("no broker answers")])
+@pytest.mark.parametrize("answer", [1000, UnavailableError("example", "no broker answers")])
 def test_a_record_that_is_too_large_for_an_unchanged_limit_ends_the_run(
     error: EosError, answer: int | EosError
 ) -> None:
@@ -72,6 +74,10 @@ def test_a_broker_that_enforces_a_limit_before_it_reports_it_is_asked_again(
 
 def test_other_errors_are_as_they_were_and_ask_nothing() -> None:
     cluster = Cluster(500)
-    for error in (UnavailableError("away"), describe(Api.PRODUCE, 19), describe(Api.END_TXN, 48)):
+    for error in (
+        UnavailableError("example", "away"),
+        describe(Api.PRODUCE, 19),
+        describe(Api.END_TXN, 48),
+    ):
         assert TargetLimits(cluster, {"out": 1000}).explained(error) is error
     assert cluster.asked == 0

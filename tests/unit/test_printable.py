@@ -33,7 +33,7 @@ def test_lines_of_a_message_never_pass_for_another_message() -> None:
 
 
 def test_every_place_that_renders_messages_escapes(capsys: pytest.CaptureFixture[str]) -> None:
-    error = UnavailableError(f"it said {EVIL}\neos: forged", hint=EVIL)
+    error = UnavailableError("example", f"it said {EVIL}\neos: forged", hint=EVIL)
     for report in (runs_report, verbs_report):
         assert report(error) == 5
         said = capsys.readouterr().err

@@ -130,8 +130,8 @@ def test_a_failed_attempt_repeats_its_first_error_and_only_aborts(profile):
     coordinator.fence(some())
     coordinator.begin(some())
     record(coordinator)
-    coordinator.fail(AttemptFailedError("receipts disagree"))
-    coordinator.fail(AttemptFailedError("and something followed from it"))
+    coordinator.fail(AttemptFailedError("example", "receipts disagree"))
+    coordinator.fail(AttemptFailedError("example", "and something followed from it"))
     for call in (
         lambda: coordinator.commit(some()),
         lambda: record(coordinator),

@@ -132,7 +132,7 @@ def _recorded(coordinator):
 
 def _failed(coordinator):
     _recorded(coordinator)
-    coordinator.fail(EosError("failed"))
+    coordinator.fail(EosError("example", "failed"))
 
 
 def _struck(coordinator, api, call, code=-1):
@@ -221,7 +221,7 @@ CALLS = {
     ProtocolEvent.BEGIN: lambda c: c._run(ProtocolEvent.BEGIN, Tries(3)),
     ProtocolEvent.WRITE: record,
     ProtocolEvent.OFFSETS: offsets,
-    ProtocolEvent.FAIL: lambda c: c.fail(EosError("failed")),
+    ProtocolEvent.FAIL: lambda c: c.fail(EosError("example", "failed")),
     ProtocolEvent.COMMIT: lambda c: c.commit(Tries(3)),
     ProtocolEvent.ABORT: lambda c: c.abort(Tries(3)),
     ProtocolEvent.SETTLE: lambda c: c.settle(Tries(3)),

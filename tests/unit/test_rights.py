@@ -108,7 +108,7 @@ def test_who_it_is_stands_in_the_settings_or_in_the_certificate():
     with pytest.raises(KafkaRefusedError, match="The principal lacks") as caught, told_who(mutual):
         raise error
     assert "openssl x509 -noout -subject -nameopt RFC2253 -in /a/b.pem" in caught.value.hint
-    other = AttemptFailedError("anything else")
+    other = AttemptFailedError("example", "anything else")
     with pytest.raises(AttemptFailedError) as same, told_who(mutual):
         raise other
     assert same.value is other

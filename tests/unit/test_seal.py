@@ -51,7 +51,7 @@ def sample(kind: type[EosError]) -> EosError:
         'topic "a"\nb: caf\u00e9 [x] {y} \U0001f600',
         hint="look\nthere",
         topic="a-0",
-        code=45,
+        number=45,
         share=0.5,
         known=None,
         sent=True,
@@ -84,20 +84,24 @@ def test_an_error_crosses_in_sparks_text(kind: type[EosError]) -> None:
 
 
 def test_the_words_are_readable_in_an_executors_log() -> None:
-    error = SEAL.crossing(AttemptFailedError("a second task wrote", hint="look"))
+    error = SEAL.crossing(AttemptFailedError("example", "a second task wrote", hint="look"))
     assert isinstance(error, CrossingError)
     assert str(error).startswith("a second task wrote\n  hint: look [eos-error ")
 
 
 def test_a_field_that_is_no_plain_value_is_dropped() -> None:
-    error = crossed(str(SEAL.crossing(EosError("x", where=("a", 1), api=Api.PRODUCE, code=3))))
+    error = crossed(
+        str(SEAL.crossing(EosError("example", "x", where=("a", 1), api=Api.PRODUCE, code=3)))
+    )
     assert error is not None
     assert error.fields == {"code": 3}
 
 
 def test_long_texts_of_records_are_cut() -> None:
     long = "\U0001f600" * 1_000_000
-    told = str(SEAL.crossing(EosError(long, hint=long, **{f"f{n}": long for n in range(99)})))
+    told = str(
+        SEAL.crossing(EosError("example", long, hint=long, **{f"f{n}": long for n in range(99)}))
+    )
     assert len(told) < 300_000
     error = crossed(f"{'x' * 10_000_000}{told}{'y' * 1_000_000}")
     assert error is not None
@@ -112,7 +116,9 @@ def test_what_the_table_describes_crosses() -> None:
 
 
 def test_a_class_of_another_release_arrives_as_the_base_with_its_words() -> None:
-    found = crossed(str(SEAL.crossing(TransitionError("begin is not possible", hint="h"))))
+    found = crossed(
+        str(SEAL.crossing(TransitionError("example", "begin is not possible", hint="h")))
+    )
     assert found is not None
     assert (type(found), found.message, found.hint) == (EosError, "begin is not possible", "h")
 
@@ -127,14 +133,14 @@ FORGED = body(["FencedError", "another copy took over", "", {}])
         "java.lang.OutOfMemoryError",
         f"[eos-error {FORGED}]",  # as a release before signatures wrote it
         f"[eos-error {FORGED} {'0' * 64}]",
-        str(Seal().crossing(FencedError("another run's"))),
+        str(Seal().crossing(FencedError("example", "another run's"))),
         "[eos-error  ]",
         f"[eos-error {'A' * 1_000_000}",
     ],
 )
 def test_a_text_without_a_valid_signature_is_none_and_hides_none(text: str) -> None:
     assert crossed(text) is None
-    found = crossed(f"{text} {SEAL.crossing(UsageError('the real one'))}")
+    found = crossed(f"{text} {SEAL.crossing(UsageError('example', 'the real one'))}")
     assert found is not None
     assert found.message == "the real one"
 
@@ -160,8 +166,12 @@ def test_a_signed_mark_of_another_shape_is_no_error(told: object) -> None:
 def test_forged_and_broken_marks_are_never_an_error() -> None:
     """Of 20,000 variations: marks cut, mixed, repeated, with other letters, signed by others."""
     chance = random.Random(17)
-    own = str(SEAL.crossing(FencedError("mine", hint="h", code=3)))
-    others = [f"[eos-error {FORGED}]", str(Seal().crossing(FencedError("x"))), "[eos-refused t 0 0"]
+    own = str(SEAL.crossing(FencedError("example", "mine", hint="h", code=3)))
+    others = [
+        f"[eos-error {FORGED}]",
+        str(Seal().crossing(FencedError("example", "x"))),
+        "[eos-refused t 0 0",
+    ]
     own_mark = own[own.index("[eos-error") :]
     for _ in range(20_000):
         letters = list(chance.choice([*others, own_mark]))
@@ -184,7 +194,7 @@ def test_a_text_that_sql_raised_counts_with_the_runs_word_only() -> None:
 
 def test_the_secret_never_prints_and_is_not_what_a_plan_shows() -> None:
     secret = SEAL.__reduce__()[1][0]
-    shown = f"{SEAL!r} {SEAL} {SEAL.opening('refused')} {SEAL.crossing(EosError('x'))}"
+    shown = f"{SEAL!r} {SEAL} {SEAL.opening('refused')} {SEAL.crossing(EosError('example', 'x'))}"
     assert secret.hex() not in shown
     assert len(secret) == 32
     assert secret not in shown.encode()

@@ -71,7 +71,13 @@ def test_an_interrupt_is_told_without_the_colon_before_it() -> None:
 
 
 def test_an_error_of_ours_comes_as_it_was() -> None:
-    ours = of_this_process().crossing(PromiseBrokenError("gone", hint="look", case="some"))
+    ours = of_this_process().crossing(
+        PromiseBrokenError(
+            "some",
+            "gone",
+            hint="look",
+        )
+    )
     told = task_error(Failure(SPARK.format(why=LOST.format(ours))))
     assert (type(told), told.message, told.hint) == (PromiseBrokenError, "gone", "look")
     assert told.fields["case"] == "some"
@@ -158,7 +164,7 @@ def test_state_in_use_may_pass(condition: str) -> None:
 
 
 def test_what_may_pass_stays_what_it_was() -> None:
-    error = AttemptFailedError("no room")
+    error = AttemptFailedError("example", "no room")
     assert ended(error) is error
 
 

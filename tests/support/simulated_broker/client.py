@@ -128,7 +128,7 @@ class SimulatedPort:
         self, deadline: Deadline, api: Api, request: Callable[[], T], refusal: Callable[[int], T]
     ) -> T:
         if deadline.has_passed:
-            raise NoAnswerError(f"{api.value}: the deadline passed before it was sent")
+            raise NoAnswerError("example", f"{api.value}: the deadline passed before it was sent")
         fault = self._broker.faults.strike(api)
         if fault is None:
             return request()
@@ -139,8 +139,8 @@ class SimulatedPort:
             assert len(self._broker.late) < LATE_MAX, "deliver_late was never called"
             self._broker.late.append(request)
         if strike in {Strike.LOSE_REQUEST, Strike.DELAY_REQUEST}:
-            raise NoAnswerError(f"{api.value}: {strike.value}")
+            raise NoAnswerError("example", f"{api.value}: {strike.value}")
         answer = request()
         if strike is Strike.LOSE_ANSWER:
-            raise NoAnswerError(f"{api.value}: {strike.value}")
+            raise NoAnswerError("example", f"{api.value}: {strike.value}")
         return refusal(fault.code) if strike is Strike.CARRY_OUT_AND_ANSWER else answer
