@@ -124,7 +124,7 @@ def _of_call(node: ast.Call, texts: _Texts, where: str) -> Iterator[Entry]:
     is_error = callee in CLASSES or (callee == "kind" and "hint" in named)
     if first is not None and is_error:
         codes = [first.body, first.orelse] if isinstance(first, ast.IfExp) else [first]
-        for code in codes:
+        for code in (each for each in codes if isinstance(each, ast.Constant)):
             yield Entry(texts.of(code), callee, texts.of(node.args[1]), hint, where)
     elif callee == "existing_topics":
         code, kind = ast.literal_eval(named["code"]), ast.unparse(named["missing"])
