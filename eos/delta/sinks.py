@@ -25,6 +25,7 @@ from eos.delta import table as delta
 from eos.delta import table_check
 from eos.delta.log import DeltaLog
 from eos.delta.rows import require_fits, shaped
+from eos.delta.table_status import TableStatus, table_status
 from eos.errors import (
     EosError,
     FencedError,
@@ -121,8 +122,8 @@ class DeltaSinks:
         before = known.position.tables.get(table.name) if known is not None else None
         if known is None or before is None:
             return f"{where} is taken as it is" if seen else f"{where}: the first start makes it"
-        now = self._compared(table, before, known.newest)
-        if known.newest is not None and now.at < known.newest.offset:
+        _, status = self._compared(table, before, known.newest)
+        if status is TableStatus.OWED:
             return f"{where} lacks the last micro-batch, which the next start writes first"
         return f"{where} has all that is committed"
 
@@ -151,8 +152,8 @@ class DeltaSinks:
             if known is None:
                 found[table.name] = self._adopted(table, last)
                 continue
-            found[table.name] = now = self._compared(table, known, newest)
-            if newest is not None and now.at < newest.offset:
+            found[table.name], status = self._compared(table, known, newest)
+            if status is TableStatus.OWED:
                 owed.append(table)
         for name in position.tables.keys() - found.keys():
             self._bus.emit(events.Warned(_told_left(name, position.tables[name], newest)))
@@ -209,16 +210,18 @@ class DeltaSinks:
             )
         return TableState(seen.id, at, seen.version)
 
-    def _compared(self, table: Table, known: TableState, newest: LedgerRecord | None) -> TableState:
-        """Return the table's state: it has the write that the ledger names, or also the newest
-        attempt. Raise PromiseBrokenError for any other state."""
+    def _compared(
+        self, table: Table, known: TableState, newest: LedgerRecord | None
+    ) -> tuple[TableState, TableStatus]:
+        """Return the table's state, and whether it has the newest attempt. Raise
+        PromiseBrokenError if it lacks more than that, or has more than the ledger."""
         seen = self._whole(table, known)
-        is_owed = newest is not None and newest.offset > known.at
-        if is_owed and newest is not None and seen.at == newest.offset:
-            self._bus.emit(events.TableFollowed(table.name, "skipped", newest.offset, was=seen.at))
-        elif seen.at > known.at:
+        status = table_status(known.at, seen.at, -1 if newest is None else newest.offset)
+        if status is TableStatus.AHEAD:
             raise table_check.ahead(self._name, table, seen.at, known.at)
-        return TableState(seen.id, seen.at, seen.version)
+        if status is TableStatus.COMPLETE and seen.at > known.at:
+            self._bus.emit(events.TableFollowed(table.name, "skipped", seen.at, was=seen.at))
+        return TableState(seen.id, seen.at, seen.version), status
 
     def _whole(self, table: Table, known: TableState) -> delta.TableView:
         """Return the table's state. Raise PromiseBrokenError if it was recreated, or if it lacks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from eos.delta.table_status import TableStatus, table_status
 from eos.errors import UsageError
 from eos.inspect.snapshot import Snapshot, soon
 from eos.ledger.record import LedgerRecord, TableState, nested
@@ -42,7 +43,9 @@ def _missing(view: Snapshot, name: str, known: TableState) -> list[str]:
     """
     attempts = (each for each in view.ledger.newest_first(soon()) if each.attempt is not None)
     newest: LedgerRecord | None = next(attempts, None)
-    if newest is None or newest.attempt is None or newest.offset <= known.at:
+    # As if the table's log had no newer write than the ledger records.
+    status = table_status(known.at, known.at, -1 if newest is None else newest.offset)
+    if newest is None or newest.attempt is None or status is TableStatus.COMPLETE:
         return [f"nothing is missing: the table {name} had every micro-batch"]
     starts, ends = newest.attempt["starts"], nested(newest.position.ends)
     read = [

@@ -22,6 +22,19 @@ Two facts distinguish these cases from a takeover:
   requests a different timeout (`own_timeout_ms`).
 - The first record of a newer owner in the ledger is its start record.
 
+The timeout closes the gap before the newer owner's start record is committed. For example, A owns
+the id with a timeout of 59,871 ms, and B is a newer instance:
+
+    A   sends EndTxn; the response is lost
+    B   InitProducerId without an identity, timeout 58,233: granted under a new epoch
+    A   InitProducerId with (id, epoch): refused, since its epoch is over
+    A   reads the ledger to its end: no record of B yet
+    A   DescribeTransactions: timeout 58,233, which is not its own. A raises FencedError (exit 3)
+
+If the timeout is still 59,871, no B was granted the id, and the broker itself ended A's epoch. A
+then takes the id back: InitProducerId with the identity that DescribeTransactions returned. If B
+comes between these two requests, that identity is over, the request is refused, and A looks again.
+
 If neither shows another owner, InitProducerId with the coordinator's current identity takes the id
 back. Then the ledger is read to its true end ("never abort after EndTxn(commit)"). InitProducerId
 without an identity would be wrong here:

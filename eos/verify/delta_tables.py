@@ -14,6 +14,7 @@ from typing import NamedTuple
 from eos.checkpoint.files import LocalFiles
 from eos.delta.log import DeltaLog
 from eos.delta.table_check import require_whole
+from eos.delta.table_status import TableStatus, table_status
 from eos.errors import PromiseBrokenError
 from eos.ledger.record import TableState
 from eos.location import local_path
@@ -101,12 +102,17 @@ def of_tables(
         elif low.told != high.told:  # the pipeline runs and writes
             if not known.at <= now.at <= high.told.ledger_offset:
                 yield _disagrees(where, now.at, known.at, high.told)
-        elif low.told.kind == "attempt" and now.at == known.at:
-            message = f"{where} lacks the ledger's record {low.told.ledger_offset}: the next start "
-            message += f"writes it, if no run is about to (it has {now.at})"
-            yield VerifyFinding("delta_pending", message, attempt=low.told, kind=FindingKind.GONE)
-        elif now.at != (low.told.ledger_offset if low.told.kind == "attempt" else known.at):
-            yield _disagrees(where, now.at, known.at, low.told)
+        else:
+            newest = low.told.ledger_offset if low.told.kind == "attempt" else -1
+            status = table_status(known.at, now.at, newest)
+            if status is TableStatus.OWED:
+                message = f"{where} lacks the ledger's record {newest}: the next start writes it, "
+                message += f"if no run is about to (it has {now.at})"
+                yield VerifyFinding(
+                    "delta_pending", message, attempt=low.told, kind=FindingKind.GONE
+                )
+            elif status is not TableStatus.COMPLETE:
+                yield _disagrees(where, now.at, known.at, low.told)
 
 
 class _Lost(NamedTuple):
