@@ -12,13 +12,18 @@ from dataclasses import dataclass, field
 from eos.audit.history import AuditFinding, Transaction, ends
 from eos.deadline import Deadline
 from eos.errors import EosError
-from eos.kafka.api import DescribedProducer, TopicPartition
-from eos.kafka.api import DescribedTransaction as Coordinated
+from eos.inspect.cluster_view import (
+    OpenTransaction,
+    coordinated,
+    open_among,
+    producers_on,
+    soon,
+)
+from eos.kafka.api import DescribedProducer, DescribedTransaction, TopicPartition
 from eos.kafka.client import KafkaClient
 from eos.kafka.transaction_states import TransactionPhase
 
 _LAST_EPOCH = 2**15 - 2
-_TIMEOUT_MS = 30_000
 _OFFSETS_MS = 10_000  # an open transaction may hide offsets longer
 
 
@@ -33,20 +38,6 @@ class ComparedField:
     @property
     def is_same(self) -> bool:
         return self.table is None or self.broker is None or self.table == self.broker
-
-
-@dataclass(frozen=True, slots=True)
-class OpenTransaction:
-    """A transaction that is open on a partition.
-
-    `owner` is the transactional id, if a coordinator knows the transaction. Without one the
-    transaction hangs: no coordinator will end it.
-    """
-
-    partition: TopicPartition
-    producer: DescribedProducer
-    owner: str
-    phase: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,38 +57,23 @@ def live(
     """
     committed = [each for each in found if each.is_committed]
     last = committed[-1] if committed else None
-    state = _state(wire, transactional_id)
+    state = coordinated(wire, transactional_id, soon())
     here = TopicPartition(ledger, 0)
     partitions = [here, *sorted({tp for each in committed for tp in each.targets})]
-    producers = _producers(wire, partitions)
+    producers = producers_on(wire, partitions)
     offset = _ledger_end(wire, here)
     fields = list(_fields(state, last, offset, producers))
     fields += _group(wire, group, ends(committed))
     is_moving = offset is not None and last is not None and offset > last.ledger_offset
-    opened = list(_open(wire, producers, transactional_id))
+    opened = open_among(wire, producers, transactional_id)
     findings = [] if is_moving else list(_differing(fields, last))
     findings += _strange(opened, transactional_id, last, here, producers, committed)
     return LiveState(state.phase if state else "", fields, opened, findings)
 
 
-def _state(wire: KafkaClient, transactional_id: str) -> Coordinated | None:
-    try:
-        return wire.transaction_state(transactional_id, Deadline.after_ms(_TIMEOUT_MS))
-    except EosError:
-        return None  # the id expired, never existed, or this user may not read it
-
-
-def _producers(
-    wire: KafkaClient, partitions: Sequence[TopicPartition]
-) -> Mapping[TopicPartition, Sequence[DescribedProducer]]:
-    topics = wire.topics(sorted({tp.topic for tp in partitions}), Deadline.after_ms(_TIMEOUT_MS))
-    there = [tp for tp in partitions if tp.partition < topics[tp.topic].partitions]
-    return wire.describe_producers(there, Deadline.after_ms(_TIMEOUT_MS)) if there else {}
-
-
 def _ledger_end(wire: KafkaClient, ledger: TopicPartition) -> int | None:
     """Return the offset of the last committed record."""
-    deadline = Deadline.after_ms(_TIMEOUT_MS)
+    deadline = soon()
     topic = wire.topics([ledger.topic], deadline)[ledger.topic]
     if topic.error:
         return None
@@ -112,7 +88,7 @@ def _ledger_end(wire: KafkaClient, ledger: TopicPartition) -> int | None:
 
 
 def _fields(
-    state: Coordinated | None,
+    state: DescribedTransaction | None,
     last: Transaction | None,
     offset: int | None,
     producers: Mapping[TopicPartition, Sequence[DescribedProducer]],
@@ -148,34 +124,6 @@ def _group(
         )
         for tp, end in sorted(position.items())
     ]
-
-
-def _open(
-    wire: KafkaClient,
-    producers: Mapping[TopicPartition, Sequence[DescribedProducer]],
-    transactional_id: str,
-) -> Iterator[OpenTransaction]:
-    opened = [
-        (tp, producer)
-        for tp, of_partition in sorted(producers.items())
-        for producer in of_partition
-        if producer.transaction_start_offset >= 0
-    ]
-    if not opened:
-        return
-    listed = {
-        each.producer_id: each for each in wire.list_transactions(Deadline.after_ms(_TIMEOUT_MS))
-    }
-    for tp, producer in opened:
-        known = listed.get(producer.identity.producer_id)
-        over = known is not None and known.phase in {"Empty", "CompleteCommit", "CompleteAbort"}
-        # A transaction of the pipeline is no hanging one in this case:
-        # 1. The partition is read while the transaction is open.
-        # 2. The transaction ends, and its marker is written.
-        # 3. The coordinator is asked, and answers that it is over.
-        is_ours = known is not None and known.transactional_id == transactional_id
-        owner = known.transactional_id if known and (is_ours or not over) else ""
-        yield OpenTransaction(tp, producer, owner, known.phase if known else "")
 
 
 def _differing(fields: Sequence[ComparedField], last: Transaction | None) -> Iterator[AuditFinding]:
@@ -219,10 +167,3 @@ def _strange(
             identity = producer.identity
             message = f"producer id {identity.producer_id}, epoch {identity.epoch}, writes to it"
             yield AuditFinding("foreign", f"{ledger.topic}: {message}, and is none of ours", at)
-
-
-def opened(
-    wire: KafkaClient, partitions: Sequence[TopicPartition], transactional_id: str
-) -> list[OpenTransaction]:
-    """Return the transactions that are open on these partitions now, with their owners."""
-    return list(_open(wire, _producers(wire, partitions), transactional_id))

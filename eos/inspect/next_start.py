@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from eos.errors import EosError, Recovery, UnavailableError
-from eos.inspect.snapshot import Snapshot, is_hidden, soon
+from eos.inspect.cluster_view import is_hidden
+from eos.inspect.snapshot import Snapshot, soon
 from eos.inspect.table_check import require_table
 from eos.kafka.api import TopicPartition
 from eos.ledger import ranges

@@ -13,6 +13,7 @@ from eos.checkpoint.files import Files, files_for
 from eos.checkpoint.offset_log import Checkpoint, newest_with_offsets
 from eos.deadline import Deadline
 from eos.errors import PromiseBrokenError, UnavailableError, UsageError
+from eos.inspect.cluster_view import is_hidden
 from eos.kafka.api import TopicPartition
 from eos.kafka.client import KafkaClient
 from eos.ledger.ledger import Foreign, Ledger
@@ -28,7 +29,6 @@ TIMEOUT_MS = 120_000
 # Used without a fence: an open transaction stays until its timeout, so a wait rarely helps.
 PATIENCE_MS = 10_000
 _UNKNOWN_TOPIC = 3
-_UNSTABLE = 88  # UNSTABLE_OFFSET_COMMIT: an open transaction has offsets of this group
 _NAMED_MAX = 5
 
 
@@ -145,10 +145,6 @@ def readable(planned: Plan) -> Files | None:
 
 def soon() -> Deadline:
     return Deadline.after_ms(TIMEOUT_MS)
-
-
-def is_hidden(error: UnavailableError) -> bool:
-    return error.fields.get("error") == _UNSTABLE
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eos.deadline import Deadline
-from eos.errors import EosError
-from eos.inspect.audit_live import OpenTransaction, opened
+from eos.inspect.cluster_view import OpenTransaction, coordinated, opened
 from eos.inspect.snapshot import Snapshot, soon
 from eos.inspect.snapshot import look as look_around
 from eos.kafka.api import DescribedTransaction, TopicPartition
@@ -81,7 +80,7 @@ class PipelineStatus:
 def look(planned: Plan, wire: KafkaClient) -> PipelineStatus:
     view = look_around(planned, wire)
     planned = view.planned  # with the deployment's id
-    transaction = _transaction(wire, planned.names.transactional_id)
+    transaction = coordinated(wire, planned.names.transactional_id, Deadline.after_ms(_ASK_MS))
     rows = _rows(view)
     runs, process = liveness_of(planned, view.last)
     records = view.ledger.history(_HISTORY_MAX, soon()) if view.has_ledger else []
@@ -96,13 +95,6 @@ def look(planned: Plan, wire: KafkaClient) -> PipelineStatus:
         rows,
         _planned_batch(view),
     )
-
-
-def _transaction(wire: KafkaClient, transactional_id: str) -> DescribedTransaction | None:
-    try:
-        return wire.transaction_state(transactional_id, Deadline.after_ms(_ASK_MS))
-    except EosError:
-        return None  # it never ran, its id expired, or this user may not read it
 
 
 def _rows(view: Snapshot) -> list[SourceRow]:

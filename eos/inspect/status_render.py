@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from eos.inspect.audit_live import OpenTransaction
+from eos.inspect.cluster_view import OpenTransaction
 from eos.inspect.record_time import record_time
 from eos.inspect.status import PipelineStatus, SourceRow
 from eos.ledger.record import LedgerRecord

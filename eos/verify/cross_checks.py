@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from eos.checkpoint.files import Files
 from eos.checkpoint.offset_log import Checkpoint, newest_with_offsets
-from eos.inspect.audit_live import OpenTransaction
+from eos.inspect.cluster_view import OpenTransaction
 from eos.kafka.api import CommittedOffset, TopicPartition
 from eos.kafka.api import DescribedTransaction as Coordinated
 from eos.kafka.transaction_states import TransactionPhase

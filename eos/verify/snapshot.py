@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
 from eos.checkpoint.files import Files
 from eos.deadline import Backoff, Deadline
-from eos.errors import EosError, PromiseBrokenError, UnavailableError
-from eos.inspect.audit_live import OpenTransaction, opened
-from eos.inspect.snapshot import is_hidden
+from eos.errors import PromiseBrokenError
+from eos.inspect.cluster_view import OpenTransaction, coordinated, group_offsets, opened
 from eos.kafka.api import CommittedOffset, DescribedTransaction, TopicPartition
 from eos.kafka.client import KafkaClient
 from eos.plan.names import Names
@@ -58,15 +56,13 @@ def look(
     sources: Collection[TopicPartition],
     targets: Collection[TopicPartition],
 ) -> Around:
-    names, state = subject.names, None
-    with suppress(EosError):  # the id expired, never existed, or this user may not read it
-        state = wire.transaction_state(names.transactional_id, soon())
+    names = subject.names
     ledger = TopicPartition(names.ledger, 0)
     return Around(
         names,
-        _group(wire, names.group, sources),
+        group_offsets(wire, names.group, sources, soon()) if sources else {},
         _checkpoint(subject.files, names.checkpoints),
-        state,
+        coordinated(wire, names.transactional_id, soon()),
         _open(wire, [ledger, *sorted(targets)], names.transactional_id),
         subject.lake,
         delta_tables.look(subject.lake),
@@ -94,19 +90,6 @@ def _open(
 
 def _place(each: OpenTransaction) -> tuple[TopicPartition, int]:
     return each.partition, each.producer.transaction_start_offset
-
-
-def _group(
-    wire: KafkaClient, group: str, sources: Collection[TopicPartition]
-) -> Mapping[TopicPartition, CommittedOffset] | None:
-    if not sources:
-        return {}
-    try:
-        return wire.committed_offsets(group, soon(), list(sources))
-    except UnavailableError as error:
-        if not is_hidden(error):
-            raise
-        return None
 
 
 def _checkpoint(files: Files | None, root: str) -> CheckpointNote | str:

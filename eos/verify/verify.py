@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 
 from eos.deadline import Backoff, Deadline
 from eos.errors import UsageError
-from eos.inspect.audit_live import opened
+from eos.inspect.cluster_view import opened
 from eos.kafka.api import TopicPartition
 from eos.ledger.receipt import Receipt
 from eos.ledger.record import LedgerRecord

@@ -10,7 +10,7 @@ import pytest
 
 from eos.audit import rows as made
 from eos.cli.verify import Shown
-from eos.inspect.audit_live import OpenTransaction
+from eos.inspect.cluster_view import OpenTransaction
 from eos.kafka.api import CommittedOffset, DescribedProducer, Identity, TopicPartition
 from eos.kafka.api import DescribedTransaction as Coordinated
 from eos.ledger.receipt import Receipt
