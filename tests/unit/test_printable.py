@@ -6,12 +6,10 @@ import io
 
 import pytest
 
-from eos.cli.main import report as verbs_report
-from eos.errors import UnavailableError
+from eos.errors import UnavailableError, report
 from eos.observe import events
 from eos.observe.console import Console
 from eos.printable import escaped, one_line, printable
-from eos.run.main import report as runs_report
 
 EVIL = "a\x1b[2Jb\rc\x00d\x9be\u202ef\ud800g\x7f"
 SHOWN = r"a\x1b[2Jb\x0dc\x00d\x9be\u202ef\ud800g\x7f"
@@ -34,10 +32,9 @@ def test_lines_of_a_message_never_pass_for_another_message() -> None:
 
 def test_every_place_that_renders_messages_escapes(capsys: pytest.CaptureFixture[str]) -> None:
     error = UnavailableError("example", f"it said {EVIL}\neos: forged", hint=EVIL)
-    for report in (runs_report, verbs_report):
-        assert report(error) == 5
-        said = capsys.readouterr().err
-        assert said == f"eos: it said {SHOWN}\n  eos: forged\n  hint: {SHOWN}\n"
+    assert report(error) == 5
+    said = capsys.readouterr().err
+    assert said == f"eos: [example] it said {SHOWN}\n  eos: forged\n  hint: {SHOWN}\n"
     stream = io.StringIO()
     Console(stream)(events.Warned(f"{EVIL}\neos: forged"))
     assert stream.getvalue() == f"eos: warning: {SHOWN}\\neos: forged\n"
