@@ -150,7 +150,7 @@ class OptimisticPass:
     def _disagree(self, *places: SpooledRange) -> EosError:
         told = ", ".join(f"{p.topic}-{p.partition} {p.first} to {p.last}" for p in places)
         return AttemptFailedError(
-            "todo",
+            "source_changed_during_attempt",
             f"{self.pipeline}: tasks read the same records and do not agree on them: {told}",
             hint="did the source lose records meanwhile, by retention or compaction? They are "
             "read again by the next attempt",
@@ -229,7 +229,7 @@ class DeferredCheck:
                     yield from self._part(number, file)
                 except (OSError, pa.ArrowException) as error:
                     raise UnavailableError(
-                        "todo",
+                        "dedup_files_unreadable",
                         f"{self.stage.pipeline}: stamps of producers' records can't be read: "
                         f"{error}",
                         hint="executors on other machines need the state root under the same path",

@@ -129,7 +129,7 @@ class StateSpool:
 
 def unwritten(pipeline: str, what: str, folder: str, error: OSError) -> EosError:
     return UnavailableError(
-        "todo",
+        "state_root_unwritable",
         f"{pipeline}: {what} can't be written to {folder}: {error.strerror or error}",
         hint="is there room, and may this user write there? Executors on other machines need the "
         "state root under the same path",

@@ -105,7 +105,7 @@ class ProducersTable:
                 self._is_due |= found.version % MAINTAINED_EVERY == 0
                 return found
         raise UnavailableError(
-            "todo",
+            "producers_conflict",
             f"{self._pipeline}: other processes wrote to {self.location} {_COMMIT_TRIES} times in "
             "between",
             hint="does another copy of this pipeline run?",
@@ -178,7 +178,7 @@ class ProducersTable:
         except (DeltaError, OSError) as error:
             words = str(error).strip().splitlines() or [type(error).__name__]
             raise UnavailableError(
-                "todo",
+                "producers_unavailable",
                 f"{self._pipeline}: the table of producers {self.location} can't be read or "
                 f"written: {words[0][:300]}",
                 hint="is there room, and may this user write there?",

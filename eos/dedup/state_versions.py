@@ -134,7 +134,7 @@ class StateVersions:
             private_files.make(self._mine)
         except OSError as error:
             raise UnavailableError(
-                "todo",
+                "state_root_unwritable",
                 f"{self.pipeline}: {every} can't be written: {error.strerror or error}",
                 hint="is there room, and may this user write to the state root?",
                 path=str(every),
@@ -208,7 +208,7 @@ class StateAttempt:
         )
         if _overlap(first, report):
             return AttemptFailedError(
-                "todo",
+                "source_changed_during_attempt",
                 message,
                 hint="did the source lose records meanwhile, by retention or compaction? They are "
                 "read again by the next attempt. If it comes each time: does a step evaluate "

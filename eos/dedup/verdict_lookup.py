@@ -70,7 +70,7 @@ class VerdictLookup:
             parts = [pq.read_table(file, schema=VERDICTS_SCHEMA) for file in self.files]
         except (OSError, pa.ArrowException) as error:
             raise UnavailableError(
-                "todo",
+                "dedup_files_unreadable",
                 f"{self.pipeline}: verdicts on producers' records can't be read: {error}",
                 hint="executors on other machines need the state root under the same path",
             ) from error
@@ -93,7 +93,7 @@ class VerdictLookup:
             judged = self.counts.get(tp, count)
             if judged != count:
                 raise AttemptFailedError(
-                    "todo",
+                    "source_changed_during_attempt",
                     f"{self.pipeline}: {judged:,} records of {tp.topic}-{tp.partition} were judged "
                     f"by dedup, and {count:,} are there now",
                     hint="did the source lose records meanwhile, by retention or compaction? They "

@@ -76,7 +76,7 @@ class DeltaLog:
             raise MissingCommitError(version) from error
         except OSError as error:
             raise UnavailableError(
-                "todo",
+                "table_log_unreadable",
                 f"{name}, a commit of a Delta table, can't be read: {str(error)[:300]}",
                 hint="may this user read the table's log, and does its store answer? Start again",
             ) from error

@@ -32,7 +32,7 @@ def shaped(rows: DataFrame, table: Table) -> DataFrame:
             rows = rows.where(f"(\n{table.where}\n)")  # on its own line: it may end in a comment
         except AnalysisException as error:
             raise TransformError(
-                "todo",
+                "sink_expression_invalid",
                 f"the table {table.name}: where: {words_of(error)}",
                 hint="`where` of a table sees the columns of the last step",
             ) from error
@@ -50,7 +50,7 @@ def _columns(rows: DataFrame, table: Table) -> list[str]:
     for name in (*found, *table.keys, *table.partition_by):
         if name.lower() not in present:
             raise TransformError(
-                "todo",
+                "sink_column_missing",
                 f"the table {table.name} wants column `{name}`, which the last transform does not "
                 f"return (it has {', '.join(rows.columns)})",
                 hint="return it from the last step, or name others in the sink's "
@@ -60,14 +60,14 @@ def _columns(rows: DataFrame, table: Table) -> list[str]:
     for name in (*table.keys, *table.partition_by):
         if name.lower() not in listed:
             raise TransformError(
-                "todo",
+                "table_key_not_written",
                 f"the table {table.name} has the key or partition `{name}`, which is one of "
                 "Kafka's columns and not written",
                 hint="name it in `columns`",
             )
     if not found:
         raise TransformError(
-            "todo",
+            "sink_columns_empty",
             f"the table {table.name}: the last transform returns Kafka's columns only",
             hint="read the source's value as json, or name `columns`",
         )
@@ -84,7 +84,7 @@ def _last_of_each_key(rows: DataFrame, table: Table) -> DataFrame:
     lacking = [name for name, kind in _COORDINATES.items() if kinds.get(name) != kind]
     if lacking:
         raise TransformError(
-            "todo",
+            "table_merge_unordered",
             f"the table {table.name} is merged by key, and the last transform does not return the "
             f"column `{lacking[0]}` as it came: which of two rows is the newer one can't be told",
             hint="return topic, partition and offset, too (`SELECT *` keeps them); they are "
@@ -114,7 +114,7 @@ def require_fits(table: Table, schema: StructType, seen: TableView) -> None:
     has = tuple(name.lower() for name in seen.partition_by)
     if wanted and wanted != has:
         raise UsageError(
-            "todo",
+            "table_partitioning",
             f"{where} is partitioned by {', '.join(seen.partition_by) or 'nothing'}, and the "
             f"pipeline says {', '.join(table.partition_by)}",
             hint="a table keeps its partitions: say what it has, or name another table",
@@ -123,13 +123,13 @@ def require_fits(table: Table, schema: StructType, seen: TableView) -> None:
         kind, there = field.dataType.simpleString(), known.get(field.name.lower())
         if there is None and not table.evolves:
             raise UsageError(
-                "todo",
+                "table_column_missing",
                 f"{where} has no column `{field.name}`, which the rows have as {kind}",
                 hint="say `evolve: true` to add it, or leave it out with `columns`",
             )
         if there is not None and there != kind:
             raise UsageError(
-                "todo",
+                "table_column_type",
                 f"{where} has column `{field.name}` as {there}, and the rows have it as {kind}",
                 hint="cast it in the last step: types are never changed",
             )

@@ -94,7 +94,7 @@ class DeltaSinks:
     def _require_stateless(self) -> None:
         if self._planned.is_stateful:
             raise TransformError(
-                "todo",
+                "table_with_stateful_steps",
                 "the sink has Delta tables, and the transforms keep state: a table that is caught "
                 "up after a crash needs the state as it was before that micro-batch, and Spark may "
                 "have gone on",
@@ -196,14 +196,14 @@ class DeltaSinks:
             delta.create(self._spark, table, self._schemas[table.name], self.app(table), at)
         except Exception as error:
             raise UnavailableError(
-                "todo",
+                "table_create_failed",
                 f"{table_check.where(self._name, table)} can't be made: {words_of(error)[:500]}",
                 hint="may this user write there, and does Delta take columns of these types?",
             ) from error
         seen = self._look(table)
         if seen is None or seen.at != at:
             raise UnavailableError(
-                "todo",
+                "table_create_conflict",
                 f"{table_check.where(self._name, table)} is not as it was made a moment before",
                 hint="does somebody else make or restore it? Start again",
             )
@@ -338,7 +338,7 @@ class DeltaSinks:
         """
         if self.is_behind:
             raise UnavailableError(
-                "todo",
+                "table_incomplete",
                 f"{self._planned.names.pipeline}: a Delta table lacks the micro-batch before",
                 hint="start again: it is caught up first",
             )
@@ -357,7 +357,7 @@ class DeltaSinks:
         """Return the error for a table with another record than this copy wrote. Only a newer copy
         of the pipeline writes under the same application id."""
         return FencedError(
-            "todo",
+            "table_fenced",
             f"{table_check.where(self._name, table)} has the ledger's record {version}, and this "
             f"copy is at {offset}: another copy of the pipeline took over",
             hint="leave this one ended",
@@ -372,7 +372,7 @@ def lake_of(planned: Plan, spark: SparkSession, bus: Bus, crash: CrashPlan) -> D
         return None
     if delta.EXTENSION not in str(spark.conf.get("spark.sql.extensions", "")):
         raise UsageError(
-            "todo",
+            "delta_not_loaded",
             f"{planned.names.pipeline}: the sink has Delta tables, and this Spark was started "
             "without Delta",
             hint="`eos run` and ./spark-submit.sh add its jars and settings to such a pipeline; "

@@ -120,7 +120,7 @@ def write(rows: DataFrame, table: Table, app: str, version: int) -> TableView:
     seen = look(rows.sparkSession, table, app)
     if seen is None:
         raise UnavailableError(
-            "todo",
+            "table_removed",
             f"the table {table.name} ({table.path}) is gone behind a write",
             hint="did somebody remove it? Put it back and start again, or `eos "
             "recover PIPELINE --accept-table` its name",
@@ -189,7 +189,7 @@ def _failed(table: Table, what: str, error: Exception) -> EosError:
             table=table.name,
         )
     return UnavailableError(
-        "todo",
+        "table_unavailable",
         f"{where}: {_cause(failure, error)}",
         hint="start again: what the topics have and the table lacks is written then, before "
         "anything newer",

@@ -111,7 +111,7 @@ class MicroBatchWork(AttemptWork):
         written = sum(receipt.records for receipt in receipts)
         if written != expected:
             raise AttemptFailedError(
-                "todo",
+                "source_changed_during_attempt",
                 f"{expected} records were refused, {written} of them were found again for "
                 f"{dead.topic}",
                 hint="did the source lose records meanwhile, by retention or compaction? They are "

@@ -38,7 +38,7 @@ def avro_refusal(failure: Failure) -> EosError | None:
     if found is None:
         return None
     return RecordRefusedError(
-        "todo",
+        "avro_value_mismatch",
         f"a row does not fit the Avro schema of its sink: {found.line[:_SAID_MAX]}",
         hint='give the field another type in the schema, such as ["null", "long"], or leave such '
         "rows out by `where`, a rule of `expect` or a step",
@@ -57,14 +57,16 @@ def source_refusal(failure: Failure) -> EosError | None:
             right = missing("Fetch", _CODES[name], listed.group(1) if listed else "")
             assert right is not None, "each of these codes is a refusal"
             return KafkaRefusedError(
-                "todo", f"Kafka refused Spark's source: {said}. {right.told}", hint=right.grant
+                "source_access_denied",
+                f"Kafka refused Spark's source: {said}. {right.told}",
+                hint=right.grant,
             )
         if name in _LOGIN | _SETTINGS:
             causes = [each for each in failure.links if each.kind.startswith("java")]
             said += "".join(f" ({each.kind}: {each.line[:200]})" for each in causes[-1:])
             what = "can't use kafka.security" if name in _SETTINGS else "was not let in by Kafka"
             return KafkaRefusedError(
-                "todo",
+                "source_settings_invalid" if name in _SETTINGS else "source_login_failed",
                 f"Spark's source {what}: {said}",
                 hint="the driver could: are the files and variables that kafka.security names the "
                 "same on each machine, and can the user that Spark runs as read them?",

@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         words = str(error).strip().splitlines() or ["no message"]
         return report(
             UnavailableError(
-                "todo",
+                "unexpected_error",
                 f"{type(error).__name__}: {words[0][:500]}",
                 hint="EOS_TRACE=1 shows where; Spark's log may say more",
             )

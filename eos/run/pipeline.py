@@ -135,7 +135,7 @@ def _addresses(profile: Profile, bootstrap: str | None, *, is_later: bool) -> tu
     addresses = tuple(bootstrap.split(",")) if bootstrap else profile.kafka.bootstrap
     if not addresses and not is_later:
         raise UsageError(
-            "todo",
+            "bootstrap_missing",
             f"profile {profile.name!r} names no kafka.bootstrap",
             hint="./spark-submit.sh starts an embedded broker for such a profile",
         )
@@ -361,7 +361,7 @@ class _Run:
         words = lines[0][:500] if lines else type(ended).__name__
         known = data_loss(failure) or source_refusal(failure) or state_refusal(name, failure)
         return known or UnavailableError(
-            "todo",
+            "query_failed",
             f"{name}: the query ended: {words}",
             hint="Spark's log says more; nothing is lost: start it again",
         )

@@ -34,7 +34,7 @@ def check(plan: Plan, stream: DataFrame, bus: Bus) -> Plan:
     out = sink_columns(rows, plan)
     if plan.outputs.columns and check_stream(out, plan.output_mode).operators != state.operators:
         raise TransformError(
-            "todo",
+            "sink_expression_aggregates",
             "a sink's expressions group rows, or leave duplicates out",
             hint="a sink's expressions make something of one row at a time; a step may group",
         )

@@ -125,7 +125,7 @@ def _finish_s(text: str) -> float:
         found = math.nan
     if not 0 <= found <= _FINISH_S_MAX:
         raise UsageError(
-            "todo",
+            "finish_time_invalid",
             f"{FINISH} is {text!r}: how long a stop lets an open micro-batch go on",
             hint=f"seconds, from 0 to {_FINISH_S_MAX:.0f}; unset it for {FINISH_S:.0f}",
         )

@@ -43,7 +43,7 @@ def task_error(failure: Failure) -> EosError:
         return final
     words = _last_words(failure.text)
     hint = next((hint for mark, hint in _SETUP.items() if mark in words), "")
-    return AttemptFailedError("todo", f"the Spark job failed: {words}", hint=hint)
+    return AttemptFailedError("spark_job_failed", f"the Spark job failed: {words}", hint=hint)
 
 
 def data_loss(failure: Failure) -> EosError | None:

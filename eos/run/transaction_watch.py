@@ -42,7 +42,7 @@ def collected(
         if watch.seen is None:
             raise
         raise AttemptFailedError(
-            "todo",
+            "transaction_timed_out",
             f"tasks still ran when the broker had ended their transaction ({watch.seen.phase}, "
             f"epoch {watch.seen.identity.epoch}) after more than {timeout_ms / 1000:.0f} s: they "
             "were cancelled",

@@ -76,7 +76,7 @@ def generations_of(planned: Plan, dedup: StampRules) -> StateVersions:
     names = planned.names
     if not names.producers:
         raise UsageError(
-            "todo",
+            "dedup_state_remote",
             f"{names.pipeline}: `dedup` needs a state root that is a folder of this machine, and "
             f"checkpoints go to {names.checkpoints}",
             hint="its states are committed by a library that has no way yet to refuse a second "
@@ -221,7 +221,7 @@ class DedupAttempts:
         if found and stage.trusts:
             names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in found)
             raise DedupRetryError(
-                "todo",
+                "dedup_rows_pruned",
                 f"records of {names} were not validated when the rest was written, because "
                 f"{_PRUNED}. {_RETRY}",
             )
@@ -239,7 +239,7 @@ class DedupAttempts:
         passed, found = stage.left().counts, opened.lookup()
         if passed != found.counts:
             raise DedupRetryError(
-                "todo",
+                "dedup_rows_pruned",
                 f"{sum(found.counts.values()):,} of {sum(passed.values()):,} records were "
                 f"validated when all was written, because {_PRUNED}. {_RETRY}",
             )
@@ -256,7 +256,7 @@ class DedupAttempts:
             self._found = opened if isinstance(self._stage, OptimisticPass) else None
             counts = ", ".join(f"{count:,} {name}" for name, count in sorted(odd.items()))
             raise DedupRetryError(
-                "todo",
+                "duplicates_written",
                 f"dedup found {counts} records among those just written. {_RETRY}; the next "
                 f"{LOOKS_FIRST} micro-batches validate first, too",
             )
@@ -286,7 +286,7 @@ class DedupAttempts:
         so the same error is final there if the row is accepted.
         """
         if self._is_unjudged and isinstance(error, RecordRefusedError | TransformError):
-            return AttemptFailedError("todo", error.message, hint=error.hint)
+            return AttemptFailedError("record_unvalidated", error.message, hint=error.hint)
         return error
 
     def _is_odd(self, verdict: str) -> bool:
@@ -342,7 +342,7 @@ def _require_places(ends: Ends) -> None:
     for tp, end in ends.items():
         if tp.partition >= PARTITIONS_MAX or end > OFFSETS_MAX:
             raise UsageError(
-                "todo",
+                "dedup_offset_limit",
                 f"{tp.topic}-{tp.partition} ends at offset {end}: `dedup` knows partitions below "
                 f"{PARTITIONS_MAX:,} and offsets up to {OFFSETS_MAX:,}",
                 hint="leave `dedup` out for this topic",

@@ -210,7 +210,7 @@ class StepMapper:
         if not _is_of(found.type, taken.kind):
             raise self.part.seal.crossing(
                 TransformError(
-                    "todo",
+                    "transform_return_type",
                     f"transform `{self.part.reference}` returned column `{taken.column}` as "
                     f"{found.type}, which its `returns` names as {taken.kind}",
                     hint="cast it in the function, or say in `returns` what it is",

@@ -70,13 +70,13 @@ def _newest(each: LookupTable, spark: SparkSession) -> int:
         found = int(log.forTableWithSnapshot(session, each.path).productElement(1).version())
     except Exception as error:
         raise UnavailableError(
-            "todo",
+            "lookup_version_unreadable",
             f"the table {each.name} ({each.path}) can't be read: {words_of(error)[:500]}",
             hint="does its store answer, and may this user read there?",
         ) from error
     if found < 0:
         raise UsageError(
-            "todo",
+            "lookup_not_delta",
             f"the table {each.name} ({each.path}) is no Delta table",
             hint="is the path right? It begins at the folder that contains "
             "pipelines/; files go under `parquet` or `csv`",
@@ -98,7 +98,7 @@ def require(plan: Plan, spark: SparkSession) -> None:
             wanted = _columns(each, spark)
         except Exception as error:
             raise UsageError(
-                "todo",
+                "lookup_table_unreadable",
                 f"{where} can't be read as {each.kind}: {words_of(error)[:500]}",
                 hint="a plain path begins at the folder that contains pipelines/",
             ) from error
@@ -107,7 +107,7 @@ def require(plan: Plan, spark: SparkSession) -> None:
             if there != kind:
                 told = "has no column" if there is None else f"has {there} as its column"
                 raise UsageError(
-                    "todo",
+                    "lookup_column_missing" if there is None else "lookup_column_type",
                     f"{where} {told} `{name}`, which `columns` wants as {kind}",
                     hint="correct `columns` of this table in the pipeline file, or the table",
                 )

@@ -22,7 +22,7 @@ def require_lasting(plan: Plan, stream: DataFrame) -> None:
     found = unstable(plan.decode.apply(stream))
     if found:
         raise TransformError(
-            "todo",
+            "rule_nondeterministic",
             f"the rules of `expect` use {', '.join(found)}: a record that was taken could be "
             "refused when it is asked again",
             hint="let a rule depend on nothing but its record",

@@ -141,7 +141,7 @@ def require_once(given: Callable[[str], str | None]) -> None:
         value = given(key) or wanted
         if value != wanted:
             raise UsageError(
-                "todo",
+                "spark_conf_unsafe",
                 f"{key} is {value}; exactly-once needs {wanted}",
                 hint=f"set spark.conf {key}: {wanted} in the profile, or drop the option",
             )
@@ -174,7 +174,7 @@ def open_session(name: str) -> SparkSession:
         lines = [line.strip(": ") for line in str(error).splitlines() if line.startswith(": ")]
         words = lines[0] if lines else str(error)
         raise UnavailableError(
-            "todo",
+            "spark_start_failed",
             f"Spark did not start on {given.get('spark.master')}: {words[:500]}",
             hint="is that its master, does it answer, and has it the same version? Spark's log "
             "says more",

@@ -114,7 +114,7 @@ def _selected(out: DataFrame, expressions: list[str]) -> DataFrame:
         return out.selectExpr(*expressions)
     except AnalysisException as error:  # valid alone but not together, such as an aggregate
         raise TransformError(
-            "todo",
+            "sink_expression_aggregates",
             f"the sinks' columns: {words_of(error)}",
             hint="a sink's expressions make something of one row at a time",
         ) from error
@@ -126,7 +126,7 @@ def _wanted(plan: Plan, present: Mapping[str, str]) -> list[str]:
     passed = {sink.value_column for sink in plan.sinks}
     if "value" in passed and "value" not in present:
         raise TransformError(
-            "todo",
+            "sink_value_missing",
             f"the last transform returns no column `value` (it has {has})",
             hint="a Kafka sink writes the columns key, value and headers; `value: json` in the "
             "sink writes the other ones",
@@ -135,7 +135,7 @@ def _wanted(plan: Plan, present: Mapping[str, str]) -> list[str]:
     for name in ("key", "value"):
         if name in passed and present.get(name, "binary") not in _BYTES:
             raise TransformError(
-                "todo",
+                "sink_column_type",
                 f"column `{name}` has type {present[name]}; a Kafka sink writes bytes",
                 hint=f"say `{name}: ...` in the sink, or cast it in the last transform",
             )
@@ -143,7 +143,7 @@ def _wanted(plan: Plan, present: Mapping[str, str]) -> list[str]:
     kind = present.get("headers", "void")
     if "headers" in passed and kind != "void" and not kind.startswith("array<struct<"):
         raise TransformError(
-            "todo",
+            "sink_headers_type",
             f"column `headers` has type {kind}; a Kafka sink writes headers of type "
             "array<struct<key: string, value: binary>>",
             hint="say `headers: ...` in the sink, or leave the column out in the last transform",
@@ -156,7 +156,7 @@ def _wanted(plan: Plan, present: Mapping[str, str]) -> list[str]:
     for name in plan.sink_columns:
         if name not in present:
             raise TransformError(
-                "todo",
+                "sink_column_missing",
                 f"the sink wants column `{name}`, which the last transform does not return "
                 f"(it has {has})",
                 hint="return it from the last step, or name another column in the sink",
@@ -196,7 +196,7 @@ def _computed(
         elif output.kind == "where":
             if types[name, 0] != "boolean":
                 raise TransformError(
-                    "todo",
+                    "sink_where_type",
                     f"{output.place} is of type {types[name, 0]}; expected a condition",
                     hint="compare the column with something: `where: amount > 0`",
                 )
@@ -226,7 +226,7 @@ def _types(out: DataFrame, outputs: Outputs, given: Mapping[tuple[str, int], str
             except AnalysisException as error:
                 place = outputs.columns[name].place
                 raise TransformError(
-                    "todo",
+                    "sink_expression_invalid",
                     f"{place}: {words_of(error)}",
                     hint="expressions of a sink see the columns of the last step: `eos plan` "
                     "shows the steps",
@@ -240,7 +240,7 @@ def _bytes(text: str, kind: str, place: str) -> str:
     if kind in _WITH_A_TEXT or kind.startswith("decimal"):
         return f"CAST({text} AS STRING)"
     raise TransformError(
-        "todo",
+        "sink_expression_type",
         f"{place} is of type {kind}; a Kafka sink writes bytes or text",
         hint="`{json: [columns]}` writes an object; to_json(...), date_format(...) or a cast "
         "makes a text of your choice",
@@ -272,7 +272,7 @@ def _json(output: Output, present: Mapping[str, str]) -> str:
     names = output.texts or tuple(name for name in present if not _is_kafkas(name, present[name]))
     if not names:
         raise TransformError(
-            "todo",
+            "sink_columns_empty",
             f"{output.place} is json, but the last transform returns Kafka's columns only "
             f"(it has {', '.join(present)})",
             hint="read the source's value as json, or add columns in a transform",
@@ -281,7 +281,7 @@ def _json(output: Output, present: Mapping[str, str]) -> str:
     for name in names:
         if name.lower() not in by_name:
             raise TransformError(
-                "todo",
+                "sink_column_missing",
                 f"{output.place} wants column `{name}`, which the last transform does not return "
                 f"(it has {', '.join(present)})",
                 hint="return it from the last step, or name another column in the sink",
@@ -301,7 +301,7 @@ def _avro(out: DataFrame, output: Output, present: Mapping[str, str]) -> str:
         wanted = {each.name: each.dataType.simpleString() for each in fields}
     except Exception as error:  # Avro's parser raises its own exceptions, not Spark's
         raise TransformError(
-            "todo",
+            "sink_avro_schema_invalid",
             f"{output.place}: {avro.words_of(error)}",
             hint="the schema of this sink is not what Spark's Avro writer takes: "
             "correct it, or the columns' types",
@@ -309,7 +309,7 @@ def _avro(out: DataFrame, output: Output, present: Mapping[str, str]) -> str:
     missing = [name for name in wanted if name.lower() not in by_name]
     if missing:
         raise TransformError(
-            "todo",
+            "sink_column_missing",
             f"{output.place} wants column `{missing[0]}`, a field of its Avro schema, which the "
             f"last transform does not return (it has {', '.join(present)})",
             hint="return it from the last step, or take the field out of the schema",
