@@ -107,7 +107,7 @@ def _started(
         raise UnavailableError(
             "spark_jvm_failed",
             f"Spark's JVM did not start: {error}",
-            hint=f"what it said itself is in {log}",
+            hint=f"see its output in {log}",
         ) from error
 
 

@@ -50,7 +50,7 @@ class WriteStage:
         if task_attempt > 0:
             raise AttemptFailedError(
                 "task_attempt_repeated",
-                f"writer task attempt {task_attempt}: the one before may have sent already",
+                f"writer task attempt {task_attempt}: an earlier attempt may have sent records",
             )
         wire = KafkaClient.shared(self.settings, self.profile)
         writer = Writer(
