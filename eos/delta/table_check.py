@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from eos.delta.history import MissingCommitError, RemovedWrites
 from eos.delta.log import DeltaLog
-from eos.errors import PromiseBrokenError
+from eos.errors import FencedError, PromiseBrokenError
 from eos.ledger.record import TableState
 from eos.plan.delta_sink import Table
 
@@ -31,7 +31,8 @@ def require_whole(pipeline: str, table: Table, log: DeltaLog, known: TableState,
 
 
 def accepting(pipeline: str, table: Table) -> str:
-    return f"`eos recover {pipeline} --accept-table {table.name}` resumes with what is there"
+    command = f"eos recover {pipeline} --accept-table {table.name}"
+    return f"run `{command}` to resume with the table as it is"
 
 
 def where(pipeline: str, table: Table) -> str:
@@ -41,15 +42,15 @@ def where(pipeline: str, table: Table) -> str:
 def _restored(pipeline: str, table: Table, lost: RemovedWrites) -> PromiseBrokenError:
     to = "an older version" if lost.target is None else f"version {lost.target}"
     if lost.whole is None:
-        help_ = "no RESTORE brings all of them back, since the pipeline wrote to the table again"
+        help_ = "no RESTORE brings all of them back, since the pipeline wrote to the table later:"
     else:
         target = f"delta.`{table.path}` TO VERSION AS OF {lost.whole}"
-        help_ = f"to bring them back: RESTORE TABLE {target}"
+        help_ = f"run RESTORE TABLE {target} to bring them back, or"
     return PromiseBrokenError(
         "table_behind",
         f"{where(pipeline, table)} was restored to {to} by the RESTORE in its version "
         f"{lost.restore}: rows that the pipeline wrote are missing",
-        hint=f"{help_}; {accepting(pipeline, table)}",
+        hint=f"{help_} {accepting(pipeline, table)}",
         pipeline=pipeline,
         table=table.name,
         version=lost.restore,
@@ -60,7 +61,7 @@ def _older(pipeline: str, table: Table, kept: int, now: int) -> PromiseBrokenErr
     return PromiseBrokenError(
         "table_behind",
         f"{where(pipeline, table)} is at Delta's version {now}, but it was at {kept} before",
-        hint="was it put back from an older copy? Put a newer one back; "
+        hint="was it restored from an older copy? Restore a newer one, or "
         + accepting(pipeline, table),
         pipeline=pipeline,
         table=table.name,
@@ -90,7 +91,7 @@ def behind(pipeline: str, table: Table, version: int, known: int) -> PromiseBrok
     return PromiseBrokenError(
         "table_behind",
         f"{where(pipeline, table)} has the ledger's record {version}, but it had {known} before",
-        hint="was it put back from an older copy? Put a newer one back; "
+        hint="was it restored from an older copy? Restore a newer one, or "
         + accepting(pipeline, table),
         pipeline=pipeline,
         table=table.name,
@@ -107,9 +108,10 @@ def ahead(pipeline: str, table: Table, version: int, offset: int) -> PromiseBrok
     """
     return PromiseBrokenError(
         "table_ahead",
-        f"{where(pipeline, table)} has the ledger's record {version}, and the ledger says {offset}",
-        hint="was the ledger put back to an older state, or does the table come from a copy of "
-        f"this pipeline? `eos recover {pipeline}` shows what the ledger has",
+        f"{where(pipeline, table)} has the ledger's record {version}, but the ledger ends at "
+        f"{offset}",
+        hint="was the ledger restored from an older copy, or is the table from a copy of this "
+        f"pipeline? Run `eos recover {pipeline}` to see the ledger's records",
         pipeline=pipeline,
         table=table.name,
         ledger=offset,
@@ -119,11 +121,24 @@ def ahead(pipeline: str, table: Table, version: int, offset: int) -> PromiseBrok
 
 def replaced(pipeline: str, table: Table, known: TableState, now: str | None) -> PromiseBrokenError:
     """Return the error for a table that is gone or was recreated. `now` is its id, or None."""
-    what = f"was recreated (its id was {known.id}, and is {now})" if now else "is gone"
+    change = f"was recreated (its id was {known.id}, now {now})" if now else "does not exist"
     return PromiseBrokenError(
         "table_replaced",
-        f"{where(pipeline, table)} {what}: it had everything up to the ledger's record {known.at}",
-        hint=f"put it back, or accept that it is another one: {accepting(pipeline, table)}",
+        f"{where(pipeline, table)} {change}: it had all rows up to the ledger's record {known.at}",
+        hint=f"restore it, or {accepting(pipeline, table)}",
+        pipeline=pipeline,
+        table=table.name,
+    )
+
+
+def fenced(pipeline: str, table: Table, version: int, offset: int) -> FencedError:
+    """Return the error for a table with another record than this instance wrote. Only a newer
+    instance of the pipeline writes under the same application id."""
+    return FencedError(
+        "table_fenced",
+        f"{where(pipeline, table)} has the ledger's record {version}, but this instance is at "
+        f"{offset}: a newer instance owns the pipeline",
+        hint="do not restart this instance",
         pipeline=pipeline,
         table=table.name,
     )
