@@ -77,8 +77,8 @@ def generations_of(planned: Plan, dedup: StampRules) -> StateVersions:
     if not names.producers:
         raise UsageError(
             "dedup_state_remote",
-            f"{names.pipeline}: `dedup` needs a state root in a local folder, but checkpoints are "
-            f"stored in {names.checkpoints}",
+            f"{names.pipeline}: `dedup` needs a state root that is a folder of a local or mounted "
+            f"disk, but checkpoints are stored in {names.checkpoints}",
             hint="the library that commits the producers' states can't exclude a second writer in "
             "an object store; set `state.root` to a folder that is shared with the executors",
         )
