@@ -37,9 +37,8 @@ def refusal(
     `details` is a text about the expected number. `has_window` means `scope: producer`."""
     name = NAMES[rows.codes[at]]
     tp = TopicPartition(rows.topic[at].as_py(), rows.partition[at].as_py())
-    offset, epoch = rows.offset[at].as_py(), rows.epoch[at].as_py()
-    producer, sequence = told(rows.producer[at].as_py()), rows.sequence[at].as_py()
-    stamp = f"producer {producer}, epoch {_or_none(epoch)}, sequence {_or_none(sequence)}"
+    offset, producer = rows.offset[at].as_py(), told(rows.producer[at].as_py())
+    epoch, sequence = _or_none(rows.epoch[at].as_py()), _or_none(rows.sequence[at].as_py())
     partition = named(tp)
     cause = _CAUSES["gap in a window" if name == "gap" and has_window else name]
     keeps = "" if name == "unknown_producer" else ", `dead_letter` writes them to a topic"
@@ -47,7 +46,8 @@ def refusal(
     return RecordRefusedError(
         "producer_refused",
         f"{pipeline}: dedup rejected the record of {partition} at offset {offset}, with verdict "
-        f"{name} ({stamp}{details}); nothing of the micro-batch is committed",
+        f"{name} (producer {producer}, epoch {epoch}, sequence {sequence}{details}); nothing of "
+        "the micro-batch is committed",
         hint=f"{cause}. `{option}: accept` under `dedup` accepts all such records{keeps}",
         verdict=name,
         source_topic=tp.topic,

@@ -152,12 +152,13 @@ class StateVersions:
         return self._files[1]
 
     def _require_same_rules(self, generation: Generation) -> None:
-        if generation.rules != self.rules:
+        before, now = generation.rules, self.rules
+        if before != now:
             raise PromiseBrokenError(
                 "producers_changed",
                 f"{self.pipeline}: `dedup.producer` or `dedup.scope` was changed, but the states "
                 "of producers were written under the earlier settings (their fingerprint changed "
-                f"from {generation.rules} to {self.rules})",
+                f"from {before} to {now})",
                 hint="restore id, epoch, sequence, wraps_at and scope, or run "
                 f"`eos recover {self.pipeline} --forget-producers`: duplicates of records sent "
                 "earlier are not recognized then",
@@ -203,9 +204,10 @@ class StateAttempt:
         An attempt may evaluate its rows more than once, and compaction or retention may remove
         records in between. Then the offsets of both reports overlap, and the error allows a retry.
         If they do not overlap, two tasks read parts of one partition. A retry would not help."""
+        one, other = _span(first), _span(report)
         message = (
             f"{self.owner.pipeline}: two tasks validated different records of "
-            f"{tp.topic}-{tp.partition}: {_span(first)}, and {_span(report)}"
+            f"{tp.topic}-{tp.partition}: {one}, and {other}"
         )
         if _overlap(first, report):
             return AttemptFailedError(

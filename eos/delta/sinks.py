@@ -188,6 +188,7 @@ class DeltaSinks:
         the start in the table's log, and creates an absent table.
         """
         at = last.offset if last else 0
+        where = f"{self._name}: the table {table.name} ({table.path})"
         seen = self._look(table)
         if seen is not None and seen.at > at:
             raise table_check.ahead(self._name, table, seen.at, at)
@@ -197,14 +198,14 @@ class DeltaSinks:
             reason = words_of(error)[:500]
             raise UnavailableError(
                 "table_create_failed",
-                f"{table_check.where(self._name, table)} can't be created: {reason}",
+                f"{where} can't be created: {reason}",
                 hint="may this user write there, and does Delta support the types of the columns?",
             ) from error
         seen = self._look(table)
         if seen is None or seen.at != at:
             raise UnavailableError(
                 "table_create_conflict",
-                f"{table_check.where(self._name, table)} changed right after it was created",
+                f"{where} changed right after it was created",
                 hint="does another program create or restore it? Stop it, then start again",
             )
         return TableState(seen.id, at, seen.version)

@@ -137,8 +137,8 @@ def _addresses(profile: Profile, bootstrap: str | None, *, is_later: bool) -> tu
         raise UsageError(
             "bootstrap_missing",
             f"profile {profile.name!r} has no kafka.bootstrap",
-            hint="set it, or run ./spark-submit.sh, which starts an embedded broker for such a "
-            "profile",
+            hint="set kafka.bootstrap, or run ./spark-submit.sh, which starts an embedded broker "
+            "for such a profile",
         )
     return addresses or ()
 

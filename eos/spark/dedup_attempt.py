@@ -237,11 +237,11 @@ class DedupAttempts:
         _judge(frame, self._asked, stage, set(read) - stage.left().counts.keys())
         passed, found = stage.left().counts, opened.lookup()
         if passed != found.counts:
-            written, validated = sum(passed.values()), sum(found.counts.values())
+            read_count, validated = sum(passed.values()), sum(found.counts.values())
             raise DedupRetryError(
                 "dedup_rows_pruned",
-                f"dedup validated {validated:,} records, but {written:,} were read to be written, "
-                f"because {_PRUNED}. {_RETRY}",
+                f"dedup validated {validated:,} of {read_count:,} records that were read, because "
+                f"{_PRUNED}. {_RETRY}",
             )
         stage.clear()
 

@@ -107,13 +107,16 @@ def require(plan: Plan, spark: SparkSession) -> None:
             ) from error
         for name, kind in wanted.items():
             there = has.get(name.lower())
-            if there != kind:
-                has_it = (
-                    f"no column `{name}`" if there is None else f"column `{name}` of type {there}"
-                )
+            if there is None:
                 raise UsageError(
-                    "lookup_column_missing" if there is None else "lookup_column_type",
-                    f"{where} has {has_it}, but `columns` declares `{name}` as {kind}",
+                    "lookup_column_missing",
+                    f"{where} has no column `{name}`, but `columns` declares it as {kind}",
+                    hint="correct `columns` of this table in the pipeline file, or the table",
+                )
+            if there != kind:
+                raise UsageError(
+                    "lookup_column_type",
+                    f"{where} has column `{name}` as {there}, but `columns` declares it as {kind}",
                     hint="correct `columns` of this table in the pipeline file, or the table",
                 )
 

@@ -159,7 +159,7 @@ def test_tables_that_are_joined_are_looked_at_one_by_one(spark, planned) -> None
     assert "names (" in names
     assert "the table gone (" in gone
     assert "can't be read as parquet" in gone
-    assert "has column `id` of type int, but `columns` declares `id` as bigint" in other
+    assert "has column `id` as int, but `columns` declares it as bigint" in other
 
 
 def test_tables_that_are_written_are_looked_at_one_by_one(spark, planned) -> None:
@@ -184,7 +184,7 @@ def test_a_table_that_is_not_as_the_ledger_knows_it_is_found(spark, planned) -> 
     ((level, behind),) = by(TableState(own, 5))
     assert (level, "has the ledger's record -1, but it had 5 before" in behind) == ("finding", True)
     ((level, anew),) = by(TableState("another", 5))
-    assert (level, "was recreated (its id was another, now " in anew) == ("finding", True)
+    assert (level, "was recreated (its id changed from another to " in anew) == ("finding", True)
     ((level, fine),) = by(TableState(own, -1))
     assert (level, fine.endswith("has all committed micro-batches")) == ("ok", True)
 

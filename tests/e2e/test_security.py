@@ -240,9 +240,7 @@ def test_a_source_that_spark_may_not_read_any_more_is_told_in_our_words(
     secured.revoke(missing)
     outside.fill(secured.broker.bootstrap, own.source, range(RECORDS, 2 * RECORDS))
     assert run.wait() == 4, run.said()
-    assert f"access to Spark's source: Not authorized to access topics: [{own.source}]" in (
-        run.said()
-    )
+    assert f"Spark's source access: Not authorized to access topics: [{own.source}]" in (run.said())
     assert f"User:{USER} lacks READ on Topic '{own.source}'." in run.said()
     assert f"--allow-principal User:{USER} --operation Read --topic {own.source}" in run.said()
     secured.grant([missing])

@@ -230,7 +230,7 @@ def test_a_partition_that_lost_records_between_two_looks_is_read_again(tmp_path)
     judged(opened, rows((A, 0, 1), (A, 0, 2), start=1))
     with raises("source_changed_during_attempt") as caught:
         opened.commit()
-    assert "of t-0: 2 records from 1 to 2" in caught.value.message
+    assert "2 records from 1 to 2" in caught.value.message
     _, found = committed(made, "", (A, 0, 1), (A, 0, 2), start=1)
     assert len(found) == 2
 
