@@ -51,7 +51,7 @@ def _columns(rows: DataFrame, table: Table) -> list[str]:
     for name in (*found, *table.keys, *table.partition_by):
         if name.lower() not in present:
             raise TransformError(
-                "sink_column_missing",
+                "sink_column_not_returned",
                 f"the table {table.name} needs column `{name}`, which the last transform does not "
                 f"return (it has {', '.join(rows.columns)})",
                 hint="return it from the last step, or name others in the sink's "

@@ -158,7 +158,7 @@ def _wanted(plan: Plan, present: Mapping[str, str]) -> list[str]:
     for name in plan.sink_columns:
         if name not in present:
             raise TransformError(
-                "sink_column_missing",
+                "sink_column_not_returned",
                 f"the sink needs column `{name}`, which the last transform does not return "
                 f"(it has {has})",
                 hint="return it from the last step, or name another column in the sink",
@@ -284,7 +284,7 @@ def _json(output: Output, present: Mapping[str, str]) -> str:
     for name in names:
         if name.lower() not in by_name:
             raise TransformError(
-                "sink_column_missing",
+                "sink_column_not_returned",
                 f"{output.place} needs column `{name}`, which the last transform does not return "
                 f"(it has {', '.join(present)})",
                 hint="return it from the last step, or name another column in the sink",
@@ -313,7 +313,7 @@ def _avro(out: DataFrame, output: Output, present: Mapping[str, str]) -> str:
     missing = [name for name in wanted if name.lower() not in by_name]
     if missing:
         raise TransformError(
-            "sink_column_missing",
+            "sink_column_not_returned",
             f"{output.place} needs column `{missing[0]}`, a field of its Avro schema, which the "
             f"last transform does not return (it has {', '.join(present)})",
             hint="return it from the last step, or remove the field from the schema",

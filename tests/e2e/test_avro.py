@@ -184,7 +184,7 @@ def test_fields_are_cast_to_the_schemas_types_and_missing_ones_are_told(spark, p
             sink_columns(odd.repartition(1), planned).collect()
         assert "does not fit the Avro schema" in avro_refusal(Failure.of(caught.value)).message
     assert avro_refusal(Failure.of(ValueError("else"))) is None
-    with raises("sink_column_missing") as missing:
+    with raises("sink_column_not_returned") as missing:
         sink_columns(rows.drop("kind"), planned)
     assert missing.value.message.startswith("sink 1: value needs column `kind`")
     with raises("sink_expression_aggregates"):
