@@ -135,7 +135,7 @@ def read_states(place: str, file: BucketFile, schema: pa.Schema = STATES) -> pa.
     except (OSError, pa.ArrowException) as error:
         raise _damaged(place, str(error).strip().splitlines()[0][:300]) from error
     if found.num_rows != file.rows:
-        raise _damaged(place, f"it has {found.num_rows} rows, and had {file.rows}")
+        raise _damaged(place, f"it has {found.num_rows} rows instead of {file.rows}")
     return found if found.schema.equals(schema) else found.cast(schema)
 
 
@@ -159,7 +159,8 @@ def _damaged(place: str, why: str) -> PromiseBrokenError:
     return PromiseBrokenError(
         "producers_lost",
         f"the states of producers in {place} can't be read: {why}",
-        hint="was it deleted or cut off, or does this machine not have the state root? Without "
-        "it duplicates of before can't be told: docs/dedup.md says how to go on without",
+        hint="the file was deleted or truncated, or this machine lacks the state root. Restore it, "
+        "or run `eos recover PIPELINE --forget-producers`: duplicates of records sent earlier are "
+        "not recognized then",
         path=place,
     )

@@ -108,8 +108,8 @@ class OptimisticPass:
         try:
             yield
         except OSError as error:
-            what = "the stamps of producers' records"
-            raise unwritten(self.pipeline, what, self.work, error) from error
+            files = "the stamps of producers' records"
+            raise unwritten(self.pipeline, files, self.work, error) from error
 
     def left(self) -> Spool:
         """Return the stamp files of all tasks. Call it after all reading tasks have ended.
@@ -148,12 +148,12 @@ class OptimisticPass:
                 place.unlink(missing_ok=True)
 
     def _disagree(self, *places: SpooledRange) -> EosError:
-        told = ", ".join(f"{p.topic}-{p.partition} {p.first} to {p.last}" for p in places)
+        ranges = ", ".join(f"{p.topic}-{p.partition} {p.first} to {p.last}" for p in places)
         return AttemptFailedError(
-            "todo",
-            f"{self.pipeline}: tasks read the same records and do not agree on them: {told}",
-            hint="did the source lose records meanwhile, by retention or compaction? They are "
-            "read again by the next attempt",
+            "source_changed_during_attempt",
+            f"{self.pipeline}: tasks read different records in the same source ranges: {ranges}",
+            hint="retention or compaction may have removed source records during the attempt; "
+            "the next attempt reads them again",
         )
 
 
@@ -229,7 +229,7 @@ class DeferredCheck:
                     yield from self._part(number, file)
                 except (OSError, pa.ArrowException) as error:
                     raise UnavailableError(
-                        "todo",
+                        "dedup_files_unreadable",
                         f"{self.stage.pipeline}: stamps of producers' records can't be read: "
                         f"{error}",
                         hint="executors on other machines need the state root under the same path",

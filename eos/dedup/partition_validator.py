@@ -124,11 +124,13 @@ class PartitionValidator:
         if not len(numbers):
             return
         if numbers[0] <= self.offset_last or (np.diff(numbers) <= 0).any():
+            partition, offset_first = named(self.home), int(numbers[0])
             raise PromiseBrokenError(
                 "dedup_order",
-                f"{self.pipeline}: the records of {named(self.home)} did not come in their "
-                f"order (offset {int(numbers[0])} behind {self.offset_last})",
-                hint="does something between the source and dedup change the order of rows?",
+                f"{self.pipeline}: the records of {partition} arrived out of order "
+                f"(offset {offset_first} after {self.offset_last})",
+                hint="does a step between the source and dedup change the order of rows? Start "
+                "again; if the error repeats, report it as a bug",
             )
         self.offset_first = self.offset_first if self.account.records else int(numbers[0])
         self.offset_last = int(numbers[-1])

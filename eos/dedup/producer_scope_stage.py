@@ -247,7 +247,7 @@ class _ShardValidator:
         if NAMES[rows.codes[at]] != Verdict.GAP.value:
             return ""
         number, window = self._missing(missing, at), self.policy.window
-        return f", where {number} is still missing, a window of {window:,} or more below"
+        return f"; {number} is still missing, at least the window of {window:,} below"
 
     def _missing(self, missing: Ints, at: int) -> int:
         return int(missing[at]) % self.policy.rules.sequences

@@ -15,42 +15,40 @@ from eos.kafka.api import TopicPartition
 from eos.producers.state import VERDICTS, ProducerState, Range, SequenceEvent, after, decide
 
 _CAUSES = {
-    "gap": "records before it never came here: did the upstream drop some, or another partition "
-    "get them (`scope: producer`)? If they will come no more, `eos recover PIPELINE --accept-gap` "
-    "goes on once without them",
-    "gap in a window": "records before it never came: did the upstream drop some, or is a "
-    "partition read further behind than `window`? If they will come no more, `eos recover PIPELINE "
-    "--accept-gap` goes on once without them",
-    "late": "it begins below what is next, and that all of it was here before is not proven: did "
-    "the upstream reorder what it sends?",
-    "unknown_producer": "its first records were here before dedup was, or its state was forgotten",
+    "gap": "earlier records of this producer never arrived: did the upstream drop some, or send "
+    "them to another partition (`scope: producer`)? If they will never arrive, run `eos recover "
+    "PIPELINE --accept-gap` to continue once without them",
+    "gap in a window": "earlier records of this producer never arrived: did the upstream drop "
+    "some, or does one partition lag by more than `window`? If they will never arrive, run `eos "
+    "recover PIPELINE --accept-gap` to continue once without them",
+    "late": "its number is below the expected one, and it is not proven to be a duplicate: did the "
+    "upstream reorder its records?",
+    "unknown_producer": "the producer's first records are older than dedup, or its state expired",
     "unstamped": "does every upstream stamp its records? Epoch and sequence are whole numbers, 0 "
     "to 2^62 - 1, below `wraps_at` where they wrap; docs/dedup.md shows how",
 }
 
 
 def refusal(
-    pipeline: str, rows: VerdictRows, at: int, says_more: str, *, has_window: bool = False
+    pipeline: str, rows: VerdictRows, at: int, details: str, *, has_window: bool = False
 ) -> RecordRefusedError:
     """Return the error for the row `at`.
 
-    `says_more` names the expected number. `has_window` means `scope: producer`."""
+    `details` is a text about the expected number. `has_window` means `scope: producer`."""
     name = NAMES[rows.codes[at]]
     tp = TopicPartition(rows.topic[at].as_py(), rows.partition[at].as_py())
-    offset, epoch = rows.offset[at].as_py(), rows.epoch[at].as_py()
-    producer, sequence = told(rows.producer[at].as_py()), rows.sequence[at].as_py()
-    says = f"producer {producer}, epoch {_or_none(epoch)}, sequence {_or_none(sequence)}"
-    words = {"unknown_producer": "from a producer that is not known"}.get(name, f"a verdict {name}")
-    if name == "unstamped":
-        words = "without a stamp that can be meant"
+    offset, producer = rows.offset[at].as_py(), told(rows.producer[at].as_py())
+    epoch, sequence = _or_none(rows.epoch[at].as_py()), _or_none(rows.sequence[at].as_py())
+    partition = named(tp)
     cause = _CAUSES["gap in a window" if name == "gap" and has_window else name]
-    keeps = "" if name == "unknown_producer" else ", `dead_letter` keeps them in a topic"
+    keeps = "" if name == "unknown_producer" else ", `dead_letter` writes them to a topic"
+    cause, option = cause.replace("PIPELINE", pipeline), OPTIONS[name]
     return RecordRefusedError(
         "producer_refused",
-        f"{pipeline}: the record {named(tp)} at offset {offset} is {words} ({says}{says_more}); "
-        "nothing of the micro-batch is committed",
-        hint=f"{cause.replace('PIPELINE', pipeline)}. `{OPTIONS[name]}: accept` under "
-        f"`dedup` takes all such records{keeps}",
+        f"{pipeline}: dedup rejected the record of {partition} at offset {offset}, with verdict "
+        f"{name} (producer {producer}, epoch {epoch}, sequence {sequence}{details}); nothing of "
+        "the micro-batch is committed",
+        hint=f"{cause}. `{option}: accept` under `dedup` accepts all such records{keeps}",
         verdict=name,
         source_topic=tp.topic,
         source_partition=tp.partition,
@@ -65,9 +63,9 @@ def expected(policy: Policy, rows: VerdictRows, at: int, before: pa.Table) -> st
     `before` has the producers' states at the beginning of the chunk."""
     state = None if rows.codes[at] == UNSTAMPED else _state(policy, rows, at, before)
     if state is not None and state.epoch == rows.epoch[at].as_py() and state.ranges:
-        return f", where {(state.ranges[-1].last + 1) % policy.rules.sequences} is next"
+        return f", expected {(state.ranges[-1].last + 1) % policy.rules.sequences}"
     if state is not None:
-        return f", the first of its epoch: the one before was {state.epoch}"
+        return f", the first of its epoch, after epoch {state.epoch}"
     return ""
 
 

@@ -5,16 +5,33 @@ They travel in as few columns as possible, because each column costs time on its
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from eos.arrow import array_of, longs, text_of, values_of
+from eos.errors import UsageError
 from eos.kafka.api import TopicPartition
 
 PARTITIONS_MAX, OFFSETS_MAX = 1 << 16, 1 << 47
+
+
+def require_positions(ends: Mapping[TopicPartition, int]) -> None:
+    """Raise UsageError for a partition or an offset that is too large for dedup.
+
+    Python gets both in one number. A larger one would overflow, and its record could pass for
+    another record.
+    """
+    for tp, end in ends.items():
+        if tp.partition >= PARTITIONS_MAX or end > OFFSETS_MAX:
+            raise UsageError(
+                "dedup_offset_limit",
+                f"{tp.topic}-{tp.partition} ends at offset {end}, but `dedup` supports partitions "
+                f"below {PARTITIONS_MAX:,} and offsets up to {OFFSETS_MAX:,}",
+                hint="remove `dedup` from the pipeline file, or this topic from its source",
+            )
 
 
 def unpacked(at: Any, topics: Sequence[Any], topic: str) -> tuple[Any, Any, Any]:

@@ -90,8 +90,8 @@ class StateSpool:
             report["notes"] = self._noted(account)
             self._reported(report)
         except OSError as error:
-            what = "the states of producers"
-            raise unwritten(self.pipeline, what, self.folder, error) from error
+            files = "the states of producers"
+            raise unwritten(self.pipeline, files, self.folder, error) from error
 
     def _written(self, judged: ShardResult, changed: set[int], buckets: int) -> list[list[Any]]:
         """Write the changed buckets. Return `[bucket, path, rows, bytes]` of each with states."""
@@ -127,12 +127,13 @@ class StateSpool:
         os.replace(unfinished, place)  # noqa: PTH105 - the same, and says what it does
 
 
-def unwritten(pipeline: str, what: str, folder: str, error: OSError) -> EosError:
+def unwritten(pipeline: str, files: str, folder: str, error: OSError) -> EosError:
+    reason = error.strerror or error
     return UnavailableError(
-        "todo",
-        f"{pipeline}: {what} can't be written to {folder}: {error.strerror or error}",
-        hint="is there room, and may this user write there? Executors on other machines need the "
-        "state root under the same path",
+        "state_root_unwritable",
+        f"{pipeline}: {files} can't be written to {folder}: {reason}",
+        hint="is there free space, and may this user write there? Executors on other machines need "
+        "the state root under the same path",
         path=folder,
     )
 

@@ -80,16 +80,16 @@ class StampRules:
         if policy.window:
             yield (
                 "a producer's records may be spread over partitions, each at most "
-                f"{policy.window:,} above the lowest number that is missing"
+                f"{policy.window:,} above the lowest missing number"
             )
         answers = {"ends the run": policy.refused, "to the dead letters": policy.dead}
-        for what, names in answers.items():
+        for answer, names in answers.items():
             if names:
-                yield f"{what}: {', '.join(name for name in OPTIONS if name in names)}"
+                yield f"{answer}: {', '.join(name for name in OPTIONS if name in names)}"
         if self.validates_first:
             yield "records are validated before they are written"
         if self.verdict:
-            yield f"column {self.verdict} says what a record was taken as"
+            yield f"column {self.verdict} has the verdict of each record"
 
 
 def _text(text: str) -> str:

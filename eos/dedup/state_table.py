@@ -79,21 +79,21 @@ class ProducersTable:
 
     def files(self, generation: Generation) -> Files:
         """Return the files of a generation. Raise PromiseBrokenError if it no longer exists."""
-        with self._told():
+        with self._wrapped_errors():
             try:
                 table = DeltaTable(self.location, version=generation.version)
             except TableNotFoundError as error:
-                raise self._lost(generation, "there is no table") from error
+                raise self._lost(generation, "the table does not exist") from error
             except DeltaError as error:
                 raise self._lost(generation, str(error).strip()[:300]) from error
             if table.transaction_version(_APP) != generation.token:
-                raise self._lost(generation, "that version is another one")
+                raise self._lost(generation, "another attempt wrote that version")
             return _files(table)
 
     def commit(self, files: Files, rules: str) -> Generation:
         """Commit a new generation with exactly these files. They must be in the folder already."""
         require_room(self.location)
-        with self._told():
+        with self._wrapped_errors():
             for _ in range(_COMMIT_TRIES):
                 table = self._opened()
                 token = secrets.randbelow(2**62)
@@ -105,10 +105,10 @@ class ProducersTable:
                 self._is_due |= found.version % MAINTAINED_EVERY == 0
                 return found
         raise UnavailableError(
-            "todo",
-            f"{self._pipeline}: other processes wrote to {self.location} {_COMMIT_TRIES} times in "
-            "between",
-            hint="does another copy of this pipeline run?",
+            "producers_conflict",
+            f"{self._pipeline}: {_COMMIT_TRIES} commits to {self.location} failed, because other "
+            "processes wrote to it at the same time",
+            hint="does another copy of this pipeline run? Stop it, then start again",
         )
 
     def maintain(self) -> None:
@@ -119,7 +119,7 @@ class ProducersTable:
         if not self._is_due:
             return
         self._is_due = False
-        with self._told():
+        with self._wrapped_errors():
             past = self._past()
             if past is not None:
                 past.create_checkpoint()
@@ -153,35 +153,36 @@ class ProducersTable:
                 _SCHEMA,
                 partition_by=_BY,
                 name="producers",
-                description="The last sequences of each producer, by bucket; the ledger says "
-                "which version goes with what is committed.",
+                description="The last sequence numbers of each producer, by bucket. The ledger "
+                "has the version of the last commit.",
                 configuration=_SETTINGS,
             )
 
     def _lost(self, generation: Generation, why: str) -> PromiseBrokenError:
         return PromiseBrokenError(
             "producers_lost",
-            f"{self._pipeline}: the ledger names version {generation.version} of the producers in "
-            f"{self.location}, which can't be read: {why}",
-            hint="was the folder deleted, or was the pipeline moved here, or rewound further back "
-            f"than the {KEPT_HOURS} hour for which states are kept? "
-            f"`eos recover {self._pipeline} --forget-producers` goes on without: what was sent "
-            "before and comes again will not be recognised",
+            f"{self._pipeline}: the ledger refers to version {generation.version} of the "
+            f"producers' states in {self.location}, which can't be read: {why}",
+            hint="the folder was deleted, or the pipeline was moved here or rewound further back "
+            f"than the {KEPT_HOURS} hour for which states are kept. Restore the folder, or run "
+            f"`eos recover {self._pipeline} --forget-producers`: duplicates of records sent "
+            "earlier are not recognized then",
             pipeline=self._pipeline,
             path=str(self.location),
         )
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _wrapped_errors(self) -> Iterator[None]:
         try:
             yield
         except (DeltaError, OSError) as error:
-            words = str(error).strip().splitlines() or [type(error).__name__]
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            reason = lines[0][:300]
             raise UnavailableError(
-                "todo",
-                f"{self._pipeline}: the table of producers {self.location} can't be read or "
-                f"written: {words[0][:300]}",
-                hint="is there room, and may this user write there?",
+                "producers_unavailable",
+                f"{self._pipeline}: the table of producers' states {self.location} can't be "
+                f"read or written: {reason}",
+                hint="is there free space, and may this user write there? Then start again",
                 path=str(self.location),
             ) from error
 

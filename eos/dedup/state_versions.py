@@ -133,10 +133,11 @@ class StateVersions:
             self._mine = every / uuid.uuid4().hex
             private_files.make(self._mine)
         except OSError as error:
+            reason = error.strerror or error
             raise UnavailableError(
-                "todo",
-                f"{self.pipeline}: {every} can't be written: {error.strerror or error}",
-                hint="is there room, and may this user write to the state root?",
+                "state_root_unwritable",
+                f"{self.pipeline}: {every} can't be written: {reason}",
+                hint="is there free space, and may this user write to the state root?",
                 path=str(every),
             ) from error
         return self._mine
@@ -151,15 +152,16 @@ class StateVersions:
         return self._files[1]
 
     def _require_same_rules(self, generation: Generation) -> None:
-        if generation.rules != self.rules:
+        before, now = generation.rules, self.rules
+        if before != now:
             raise PromiseBrokenError(
                 "producers_changed",
-                f"{self.pipeline}: `dedup.producer` or `dedup.scope` was changed: the states of "
-                "producers were made by other rules (their mark is "
-                f"{generation.rules}, and now {self.rules})",
-                hint="put id, epoch, sequence, wraps_at and scope back as they were, or "
-                f"`eos recover {self.pipeline} --forget-producers`: then what was sent before and "
-                "comes again will not be recognised",
+                f"{self.pipeline}: `dedup.producer` or `dedup.scope` was changed, but the states "
+                "of producers were written under the earlier settings (their fingerprint changed "
+                f"from {before} to {now})",
+                hint="restore id, epoch, sequence, wraps_at and scope, or run "
+                f"`eos recover {self.pipeline} --forget-producers`: duplicates of records sent "
+                "earlier are not recognized then",
                 pipeline=self.pipeline,
             )
 
@@ -202,23 +204,25 @@ class StateAttempt:
         An attempt may evaluate its rows more than once, and compaction or retention may remove
         records in between. Then the offsets of both reports overlap, and the error allows a retry.
         If they do not overlap, two tasks read parts of one partition. A retry would not help."""
+        one, other = _span(first), _span(report)
         message = (
-            f"{self.owner.pipeline}: two tasks judged {tp.topic}-{tp.partition} and do not agree: "
-            f"{_span(first)}, and {_span(report)}"
+            f"{self.owner.pipeline}: two tasks validated different records of "
+            f"{tp.topic}-{tp.partition}: {one}, and {other}"
         )
         if _overlap(first, report):
             return AttemptFailedError(
-                "todo",
+                "source_changed_during_attempt",
                 message,
-                hint="did the source lose records meanwhile, by retention or compaction? They are "
-                "read again by the next attempt. If it comes each time: does a step evaluate "
-                "different rows twice?",
+                hint="retention or compaction may have removed source records during the attempt; "
+                "the next attempt reads them again. If the error repeats, does a step return other "
+                "rows when it is evaluated again?",
             )
         return PromiseBrokenError(
             "dedup_order",
             message,
-            hint="a producer's records in a partition must come to one task, in order: is the "
-            "partition split, or does a step evaluate different rows twice?",
+            hint="one task must read all records of a partition, in order. Does a step return "
+            "other rows when it is evaluated again? Start again; if the error repeats, report it "
+            "as a bug",
         )
 
     def lookup(self) -> VerdictLookup:
@@ -333,7 +337,7 @@ def _overlap(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _span(report: Mapping[str, Any]) -> str:
-    told = f"{report['records']} records"
+    count = f"{report['records']} records"
     if "offset_first" not in report:
-        return told
-    return f"{told} from {report['offset_first']} to {report['offset_last']}"
+        return count
+    return f"{count} from {report['offset_first']} to {report['offset_last']}"

@@ -70,7 +70,7 @@ class VerdictLookup:
             parts = [pq.read_table(file, schema=VERDICTS_SCHEMA) for file in self.files]
         except (OSError, pa.ArrowException) as error:
             raise UnavailableError(
-                "todo",
+                "dedup_files_unreadable",
                 f"{self.pipeline}: verdicts on producers' records can't be read: {error}",
                 hint="executors on other machines need the state root under the same path",
             ) from error
@@ -90,14 +90,14 @@ class VerdictLookup:
 
     def _require_all(self, seen: Mapping[TopicPartition, int]) -> None:
         for tp, count in sorted(seen.items()):
-            judged = self.counts.get(tp, count)
-            if judged != count:
+            validated = self.counts.get(tp, count)
+            if validated != count:
                 raise AttemptFailedError(
-                    "todo",
-                    f"{self.pipeline}: {judged:,} records of {tp.topic}-{tp.partition} were judged "
-                    f"by dedup, and {count:,} are there now",
-                    hint="did the source lose records meanwhile, by retention or compaction? They "
-                    "are read again by the next attempt",
+                    "source_changed_during_attempt",
+                    f"{self.pipeline}: dedup validated {validated:,} records of "
+                    f"{tp.topic}-{tp.partition}, but {count:,} were read afterwards",
+                    hint="retention or compaction may have removed source records during the "
+                    "attempt; the next attempt reads them again",
                 )
 
 

@@ -75,10 +75,12 @@ class DeltaLog:
         except FileNotFoundError as error:
             raise MissingCommitError(version) from error
         except OSError as error:
+            reason = str(error)[:300]
             raise UnavailableError(
-                "todo",
-                f"{name}, a commit of a Delta table, can't be read: {str(error)[:300]}",
-                hint="may this user read the table's log, and does its store answer? Start again",
+                "table_log_unreadable",
+                f"the commit {name} of a Delta table can't be read: {reason}",
+                hint="is its storage reachable, and may this user read the table's log? Then start "
+                "again",
             ) from error
 
 

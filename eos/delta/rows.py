@@ -31,10 +31,11 @@ def shaped(rows: DataFrame, table: Table) -> DataFrame:
         try:
             rows = rows.where(f"(\n{table.where}\n)")  # on its own line: it may end in a comment
         except AnalysisException as error:
+            reason = words_of(error)
             raise TransformError(
-                "todo",
-                f"the table {table.name}: where: {words_of(error)}",
-                hint="`where` of a table sees the columns of the last step",
+                "sink_expression_invalid",
+                f"the table {table.name}: where: {reason}",
+                hint="`where` of a table uses the columns of the last step",
             ) from error
     if table.keys:
         rows = _last_of_each_key(rows, table)
@@ -50,8 +51,8 @@ def _columns(rows: DataFrame, table: Table) -> list[str]:
     for name in (*found, *table.keys, *table.partition_by):
         if name.lower() not in present:
             raise TransformError(
-                "todo",
-                f"the table {table.name} wants column `{name}`, which the last transform does not "
+                "sink_column_not_returned",
+                f"the table {table.name} needs column `{name}`, which the last transform does not "
                 f"return (it has {', '.join(rows.columns)})",
                 hint="return it from the last step, or name others in the sink's "
                 "`columns`, `keys` and `partition_by`",
@@ -60,16 +61,16 @@ def _columns(rows: DataFrame, table: Table) -> list[str]:
     for name in (*table.keys, *table.partition_by):
         if name.lower() not in listed:
             raise TransformError(
-                "todo",
-                f"the table {table.name} has the key or partition `{name}`, which is one of "
-                "Kafka's columns and not written",
-                hint="name it in `columns`",
+                "table_key_not_written",
+                f"the table {table.name} has the key or partition `{name}`, but this column is "
+                "from Kafka and is not written",
+                hint="add it to `columns` of the table",
             )
     if not found:
         raise TransformError(
-            "todo",
-            f"the table {table.name}: the last transform returns Kafka's columns only",
-            hint="read the source's value as json, or name `columns`",
+            "sink_columns_empty",
+            f"the table {table.name}: the last transform returns only Kafka's columns",
+            hint="read the source's value as json, or list `columns`",
         )
     return found
 
@@ -83,12 +84,13 @@ def _last_of_each_key(rows: DataFrame, table: Table) -> DataFrame:
     kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
     lacking = [name for name, kind in _COORDINATES.items() if kinds.get(name) != kind]
     if lacking:
+        column = lacking[0]
         raise TransformError(
-            "todo",
-            f"the table {table.name} is merged by key, and the last transform does not return the "
-            f"column `{lacking[0]}` as it came: which of two rows is the newer one can't be told",
+            "table_merge_unordered",
+            f"the table {table.name} is merged by key, but the last transform does not return the "
+            f"column `{column}` unchanged: the newest row of a key can't be determined",
             hint="return topic, partition and offset, too (`SELECT *` keeps them); they are "
-            "written only if `columns` names them",
+            "written only if `columns` lists them",
         )
     if rows.isStreaming:  # streams allow no window functions, and only the schema is needed
         return rows
@@ -96,13 +98,13 @@ def _last_of_each_key(rows: DataFrame, table: Table) -> DataFrame:
     order = ", ".join(f"{name} DESC" for name in _COORDINATES)
     within = f"PARTITION BY {keys}"
     opening = of_this_process().opening(TWICE)
-    said = f"concat('{opening}', topic, '-', partition, ' at offset ', offset, ']')"
+    marked = f"concat('{opening}', topic, '-', partition, ' at offset ', offset, ']')"
     ranked = rows.selectExpr(
         "*",
         f"rank() OVER ({within} ORDER BY {order}) AS {_RANK}",
         f"count(1) OVER ({within}, {', '.join(_COORDINATES)}) AS {_SAME}",
     )
-    one = f"CASE WHEN {_SAME} = 1 THEN true ELSE CAST(raise_error({said}) AS BOOLEAN) END"
+    one = f"CASE WHEN {_SAME} = 1 THEN true ELSE CAST(raise_error({marked}) AS BOOLEAN) END"
     return ranked.where(f"{_RANK} = 1").where(one)
 
 
@@ -113,25 +115,27 @@ def require_fits(table: Table, schema: StructType, seen: TableView) -> None:
     wanted = tuple(name.lower() for name in table.partition_by)
     has = tuple(name.lower() for name in seen.partition_by)
     if wanted and wanted != has:
+        present, declared = ", ".join(seen.partition_by) or "nothing", ", ".join(table.partition_by)
         raise UsageError(
-            "todo",
-            f"{where} is partitioned by {', '.join(seen.partition_by) or 'nothing'}, and the "
-            f"pipeline says {', '.join(table.partition_by)}",
-            hint="a table keeps its partitions: say what it has, or name another table",
+            "table_partitioning",
+            f"{where} is partitioned by {present}, but the pipeline file declares {declared}",
+            hint="the partitions of a table can't change: correct `partition_by`, or write to "
+            "another table",
         )
     for field in schema.fields:
-        kind, there = field.dataType.simpleString(), known.get(field.name.lower())
+        column, kind = field.name, field.dataType.simpleString()
+        there = known.get(column.lower())
         if there is None and not table.evolves:
             raise UsageError(
-                "todo",
-                f"{where} has no column `{field.name}`, which the rows have as {kind}",
-                hint="say `evolve: true` to add it, or leave it out with `columns`",
+                "table_column_missing",
+                f"{where} has no column `{column}`, but the rows have it as {kind}",
+                hint="set `evolve: true` to add it, or list the other columns in `columns`",
             )
         if there is not None and there != kind:
             raise UsageError(
-                "todo",
-                f"{where} has column `{field.name}` as {there}, and the rows have it as {kind}",
-                hint="cast it in the last step: types are never changed",
+                "table_column_type",
+                f"{where} has column `{column}` as {there}, but the rows have it as {kind}",
+                hint="cast it in the last step: the types of a table's columns never change",
             )
 
 

@@ -28,7 +28,6 @@ from eos.delta.rows import require_fits, shaped
 from eos.delta.table_status import TableStatus, table_status
 from eos.errors import (
     EosError,
-    FencedError,
     PromiseBrokenError,
     TransformError,
     UnavailableError,
@@ -89,17 +88,17 @@ class DeltaSinks:
             self._look_at(table, stream)
         changing = unstable(stream)
         if changing:
-            told = f"the steps use {', '.join(changing)}: the tables get other values than the"
-            self._bus.emit(events.Warned(f"{told} topics, since they are evaluated once more"))
+            used = ", ".join(changing)
+            message = f"the steps use {used}: evaluated again, they give the tables other values"
+            self._bus.emit(events.Warned(f"{message} than the topics"))
 
     def _require_stateless(self) -> None:
         if self._planned.is_stateful:
             raise TransformError(
-                "todo",
-                "the sink has Delta tables, and the transforms keep state: a table that is caught "
-                "up after a crash needs the state as it was before that micro-batch, and Spark may "
-                "have gone on",
-                hint="let a pipeline of its own fill the table from the topic that this one writes",
+                "table_with_stateful_steps",
+                "the sink has Delta tables, but the transforms keep state: a micro-batch can't be "
+                "computed again after a crash, since Spark may have replaced its state",
+                hint="fill the table by a second pipeline, from the topic that this one writes",
             )
 
     def _look_at(self, table: Table, stream: DataFrame) -> delta.TableView | None:
@@ -121,11 +120,11 @@ class DeltaSinks:
         where = f"{table.name} ({table.path})"
         before = known.position.tables.get(table.name) if known is not None else None
         if known is None or before is None:
-            return f"{where} is taken as it is" if seen else f"{where}: the first start makes it"
+            return f"{where} is used as it is" if seen else f"{where}: the first start creates it"
         _, status = self._compared(table, before, known.newest)
         if status is TableStatus.OWED:
             return f"{where} lacks the last micro-batch, which the next start writes first"
-        return f"{where} has all that is committed"
+        return f"{where} has all committed micro-batches"
 
     # --- at startup, after the fence
 
@@ -156,7 +155,7 @@ class DeltaSinks:
             if status is TableStatus.OWED:
                 owed.append(table)
         for name in position.tables.keys() - found.keys():
-            self._bus.emit(events.Warned(_told_left(name, position.tables[name], newest)))
+            self._bus.emit(events.Warned(_removed_table(name, position.tables[name], newest)))
         if owed:
             assert newest is not None, "only an attempt can be owed"
             starts, ends = self._owed_ranges(owed, newest, position, source)
@@ -179,8 +178,8 @@ class DeltaSinks:
         try:
             return rows(reads)
         except AnalysisException as error:
-            told = ", ".join(f"version {at} of {name}" for name, at in reads.items())
-            lost = f"{words_of(error)[:300]} (it was joined with {told or 'no versions'})"
+            read = ", ".join(f"version {at} of {name}" for name, at in reads.items())
+            lost = f"{words_of(error)[:300]} (it was joined with {read or 'no versions'})"
             raise self._gap(owed, newest, lost) from error
 
     def _adopted(self, table: Table, last: LedgerRecord | None) -> TableState:
@@ -190,23 +189,25 @@ class DeltaSinks:
         the start in the table's log, and creates an absent table.
         """
         at = last.offset if last else 0
+        where = f"{self._name}: the table {table.name} ({table.path})"
         seen = self._look(table)
         if seen is not None and seen.at > at:
             raise table_check.ahead(self._name, table, seen.at, at)
         try:
             delta.create(self._spark, table, self._schemas[table.name], self.app(table), at)
         except Exception as error:
+            reason = words_of(error)[:500]
             raise UnavailableError(
-                "todo",
-                f"{table_check.where(self._name, table)} can't be made: {words_of(error)[:500]}",
-                hint="may this user write there, and does Delta take columns of these types?",
+                "table_create_failed",
+                f"{where} can't be created: {reason}",
+                hint="may this user write there, and does Delta support the types of the columns?",
             ) from error
         seen = self._look(table)
         if seen is None or seen.at != at:
             raise UnavailableError(
-                "todo",
-                f"{table_check.where(self._name, table)} is not as it was made a moment before",
-                hint="does somebody else make or restore it? Start again",
+                "table_create_conflict",
+                f"{where} changed right after it was created",
+                hint="does another program create or restore it? Stop it, then start again",
             )
         return TableState(seen.id, at, seen.version)
 
@@ -252,29 +253,28 @@ class DeltaSinks:
         ends = {tp: newest.position.ends[tp] for tp in starts}
         same = {tp for tp in starts if _is_same(tp.topic, newest, position)}
         lost = [
-            f"all of {tp.topic}-{tp.partition}, whose topic is another one now or is forgotten"
+            f"all of {tp.topic}-{tp.partition}, whose topic was recreated or forgotten"
             for tp in sorted(starts.keys() - same)
         ]
         earliest = source.earliest(same)
         for tp in sorted(same):
             if earliest[tp] > starts[tp]:
-                told = f"{tp.topic}-{tp.partition} begins at offset {earliest[tp]}"
-                lost.append(f"{told}, and {starts[tp]} to {ends[tp] - 1} are needed")
+                begins = f"{tp.topic}-{tp.partition} begins at offset {earliest[tp]}"
+                lost.append(f"{begins}, but {starts[tp]} to {ends[tp] - 1} are needed")
         if lost:
             raise self._gap(owed, newest, "; ".join(lost))
         return starts, ends
 
     def _gap(self, owed: Sequence[Table], newest: LedgerRecord, lost: str) -> PromiseBrokenError:
         name, before = self._planned.names.pipeline, newest.position.tables
-        told = ", ".join(f"{each.name} has record {before[each.name].at}" for each in owed)
-        verbs = " and ".join(f"`eos recover {name} --accept-table {each.name}`" for each in owed)
+        tables = ", ".join(f"{each.name} has record {before[each.name].at}" for each in owed)
+        commands = " and ".join(f"`eos recover {name} --accept-table {each.name}`" for each in owed)
         return PromiseBrokenError(
             "table_gap",
             f"{name}: the ledger's record {newest.offset} (micro-batch {newest.position.batch_id}) "
-            f"is committed, and the table {told}: what it lacks can't be read again: "
-            f"{lost}",
-            hint=f"nothing was skipped; {verbs} goes on without it, and writes into the ledger "
-            "what is missing",
+            f"is committed, but the table {tables}: the missing rows can't be read again: {lost}",
+            hint=f"nothing was skipped; run {commands} to continue without these rows, and to "
+            "record them in the ledger",
             pipeline=name,
             tables=",".join(each.name for each in owed),
             ledger=newest.offset,
@@ -320,7 +320,7 @@ class DeltaSinks:
                 except EosError as error:
                     raise about(self._planned.names.pipeline, error) from error
                 if seen.at != offset:
-                    raise self._taken_over(table, seen.at, offset)
+                    raise table_check.fenced(self._name, table, seen.at, offset)
                 # Another program may have run a RESTORE between the first check and the write.
                 self._require_whole(table, known, seen)
                 found[table.name] = TableState(seen.id, offset, seen.version)
@@ -341,9 +341,9 @@ class DeltaSinks:
         """
         if self.is_behind:
             raise UnavailableError(
-                "todo",
-                f"{self._planned.names.pipeline}: a Delta table lacks the micro-batch before",
-                hint="start again: it is caught up first",
+                "table_incomplete",
+                f"{self._planned.names.pipeline}: a Delta table lacks the previous micro-batch",
+                hint="start again: the missing rows are written first",
             )
 
     def _look(self, table: Table) -> delta.TableView | None:
@@ -356,18 +356,6 @@ class DeltaSinks:
     def _name(self) -> str:
         return self._planned.names.pipeline
 
-    def _taken_over(self, table: Table, version: int, offset: int) -> FencedError:
-        """Return the error for a table with another record than this copy wrote. Only a newer copy
-        of the pipeline writes under the same application id."""
-        return FencedError(
-            "todo",
-            f"{table_check.where(self._name, table)} has the ledger's record {version}, and this "
-            f"copy is at {offset}: another copy of the pipeline took over",
-            hint="leave this one ended",
-            pipeline=self._name,
-            table=table.name,
-        )
-
 
 def lake_of(planned: Plan, spark: SparkSession, bus: Bus, crash: CrashPlan) -> DeltaSinks | None:
     """Return the Delta tables of a run, or None if the pipeline has none."""
@@ -375,11 +363,11 @@ def lake_of(planned: Plan, spark: SparkSession, bus: Bus, crash: CrashPlan) -> D
         return None
     if delta.EXTENSION not in str(spark.conf.get("spark.sql.extensions", "")):
         raise UsageError(
-            "todo",
-            f"{planned.names.pipeline}: the sink has Delta tables, and this Spark was started "
-            "without Delta",
-            hint="`eos run` and ./spark-submit.sh add its jars and settings to such a pipeline; "
-            f"else set spark.sql.extensions={delta.EXTENSION}, and its jars",
+            "delta_not_loaded",
+            f"{planned.names.pipeline}: the sink has Delta tables, but Spark was started without "
+            "Delta",
+            hint="start it with `eos run` or ./spark-submit.sh, which add Delta's jars and "
+            f"settings, or set spark.sql.extensions={delta.EXTENSION} and add the jars",
         )
     return DeltaSinks(planned, spark, bus, crash)
 
@@ -387,7 +375,7 @@ def lake_of(planned: Plan, spark: SparkSession, bus: Bus, crash: CrashPlan) -> D
 def none_left(position: Position, bus: Bus) -> None:
     """Warn for each table in the ledger, if the pipeline file has no table any more."""
     for name, known in position.tables.items():
-        bus.emit(events.Warned(_told_left(name, known, None)))
+        bus.emit(events.Warned(_removed_table(name, known, None)))
 
 
 def newest_attempt(ledger: Ledger) -> LedgerRecord | None:
@@ -401,8 +389,8 @@ def _is_same(topic: str, newest: LedgerRecord, position: Position) -> bool:
     return newest.position.topic_ids.get(topic) == position.topic_ids.get(topic)
 
 
-def _told_left(name: str, known: TableState, newest: LedgerRecord | None) -> str:
-    told = f"the table {name} is not in the sink any more: it is left at the record {known.at}"
+def _removed_table(name: str, known: TableState, newest: LedgerRecord | None) -> str:
+    message = f"the table {name} was removed from the sink: it stays at record {known.at}"
     if newest is not None and newest.offset > known.at:
-        return f"{told}, and may lack the attempt of record {newest.offset}"
-    return told
+        return f"{message}, and may lack the attempt of record {newest.offset}"
+    return message

@@ -80,8 +80,8 @@ def look(spark: SparkSession, table: Table, app: str) -> TableView | None:
             raise PromiseBrokenError(
                 "table_forgets",
                 f"the table {table.name} ({table.path}) has the property {_FORGETS}: after that "
-                "time it would not know any more which micro-batches it has",
-                hint=f"ALTER TABLE delta.`{table.path}` UNSET TBLPROPERTIES ('{_FORGETS}')",
+                "time the table forgets which micro-batches it has",
+                hint=f"run ALTER TABLE delta.`{table.path}` UNSET TBLPROPERTIES ('{_FORGETS}')",
                 table=table.name,
             )
         known = snapshot.transactions().get(app)
@@ -120,10 +120,10 @@ def write(rows: DataFrame, table: Table, app: str, version: int) -> TableView:
     seen = look(rows.sparkSession, table, app)
     if seen is None:
         raise UnavailableError(
-            "todo",
-            f"the table {table.name} ({table.path}) is gone behind a write",
-            hint="did somebody remove it? Put it back and start again, or `eos "
-            "recover PIPELINE --accept-table` its name",
+            "table_removed",
+            f"the table {table.name} ({table.path}) is missing after a write",
+            hint="did another program delete it? Restore it and start again, or run `eos recover "
+            f"PIPELINE --accept-table {table.name}`",
         )
     return seen
 
@@ -165,34 +165,33 @@ def _merged(rows: DataFrame, table: Table, app: str, version: int) -> None:
         spark.catalog.dropTempView(_VIEW)
 
 
-def _failed(table: Table, what: str, error: Exception) -> EosError:
+def _failed(table: Table, problem: str, error: Exception) -> EosError:
     failure = Failure.of(error)
     found = crossed(failure.text)
     if found is not None:
         return found
-    where = f"the table {table.name} ({table.path}) {what}"
+    where = f"the table {table.name} ({table.path}) {problem}"
     at = of_this_process().raised(TWICE, failure.raised)
     if at is not None:
         return PromiseBrokenError(
             "table_refuses",
             f"{where}: several rows that were made of one record ({at}) have the same keys",
-            hint="which of them is the last one can't be told: choose `keys` that tell them apart, "
-            "or let a step keep one of them; then start again",
+            hint="the last one of them can't be determined: choose `keys` that differ, or keep one "
+            "row in a step; then start again",
             table=table.name,
         )
     if failure.condition(*_FINAL):
         return PromiseBrokenError(
             "table_refuses",
             f"{where}: {_cause(failure, error)}",
-            hint="the topics have this micro-batch, the table gets it when it takes it: change the "
-            "table, or the steps, and start again",
+            hint="the topics have this micro-batch, and the next start writes it to the table: "
+            "change the table or the steps, then start again",
             table=table.name,
         )
     return UnavailableError(
-        "todo",
+        "table_unavailable",
         f"{where}: {_cause(failure, error)}",
-        hint="start again: what the topics have and the table lacks is written then, before "
-        "anything newer",
+        hint="start again: the rows that the topics have and the table lacks are written first",
     )
 
 

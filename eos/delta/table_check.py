@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from eos.delta.history import MissingCommitError, RemovedWrites
 from eos.delta.log import DeltaLog
-from eos.errors import PromiseBrokenError
+from eos.errors import FencedError, PromiseBrokenError
 from eos.ledger.record import TableState
 from eos.plan.delta_sink import Table
 
@@ -30,26 +30,18 @@ def require_whole(pipeline: str, table: Table, log: DeltaLog, known: TableState,
         raise _restored(pipeline, table, lost)
 
 
-def accepting(pipeline: str, table: Table) -> str:
-    return f"`eos recover {pipeline} --accept-table {table.name}` resumes with what is there"
-
-
-def where(pipeline: str, table: Table) -> str:
-    return f"{pipeline}: the table {table.name} ({table.path})"
-
-
 def _restored(pipeline: str, table: Table, lost: RemovedWrites) -> PromiseBrokenError:
-    to = "an older version" if lost.target is None else f"version {lost.target}"
-    if lost.whole is None:
-        help_ = "no RESTORE brings all of them back, since the pipeline wrote to the table again"
-    else:
-        target = f"delta.`{table.path}` TO VERSION AS OF {lost.whole}"
-        help_ = f"to bring them back: RESTORE TABLE {target}"
+    where = f"{pipeline}: the table {table.name} ({table.path})"
+    accept = f"run `eos recover {pipeline} --accept-table {table.name}` to resume with it as it is"
+    target = "an older version" if lost.target is None else f"version {lost.target}"
     return PromiseBrokenError(
         "table_behind",
-        f"{where(pipeline, table)} was restored to {to} by the RESTORE in its version "
-        f"{lost.restore}: rows that the pipeline wrote are missing",
-        hint=f"{help_}; {accepting(pipeline, table)}",
+        f"{where} was restored to {target} by the RESTORE in its version {lost.restore}: rows that "
+        "the pipeline wrote are missing",
+        hint=f"no RESTORE brings all of them back, since the pipeline wrote to it later: {accept}"
+        if lost.whole is None
+        else f"to bring them back, run RESTORE TABLE delta.`{table.path}` TO VERSION AS OF "
+        f"{lost.whole}; or {accept}",
         pipeline=pipeline,
         table=table.name,
         version=lost.restore,
@@ -57,11 +49,12 @@ def _restored(pipeline: str, table: Table, lost: RemovedWrites) -> PromiseBroken
 
 
 def _older(pipeline: str, table: Table, kept: int, now: int) -> PromiseBrokenError:
+    where = f"{pipeline}: the table {table.name} ({table.path})"
+    accept = f"run `eos recover {pipeline} --accept-table {table.name}` to resume with it as it is"
     return PromiseBrokenError(
         "table_behind",
-        f"{where(pipeline, table)} is at Delta's version {now}, but it was at {kept} before",
-        hint="was it put back from an older copy? Put a newer one back; "
-        + accepting(pipeline, table),
+        f"{where} is at Delta's version {now}, but it was at {kept} before",
+        hint=f"was it restored from an older copy? Restore a newer one, or {accept}",
         pipeline=pipeline,
         table=table.name,
         version=now,
@@ -71,14 +64,16 @@ def _older(pipeline: str, table: Table, kept: int, now: int) -> PromiseBrokenErr
 def _missing(
     pipeline: str, table: Table, version: int, known: TableState, now: int
 ) -> PromiseBrokenError:
+    where = f"{pipeline}: the table {table.name} ({table.path})"
+    accept = f"run `eos recover {pipeline} --accept-table {table.name}` to resume with it as it is"
     kept = f"from version {known.version}" if known.version is not None else "back"
     span = f"{kept} to {now}" if known.version is not None else f"{kept} from version {now}"
     return PromiseBrokenError(
         "table_history",
-        f"{where(pipeline, table)}: its history can't be read {span}, since the commit of version "
-        f"{version} is missing or damaged in its log: a RESTORE may have removed rows",
+        f"{where}: its history can't be read {span}, since the commit of version {version} is "
+        "missing or damaged in its log: a RESTORE may have removed rows",
         hint="did the log's retention (delta.logRetentionDuration) delete it? Compare the table "
-        f"with the topics; if it lacks nothing, {accepting(pipeline, table)}",
+        f"with the topics; if it lacks nothing, {accept}",
         pipeline=pipeline,
         table=table.name,
         version=version,
@@ -87,11 +82,12 @@ def _missing(
 
 def behind(pipeline: str, table: Table, version: int, known: int) -> PromiseBrokenError:
     """Return the error for a table that has an older record than the ledger records for it."""
+    where = f"{pipeline}: the table {table.name} ({table.path})"
+    accept = f"run `eos recover {pipeline} --accept-table {table.name}` to resume with it as it is"
     return PromiseBrokenError(
         "table_behind",
-        f"{where(pipeline, table)} has the ledger's record {version}, but it had {known} before",
-        hint="was it put back from an older copy? Put a newer one back; "
-        + accepting(pipeline, table),
+        f"{where} has the ledger's record {version}, but it had {known} before",
+        hint=f"was it restored from an older copy? Restore a newer one, or {accept}",
         pipeline=pipeline,
         table=table.name,
         ledger=known,
@@ -105,11 +101,12 @@ def ahead(pipeline: str, table: Table, version: int, offset: int) -> PromiseBrok
     At startup every older copy is fenced, so no other copy can have written it meanwhile: the
     ledger is too old.
     """
+    where = f"{pipeline}: the table {table.name} ({table.path})"
     return PromiseBrokenError(
         "table_ahead",
-        f"{where(pipeline, table)} has the ledger's record {version}, and the ledger says {offset}",
-        hint="was the ledger put back to an older state, or does the table come from a copy of "
-        f"this pipeline? `eos recover {pipeline}` shows what the ledger has",
+        f"{where} has the ledger's record {version}, but the ledger ends at {offset}",
+        hint="was the ledger restored from an older copy, or is the table from a copy of this "
+        f"pipeline? Run `eos recover {pipeline}` to see the ledger's records",
         pipeline=pipeline,
         table=table.name,
         ledger=offset,
@@ -119,11 +116,30 @@ def ahead(pipeline: str, table: Table, version: int, offset: int) -> PromiseBrok
 
 def replaced(pipeline: str, table: Table, known: TableState, now: str | None) -> PromiseBrokenError:
     """Return the error for a table that is gone or was recreated. `now` is its id, or None."""
-    what = f"was recreated (its id was {known.id}, and is {now})" if now else "is gone"
+    where = f"{pipeline}: the table {table.name} ({table.path})"
+    accept = f"run `eos recover {pipeline} --accept-table {table.name}` to resume with it as it is"
+    before, at = known.id, known.at
     return PromiseBrokenError(
         "table_replaced",
-        f"{where(pipeline, table)} {what}: it had everything up to the ledger's record {known.at}",
-        hint=f"put it back, or accept that it is another one: {accepting(pipeline, table)}",
+        f"{where} was recreated (its id changed from {before} to {now}): it had all rows up to the "
+        f"ledger's record {at}"
+        if now
+        else f"{where} does not exist: it had all rows up to the ledger's record {at}",
+        hint=f"restore it, or {accept}",
+        pipeline=pipeline,
+        table=table.name,
+    )
+
+
+def fenced(pipeline: str, table: Table, version: int, offset: int) -> FencedError:
+    """Return the error for a table with another record than this instance wrote. Only a newer
+    instance of the pipeline writes under the same application id."""
+    where = f"{pipeline}: the table {table.name} ({table.path})"
+    return FencedError(
+        "table_fenced",
+        f"{where} has the ledger's record {version}, but this instance is at {offset}: a newer "
+        "instance owns the pipeline",
+        hint="do not restart this instance",
         pipeline=pipeline,
         table=table.name,
     )

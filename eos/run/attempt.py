@@ -111,11 +111,11 @@ class MicroBatchWork(AttemptWork):
         written = sum(receipt.records for receipt in receipts)
         if written != expected:
             raise AttemptFailedError(
-                "todo",
-                f"{expected} records were refused, {written} of them were found again for "
-                f"{dead.topic}",
-                hint="did the source lose records meanwhile, by retention or compaction? They are "
-                "read again by the next attempt",
+                "source_changed_during_attempt",
+                f"{expected} records were rejected, but {written} were found when they were read "
+                f"again for the dead letter topic {dead.topic}",
+                hint="retention or compaction may have removed source records during the attempt; "
+                "the next attempt reads them again",
             )
         crash.reached("dead_letters:after")
         return receipts

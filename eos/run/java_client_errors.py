@@ -15,7 +15,7 @@ from eos.spark.failure import Failure
 
 _KAFKAS = "org.apache.kafka.common."
 _LISTED = re.compile(r"\[([^\[\],]{1,249})")  # the first topic in an exception's list
-_SAID_MAX = 300
+_REASON_MAX = 300
 _CODES = {
     "TopicAuthorizationException": 29,
     "GroupAuthorizationException": 30,
@@ -25,6 +25,10 @@ _NULL_FIELD = "AVRO_CANNOT_WRITE_NULL_FIELD"
 _INCOMPATIBLE, _NO_SYMBOL = "IncompatibleSchemaException", "since it's not defined in enum"
 _LOGIN = {"SaslAuthenticationException", "SslAuthenticationException"}
 _SETTINGS = {"ConfigException", "InvalidConfigurationException"}
+_SAME_FILES = (
+    "the driver could log in: are the files and variables of kafka.security the same on each "
+    "machine, and can the user that Spark runs as read them?"
+)
 
 
 def avro_refusal(failure: Failure) -> EosError | None:
@@ -37,11 +41,12 @@ def avro_refusal(failure: Failure) -> EosError | None:
     )
     if found is None:
         return None
+    reason = found.line[:_REASON_MAX]
     return RecordRefusedError(
-        "todo",
-        f"a row does not fit the Avro schema of its sink: {found.line[:_SAID_MAX]}",
-        hint='give the field another type in the schema, such as ["null", "long"], or leave such '
-        "rows out by `where`, a rule of `expect` or a step",
+        "avro_value_mismatch",
+        f"a row does not fit the Avro schema of its sink: {reason}",
+        hint='give the field another type in the schema, such as ["null", "long"], or drop such '
+        "rows with `where`, a rule of `expect` or a step",
     )
 
 
@@ -51,22 +56,28 @@ def source_refusal(failure: Failure) -> EosError | None:
     for link in failure.links:
         if not link.kind.startswith(_KAFKAS):
             continue
-        name, said = link.name, link.line[:_SAID_MAX]
+        name, reason = link.name, link.line[:_REASON_MAX]
         if name in _CODES:
-            listed = _LISTED.search(said)
+            listed = _LISTED.search(reason)
             right = missing("Fetch", _CODES[name], listed.group(1) if listed else "")
             assert right is not None, "each of these codes is a refusal"
             return KafkaRefusedError(
-                "todo", f"Kafka refused Spark's source: {said}. {right.told}", hint=right.grant
+                "source_access_denied",
+                f"Kafka denied Spark's source access: {reason}. {right.told}",
+                hint=right.grant,
             )
         if name in _LOGIN | _SETTINGS:
             causes = [each for each in failure.links if each.kind.startswith("java")]
-            said += "".join(f" ({each.kind}: {each.line[:200]})" for each in causes[-1:])
-            what = "can't use kafka.security" if name in _SETTINGS else "was not let in by Kafka"
+            reason += "".join(f" ({each.kind}: {each.line[:200]})" for each in causes[-1:])
+            if name in _SETTINGS:
+                return KafkaRefusedError(
+                    "source_settings_invalid",
+                    f"Spark's source can't use kafka.security: {reason}",
+                    hint=_SAME_FILES,
+                )
             return KafkaRefusedError(
-                "todo",
-                f"Spark's source {what}: {said}",
-                hint="the driver could: are the files and variables that kafka.security names the "
-                "same on each machine, and can the user that Spark runs as read them?",
+                "source_login_failed",
+                f"Kafka rejected the login of Spark's source: {reason}",
+                hint=_SAME_FILES,
             )
     return None

@@ -42,12 +42,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("EOS_TRACE"):
             raise
-        words = str(error).strip().splitlines() or ["no message"]
+        kind, lines = type(error).__name__, str(error).strip().splitlines()
+        reason = lines[0][:500] if lines else "no message"
         return report(
             UnavailableError(
-                "todo",
-                f"{type(error).__name__}: {words[0][:500]}",
-                hint="EOS_TRACE=1 shows where; Spark's log may say more",
+                "unexpected_error",
+                f"{kind}: {reason}",
+                hint="set EOS_TRACE=1 for the stack trace; Spark's log may have more details",
             )
         )
     return 0
@@ -59,14 +60,14 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--profile", help="name in conf/ or path of a profile")
     parser.add_argument("--bootstrap", help="Kafka addresses, instead of the profile's")
     parser.add_argument(
-        "--bootstrap-from", type=Path, help="file with the addresses, which may come later"
+        "--bootstrap-from", type=Path, help="file with the addresses, which may be written later"
     )
     ends = parser.add_mutually_exclusive_group()
-    for word, told in (("available_now", "drain the source"), ("once", "one micro-batch")):
+    for word, text in (("available_now", "drain the source"), ("once", "one micro-batch")):
         flag = f"--{word.replace('_', '-')}"
-        ends.add_argument(flag, action="store_const", const=word, dest="ends", help=told)
-    parser.add_argument("--take-over", action="store_true", help="fence whoever runs it")
+        ends.add_argument(flag, action="store_const", const=word, dest="ends", help=text)
+    parser.add_argument("--take-over", action="store_true", help="fence the running instance")
     parser.add_argument(
-        "--accept-state-loss", action="store_true", help="go on with nothing counted"
+        "--accept-state-loss", action="store_true", help="resume with an empty state"
     )
     return parser.parse_args(argv)

@@ -135,9 +135,10 @@ def _addresses(profile: Profile, bootstrap: str | None, *, is_later: bool) -> tu
     addresses = tuple(bootstrap.split(",")) if bootstrap else profile.kafka.bootstrap
     if not addresses and not is_later:
         raise UsageError(
-            "todo",
-            f"profile {profile.name!r} names no kafka.bootstrap",
-            hint="./spark-submit.sh starts an embedded broker for such a profile",
+            "bootstrap_missing",
+            f"profile {profile.name!r} has no kafka.bootstrap",
+            hint="set kafka.bootstrap, or run ./spark-submit.sh, which starts an embedded broker "
+            "for such a profile",
         )
     return addresses or ()
 
@@ -351,17 +352,17 @@ class _Run:
             require_new_whole(
                 self.planned, query.stages.source, batches.position, query.checkpoint, deadline
             )
-        except (FencedError, PromiseBrokenError) as told:
-            return told
+        except (FencedError, PromiseBrokenError) as cause:
+            return cause
         except EosError:
             pass  # the check itself failed; the query's own error is more useful
         ended = query.error or error
         failure = Failure.of(ended)
         lines = [line for line in failure.text.splitlines() if line.strip()]
-        words = lines[0][:500] if lines else type(ended).__name__
+        reason = lines[0][:500] if lines else type(ended).__name__
         known = data_loss(failure) or source_refusal(failure) or state_refusal(name, failure)
         return known or UnavailableError(
-            "todo",
-            f"{name}: the query ended: {words}",
-            hint="Spark's log says more; nothing is lost: start it again",
+            "query_failed",
+            f"{name}: the query failed: {reason}",
+            hint="nothing is lost: see Spark's log for the cause, then start again",
         )

@@ -34,9 +34,9 @@ def check(plan: Plan, stream: DataFrame, bus: Bus) -> Plan:
     out = sink_columns(rows, plan)
     if plan.outputs.columns and check_stream(out, plan.output_mode).operators != state.operators:
         raise TransformError(
-            "todo",
-            "a sink's expressions group rows, or leave duplicates out",
-            hint="a sink's expressions make something of one row at a time; a step may group",
+            "sink_expression_aggregates",
+            "a sink's expressions group rows, or drop duplicates",
+            hint="a sink's expression computes from one row; aggregate rows in a step",
         )
     require_lasting(plan, stream)
     for message in cautions(plan, out):

@@ -18,7 +18,7 @@ def cautions(plan: Plan, out: DataFrame) -> Iterator[str]:
     changing = unstable(out)
     if changing:
         yield (
-            f"the transforms use {', '.join(changing)}: a micro-batch that is redone gets "
+            f"the transforms use {', '.join(changing)}: a micro-batch that is retried gets "
             "other values"
         )
     # A pipeline file with both settings is rejected earlier. Here the command has `--once`.

@@ -90,7 +90,7 @@ class Stopping:
             return
         if self.is_asked:
             if time.monotonic() - self._asked_at >= AGAIN_S_MIN:
-                _end("asked to stop again", 128 + number)
+                _end("second signal to stop", 128 + number)
             return
         self._asked_at = time.monotonic()
         self._asked.set()
@@ -100,7 +100,7 @@ class Stopping:
             self._stop()
 
     def _too_late(self, _number: int, _frame: FrameType | None) -> None:
-        _end(f"no end within {self._finish_s + STOP_S_MAX:.0f} s", 0)
+        _end(f"not stopped within {self._finish_s + STOP_S_MAX:.0f} s", 0)
 
     def _stop(self) -> None:
         assert self._running is not None
@@ -125,9 +125,10 @@ def _finish_s(text: str) -> float:
         found = math.nan
     if not 0 <= found <= _FINISH_S_MAX:
         raise UsageError(
-            "todo",
-            f"{FINISH} is {text!r}: how long a stop lets an open micro-batch go on",
-            hint=f"seconds, from 0 to {_FINISH_S_MAX:.0f}; unset it for {FINISH_S:.0f}",
+            "finish_time_invalid",
+            f"{FINISH} is {text!r}; expected seconds, from 0 to {_FINISH_S_MAX:.0f}",
+            hint="it limits how long a run that is stopped waits for its open micro-batch; unset "
+            f"it for {FINISH_S:.0f}",
         )
     return found
 
@@ -138,5 +139,5 @@ def _end(why: str, code: int) -> None:
     It raises no exception, since the main thread may hang and never handle it. It does not use
     `print`, since the signal may have interrupted a `print`.
     """
-    last_words(f"eos: {why}: ended at once; the next start aborts what is open, and goes on\n")
+    last_words(f"eos: {why}: ended at once; the next start aborts the open transaction\n")
     os._exit(code)

@@ -43,7 +43,7 @@ class TargetGuard:
             what="target",
             code="target_topic_gone",
             missing=PromiseBrokenError,
-            hint="it was there at the start: create it again, and start again",
+            hint="it existed at startup: create it again, then start the pipeline again",
             pipeline=self._plan.names.pipeline,
         )
         for topic, info in topics.items():
@@ -61,10 +61,10 @@ class TargetGuard:
         return PromiseBrokenError(
             "target_recreated",
             f"{name}: the target topic {topic!r} was deleted and created again while the "
-            f"pipeline ran (its id was {before}, and is {now}): what was written "
-            "to it before is gone",
-            hint="start again to go on with the new topic; `eos recover "
-            f"{name} --rewind-to` an earlier record writes what came after it again",
+            f"pipeline ran (its id changed from {before} to {now}): the records written "
+            "to it before are gone",
+            hint="start again to resume with the new topic; to write records again, rewind to an "
+            f"earlier ledger record with `eos recover {name} --rewind-to OFFSET`",
             topic=topic,
             pipeline=name,
         )

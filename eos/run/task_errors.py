@@ -17,9 +17,9 @@ _DATA_EXCEPTION, _UNSPECIFIC = "22", "22000"
 # Texts of errors in an executor's setup. The next attempt may run on another executor, so these
 # errors are retried.
 _SETUP = {
-    "PYTHON_VERSION_MISMATCH": "PYSPARK_PYTHON names the executors' Python: docs/clusters.md",
-    "Cannot run program": "PYSPARK_PYTHON names the executors' Python: docs/clusters.md",
-    "ModuleNotFoundError": "what a function imports has to travel to the executors, too: "
+    "PYTHON_VERSION_MISMATCH": "set PYSPARK_PYTHON to the executors' Python: docs/clusters.md",
+    "Cannot run program": "set PYSPARK_PYTHON to the executors' Python: docs/clusters.md",
+    "ModuleNotFoundError": "the executors need the modules that a function imports, too: "
     "docs/clusters.md",
 }
 
@@ -41,9 +41,9 @@ def task_error(failure: Failure) -> EosError:
     )
     if final is not None:
         return final
-    words = _last_words(failure.text)
-    hint = next((hint for mark, hint in _SETUP.items() if mark in words), "")
-    return AttemptFailedError("todo", f"the Spark job failed: {words}", hint=hint)
+    reason = _last_words(failure.text)
+    hint = next((hint for mark, hint in _SETUP.items() if mark in reason), "")
+    return AttemptFailedError("spark_job_failed", f"the Spark job failed: {reason}", hint=hint)
 
 
 def data_loss(failure: Failure) -> EosError | None:
@@ -52,12 +52,13 @@ def data_loss(failure: Failure) -> EosError | None:
     found = failure.first(_is_loss)
     if found is None:
         return None
-    said = found.message.partition("Reason:")[2].strip() or found.message.strip()
+    full = found.message.partition("Reason:")[2].strip() or found.message.strip()
+    reason = full[:500]
     return PromiseBrokenError(
         "source_lost_records",
-        f"the source lost records before they were read: {said[:500]}",
-        hint="retention deleted them while the pipeline was down or behind, or somebody did; "
-        "nothing brings them back, and nothing was skipped",
+        f"the source lost records before they were read: {reason}",
+        hint="retention or another client deleted them; they can't be restored, and nothing was "
+        "skipped so far. Run `eos recover PIPELINE` to compare the source with the ledger",
     )
 
 
@@ -72,11 +73,12 @@ def _data_exception(failure: Failure) -> EosError | None:
     )
     if found is None:
         return None
+    reason = found.line[:500]
     return TransformError(
         "value_refused",
-        f"a step or a sink's expression failed on a value: {found.line[:500]}",
-        hint="use `try_cast`, `try_divide` and the like, which return null, or refuse such records "
-        "by a rule of `expect` with `on_error: dead_letter`; then start it again",
+        f"a step or a sink's expression failed on a value: {reason}",
+        hint="use `try_cast`, `try_divide` and the like, which return null, or reject such records "
+        "by a rule of `expect` with `on_error: dead_letter`; then start again",
     )
 
 

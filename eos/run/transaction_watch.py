@@ -41,12 +41,13 @@ def collected(
     except Exception as error:
         if watch.seen is None:
             raise
+        phase, epoch = watch.seen.phase, watch.seen.identity.epoch
+        seconds = timeout_ms / 1000
         raise AttemptFailedError(
-            "todo",
-            f"tasks still ran when the broker had ended their transaction ({watch.seen.phase}, "
-            f"epoch {watch.seen.identity.epoch}) after more than {timeout_ms / 1000:.0f} s: they "
-            "were cancelled",
-            hint="a worker hangs, or transaction.timeout is too short for a micro-batch",
+            "transaction_timed_out",
+            f"the broker ended the transaction ({phase}, epoch {epoch}) after more than "
+            f"{seconds:.0f} s, while its tasks were still running: they were cancelled",
+            hint="a worker hangs, or a micro-batch needs more time: raise `transaction.timeout`",
         ) from error
     finally:
         context.removeJobTag(watch.tag)

@@ -15,7 +15,7 @@ from eos.dedup.buckets import SHARDS
 from eos.dedup.optimistic_pass import DeferredCheck, OptimisticPass
 from eos.dedup.policy import NAMES, OPTIONS, rule_of
 from eos.dedup.producer_scope_stage import ProducerScopeStage
-from eos.dedup.record_position import OFFSETS_MAX, PARTITIONS_MAX
+from eos.dedup.record_position import require_positions
 from eos.dedup.stage import DedupStage
 from eos.dedup.stamp_columns import StampRules
 from eos.dedup.verdict_lookup import VerdictLookup
@@ -76,11 +76,11 @@ def generations_of(planned: Plan, dedup: StampRules) -> StateVersions:
     names = planned.names
     if not names.producers:
         raise UsageError(
-            "todo",
-            f"{names.pipeline}: `dedup` needs a state root that is a folder of this machine, and "
-            f"checkpoints go to {names.checkpoints}",
-            hint="its states are committed by a library that has no way yet to refuse a second "
-            "writer in an object store; name a folder as `state.root`, shared with the executors",
+            "dedup_state_remote",
+            f"{names.pipeline}: `dedup` needs a state root that is a folder of a local or mounted "
+            f"disk, but checkpoints are stored in {names.checkpoints}",
+            hint="the library that commits the producers' states can't exclude a second writer in "
+            "an object store; set `state.root` to a folder that is shared with the executors",
         )
     # Imported late: it takes a tenth of a second, and a run without dedup does not need it.
     from eos.dedup.state_table import ProducersTable
@@ -177,7 +177,7 @@ class DedupAttempts:
         Dedup must validate those rows, too, and does so here. Raise DedupRetryError if a written
         record must be left out, and AttemptFailedError if the source lost records meanwhile.
         """
-        _require_places(ranges.ends)
+        require_positions(ranges.ends)
         if _is_whole(self._stage):
             require_counted(job, frame, self._stage)
         starts = {**ranges.starts, **floors}
@@ -221,9 +221,8 @@ class DedupAttempts:
         if found and stage.trusts:
             names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in found)
             raise DedupRetryError(
-                "todo",
-                f"records of {names} were not validated when the rest was written, because "
-                f"{_PRUNED}. {_RETRY}",
+                "dedup_rows_pruned",
+                f"dedup did not validate records of {names}, because {_PRUNED}. {_RETRY}",
             )
 
     def _judge_behind(
@@ -238,10 +237,11 @@ class DedupAttempts:
         _judge(frame, self._asked, stage, set(read) - stage.left().counts.keys())
         passed, found = stage.left().counts, opened.lookup()
         if passed != found.counts:
+            read_count, validated = sum(passed.values()), sum(found.counts.values())
             raise DedupRetryError(
-                "todo",
-                f"{sum(found.counts.values()):,} of {sum(passed.values()):,} records were "
-                f"validated when all was written, because {_PRUNED}. {_RETRY}",
+                "dedup_rows_pruned",
+                f"dedup validated {validated:,} of {read_count:,} records that were read, because "
+                f"{_PRUNED}. {_RETRY}",
             )
         stage.clear()
 
@@ -256,9 +256,9 @@ class DedupAttempts:
             self._found = opened if isinstance(self._stage, OptimisticPass) else None
             counts = ", ".join(f"{count:,} {name}" for name, count in sorted(odd.items()))
             raise DedupRetryError(
-                "todo",
-                f"dedup found {counts} records among those just written. {_RETRY}; the next "
-                f"{LOOKS_FIRST} micro-batches validate first, too",
+                "duplicates_written",
+                f"{counts} records were written before dedup validated them. {_RETRY}. The "
+                f"next {LOOKS_FIRST} micro-batches validate before writing, too",
             )
 
     @property
@@ -286,7 +286,8 @@ class DedupAttempts:
         so the same error is final there if the row is accepted.
         """
         if self._is_unjudged and isinstance(error, RecordRefusedError | TransformError):
-            return AttemptFailedError("todo", error.message, hint=error.hint)
+            message = f"{error.message} (dedup had not validated all records yet)"
+            return AttemptFailedError("record_unvalidated", message, hint=error.hint)
         return error
 
     def _is_odd(self, verdict: str) -> bool:
@@ -331,22 +332,6 @@ class DedupAttempts:
             self._generations.maintain()
         except UnavailableError as error:  # nothing is lost, and the next commit tries it again
             bus.emit(events.Warned(error.message))
-
-
-def _require_places(ends: Ends) -> None:
-    """Raise UsageError for a partition or an offset that is too large for dedup.
-
-    Python gets both in one number (`dedup/record_position.py`). A larger one would overflow, and
-    its record could pass for another record.
-    """
-    for tp, end in ends.items():
-        if tp.partition >= PARTITIONS_MAX or end > OFFSETS_MAX:
-            raise UsageError(
-                "todo",
-                f"{tp.topic}-{tp.partition} ends at offset {end}: `dedup` knows partitions below "
-                f"{PARTITIONS_MAX:,} and offsets up to {OFFSETS_MAX:,}",
-                hint="leave `dedup` out for this topic",
-            )
 
 
 def _is_whole(stage: object) -> TypeGuard[VerdictLookup]:

@@ -33,9 +33,9 @@ _CODE = "__eos_verdict"
 _PASSED = "eos.judged"  # Spark's counter of the rows that passed
 # The `eos.error` header of a dead letter, by verdict.
 _REASONS = {
-    "gap": "records of this producer before it never came",
-    "late": "it begins below what is next of this producer, and that it was here is not proven",
-    "unstamped": "it has no stamp that can be meant",
+    "gap": "earlier records of this producer never arrived",
+    "late": "its number is below the expected one, and it is not proven to be a duplicate",
+    "unstamped": "it has no valid stamp",
 }
 
 

@@ -210,10 +210,10 @@ class StepMapper:
         if not _is_of(found.type, taken.kind):
             raise self.part.seal.crossing(
                 TransformError(
-                    "todo",
+                    "transform_column_type",
                     f"transform `{self.part.reference}` returned column `{taken.column}` as "
-                    f"{found.type}, which its `returns` names as {taken.kind}",
-                    hint="cast it in the function, or say in `returns` what it is",
+                    f"{found.type}, but its `returns` declares {taken.kind}",
+                    hint="cast the column in the function, or correct `returns`",
                 )
             )
         return found.cast(pa.string()) if taken.is_text else found

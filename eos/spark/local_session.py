@@ -105,7 +105,9 @@ def _started(
             return builder.getOrCreate()
     except PySparkRuntimeError as error:
         raise UnavailableError(
-            "todo", f"Spark's JVM did not start: {error}", hint=f"what it said itself is in {log}"
+            "spark_jvm_failed",
+            f"Spark's JVM did not start: {error}",
+            hint=f"see its output in {log}",
         ) from error
 
 

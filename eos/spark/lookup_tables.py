@@ -69,17 +69,18 @@ def _newest(each: LookupTable, spark: SparkSession) -> int:
         log = jvm.org.apache.spark.sql.delta.DeltaLog
         found = int(log.forTableWithSnapshot(session, each.path).productElement(1).version())
     except Exception as error:
+        reason = words_of(error)[:500]
         raise UnavailableError(
-            "todo",
-            f"the table {each.name} ({each.path}) can't be read: {words_of(error)[:500]}",
-            hint="does its store answer, and may this user read there?",
+            "lookup_version_unreadable",
+            f"the table {each.name} ({each.path}) can't be read: {reason}",
+            hint="is its storage reachable, and may this user read it? Then start again",
         ) from error
     if found < 0:
         raise UsageError(
-            "todo",
-            f"the table {each.name} ({each.path}) is no Delta table",
-            hint="is the path right? It begins at the folder that contains "
-            "pipelines/; files go under `parquet` or `csv`",
+            "lookup_not_delta",
+            f"the table {each.name} ({each.path}) is not a Delta table",
+            hint="correct its path, which starts at the folder that contains pipelines/; declare "
+            "files under `parquet` or `csv`",
         )
     return found
 
@@ -97,18 +98,25 @@ def require(plan: Plan, spark: SparkSession) -> None:
             has = {field.name.lower(): field.dataType.simpleString() for field in plain.schema}
             wanted = _columns(each, spark)
         except Exception as error:
+            reason = words_of(error)[:500]
             raise UsageError(
-                "todo",
-                f"{where} can't be read as {each.kind}: {words_of(error)[:500]}",
-                hint="a plain path begins at the folder that contains pipelines/",
+                "lookup_table_unreadable",
+                f"{where} can't be read as {each.kind}: {reason}",
+                hint="correct the path; a relative one starts at the folder that contains "
+                "pipelines/",
             ) from error
         for name, kind in wanted.items():
             there = has.get(name.lower())
-            if there != kind:
-                told = "has no column" if there is None else f"has {there} as its column"
+            if there is None:
                 raise UsageError(
-                    "todo",
-                    f"{where} {told} `{name}`, which `columns` wants as {kind}",
+                    "lookup_column_missing",
+                    f"{where} has no column `{name}`, but `columns` declares it as {kind}",
+                    hint="correct `columns` of this table in the pipeline file, or the table",
+                )
+            if there != kind:
+                raise UsageError(
+                    "lookup_column_type",
+                    f"{where} has column `{name}` as {there}, but `columns` declares it as {kind}",
                     hint="correct `columns` of this table in the pipeline file, or the table",
                 )
 

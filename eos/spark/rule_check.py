@@ -21,9 +21,10 @@ def require_lasting(plan: Plan, stream: DataFrame) -> None:
     """
     found = unstable(plan.decode.apply(stream))
     if found:
+        functions = ", ".join(found)
         raise TransformError(
-            "todo",
-            f"the rules of `expect` use {', '.join(found)}: a record that was taken could be "
-            "refused when it is asked again",
-            hint="let a rule depend on nothing but its record",
+            "rule_nondeterministic",
+            f"the rules of `expect` use {functions}: a record that was accepted could be rejected "
+            "when the rule is evaluated again",
+            hint="use only the record's own columns in a rule",
         )

@@ -141,9 +141,9 @@ def require_once(given: Callable[[str], str | None]) -> None:
         value = given(key) or wanted
         if value != wanted:
             raise UsageError(
-                "todo",
+                "spark_conf_unsafe",
                 f"{key} is {value}; exactly-once needs {wanted}",
-                hint=f"set spark.conf {key}: {wanted} in the profile, or drop the option",
+                hint=f"set spark.conf {key}: {wanted} in the profile, or remove the option",
             )
 
 
@@ -172,12 +172,13 @@ def open_session(name: str) -> SparkSession:
         # Py4J's first line only names the called method. If no master answers, the error here is
         # about a stopped context.
         lines = [line.strip(": ") for line in str(error).splitlines() if line.startswith(": ")]
-        words = lines[0] if lines else str(error)
+        reason = (lines[0] if lines else str(error))[:500]
+        master = given.get("spark.master")
         raise UnavailableError(
-            "todo",
-            f"Spark did not start on {given.get('spark.master')}: {words[:500]}",
-            hint="is that its master, does it answer, and has it the same version? Spark's log "
-            "says more",
+            "spark_start_failed",
+            f"Spark did not start on {master}: {reason}",
+            hint="is this the master's address, is it reachable, and does it run the same version "
+            "of Spark? Spark's log has more details",
         ) from error
     for key, value in _SESSION.items():
         spark.conf.set(key, given.get(key) or value)

@@ -113,10 +113,11 @@ def _selected(out: DataFrame, expressions: list[str]) -> DataFrame:
     try:
         return out.selectExpr(*expressions)
     except AnalysisException as error:  # valid alone but not together, such as an aggregate
+        reason = words_of(error)
         raise TransformError(
-            "todo",
-            f"the sinks' columns: {words_of(error)}",
-            hint="a sink's expressions make something of one row at a time",
+            "sink_expression_aggregates",
+            f"the sinks' columns: {reason}",
+            hint="a sink's expression computes from one row; aggregate rows in a step",
         ) from error
 
 
@@ -126,27 +127,28 @@ def _wanted(plan: Plan, present: Mapping[str, str]) -> list[str]:
     passed = {sink.value_column for sink in plan.sinks}
     if "value" in passed and "value" not in present:
         raise TransformError(
-            "todo",
+            "sink_value_missing",
             f"the last transform returns no column `value` (it has {has})",
-            hint="a Kafka sink writes the columns key, value and headers; `value: json` in the "
-            "sink writes the other ones",
+            hint="a Kafka sink writes the columns key, value and headers; set `value: json` in the "
+            "sink to write all other columns as an object",
         )
     passed |= {sink.key_column for sink in plan.sinks}
     for name in ("key", "value"):
-        if name in passed and present.get(name, "binary") not in _BYTES:
+        kind = present.get(name, "binary")
+        if name in passed and kind not in _BYTES:
             raise TransformError(
-                "todo",
-                f"column `{name}` has type {present[name]}; a Kafka sink writes bytes",
-                hint=f"say `{name}: ...` in the sink, or cast it in the last transform",
+                "sink_column_type",
+                f"column `{name}` has type {kind}; a Kafka sink writes bytes",
+                hint=f"set `{name}: ...` in the sink, or cast it in the last transform",
             )
     passed |= {sink.headers_column for sink in plan.sinks if sink.headers_column}
     kind = present.get("headers", "void")
     if "headers" in passed and kind != "void" and not kind.startswith("array<struct<"):
         raise TransformError(
-            "todo",
+            "sink_headers_type",
             f"column `headers` has type {kind}; a Kafka sink writes headers of type "
             "array<struct<key: string, value: binary>>",
-            hint="say `headers: ...` in the sink, or leave the column out in the last transform",
+            hint="set `headers: ...` in the sink, or remove the column in the last transform",
         )
     wanted: list[str] = [
         name
@@ -156,8 +158,8 @@ def _wanted(plan: Plan, present: Mapping[str, str]) -> list[str]:
     for name in plan.sink_columns:
         if name not in present:
             raise TransformError(
-                "todo",
-                f"the sink wants column `{name}`, which the last transform does not return "
+                "sink_column_not_returned",
+                f"the sink needs column `{name}`, which the last transform does not return "
                 f"(it has {has})",
                 hint="return it from the last step, or name another column in the sink",
             )
@@ -194,11 +196,12 @@ def _computed(
         elif output.kind == "avro":
             made[name] = _avro(out, output, present)
         elif output.kind == "where":
-            if types[name, 0] != "boolean":
+            kind = types[name, 0]
+            if kind != "boolean":
                 raise TransformError(
-                    "todo",
-                    f"{output.place} is of type {types[name, 0]}; expected a condition",
-                    hint="compare the column with something: `where: amount > 0`",
+                    "sink_where_type",
+                    f"{output.place} is of type {kind}; expected a condition",
+                    hint="compare the column with a value: `where: amount > 0`",
                 )
             made[name] = f"coalesce({given[name, 0]}, false)"
         elif output.kind == "bytes":
@@ -224,11 +227,11 @@ def _types(out: DataFrame, outputs: Outputs, given: Mapping[tuple[str, int], str
             try:
                 of([text])
             except AnalysisException as error:
-                place = outputs.columns[name].place
+                place, reason = outputs.columns[name].place, words_of(error)
                 raise TransformError(
-                    "todo",
-                    f"{place}: {words_of(error)}",
-                    hint="expressions of a sink see the columns of the last step: `eos plan` "
+                    "sink_expression_invalid",
+                    f"{place}: {reason}",
+                    hint="a sink's expressions use the columns of the last step: `eos plan` "
                     "shows the steps",
                 ) from error
         raise
@@ -240,10 +243,10 @@ def _bytes(text: str, kind: str, place: str) -> str:
     if kind in _WITH_A_TEXT or kind.startswith("decimal"):
         return f"CAST({text} AS STRING)"
     raise TransformError(
-        "todo",
+        "sink_expression_type",
         f"{place} is of type {kind}; a Kafka sink writes bytes or text",
-        hint="`{json: [columns]}` writes an object; to_json(...), date_format(...) or a cast "
-        "makes a text of your choice",
+        hint="write an object with `{json: [columns]}`, or a text with to_json(...), "
+        "date_format(...) or a cast",
     )
 
 
@@ -272,8 +275,8 @@ def _json(output: Output, present: Mapping[str, str]) -> str:
     names = output.texts or tuple(name for name in present if not _is_kafkas(name, present[name]))
     if not names:
         raise TransformError(
-            "todo",
-            f"{output.place} is json, but the last transform returns Kafka's columns only "
+            "sink_columns_empty",
+            f"{output.place} is json, but the last transform returns only Kafka's columns "
             f"(it has {', '.join(present)})",
             hint="read the source's value as json, or add columns in a transform",
         )
@@ -281,8 +284,8 @@ def _json(output: Output, present: Mapping[str, str]) -> str:
     for name in names:
         if name.lower() not in by_name:
             raise TransformError(
-                "todo",
-                f"{output.place} wants column `{name}`, which the last transform does not return "
+                "sink_column_not_returned",
+                f"{output.place} needs column `{name}`, which the last transform does not return "
                 f"(it has {', '.join(present)})",
                 hint="return it from the last step, or name another column in the sink",
             )
@@ -300,19 +303,20 @@ def _avro(out: DataFrame, output: Output, present: Mapping[str, str]) -> str:
         fields: Any = read.schema.fields[0].dataType
         wanted = {each.name: each.dataType.simpleString() for each in fields}
     except Exception as error:  # Avro's parser raises its own exceptions, not Spark's
+        reason = avro.words_of(error)
         raise TransformError(
-            "todo",
-            f"{output.place}: {avro.words_of(error)}",
-            hint="the schema of this sink is not what Spark's Avro writer takes: "
-            "correct it, or the columns' types",
+            "sink_avro_schema_invalid",
+            f"{output.place}: {reason}",
+            hint="Spark's Avro writer does not accept the schema of this sink: correct it, or the "
+            "columns' types",
         ) from error
     missing = [name for name in wanted if name.lower() not in by_name]
     if missing:
         raise TransformError(
-            "todo",
-            f"{output.place} wants column `{missing[0]}`, a field of its Avro schema, which the "
+            "sink_column_not_returned",
+            f"{output.place} needs column `{missing[0]}`, a field of its Avro schema, which the "
             f"last transform does not return (it has {', '.join(present)})",
-            hint="return it from the last step, or take the field out of the schema",
+            hint="return it from the last step, or remove the field from the schema",
         )
     listed = ", ".join(
         f"CAST({_quoted(by_name[name.lower()])} AS {kind}) AS {_quoted(name)}"

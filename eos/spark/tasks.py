@@ -49,7 +49,8 @@ class WriteStage:
         # 3. The broker would acknowledge them as duplicates and drop them: the rows are lost.
         if task_attempt > 0:
             raise AttemptFailedError(
-                "todo", f"writer task attempt {task_attempt}: the one before may have sent already"
+                "task_attempt_repeated",
+                f"writer task attempt {task_attempt}: an earlier attempt may have sent records",
             )
         wire = KafkaClient.shared(self.settings, self.profile)
         writer = Writer(

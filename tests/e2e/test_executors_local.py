@@ -39,7 +39,7 @@ def test_no_two_attempts_are_mixed_in_micro_batches_of_one_task(
         assert run.wait() == 0, run.said()
         run.check_each_struck(FAULTS)
         # Spark alone would wait for the worker that hangs as long as it does.
-        assert run.said().count("when the broker had ended their transaction") == 1
+        assert run.said().count("the broker ended the transaction (") == 1
     check_never_mixed(project, COUNT)
 
 

@@ -205,7 +205,7 @@ def test_a_record_that_can_not_be_written_is_named_by_its_source(spark, tmp_path
         (
             "arrow",
             lambda rows: rows.set_column(0, "key", rows["offset"]),
-            "column `key` as int64, which its `returns` names as binary",
+            "column `key` as int64, but its `returns` declares binary",
         ),
         (
             "arrow",

@@ -159,17 +159,17 @@ def test_tables_that_are_joined_are_looked_at_one_by_one(spark, planned) -> None
     assert "names (" in names
     assert "the table gone (" in gone
     assert "can't be read as parquet" in gone
-    assert "has int as its column `id`, which `columns` wants as bigint" in other
+    assert "has column `id` as int, but `columns` declares it as bigint" in other
 
 
 def test_tables_that_are_written_are_looked_at_one_by_one(spark, planned) -> None:
     (_, new), (_, there), (_, typed), (_, parted) = found = told(_delta(spark, planned, None))
     assert [level for level, _ in found] == ["ok", "ok", "finding", "finding"]
-    assert new.endswith("the first start makes it")
-    assert there.endswith("is taken as it is")
+    assert new.endswith("the first start creates it")
+    assert there.endswith("is used as it is")
     assert "typed" in typed
     assert "`n`" in typed
-    assert "is partitioned by nothing, and the pipeline says n" in parted
+    assert "is partitioned by nothing, but the pipeline file declares n" in parted
 
 
 def test_a_table_that_is_not_as_the_ledger_knows_it_is_found(spark, planned) -> None:
@@ -184,9 +184,9 @@ def test_a_table_that_is_not_as_the_ledger_knows_it_is_found(spark, planned) -> 
     ((level, behind),) = by(TableState(own, 5))
     assert (level, "has the ledger's record -1, but it had 5 before" in behind) == ("finding", True)
     ((level, anew),) = by(TableState("another", 5))
-    assert (level, "was recreated (its id was another, and is " in anew) == ("finding", True)
+    assert (level, "was recreated (its id changed from another to " in anew) == ("finding", True)
     ((level, fine),) = by(TableState(own, -1))
-    assert (level, fine.endswith("has all that is committed")) == ("ok", True)
+    assert (level, fine.endswith("has all committed micro-batches")) == ("ok", True)
 
 
 def test_a_table_that_spark_restored_is_found(spark, planned, folder) -> None:

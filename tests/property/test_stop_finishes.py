@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
 import pytest
+from support.errors import raises
 from support.micro_batch_world import FewTries, World
 from support.simulated_broker import Phase
 
-from eos.errors import AttemptFailedError, UsageError
+from eos.errors import AttemptFailedError
 from eos.kafka.api import Identity
 from eos.ledger.receipt import Receipt
 from eos.ledger.record import Ends
@@ -107,7 +108,7 @@ def test_one_that_takes_longer_is_stopped_and_aborted(
         asked.attach(query, world.batches)
         asked._handle(signal.SIGTERM, None)
         assert query.saw.get(timeout=WAIT_S_MAX) == 1
-    assert [str(error) for error in said] == ["the job was cancelled"]
+    assert [str(error) for error in said] == ["[example] the job was cancelled"]
     assert world.broker.phase("id") is Phase.COMPLETE_ABORT
     world.check(1)
 
@@ -125,6 +126,7 @@ def test_where_nothing_is_under_way_the_query_is_stopped_at_once(world: World) -
 @pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf"])
 def test_a_time_that_is_none_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(shutdown.FINISH, text)
-    with pytest.raises(UsageError, match=rf"EOS_FINISH_S is '{text}'") as refused:
+    with raises("finish_time_invalid") as refused:
         shutdown.Stopping()
-    assert "seconds, from 0 to 86400" in refused.value.hint
+    assert f"EOS_FINISH_S is '{text}'" in refused.value.message
+    assert "seconds, from 0 to 86400" in refused.value.message

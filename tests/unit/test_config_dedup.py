@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.errors import raises
 
 from eos.cli.replay import replay
 from eos.config.load import load_pipeline
@@ -78,7 +79,7 @@ def test_spread_over_partitions_and_dead_letters(tmp_path):
     assert (found.dedup.verdict, found.decode.carries) == ("how", ("how",))
     told = list(found.dedup.facts)[1:]
     assert told[0] == "to the dead letters: gap, late, unstamped"
-    assert told[1] == "column how says what a record was taken as"
+    assert told[1] == "column how has the verdict of each record"
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def test_a_state_root_elsewhere_is_refused_and_a_replay_too(tmp_path):
     path = written(tmp_path)
     profile = ProfileFile.model_validate({"state": {"root": "s3a://bucket/eos"}})
     made = plan(load_pipeline(path), profile, (), ())
-    with pytest.raises(UsageError, match="needs a state root that is a folder"):
+    with raises("dedup_state_remote"):
         deduplicating(made, None)
     with pytest.raises(UsageError, match="nothing of the rule 'malformed' is put back"):
         replay([str(path), "--rule", "malformed"])

@@ -45,7 +45,7 @@ def check(table: Table, known: TableState) -> str:
     try:
         require_whole("orders", table, log, known, now)
     except PromiseBrokenError as error:
-        return f"{error.fields['case']}: {error.message}; {error.hint}"
+        return f"{error.code}: {error.message}; {error.hint}"
     return ""
 
 

@@ -135,8 +135,8 @@ def chain(*words: str) -> Failure:
             "errors.GroupAuthorizationException: Not authorized to access group: g",
             "The principal lacks READ on Group.",
         ),
-        ("errors.SaslAuthenticationException: Authentication failed", "was not let in by Kafka"),
-        ("errors.SslAuthenticationException: SSL handshake failed", "was not let in by Kafka"),
+        ("errors.SaslAuthenticationException: Authentication failed", "rejected the login"),
+        ("errors.SslAuthenticationException: SSL handshake failed", "rejected the login"),
         ("config.ConfigException: no such file", "can't use kafka.security: no such file"),
         (
             "errors.InvalidConfigurationException: bad|java.io.IOException: so",

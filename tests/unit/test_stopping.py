@@ -105,7 +105,9 @@ def test_a_second_signal_ends_it_at_once(what: str, told: str, number: int) -> N
         out, err = process.communicate()
     assert process.returncode == 128 + number
     assert out == ""  # the query was stopped once; that of a micro-batch under way not at all
-    assert err.startswith("eos: asked to stop again: ended at once; the next start aborts what is")
+    assert err.startswith(
+        "eos: second signal to stop: ended at once; the next start aborts the open"
+    )
 
 
 def test_a_reader_that_reads_no_more_holds_up_no_end() -> None:
@@ -162,4 +164,4 @@ def test_a_stop_that_takes_too_long_is_ended() -> None:
         os.kill(process.pid, signal.SIGTERM)
         _, err = process.communicate(timeout=240)
     assert process.returncode == 0
-    assert err.startswith("eos: no end within 0 s: ended at once")
+    assert err.startswith("eos: not stopped within 0 s: ended at once")
