@@ -89,7 +89,7 @@ class CrashPlan:
         known = len(parts) == 3 and point in points and parts[1] in MOMENTS
         if not known or parts[2] not in VICTIMS or (dot and kind not in KINDS):
             raise UsageError(
-                "todo",
+                "crash_point_invalid",
                 f"EOS_CRASH_AT is {text!r}, which names no crash point",
                 hint=f"POINT:before|after:python|jvm|both, POINT one of {', '.join(points)}",
             )
@@ -99,7 +99,7 @@ class CrashPlan:
         name = os.environ.get("EOS_CRASH_SIGNAL", "KILL")
         if name not in _SIGNALS or (name == "STOP" and not log):
             raise UsageError(
-                "todo",
+                "crash_signal_invalid",
                 f"EOS_CRASH_SIGNAL is {name!r}, and EOS_CRASH_LOG is {log!r}",
                 hint="KILL, or STOP with a log: that there is one tells that the pause was made",
             )
@@ -198,7 +198,7 @@ def _task_faults() -> tuple[TaskFault, ...]:
         match = re.fullmatch(pattern, text)
         if not match or not folder:
             raise UsageError(
-                "todo",
+                "task_fault_invalid",
                 f"EOS_TASK_FAULTS has {text!r}, EOS_TASK_FAULTS_FOLDER is {folder!r}",
                 hint=f"a folder, and faults like {pattern}",
             )
@@ -220,7 +220,7 @@ def _ancestors_to_the_jvm() -> list[int]:
             return chain
         chain.append(_parent(chain[-1]))
     raise UsageError(
-        "todo",
+        "task_fault_without_jvm",
         f"no JVM is among the ancestors of this worker: {chain}",
         hint="EOS_TASK_FAULTS strike in a Python worker of Spark's, on Linux",
     )

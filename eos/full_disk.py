@@ -40,7 +40,9 @@ def require_room(folder: Path) -> None:
     """
     found = _room(folder)
     if found is not None and found.free < ROOM_BYTES_MIN:
-        raise UnavailableError("todo", _sentence(folder, found), hint=_WHAT_TO_DO, path=str(folder))
+        raise UnavailableError(
+            "disk_full", _sentence(folder, found), hint=_WHAT_TO_DO, path=str(folder)
+        )
 
 
 @contextmanager
@@ -73,12 +75,12 @@ def in_words(pipeline: str, error: Exception, folders: Iterable[str]) -> EosErro
     full = [(path, room) for path, room in rooms.items() if room and room.free < ROOM_BYTES_MIN]
     if full:
         words = "; ".join(_sentence(path, room) for path, room in full)
-        return UnavailableError("todo", f"{pipeline}: {words}", hint=_WHAT_TO_DO)
+        return UnavailableError("disk_full", f"{pipeline}: {words}", hint=_WHAT_TO_DO)
     if not isinstance(error, EosError):
         return None
     names = ", ".join(str(path) for path in rooms)
     hint = f"a disk was full, on this machine or an executor's: is there room in {names}? Then "
-    return UnavailableError("todo", error.message, hint=f"{hint}start again: nothing is lost")
+    return UnavailableError("disk_full", error.message, hint=f"{hint}start again: nothing is lost")
 
 
 def _is_caused_by_full_disk(error: BaseException) -> bool:

@@ -120,7 +120,9 @@ def _share(root: Path, group: str) -> None:
     try:
         number = int(group) if group.isdigit() else grp.getgrnam(group).gr_gid
     except KeyError:
-        raise UsageError("todo", f"this machine has no group `{group}`", hint=hint) from None
+        raise UsageError(
+            "state_group_unknown", f"this machine has no group `{group}`", hint=hint
+        ) from None
     if root.stat().st_gid == number and is_shared(root):
         return
     try:
@@ -128,7 +130,7 @@ def _share(root: Path, group: str) -> None:
         root.chmod(_SHARED | stat.S_IRWXU)
     except PermissionError as error:
         raise UsageError(
-            "todo",
+            "state_root_not_shareable",
             f"the state root {root} can't be shared with group `{group}`: {error.strerror}",
             hint=f"{hint}. The owner of {root}, or root, can also run "
             f"`chgrp {group} {root} && chmod 2770 {root}`",

@@ -84,7 +84,7 @@ def read_file(path: Path) -> str:
 
 def _unreadable(reference: str, why: str) -> UsageError:
     return UsageError(
-        "todo",
+        "secret_unavailable",
         f"the secret {reference} is not there on {socket.gethostname()}: {why}",
         hint="it must be on each machine that runs a part of the pipeline, driver and executors, "
         "under this name",

@@ -46,7 +46,7 @@ def _selected(
     missing = sorted(needed.difference(names))
     if missing:
         raise UsageError(
-            "todo",
+            "sink_column_missing",
             f"a sink needs the column {missing[0]}; the rows have {', '.join(names) or 'none'}",
             hint=f"add {missing[0]} in the last transform, or name another column in the sink",
             column=missing[0],

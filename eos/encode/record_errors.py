@@ -42,7 +42,7 @@ class Refusal:
     ) -> NoReturn:
         who, fields = self._record(row)
         raise RecordRefusedError(
-            "todo",
+            "record_too_large",
             f"{who} is too large for {target.topic}-{target.partition}: {size} bytes in a record "
             f"batch of its own, compressed, and {limit} are allowed by {setting} "
             f"(encode task {task})",
@@ -59,7 +59,7 @@ class Refusal:
     def no_topic(self, row: int, column: str) -> NoReturn:
         who, fields = self._record(row)
         raise RecordRefusedError(
-            "todo",
+            "row_topic_null",
             f"{who} has a null in the topic column {column}",
             hint=f"fill {column} in a transform, or filter such rows out",
             column=column,
@@ -69,7 +69,7 @@ class Refusal:
     def unknown_topic(self, row: int, topic: str, column: str) -> NoReturn:
         who, fields = self._record(row)
         raise RecordRefusedError(
-            "todo",
+            "row_topic_unknown",
             f"{who} has the topic {topic!r} in column {column}, which is none of the sink's topics",
             hint="list the topic among the sink's, or correct the column",
             column=column,
@@ -80,7 +80,7 @@ class Refusal:
     def unknown_partition(self, row: int, partition: int, count: int) -> NoReturn:
         who, fields = self._record(row)
         raise RecordRefusedError(
-            "todo",
+            "row_partition_unknown",
             f"{who} asks for partition {partition}, and its topic has the partitions 0 to "
             f"{count - 1}",
             hint="correct the partition column, or leave it null to let the partitioner choose",

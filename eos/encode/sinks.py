@@ -103,7 +103,7 @@ def _by_topic(
 def _put_explicit(wanted: Any, chosen: Ints, counts: Ints, refusal: Refusal) -> None:
     if not pa.types.is_integer(wanted.type) and not pa.types.is_null(wanted.type):
         raise UsageError(
-            "todo",
+            "partition_column_type_invalid",
             f"the partition column has the type {wanted.type}",
             hint="a partition is an integer, or null where the partitioner is to choose",
         )
@@ -125,7 +125,7 @@ def _milliseconds(rows: pa.Table, name: str) -> Any:
         return column.cast(pa.int64())
     if not pa.types.is_timestamp(kind):
         raise UsageError(
-            "todo",
+            "timestamp_column_type_invalid",
             f"the timestamp column {name} has the type {kind}",
             hint="a record's timestamp is a timestamp, or an integer of milliseconds since 1970",
         )

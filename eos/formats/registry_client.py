@@ -104,7 +104,7 @@ class Client:
         found = self._ask("POST", f"{path}/versions" if registers else path, deadline, body)
         if found is None:
             raise UsageError(
-                "todo",
+                "registry_schema_not_registered",
                 f"the schema registry {self.registry.url} does not have the sink's schema under "
                 f"the subject {subject!r}",
                 hint="register it, or say `register: true` beside `subject`",
@@ -178,7 +178,7 @@ class Client:
                 break
             backoff.sleep(patience)
         raise UnavailableError(
-            "todo",
+            "registry_unavailable",
             f"the schema registry {self.registry.url} does not answer {path}: {words[:500]}",
             hint="is it running, and is `registry.url` in the profile right?",
         )
@@ -200,14 +200,14 @@ class Client:
 
     def _odd(self, what: str) -> UsageError:
         return UsageError(
-            "todo",
+            "registry_response_invalid",
             f"the schema registry {self.registry.url} answers {what} with JSON of another shape",
             hint=_API,
         )
 
     def _unusable(self, what: str, error: _UnusableError) -> UsageError:
         return UsageError(
-            "todo",
+            "registry_schema_unusable",
             f"{what} in the schema registry can't be used: {error}",
             hint="name a subject whose schemas are Avro and whose references exist; Protobuf is "
             "read by a descriptor file (docs/formats.md)",
@@ -215,7 +215,7 @@ class Client:
 
     def _no_subject(self, subject: str) -> NoReturn:
         raise UsageError(
-            "todo",
+            "registry_subject_missing",
             f"the schema registry {self.registry.url} has no subject {subject!r}",
             hint="is its name right? Registries commonly name it after the topic, such as "
             "`orders-value`",
@@ -228,14 +228,14 @@ class Client:
             409: "the schema is not compatible with those that the subject has",
         }
         return UsageError(
-            "todo",
+            "registry_request_rejected",
             f"the schema registry {self.registry.url} refuses {what}: {code} {told}",
             hint=hints.get(code, _API),
         )
 
     def _unknown(self, words: str) -> UsageError:
         return UsageError(
-            "todo",
+            "registry_certificate_untrusted",
             f"the schema registry {self.registry.url} shows a certificate that is not trusted: "
             f"{words}",
             hint="`registry.ca` in the profile names the file of the authority that signed it",

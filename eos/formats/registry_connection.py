@@ -131,7 +131,7 @@ class Connection:
                 self._tls = ssl.create_default_context(cafile=self.ca)
             except (OSError, ValueError) as error:  # an SSLError is an OSError
                 raise UsageError(
-                    "todo",
+                    "registry_ca_unusable",
                     f"the file {self.ca} of `registry.ca` can't be used: {error}",
                     hint="it holds the certificate of the authority that signed the registry's, as "
                     "PEM, and must be readable for the driver",

@@ -161,7 +161,7 @@ def ask_leaders(
     tp = min(missing)
     last = name_of(codes[tp]) if tp in codes else "no answer"
     raise UnavailableError(
-        "todo",
+        "partition_leader_unavailable",
         f"{api} of {tp.topic}-{tp.partition} failed until the deadline: {last}",
         hint="is the partition's leader alive, and can it be reached from here?",
     )
@@ -216,7 +216,7 @@ def committed_offsets(
         if error != _UNSTABLE:
             cluster.forget_coordinators()
     raise UnavailableError(
-        "todo",
+        "group_coordinator_unavailable",
         f"OffsetFetch of group {group} answered {name_of(error)} until the deadline",
         hint="88: a transaction with offsets of this group is still open"
         if error == _UNSTABLE
@@ -248,7 +248,7 @@ def group_state(cluster: Cluster, group: str, deadline: Deadline) -> str:
         if error not in _GROUP_RETRIED:
             raise refused("ListGroups", error, f"group {group}")
     raise UnavailableError(
-        "todo",
+        "group_coordinator_unavailable",
         f"ListGroups answered {name_of(error)} until the deadline",
         error=error,
         hint="the group's coordinator is moving or starting: start again",
@@ -306,7 +306,7 @@ def _value(response: Any, where: str, name: str) -> str:
         if config.name == name and config.value is not None:
             return str(config.value)
     raise KafkaRefusedError(
-        "todo",
+        "kafka_setting_missing",
         f"{where} has no setting {name}",
         hint="is the broker older than Kafka 3.6? `eos doctor` tells its version",
     )
@@ -355,7 +355,7 @@ def create_topic(
         if error not in _CREATE_RETRIED:
             raise refused("CreateTopics", error, f"topic {name}", result)
     raise UnavailableError(
-        "todo",
+        "topic_creation_timed_out",
         f"topic {name} could not be created in time: {name_of(error) if error else 'no answer'}",
         hint="does the cluster have an active controller, that is more than half of its quorum? "
         "kafka-metadata-quorum.sh --bootstrap-server ... describe --status tells",
@@ -372,7 +372,7 @@ def _wait_for_leaders(cluster: Cluster, topic: str, deadline: Deadline) -> None:
             cluster.leaders([TopicPartition(topic, p) for p in range(info.partitions)], deadline)
             return
     raise UnavailableError(
-        "todo",
+        "topic_not_propagated",
         f"topic {topic} was created, but no broker knows it yet",
         hint="brokers hear of it late: start again",
     )

@@ -90,7 +90,8 @@ class KafkaClient:
     def profile(self) -> TransactionProfile:
         if self._profile is None:
             raise UsageError(
-                "todo", "this client has no transaction profile (TV1, TV2): it can only look"
+                "transaction_profile_missing",
+                "this client has no transaction profile (TV1, TV2): it can only look",
             )
         return self._profile
 
@@ -366,7 +367,7 @@ class KafkaClient:
         found = features.profile_of(self._cluster, deadline)
         if self._profile is TransactionProfile.TV2 and found is TransactionProfile.TV1:
             raise UnavailableError(
-                "todo",
+                "transaction_version_lowered",
                 "the cluster's transaction.version was lowered while this pipeline started",
                 hint="start it again: it then uses what the cluster has",
             )

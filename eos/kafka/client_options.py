@@ -33,14 +33,14 @@ def security_options(settings: KafkaSettings) -> dict[str, Any]:
     for name, value in settings.security:
         if name not in known or name == "ssl_context":
             raise UsageError(
-                "todo",
+                "kafka_security_option_unknown",
                 f"{name} is no security option of the Kafka client",
                 hint=f"known are {', '.join(n for n in known if n != 'ssl_context')}",
             )
         if name == "ssl_check_hostname":
             if value.lower() not in _FLAGS:
                 raise UsageError(
-                    "todo",
+                    "ssl_check_hostname_invalid",
                     f"ssl_check_hostname is {value!r}: say true or false",
                     hint="it is a setting of `kafka.security` in the profile (docs/security.md)",
                 )
@@ -78,7 +78,9 @@ def _require_pem(options: Mapping[str, Any]) -> None:
             context.load_cert_chain(certificate, key, options.get("ssl_password") or str)
     except ssl.SSLError as error:
         why = error.reason or "it is not PEM, or needs a password"
-        raise UsageError("todo", f"{what} can't be used: {why}", hint=hint) from error
+        raise UsageError(
+            "kafka_certificate_unusable", f"{what} can't be used: {why}", hint=hint
+        ) from error
 
 
 def _require_file(name: str, path: Path) -> None:
@@ -87,7 +89,7 @@ def _require_file(name: str, path: Path) -> None:
         path.open("rb").close()
     except OSError as error:
         raise UsageError(
-            "todo",
+            "kafka_security_file_unreadable",
             f"the file {path} ({name}) can't be read on {socket.gethostname()}: {error.strerror}",
             hint="kafka.security names it; it must be on each machine that runs a part of the "
             "pipeline, driver and executors, under this path",
@@ -101,7 +103,7 @@ def _load(path: str) -> Any:
         return getattr(importlib.import_module(module), name)()
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(
-            "todo",
+            "token_provider_unloadable",
             f"sasl_oauth_token_provider {path!r} can't be loaded: {error}",
             hint="package.module:Class, whose token() returns the token",
         ) from error

@@ -72,7 +72,7 @@ def tries(deadline: Deadline) -> Iterator[None]:
 
 def not_sent(api: str, cause: str) -> NoAnswerError:
     return NoAnswerError(
-        "todo", f"{api} could not be sent: {cause}", api=api, node=None, sent=False
+        "request_not_sent", f"{api} could not be sent: {cause}", api=api, node=None, sent=False
     )
 
 
@@ -105,7 +105,7 @@ class Cluster:
                 with self._lock:
                     self._turn += 1
         raise UnavailableError(
-            "todo",
+            "brokers_unreachable",
             f"no broker of {','.join(self._settings.bootstrap)} answers: {cause}",
             hint=_unreachable_hint(cause),
             bootstrap=self._settings.bootstrap,
@@ -170,7 +170,7 @@ class Cluster:
             if not silent:
                 return {node: answers[node] for node in listed}
         raise UnavailableError(
-            "todo",
+            "broker_unreachable",
             f"broker {min(silent)} is listed by the cluster and does not answer",
             hint="is it alive, and can its advertised listener be reached from here?",
             brokers=sorted(silent),
@@ -268,7 +268,7 @@ class Cluster:
                 known = self._leaders
                 return {tp: known[tp] for tp in wanted}
         raise UnavailableError(
-            "todo",
+            "partition_without_leader",
             f"no leader in time for {_listed(errors)}",
             hint="are the brokers with its replicas alive? `kafka-topics.sh --describe "
             "--unavailable-partitions` tells",
@@ -346,7 +346,7 @@ def _check_unknown(errors: Mapping[TopicPartition, int], unknown_until: Deadline
     for tp, code in errors.items():
         if code == _UNKNOWN_TOPIC and unknown_until.has_passed:
             raise KafkaRefusedError(
-                "todo",
+                "kafka_unknown_topic_or_partition",
                 f"{tp.topic}-{tp.partition} does not exist on this cluster, or may not be seen",
                 topic=tp.topic,
                 partition=tp.partition,

@@ -329,7 +329,7 @@ def _not_offered(
 ) -> UnsupportedBrokerError:
     has = "doesn't know it" if offered is None else f"offers {offered[0]} to {offered[1]}"
     return UnsupportedBrokerError(
-        "todo",
+        "kafka_unsupported_version",
         f"{pending.api} version {request.API_VERSION} is needed, and {address} {has}",
         hint="Kafka 3.6 is the oldest that is supported",
         api=pending.api,

@@ -40,7 +40,9 @@ def profile_of(cluster: Cluster, deadline: Deadline) -> TransactionProfile:
         lacking = _lacking(answer)
         if lacking:
             raise UnsupportedBrokerError(
-                "todo", f"broker {node} is too old: it lacks {', '.join(lacking)}", hint=_TOO_OLD
+                "kafka_unsupported_version",
+                f"broker {node} is too old: it lacks {', '.join(lacking)}",
+                hint=_TOO_OLD,
             )
     _require_verification(cluster, deadline)
     return TransactionProfile.TV1
@@ -55,7 +57,7 @@ def _require_verification(cluster: Cluster, deadline: Deadline) -> None:
         values = admin.broker_configs(cluster, _VERIFICATION, deadline)
     except KafkaRefusedError as refused:
         raise UnsupportedBrokerError(
-            "todo",
+            "partition_verification_unreadable",
             f"the cluster's {_FEATURE} is below {_TV2}, so {_VERIFICATION} must be on, and it "
             f"can't be read: {refused.message}",
             hint=refused.hint or "a broker without this setting is older than Kafka 3.6",
@@ -63,7 +65,7 @@ def _require_verification(cluster: Cluster, deadline: Deadline) -> None:
     off = sorted(node for node, value in values.items() if value.lower() != "true")
     if off:
         raise UnsupportedBrokerError(
-            "todo",
+            "partition_verification_off",
             f"{_VERIFICATION} is off on broker {off[0]}, and the cluster's {_FEATURE} is below "
             f"{_TV2}: a late record batch could get into another transaction",
             hint=f"kafka-configs.sh --bootstrap-server ... --alter --entity-type brokers "

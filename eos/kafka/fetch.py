@@ -56,7 +56,7 @@ def fetch(
         cluster.pause(deadline)
     why = "its leader did not answer" if error is None else name_of(error)
     raise UnavailableError(
-        "todo",
+        "partition_leader_unavailable",
         f"{where} could not be read in time: {why}",
         hint="is the partition's leader alive, and can it be reached from here?",
     )

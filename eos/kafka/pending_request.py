@@ -110,7 +110,7 @@ class PendingRequest:
     def _no_answer(self, cause: str, sent: bool) -> NoAnswerError:
         what = "was sent, and no answer came" if sent else "could not be sent"
         return NoAnswerError(
-            "todo",
+            "request_unanswered",
             f"{self.api} {what}: broker {self.node}: {cause}",
             api=self.api,
             node=self.node,

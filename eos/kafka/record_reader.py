@@ -99,7 +99,7 @@ def _too_late(
     if error == 0:
         hint = "a transaction that is still open there holds readers up" if committed else ""
     return UnavailableError(
-        "todo",
+        "partition_leader_unavailable",
         f"{where} could not be read from offset {position} to {offset_end} in time{why}",
         hint=hint,
         offset=position,

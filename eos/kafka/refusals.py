@@ -45,7 +45,9 @@ def refusal(error: BaseException, address: str, settings: KafkaSettings) -> EosE
         told = _cause_and_hint(cause, address, options)
         if told is not None:
             message, hint = told
-            return KafkaRefusedError("todo", message, hint=hint, address=address)
+            return KafkaRefusedError(
+                "kafka_connection_rejected", message, hint=hint, address=address
+            )
     return None
 
 
@@ -58,7 +60,7 @@ def refused(request: str, error: int, what: str, result: Any = None) -> KafkaRef
     right = acls.missing(request, error, _resource(error, what))
     more = f". {right.told}" if right is not None else ""
     return KafkaRefusedError(
-        "todo",
+        "kafka_request_rejected",
         f"{request} of {what}: {name_of(error)}{': ' + said if said else ''}{more}",
         hint=right.grant if right is not None else "",
         error=error,

@@ -50,7 +50,7 @@ def transaction_state(
             raise refused("DescribeTransactions", error, transactional_id)
         cluster.forget_coordinators()
     raise UnavailableError(
-        "todo",
+        "transaction_coordinator_unavailable",
         f"DescribeTransactions of {transactional_id} answered {name_of(error)} until the deadline",
         error=error,
         hint="the transaction coordinator is moving or starting: start again",
@@ -78,7 +78,7 @@ def list_transactions(cluster: Cluster, deadline: Deadline) -> list[ListedTransa
         if error not in _RETRIED:
             raise refused("ListTransactions", error, "the cluster")
     raise UnavailableError(
-        "todo",
+        "transaction_coordinator_unavailable",
         f"ListTransactions answered {name_of(error)} until the deadline",
         error=error,
         hint="a transaction coordinator is moving or starting: ask again",

@@ -86,7 +86,7 @@ def _refused(
         fields = {"source_topic": topic, "source_partition": partition, "source_offset": offset}
     where = f" in field `{error.path}`" if error.path else ""
     return RecordRefusedError(
-        "todo",
+        "protobuf_value_invalid",
         f"{place}: {who} is no message `{message.name}`{where}: {error.told}",
         hint="correct the value in a step, or leave such rows out by `where`, a rule of `expect` "
         "or a step",
@@ -96,7 +96,7 @@ def _refused(
 
 def _too_large(message: Message, place: str, count: int, error: TooLargeError) -> TransformError:
     return TransformError(
-        "todo",
+        "protobuf_batch_too_large",
         f"{place}: {count} messages `{message.name}` are too large for one Arrow batch: {error}",
         hint="lower `spark.sql.execution.arrow.maxRecordsPerBatch` in the profile's `spark.conf`",
     )
@@ -118,7 +118,7 @@ def _require_struct(
         if field.name.lower() not in lower:
             told = "the last transform does not return" if not path else "the column lacks"
             raise TransformError(
-                "todo",
+                "protobuf_column_missing",
                 f"{place} wants column `{path}{field.name}`, a field of `{name}`, which {told} "
                 f"(it has {', '.join(columns)})",
                 hint="a null leaves a field unset",
@@ -144,7 +144,7 @@ def _require(name: str, place: str, field: Field, kind: Any, path: str) -> None:
         strange = next((each for each in columns if each.lower() not in known), None)
         if strange is not None:
             raise TransformError(
-                "todo",
+                "protobuf_column_unknown",
                 f"{place}: column `{path}.{strange}` is no field of `{name}` (there is "
                 f"{', '.join(f'`{each.name}`' for each in field.fields)})",
                 hint="leave it out of the struct in the last step",
@@ -153,7 +153,7 @@ def _require(name: str, place: str, field: Field, kind: Any, path: str) -> None:
         return
     if not is_fine or not _takes(field, inner):
         raise TransformError(
-            "todo",
+            "protobuf_column_type_invalid",
             f"{place}: column `{path}` is of type {kind.simpleString()}; that field of `{name}` "
             f"takes {field.sql_type}",
             hint="cast it in the last step",

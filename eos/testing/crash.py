@@ -36,6 +36,8 @@ def crash_at(
     ):
         if given not in known:
             raise UsageError(
-                "todo", f"{given!r} is no {what} of a crash", hint=f"one of {', '.join(known)}"
+                "crash_point_invalid",
+                f"{given!r} is no {what} of a crash",
+                hint=f"one of {', '.join(known)}",
             )
     return f"{point}:{moment}:{victim}"

@@ -135,7 +135,7 @@ class PipelineRun:
     def _only(self, what: str, names: tuple[str, ...]) -> str:
         if len(names) != 1:
             raise UsageError(
-                "todo",
+                "test_topic_ambiguous",
                 f"pipeline {self.pipeline.name} has {len(names)} {what} topics",
                 hint=f"name one: topic={names[0] if names else 'NAME'!r}",
             )

@@ -164,7 +164,9 @@ def add_partitions(
 def unanswered(api: Api, error: NoAnswerError) -> tuple[RequestAnswer, EosError]:
     hint = error.hint or "check that the brokers run and are reachable"
     text = f"{api.value} had no answer by its deadline: {error.message}"
-    return RequestAnswer(api, None), UnavailableError("todo", text, hint=hint, **error.fields)
+    return RequestAnswer(api, None), UnavailableError(
+        "no_response_by_deadline", text, hint=hint, **error.fields
+    )
 
 
 def _judged(
@@ -174,7 +176,7 @@ def _judged(
     outcome = worst(deciding)
     if outcome is Outcome.OK:
         odd = UnavailableError(
-            "todo",
+            "transactional_id_expired",
             f"Kafka granted {api.value}, but {identity} does not follow the identity before:"
             f" {transactional_id!r} expired while nothing used it",
             hint="start again; transactional.id.expiration.ms must exceed the longest pause",

@@ -200,7 +200,7 @@ class OwnershipCheck:
 
     def _fenced(self, seen: str) -> FencedError:
         return FencedError(
-            "todo",
+            "newer_instance_running",
             f"{self.pipeline}: another copy took over: {seen}",
             hint="stop one of the two copies of the pipeline",
         )

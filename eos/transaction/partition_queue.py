@@ -150,7 +150,7 @@ class PartitionQueue:
         """
         self._on_the_wire -= 1
         nothing = UnavailableError(
-            "todo",
+            "no_response_by_deadline",
             f"{self.name}: {error.message}",
             hint=error.hint or "is the partition's leader alive?",
         )
@@ -177,7 +177,7 @@ class PartitionQueue:
         Without a failure the queue was only slow, or paused. The next attempt may be in time.
         """
         return self.cause or AttemptFailedError(
-            "todo",
+            "record_batches_not_acknowledged",
             f"{self.name}: {len(self.items)} record batches were not acknowledged within the "
             "writer's share of the transaction timeout",
             hint="raise `transaction.timeout` in the pipeline file, or make micro-batches smaller "
@@ -220,7 +220,7 @@ def _too_large(error: EosError, item: Item) -> AttemptFailedError:
     """Return the error for a rejected record batch with several records. The next attempt can split
     it."""
     return AttemptFailedError(
-        "todo",
+        "record_batch_too_large",
         f"{error.message.rstrip('.')}: it has {item.records} records in {len(item.blob)} bytes",
         hint="if max.message.bytes of the topic was lowered, the next attempt encodes for it; if "
         "its compression.type differs from the sink's, brokers compress again and compare then",

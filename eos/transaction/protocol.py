@@ -199,7 +199,7 @@ def step(
         row = TABLES[profile].get((type(state), event))
         if row is None:
             raise TransitionError(
-                "todo",
+                "transition_not_allowed",
                 f"{event.value} is not possible in {type(state).__name__}",
                 state=type(state).__name__,
                 event=event.value,

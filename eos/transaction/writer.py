@@ -200,7 +200,7 @@ class Writer:
             for state in states[lane.partition]:
                 if state.identity == self._identity and state.sequence_last >= 0:
                     raise AttemptFailedError(
-                        "todo",
+                        "epoch_already_used",
                         f"{lane.name}: a task of this attempt already wrote up to sequence "
                         f"{state.sequence_last}",
                     )

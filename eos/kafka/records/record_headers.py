@@ -57,7 +57,7 @@ def headers(lists: Any) -> Headers | None:
     keys, values = blobs(of_keys, "headers.key"), blobs(of_values, "headers.value")
     if (keys.lengths < 0).any():
         raise RecordRefusedError(
-            "todo",
+            "header_key_null",
             "a record has a header without a key, which Kafka can't hold",
             hint="give every element of the headers column a key; only its value may be null",
         )
@@ -100,7 +100,7 @@ def _is_flat(kind: Any) -> bool:
         if pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2:
             return False
     raise RecordRefusedError(
-        "todo",
+        "headers_column_type_invalid",
         f"column headers has the type {kind}",
         hint="headers are array<struct<key: string, value: binary>>",
         column="headers",
