@@ -80,7 +80,7 @@ def test_an_error_of_ours_comes_as_it_was() -> None:
     )
     told = task_error(Failure(SPARK.format(why=LOST.format(ours))))
     assert (type(told), told.message, told.hint) == (PromiseBrokenError, "gone", "look")
-    assert told.fields["case"] == "some"
+    assert told.code == "some"
 
 
 KAFKA = "org.apache.kafka.common.errors.{}"
@@ -112,7 +112,7 @@ def test_what_a_message_quotes_is_never_the_cause(value: str) -> None:
     failure = cast_of(value)
     told = task_error(failure)
     assert isinstance(told, TransformError)
-    assert told.fields == {"case": "value_refused"}
+    assert told.code == "value_refused"
     assert state_refusal("p", failure) is None
     other = task_error(Failure(SPARK.format(why=LOST.format(f"MyError: {value}"))))
     assert type(other) is AttemptFailedError
@@ -128,12 +128,12 @@ def test_source_records_that_are_gone_are_known_by_their_condition() -> None:
     said = "Some data may have been lost. Reason:\nStarting offset for t-0 was 3 but reset to 9."
     link = Link("x.KafkaIllegalStateException", said, "KAFKA_DATA_LOSS.START_OFFSET_RESET", "22000")
     told = task_error(Failure("Job aborted", (Link(EXCEPTION, "Job aborted"), link)))
-    assert (type(told), told.fields["case"]) == (PromiseBrokenError, "source_lost_records")
+    assert (type(told), told.code) == (PromiseBrokenError, "source_lost_records")
     assert told.message.endswith(
         "before they were read: Starting offset for t-0 was 3 but reset to 9."
     )
     range_ = Link("org.apache.kafka.clients.consumer.OffsetOutOfRangeException", "t-0=5")
-    assert task_error(Failure("x", (range_,))).fields["case"] == "source_lost_records"
+    assert task_error(Failure("x", (range_,))).code == "source_lost_records"
 
 
 def ended(error: EosError) -> EosError:
@@ -151,11 +151,11 @@ def test_a_file_of_the_state_that_is_gone_is_no_reason_to_start_again() -> None:
         "p", lost_state("CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE")
     )
     assert told is not None
-    assert told.fields["case"] == "state_lost"
+    assert told.code == "state_lost"
     assert "--accept-state-loss" in told.hint
     changed = state_refusal("p", lost_state("STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE"))
     assert changed is not None
-    assert changed.fields["case"] == "state_changed"
+    assert changed.code == "state_changed"
 
 
 @pytest.mark.parametrize("condition", ["UNRELEASED_THREAD_ERROR_1", "UNRELEASED_THREAD_ERROR"])
