@@ -90,8 +90,9 @@ class CrashPlan:
         if not known or parts[2] not in VICTIMS or (dot and kind not in KINDS):
             raise UsageError(
                 "crash_point_invalid",
-                f"EOS_CRASH_AT is {text!r}, which names no crash point",
-                hint=f"POINT:before|after:python|jvm|both, POINT one of {', '.join(points)}",
+                f"EOS_CRASH_AT is {text!r}, which is no crash point",
+                hint="expected POINT:before|after:python|jvm|both, with POINT one of "
+                f"{', '.join(points)}",
             )
         driver, jvm = os.getpid(), os.getppid()
         victims = {"python": (driver,), "jvm": (jvm,), "both": (jvm, driver)}[parts[2]]
@@ -101,7 +102,7 @@ class CrashPlan:
             raise UsageError(
                 "crash_signal_invalid",
                 f"EOS_CRASH_SIGNAL is {name!r}, and EOS_CRASH_LOG is {log!r}",
-                hint="KILL, or STOP with a log: that there is one tells that the pause was made",
+                hint="set EOS_CRASH_SIGNAL to KILL, or to STOP together with EOS_CRASH_LOG",
             )
         return cls(f"{parts[0]}:{parts[1]}", victims, driver, log, _SIGNALS[name])
 
@@ -199,8 +200,8 @@ def _task_faults() -> tuple[TaskFault, ...]:
         if not match or not folder:
             raise UsageError(
                 "task_fault_invalid",
-                f"EOS_TASK_FAULTS has {text!r}, EOS_TASK_FAULTS_FOLDER is {folder!r}",
-                hint=f"a folder, and faults like {pattern}",
+                f"EOS_TASK_FAULTS has {text!r}, and EOS_TASK_FAULTS_FOLDER is {folder!r}",
+                hint=f"set the folder, and faults that match {pattern}",
             )
         found.append(TaskFault(int(match[1]), match[2], match[3], folder))
     return tuple(found)
@@ -221,8 +222,8 @@ def _ancestors_to_the_jvm() -> list[int]:
         chain.append(_parent(chain[-1]))
     raise UsageError(
         "task_fault_without_jvm",
-        f"no JVM is among the ancestors of this worker: {chain}",
-        hint="EOS_TASK_FAULTS strike in a Python worker of Spark's, on Linux",
+        f"this worker has no JVM among its parent processes: {chain}",
+        hint="EOS_TASK_FAULTS works in Spark's Python workers on Linux only",
     )
 
 

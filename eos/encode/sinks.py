@@ -104,8 +104,8 @@ def _put_explicit(wanted: Any, chosen: Ints, counts: Ints, refusal: Refusal) -> 
     if not pa.types.is_integer(wanted.type) and not pa.types.is_null(wanted.type):
         raise UsageError(
             "partition_column_type_invalid",
-            f"the partition column has the type {wanted.type}",
-            hint="a partition is an integer, or null where the partitioner is to choose",
+            f"the partition column has the type {wanted.type}; expected an integer type",
+            hint="cast it in the last transform; a null means that the partitioner chooses",
         )
     given = values_of(wanted.is_valid())
     numbers = values_of(wanted.cast(pa.int64()))
@@ -126,8 +126,8 @@ def _milliseconds(rows: pa.Table, name: str) -> Any:
     if not pa.types.is_timestamp(kind):
         raise UsageError(
             "timestamp_column_type_invalid",
-            f"the timestamp column {name} has the type {kind}",
-            hint="a record's timestamp is a timestamp, or an integer of milliseconds since 1970",
+            f"the timestamp column {name} has the type {kind}; expected timestamp or integer",
+            hint="cast it in the last transform; an integer means milliseconds since 1970",
         )
     values = values_of(column.cast(pa.int64()))
     per_ms = {"us": 1000, "ns": 1_000_000}.get(kind.unit, 1)

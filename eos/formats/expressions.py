@@ -103,8 +103,8 @@ def wrong_with(name: str, each: Format) -> list[tuple[str, str]]:
         return []
     if each.kind == "avro":
         when = f"{name} IS NOT NULL AND {PARSED[name]}.{_IS_READ} IS NULL"
-        told = [(when, literal(f"the {name} is no Avro record of its schema"))]
-        return _wrong_id(name, each) + told if each.subject else told
+        malformed = [(when, literal(f"the {name} is no Avro record of its schema"))]
+        return _wrong_id(name, each) + malformed if each.subject else malformed
     if each.message is not None:
         when = f"{name} IS NOT NULL AND {PARSED[name]} IS NULL"
         return [(when, literal(f"the {name} is no Protobuf message `{each.message.name}`"))]

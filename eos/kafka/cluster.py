@@ -104,9 +104,10 @@ class Cluster:
                     cause = lost.message
                 with self._lock:
                     self._turn += 1
+        bootstrap = ",".join(self._settings.bootstrap)
         raise UnavailableError(
             "brokers_unreachable",
-            f"no broker of {','.join(self._settings.bootstrap)} answers: {cause}",
+            f"no broker of {bootstrap} answers: {cause}",
             hint=_unreachable_hint(cause),
             bootstrap=self._settings.bootstrap,
         )
@@ -169,10 +170,12 @@ class Cluster:
             silent = listed - answers.keys()
             if not silent:
                 return {node: answers[node] for node in listed}
+        broker = min(silent)
         raise UnavailableError(
             "broker_unreachable",
-            f"broker {min(silent)} is listed by the cluster and does not answer",
-            hint="is it alive, and can its advertised listener be reached from here?",
+            f"broker {broker} is listed in the cluster's metadata, but does not answer",
+            hint="check that the broker runs, and that its advertised listener is reachable from "
+            "this machine",
             brokers=sorted(silent),
         )
 
@@ -267,11 +270,12 @@ class Cluster:
             if not errors:
                 known = self._leaders
                 return {tp: known[tp] for tp in wanted}
+        partitions_and_errors = _listed(errors)
         raise UnavailableError(
             "partition_without_leader",
-            f"no leader in time for {_listed(errors)}",
-            hint="are the brokers with its replicas alive? `kafka-topics.sh --describe "
-            "--unavailable-partitions` tells",
+            f"no leader was found in time for {partitions_and_errors}",
+            hint="check the brokers that have the replicas: `kafka-topics.sh --bootstrap-server "
+            "... --describe --unavailable-partitions` lists partitions without a leader",
             errors=errors,
         )
 
@@ -347,12 +351,13 @@ def _check_unknown(errors: Mapping[TopicPartition, int], unknown_until: Deadline
         if code == _UNKNOWN_TOPIC and unknown_until.has_passed:
             raise KafkaRefusedError(
                 "kafka_unknown_topic_or_partition",
-                f"{tp.topic}-{tp.partition} does not exist on this cluster, or may not be seen",
+                f"{tp.topic}-{tp.partition} does not exist on this cluster, or is not visible to "
+                "this user",
                 topic=tp.topic,
                 partition=tp.partition,
                 error=code,
-                hint="was the topic deleted, or made anew with fewer partitions? Else "
-                "this user may lack DESCRIBE on it",
+                hint="the topic was deleted or recreated with fewer partitions, or this user "
+                "lacks DESCRIBE on it",
             )
         if code not in _LEADER_RETRIED:
             raise refused("Metadata", code, f"topic {tp.topic}")
@@ -371,9 +376,12 @@ def _topic_id(topic: Any) -> str:
 
 def _unreachable_hint(message: str) -> str:
     if "ECONNREFUSED" in message:
-        return "nothing listens there: is the broker up, and is the port right?"
+        return "nothing listens on this port: check that the broker runs and that the port is right"
     if "DNS" in message:
-        return "the host name is not known here"
+        return "this machine can't resolve the host name: check kafka.bootstrap and DNS"
     if any(sign in message for sign in ("frame length", "disconnected", "EOF occurred")):
-        return "the broker hangs up at once: does this port want TLS or a login?"
-    return "is the address right, and can it be reached from here?"
+        return (
+            "the broker closed the connection at once: this port may require TLS or a login "
+            "(kafka.security in the profile)"
+        )
+    return "check the address, and that it is reachable from this machine"

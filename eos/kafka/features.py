@@ -22,7 +22,7 @@ _VERIFICATION = "transaction.partition.verification.enable"
 # Leaders verify with this version of AddPartitionsToTxn, which only brokers send. A broker without
 # it neither verifies nor can be asked to, so late record batches are accepted.
 _ADD_PARTITIONS, _VERIFIES = 24, 4
-_TOO_OLD = "Kafka 3.6 is the oldest that is supported: upgrade the broker"
+_TOO_OLD = "upgrade the broker; Kafka 3.6 is the oldest supported release"
 
 
 def transaction_version(cluster: Cluster, deadline: Deadline) -> int:
@@ -58,18 +58,19 @@ def _require_verification(cluster: Cluster, deadline: Deadline) -> None:
     except KafkaRefusedError as refused:
         raise UnsupportedBrokerError(
             "partition_verification_unreadable",
-            f"the cluster's {_FEATURE} is below {_TV2}, so {_VERIFICATION} must be on, and it "
-            f"can't be read: {refused.message}",
-            hint=refused.hint or "a broker without this setting is older than Kafka 3.6",
+            f"{_VERIFICATION} can't be read, and must be true because the cluster's {_FEATURE} is "
+            f"below {_TV2}: {refused.message}",
+            hint=refused.hint,
         ) from refused
     off = sorted(node for node, value in values.items() if value.lower() != "true")
     if off:
+        broker = off[0]
         raise UnsupportedBrokerError(
             "partition_verification_off",
-            f"{_VERIFICATION} is off on broker {off[0]}, and the cluster's {_FEATURE} is below "
-            f"{_TV2}: a late record batch could get into another transaction",
-            hint=f"kafka-configs.sh --bootstrap-server ... --alter --entity-type brokers "
-            f"--entity-default --add-config {_VERIFICATION}=true; or, once all brokers are 4.0 or "
+            f"{_VERIFICATION} is false on broker {broker}, and the cluster's {_FEATURE} is below "
+            f"{_TV2}: a late record batch could become part of another transaction",
+            hint=f"run kafka-configs.sh --bootstrap-server ... --alter --entity-type brokers "
+            f"--entity-default --add-config {_VERIFICATION}=true; or, if all brokers are 4.0 or "
             f"later, kafka-features.sh --bootstrap-server ... upgrade --feature {_FEATURE}={_TV2}",
             brokers=off,
         )

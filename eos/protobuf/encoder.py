@@ -31,15 +31,15 @@ _SHOWN_MAX = 80
 class UnfitError(Exception):
     """A row that does not fit the message: its number in the array, the field's path, and why."""
 
-    def __init__(self, row: int, path: str, told: str) -> None:
-        super().__init__(f"{path}: {told}" if path else told)
-        self.row, self.path, self.told = row, path, told
+    def __init__(self, row: int, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}" if path else reason)
+        self.row, self.path, self.reason = row, path, reason
 
     def of(self, name: str) -> UnfitError:
-        return UnfitError(self.row, f"{name}.{self.path}" if self.path else name, self.told)
+        return UnfitError(self.row, f"{name}.{self.path}" if self.path else name, self.reason)
 
     def at(self, row: int) -> UnfitError:
-        return UnfitError(row, self.path, self.told)
+        return UnfitError(row, self.path, self.reason)
 
 
 def write(message: Message, column: Any) -> Any:
@@ -122,7 +122,7 @@ def _column(field: Field, array: Any) -> list[Any]:
 
 def _required(values: list[Any], what: str) -> list[Any]:
     if None in values:
-        raise UnfitError(values.index(None), "", f"{what} of it is null")
+        raise UnfitError(values.index(None), "", f"it contains {what} that is null")
     return values
 
 
@@ -167,7 +167,7 @@ def _texts(array: Any) -> list[Any]:
             try:
                 each.as_py()
             except UnicodeDecodeError as error:
-                raise UnfitError(row, "", "expected a text, got what is no UTF-8") from error
+                raise UnfitError(row, "", "expected UTF-8 text") from error
         raise
 
 

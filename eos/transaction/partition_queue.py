@@ -24,7 +24,7 @@ import google_crc32c
 from eos.deadline import Backoff
 from eos.errors import AttemptFailedError, EosError, NoAnswerError, UnavailableError
 from eos.kafka.api import Api, Identity, ProduceAnswer, TopicPartition
-from eos.kafka.outcomes import Outcome, describe, outcome_of
+from eos.kafka.outcomes import LEADER_HINT, Outcome, describe, outcome_of
 from eos.kafka.records.record_batch import stamp
 from eos.ledger.receipt import Receipt
 
@@ -152,7 +152,7 @@ class PartitionQueue:
         nothing = UnavailableError(
             "no_response_by_deadline",
             f"{self.name}: {error.message}",
-            hint=error.hint or "is the partition's leader alive?",
+            hint=error.hint or LEADER_HINT,
         )
         self._fail((self.cause if is_late else None) or nothing, is_leader_lost=True)
 
@@ -180,8 +180,8 @@ class PartitionQueue:
             "record_batches_not_acknowledged",
             f"{self.name}: {len(self.items)} record batches were not acknowledged within the "
             "writer's share of the transaction timeout",
-            hint="raise `transaction.timeout` in the pipeline file, or make micro-batches smaller "
-            "(source.kafka.max_records); are the brokers overloaded?",
+            hint="check the brokers' load. Then raise `transaction.timeout` in the pipeline file, "
+            "or make micro-batches smaller (source.kafka.max_records)",
         )
 
     def receipt(self) -> Receipt:
@@ -219,10 +219,12 @@ class PartitionQueue:
 def _too_large(error: EosError, item: Item) -> AttemptFailedError:
     """Return the error for a rejected record batch with several records. The next attempt can split
     it."""
+    message = error.message.rstrip(".")
     return AttemptFailedError(
         "record_batch_too_large",
-        f"{error.message.rstrip('.')}: it has {item.records} records in {len(item.blob)} bytes",
-        hint="if max.message.bytes of the topic was lowered, the next attempt encodes for it; if "
-        "its compression.type differs from the sink's, brokers compress again and compare then",
+        f"{message}: it has {item.records} records in {len(item.blob)} bytes",
+        hint="if the topic's max.message.bytes was lowered, the next attempt uses the new limit. "
+        "If its compression.type differs from the sink's, brokers compress again before they "
+        "compare",
         **error.fields,
     )

@@ -200,7 +200,7 @@ def step(
         if row is None:
             raise TransitionError(
                 "transition_not_allowed",
-                f"{event.value} is not possible in {type(state).__name__}",
+                f"{event.value} is not possible in state {type(state).__name__}",
                 state=type(state).__name__,
                 event=event.value,
             )

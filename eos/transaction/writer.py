@@ -201,8 +201,9 @@ class Writer:
                 if state.identity == self._identity and state.sequence_last >= 0:
                     raise AttemptFailedError(
                         "epoch_already_used",
-                        f"{lane.name}: a task of this attempt already wrote up to sequence "
-                        f"{state.sequence_last}",
+                        f"{lane.name}: another task of this attempt has already written up to "
+                        f"sequence {state.sequence_last}",
+                        hint="the micro-batch is retried automatically under a new epoch",
                     )
 
     # -- answers ---------------------------------------------------------------------------

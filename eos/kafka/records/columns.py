@@ -97,7 +97,7 @@ def _as_binary(array: Any, name: str) -> Any:
         return array.cast(pa.binary())
     raise RecordRefusedError(
         "record_column_type_invalid",
-        f"column {name} has the type {kind}: a record's bytes come from binary or string",
+        f"column {name} has the type {kind}; expected binary or string",
         hint=f"cast {name} to binary or string in the last transform",
         column=name,
         type=str(kind),
