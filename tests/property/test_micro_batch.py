@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from support.errors import raises
+from support.errors import made, raises
 from support.examples import examples
 from support.micro_batch_world import (
     ALL,
@@ -44,6 +44,7 @@ from eos.ledger.receipt import Receipt
 from eos.ledger.record import Ends
 from eos.observe import events
 from eos.transaction import micro_batch as module
+from eos.transaction.attempt_events import reason_of
 from eos.transaction.attempt_work import AttemptFacts
 from eos.transaction.micro_batch import ATTEMPTS_MAX
 
@@ -103,7 +104,7 @@ def test_each_micro_batch_is_visible_once_whatever_happens(troubles, where):
         for fault in faults:
             world.broker.arm(fault)
         world.crash = Interrupt(point, kind)
-        errors = [error and error("the job") for error in job_errors]
+        errors = [error and made(error, "the job") for error in job_errors]
         try:
             world.run(number, overdue(world, world.writes(number, *errors), timeouts))
         except (EosError, ValueError, KeyboardInterrupt) as error:
@@ -277,7 +278,7 @@ def test_what_a_redo_does_not_mend_raises_at_once_and_leaves_nothing_open(error)
     assert len(world.identities) == 1
     assert world.broker.phase("id") is Phase.COMPLETE_ABORT
     (told,) = world.of_kind(events.AttemptFailed)
-    assert str(error) in told.reason
+    assert told.reason == reason_of(error)
     assert not told.will_redo
 
 

@@ -108,7 +108,7 @@ def test_one_that_takes_longer_is_stopped_and_aborted(
         asked.attach(query, world.batches)
         asked._handle(signal.SIGTERM, None)
         assert query.saw.get(timeout=WAIT_S_MAX) == 1
-    assert [str(error) for error in said] == ["the job was cancelled"]
+    assert [error.message for error in said] == ["the job was cancelled"]
     assert world.broker.phase("id") is Phase.COMPLETE_ABORT
     world.check(1)
 

@@ -105,7 +105,7 @@ def test_the_error_names_partition_offset_and_remedy() -> None:
     with pytest.raises(PromiseBrokenError, match=r"t-3 that ends at offset 0 can't") as caught:
         module._records(TopicPartition("t", 3), batch)
     assert "kafka-dump-log.sh" in caught.value.hint
-    assert caught.value.fields["case"] == "batch_unreadable"
+    assert caught.value.code == "batch_unreadable"
 
 
 @pytest.mark.parametrize("cut", [1, HEADER_BYTES, 200])
