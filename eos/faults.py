@@ -201,7 +201,7 @@ def _task_faults() -> tuple[TaskFault, ...]:
             raise UsageError(
                 "task_fault_invalid",
                 f"EOS_TASK_FAULTS has {text!r}, and EOS_TASK_FAULTS_FOLDER is {folder!r}",
-                hint=f"set the folder, and faults that match {pattern}",
+                hint="set EOS_TASK_FAULTS_FOLDER, and faults like 3/first_produce:before:worker",
             )
         found.append(TaskFault(int(match[1]), match[2], match[3], folder))
     return tuple(found)

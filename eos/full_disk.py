@@ -40,8 +40,12 @@ def require_room(folder: Path) -> None:
     """
     found = _room(folder)
     if found is not None and found.free < ROOM_BYTES_MIN:
+        room = _room_text(found)
         raise UnavailableError(
-            "disk_full", _sentence(folder, found), hint=_WHAT_TO_DO, path=str(folder)
+            "disk_full",
+            f"the disk of {folder} is full ({room})",
+            hint=_WHAT_TO_DO,
+            path=str(folder),
         )
 
 
@@ -74,7 +78,9 @@ def in_words(pipeline: str, error: Exception, folders: Iterable[str]) -> EosErro
     rooms = {path: _room(path) for path in dict.fromkeys([*local, Path(tempfile.gettempdir())])}
     full = [(path, room) for path, room in rooms.items() if room and room.free < ROOM_BYTES_MIN]
     if full:
-        full_disks = "; ".join(_sentence(path, room) for path, room in full)
+        full_disks = "; ".join(
+            f"the disk of {path} is full ({_room_text(room)})" for path, room in full
+        )
         return UnavailableError("disk_full", f"{pipeline}: {full_disks}", hint=_WHAT_TO_DO)
     if not isinstance(error, EosError):
         return None
@@ -114,6 +120,6 @@ def _room(folder: Path) -> Room | None:
     return None
 
 
-def _sentence(folder: Path, room: Room) -> str:
+def _room_text(room: Room) -> str:
     free, total = room.free / (1 << 20), room.total / (1 << 20)
-    return f"the disk of {folder} is full ({free:,.1f} MiB of {total:,.0f} MiB free)"
+    return f"{free:,.1f} MiB of {total:,.0f} MiB free"

@@ -47,7 +47,7 @@ def _selected(
     if missing:
         column, existing = missing[0], ", ".join(names) or "none"
         raise UsageError(
-            "sink_column_missing",
+            "row_column_missing",
             f"a sink needs the column {column}, but the rows have only {existing}",
             hint=f"add {column} in the last transform, or set another column in the sink",
             column=column,

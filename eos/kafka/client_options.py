@@ -32,10 +32,11 @@ def security_options(settings: KafkaSettings) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for name, value in settings.security:
         if name not in known or name == "ssl_context":
+            options_known = ", ".join(each for each in known if each != "ssl_context")
             raise UsageError(
                 "kafka_security_option_unknown",
                 f"unknown security option {name} of the Kafka client",
-                hint=f"the known options are {', '.join(n for n in known if n != 'ssl_context')}",
+                hint=f"the known options are {options_known}",
             )
         if name == "ssl_check_hostname":
             if value.lower() not in _FLAGS:

@@ -20,7 +20,7 @@ from eos.errors import KafkaRefusedError, NoAnswerError, UnavailableError
 from eos.kafka.api import TopicPartition
 from eos.kafka.connection import Connections, Node
 from eos.kafka.outcomes import name_of
-from eos.kafka.refusals import refused
+from eos.kafka.refusals import refused, unreachable
 from eos.kafka.settings import KafkaSettings
 
 # Some brokers don't know a topic for a moment after it was created or while its leader moves. If a
@@ -104,13 +104,7 @@ class Cluster:
                     cause = lost.message
                 with self._lock:
                     self._turn += 1
-        bootstrap = ",".join(self._settings.bootstrap)
-        raise UnavailableError(
-            "brokers_unreachable",
-            f"no broker of {bootstrap} answers: {cause}",
-            hint=_unreachable_hint(cause),
-            bootstrap=self._settings.bootstrap,
-        )
+        raise unreachable(self._settings.bootstrap, cause)
 
     def ask(self, node_of: Callable[[], Node], make: Callable[[], Any], deadline: Deadline) -> Any:
         """Send a read-only request to one particular broker."""
@@ -372,16 +366,3 @@ def _topic_id(topic: Any) -> str:
     if topic.topic_id is None:
         return ""
     return base64.urlsafe_b64encode(topic.topic_id.bytes).decode().rstrip("=")
-
-
-def _unreachable_hint(message: str) -> str:
-    if "ECONNREFUSED" in message:
-        return "nothing listens on this port: check that the broker runs and that the port is right"
-    if "DNS" in message:
-        return "this machine can't resolve the host name: check kafka.bootstrap and DNS"
-    if any(sign in message for sign in ("frame length", "disconnected", "EOF occurred")):
-        return (
-            "the broker closed the connection at once: this port may require TLS or a login "
-            "(kafka.security in the profile)"
-        )
-    return "check the address, and that it is reachable from this machine"

@@ -56,11 +56,12 @@ def _require_verification(cluster: Cluster, deadline: Deadline) -> None:
     try:
         values = admin.broker_configs(cluster, _VERIFICATION, deadline)
     except KafkaRefusedError as refused:
+        reason, remedy = refused.message, refused.hint
         raise UnsupportedBrokerError(
             "partition_verification_unreadable",
             f"{_VERIFICATION} can't be read, and must be true because the cluster's {_FEATURE} is "
-            f"below {_TV2}: {refused.message}",
-            hint=refused.hint,
+            f"below {_TV2}: {reason}",
+            hint=f"make this setting of the brokers readable: {remedy}",
         ) from refused
     off = sorted(node for node, value in values.items() if value.lower() != "true")
     if off:
@@ -71,7 +72,7 @@ def _require_verification(cluster: Cluster, deadline: Deadline) -> None:
             f"{_TV2}: a late record batch could become part of another transaction",
             hint=f"run kafka-configs.sh --bootstrap-server ... --alter --entity-type brokers "
             f"--entity-default --add-config {_VERIFICATION}=true; or, if all brokers are 4.0 or "
-            f"later, kafka-features.sh --bootstrap-server ... upgrade --feature {_FEATURE}={_TV2}",
+            f"later, kafka-features.sh --bootstrap-server ... upgrade --feature {_FEATURE}=2",
             brokers=off,
         )
 

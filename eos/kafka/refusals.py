@@ -9,7 +9,7 @@ from typing import Any
 
 from kafka import errors as kafka_errors
 
-from eos.errors import EosError, KafkaRefusedError
+from eos.errors import EosError, KafkaRefusedError, UnavailableError
 from eos.kafka import acls
 from eos.kafka.outcomes import code_of, name_of
 from eos.kafka.settings import KafkaSettings
@@ -31,6 +31,7 @@ _OF_OURS = {
 # If a client without TLS connects to a TLS listener, the listener answers with a TLS alert. Its
 # first bytes are read here as the length of a response: 21 (alert), 3 (version 3.x).
 _LENGTH, _TLS_ALERT = re.compile(r"Invalid frame length: (\d+)"), 0x1503
+_CLOSED = ("frame length", "disconnected", "EOF occurred")
 _LOGIN = (
     "check the password, and that the broker has this user for this mechanism: "
     "kafka-configs.sh --bootstrap-server ... --describe --entity-type users lists SCRAM users"
@@ -43,6 +44,40 @@ def refusal(error: BaseException, address: str, settings: KafkaSettings) -> EosE
     options = dict(settings.security)
     found = (_rejection(cause, address, options) for cause in _causes(error))
     return next((rejection for rejection in found if rejection is not None), None)
+
+
+def unreachable(addresses: tuple[str, ...], cause: str) -> UnavailableError:
+    """Return the error if no broker answers; `cause` is why the last request failed."""
+    bootstrap = ",".join(addresses)
+    text = f"no broker of {bootstrap} answers: {cause}"
+    if "ECONNREFUSED" in cause:
+        return UnavailableError(
+            "brokers_unreachable",
+            text,
+            hint="nothing listens on this port: check that the broker runs and the port is right",
+            bootstrap=addresses,
+        )
+    if "DNS" in cause:
+        return UnavailableError(
+            "brokers_unreachable",
+            text,
+            hint="this machine can't resolve the host name: check kafka.bootstrap and DNS",
+            bootstrap=addresses,
+        )
+    if any(sign in cause for sign in _CLOSED):
+        return UnavailableError(
+            "brokers_unreachable",
+            text,
+            hint="the broker closed the connection at once: this port may require TLS or a login "
+            "(kafka.security in the profile)",
+            bootstrap=addresses,
+        )
+    return UnavailableError(
+        "brokers_unreachable",
+        text,
+        hint="check the address, and that it is reachable from this machine",
+        bootstrap=addresses,
+    )
 
 
 def refused(request: str, error: int, what: str, result: Any = None) -> KafkaRefusedError:

@@ -136,10 +136,11 @@ class PipelineRun:
 
     def _only(self, what: str, names: tuple[str, ...]) -> str:
         if len(names) != 1:
-            name, example = self.pipeline.name, names[0] if names else "NAME"
+            name, count = self.pipeline.name, len(names)
+            example = names[0] if names else "NAME"
             raise UsageError(
                 "test_topic_ambiguous",
-                f"pipeline {name} has {len(names)} {what} topics",
+                f"pipeline {name} has {count} {what} topics",
                 hint=f"select one by the argument topic={example!r}",
             )
         return names[0]

@@ -162,12 +162,11 @@ def add_partitions(
 
 
 def unanswered(api: Api, error: NoAnswerError) -> tuple[RequestAnswer, EosError]:
-    hint = error.hint or "check that the brokers run and are reachable"
     request, reason = api.value, error.message
     return RequestAnswer(api, None), UnavailableError(
         "no_response_by_deadline",
         f"{request} had no answer by its deadline: {reason}",
-        hint=hint,
+        hint="check that the brokers run and are reachable from this machine",
         **error.fields,
     )
 

@@ -353,6 +353,7 @@ class MicroBatches:
                 raise AttemptFailedError(
                     "commit_not_in_ledger",
                     "the response to the commit was lost, and the ledger does not have it",
+                    hint="the micro-batch is retried automatically",
                 )
         self.position = after  # set first: an error below must not cause a retry
         self.claim.last, self.claim.last_offset = identity, offset

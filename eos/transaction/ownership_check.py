@@ -127,7 +127,8 @@ class OwnershipCheck:
             topic = self.ledger.partition.topic
             raise PromiseBrokenError(
                 "ledger_gone",
-                f"{self.pipeline}: the ledger {topic!r} is empty, although this run wrote to it",
+                f"{self.pipeline}: the ledger {topic!r} is empty, although this pipeline has "
+                "written to it",
                 hint="its records or the topic were deleted while the pipeline ran. "
                 f"`eos recover {self.pipeline}` lists the positions that are left to resume from",
             )

@@ -149,12 +149,13 @@ class PartitionQueue:
         `is_late`: the request had little time, so an earlier failure explains more.
         """
         self._on_the_wire -= 1
-        nothing = UnavailableError(
+        reason = error.message
+        no_response = UnavailableError(
             "no_response_by_deadline",
-            f"{self.name}: {error.message}",
-            hint=error.hint or LEADER_HINT,
+            f"{self.name}: {reason}",
+            hint=LEADER_HINT,
         )
-        self._fail((self.cause if is_late else None) or nothing, is_leader_lost=True)
+        self._fail((self.cause if is_late else None) or no_response, is_leader_lost=True)
 
     @property
     def can_resend(self) -> bool:
@@ -176,9 +177,10 @@ class PartitionQueue:
 
         Without a failure the queue was only slow, or paused. The next attempt may be in time.
         """
+        count = len(self.items)
         return self.cause or AttemptFailedError(
             "record_batches_not_acknowledged",
-            f"{self.name}: {len(self.items)} record batches were not acknowledged within the "
+            f"{self.name}: {count} record batches were not acknowledged within the "
             "writer's share of the transaction timeout",
             hint="check the brokers' load. Then raise `transaction.timeout` in the pipeline file, "
             "or make micro-batches smaller (source.kafka.max_records)",
@@ -219,10 +221,10 @@ class PartitionQueue:
 def _too_large(error: EosError, item: Item) -> AttemptFailedError:
     """Return the error for a rejected record batch with several records. The next attempt can split
     it."""
-    message = error.message.rstrip(".")
+    message, size = error.message.rstrip("."), len(item.blob)
     return AttemptFailedError(
         "record_batch_too_large",
-        f"{message}: it has {item.records} records in {len(item.blob)} bytes",
+        f"{message}: it has {item.records} records in {size} bytes",
         hint="if the topic's max.message.bytes was lowered, the next attempt uses the new limit. "
         "If its compression.type differs from the sink's, brokers compress again before they "
         "compare",

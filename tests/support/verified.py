@@ -19,11 +19,10 @@ import pyarrow as pa
 from eos.audit.projection import Projection
 from eos.audit.table import TransactionsTable
 from eos.audit.updater import location_of
-from eos.cli.main import report
 from eos.cli.verify import verify
 from eos.config.load import load_profile
 from eos.deadline import Backoff
-from eos.errors import AttemptFailedError, EosError
+from eos.errors import AttemptFailedError, EosError, report
 from eos.faults import CrashPlan
 from eos.kafka.api import Identity
 from eos.kafka.compression_type import Codec

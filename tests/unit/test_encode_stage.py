@@ -168,11 +168,11 @@ def test_headers_are_read_where_the_rows_have_them() -> None:
 
 
 def test_a_missing_column_is_named() -> None:
-    with raises("sink_column_missing") as caught:
+    with raises("row_column_missing") as caught:
         encode(stage(), rows(key=[b"k"], other=[1]))
     assert caught.value.fields == {"column": "value"}
     assert "key, other" in caught.value.message
-    with raises("sink_column_missing") as caught:
+    with raises("row_column_missing") as caught:
         encode(stage(), rows(other=[1]))
     assert caught.value.fields == {"column": "key"}
 
