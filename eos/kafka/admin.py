@@ -215,16 +215,20 @@ def committed_offsets(
             raise refused("OffsetFetch", error, f"group {group}")
         if error != _UNSTABLE:
             cluster.forget_coordinators()
+    raise _offsets_unavailable(group, error)
+
+
+def _offsets_unavailable(group: str, error: int) -> UnavailableError:
     last_error = name_of(error)
     if error == _UNSTABLE:
-        raise UnavailableError(
+        return UnavailableError(
             "group_offsets_pending",
             f"Kafka answered {last_error} to OffsetFetch for group {group} until the deadline",
             hint="an open transaction has offsets of this group: wait until it ends or times out; "
             "`kafka-transactions.sh --bootstrap-server ... list` shows open transactions",
             error=error,
         )
-    raise UnavailableError(
+    return UnavailableError(
         "group_coordinator_unavailable",
         f"Kafka answered {last_error} to OffsetFetch for group {group} until the deadline",
         hint="the group's coordinator is moving or starting: start again",

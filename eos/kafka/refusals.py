@@ -140,6 +140,29 @@ def _rejection(
         return _broker_certificate(cause, address, options)
     if isinstance(cause, ssl.SSLError) and not isinstance(cause, _TLS_UNFINISHED):
         return _tls_failure(cause, address, options)
+    length = _LENGTH.search(str(cause))
+    if length is not None and int(length.group(1)) >> 16 == _TLS_ALERT:
+        protocol = options.get("security_protocol", "PLAINTEXT")
+        return KafkaRefusedError(
+            "listener_requires_tls",
+            f"{address} requires TLS, but kafka.security has the protocol {protocol}",
+            hint="set protocol SASL_SSL or SSL in kafka.security of the profile",
+            address=address,
+        )
+    if isinstance(cause, FileNotFoundError | PermissionError | ValueError | TypeError):
+        reason = words_of(cause)
+        return KafkaRefusedError(
+            "kafka_security_unusable",
+            f"the security settings for {address} can't be used: {reason}",
+            hint="correct kafka.security in the profile (docs/security.md)",
+            address=address,
+        )
+    return _failed_login(cause, address, options)
+
+
+def _failed_login(
+    cause: BaseException, address: str, options: Mapping[str, str]
+) -> KafkaRefusedError | None:
     mechanism, protocol = options.get("sasl_mechanism"), options.get("security_protocol")
     if isinstance(cause, kafka_errors.UnsupportedSaslMechanismError):
         return KafkaRefusedError(
@@ -167,23 +190,6 @@ def _rejection(
             "sasl_authentication_failed",
             f"{address} rejected the login of {user} by {mechanism} over {protocol}: {reason}",
             hint=_LOGIN,
-            address=address,
-        )
-    length = _LENGTH.search(str(cause))
-    if length is not None and int(length.group(1)) >> 16 == _TLS_ALERT:
-        protocol = protocol or "PLAINTEXT"
-        return KafkaRefusedError(
-            "listener_requires_tls",
-            f"{address} requires TLS, but kafka.security has the protocol {protocol}",
-            hint="set protocol SASL_SSL or SSL in kafka.security of the profile",
-            address=address,
-        )
-    if isinstance(cause, FileNotFoundError | PermissionError | ValueError | TypeError):
-        reason = words_of(cause)
-        return KafkaRefusedError(
-            "kafka_security_unusable",
-            f"the security settings for {address} can't be used: {reason}",
-            hint="correct kafka.security in the profile (docs/security.md)",
             address=address,
         )
     return None

@@ -92,8 +92,8 @@ def _require_one_of(fields: Fields, rows: Sequence[dict[str, Any] | None]) -> No
         for row, values in enumerate(rows):
             given = [each for each in among if values is not None and each in values]
             if len(given) > 1:
-                told = f"expected one of `{name}`, got {' and '.join(f'`{e}`' for e in given)}"
-                raise UnfitError(row, "", told)
+                reason = f"expected one of `{name}`, got {' and '.join(f'`{e}`' for e in given)}"
+                raise UnfitError(row, "", reason)
 
 
 def _column(field: Field, array: Any) -> list[Any]:
@@ -185,8 +185,8 @@ def _numbers(field: Field, names: list[str | None]) -> list[int | None]:
         if name is not None and number is None:
             number = _stranger(field, name)
             if number is None:
-                told = f"expected a name of the enum `{field.descriptor.enum_type.full_name}`"
-                raise UnfitError(row, "", f"{told}, got {name[:_SHOWN_MAX]!r}")
+                reason = f"expected a name of the enum `{field.descriptor.enum_type.full_name}`"
+                raise UnfitError(row, "", f"{reason}, got {name[:_SHOWN_MAX]!r}")
             numbers[name] = number
         found.append(number)
     return found
@@ -210,8 +210,8 @@ def _times(field: Field, micros: list[int | None]) -> list[dict[str, int] | None
             continue
         seconds, rest = divmod(each, 1_000_000)
         if not least <= seconds <= greatest:
-            told = f"expected {least} to {greatest} seconds, got {seconds}"
-            raise UnfitError(row, "", told)
+            reason = f"expected {least} to {greatest} seconds, got {seconds}"
+            raise UnfitError(row, "", reason)
         if seconds < 0 and rest and field.sql != "TIMESTAMP":  # a duration's parts share the sign
             seconds, rest = seconds + 1, rest - 1_000_000
         found.append({"seconds": seconds, "nanos": rest * 1000})

@@ -97,7 +97,7 @@ def answered(ask: Callable[[], _T], again: Container[int] = frozenset(_LOST)) ->
 
 
 def topics(bootstrap: str) -> set[str]:
-    return set(answered(lambda: _error_text(bootstrap)).topics)
+    return set(answered(lambda: _metadata(bootstrap)).topics)
 
 
 def create_topics(bootstrap: str, partitions: int, *names: str, replication: int = 1) -> None:
@@ -162,14 +162,14 @@ def set_topic(bootstrap: str, topic: str, **config: str) -> None:
         admin = _admin(bootstrap)
         admin.incremental_alter_configs([change])[change].result(_ASK_S)
 
-    def told() -> dict[str, str]:
+    def current() -> dict[str, str]:
         admin = _admin(bootstrap)
         found = admin.describe_configs([resource])[resource].result(_ASK_S)
         return {name: found[name].value for name in wanted}
 
     answered(ask_to_set)
     give_up_at = time.monotonic() + _ASK_S
-    while (found := answered(told)) != wanted:
+    while (found := answered(current)) != wanted:
         if time.monotonic() > give_up_at:
             raise TimeoutError(f"{topic}: {found}, expected {wanted}, after {_ASK_S} s")
         time.sleep(_POLL_S)
@@ -201,15 +201,15 @@ def _wait_for_each_broker(
     bootstrap: str, is_so: Callable[[ClusterMetadata], bool], otherwise: str
 ) -> None:
     give_up_at = time.monotonic() + _ASK_S
-    for broker in answered(lambda: _error_text(bootstrap)).brokers.values():
+    for broker in answered(lambda: _metadata(bootstrap)).brokers.values():
         address = f"{broker.host}:{broker.port}"
-        while not is_so(answered(partial(_error_text, address))):
+        while not is_so(answered(partial(_metadata, address))):
             if time.monotonic() > give_up_at:
                 raise TimeoutError(f"{otherwise}, according to {address}, after {_ASK_S} s")
             time.sleep(_POLL_S)
 
 
-def _error_text(bootstrap: str) -> ClusterMetadata:
+def _metadata(bootstrap: str) -> ClusterMetadata:
     return _admin(bootstrap).list_topics(timeout=_ASK_S)
 
 
