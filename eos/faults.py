@@ -89,9 +89,10 @@ class CrashPlan:
         known = len(parts) == 3 and point in points and parts[1] in MOMENTS
         if not known or parts[2] not in VICTIMS or (dot and kind not in KINDS):
             raise UsageError(
-                "todo",
-                f"EOS_CRASH_AT is {text!r}, which names no crash point",
-                hint=f"POINT:before|after:python|jvm|both, POINT one of {', '.join(points)}",
+                "crash_point_invalid",
+                f"EOS_CRASH_AT is {text!r}, which is no crash point",
+                hint="expected POINT:before|after:python|jvm|both, with POINT one of "
+                f"{', '.join(points)}",
             )
         driver, jvm = os.getpid(), os.getppid()
         victims = {"python": (driver,), "jvm": (jvm,), "both": (jvm, driver)}[parts[2]]
@@ -99,9 +100,9 @@ class CrashPlan:
         name = os.environ.get("EOS_CRASH_SIGNAL", "KILL")
         if name not in _SIGNALS or (name == "STOP" and not log):
             raise UsageError(
-                "todo",
+                "crash_signal_invalid",
                 f"EOS_CRASH_SIGNAL is {name!r}, and EOS_CRASH_LOG is {log!r}",
-                hint="KILL, or STOP with a log: that there is one tells that the pause was made",
+                hint="set EOS_CRASH_SIGNAL to KILL, or to STOP together with EOS_CRASH_LOG",
             )
         return cls(f"{parts[0]}:{parts[1]}", victims, driver, log, _SIGNALS[name])
 
@@ -198,9 +199,9 @@ def _task_faults() -> tuple[TaskFault, ...]:
         match = re.fullmatch(pattern, text)
         if not match or not folder:
             raise UsageError(
-                "todo",
-                f"EOS_TASK_FAULTS has {text!r}, EOS_TASK_FAULTS_FOLDER is {folder!r}",
-                hint=f"a folder, and faults like {pattern}",
+                "task_fault_invalid",
+                f"EOS_TASK_FAULTS has {text!r}, and EOS_TASK_FAULTS_FOLDER is {folder!r}",
+                hint="set EOS_TASK_FAULTS_FOLDER, and faults like 3/first_produce:before:worker",
             )
         found.append(TaskFault(int(match[1]), match[2], match[3], folder))
     return tuple(found)
@@ -220,9 +221,9 @@ def _ancestors_to_the_jvm() -> list[int]:
             return chain
         chain.append(_parent(chain[-1]))
     raise UsageError(
-        "todo",
-        f"no JVM is among the ancestors of this worker: {chain}",
-        hint="EOS_TASK_FAULTS strike in a Python worker of Spark's, on Linux",
+        "task_fault_without_jvm",
+        f"this worker has no JVM among its parent processes: {chain}",
+        hint="EOS_TASK_FAULTS works in Spark's Python workers on Linux only",
     )
 
 

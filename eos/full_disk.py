@@ -22,7 +22,7 @@ ROOM_BYTES_MIN = 4 << 20  # below this a disk counts as full: a table's commit m
 _NUMBERS = (errno.ENOSPC, errno.EDQUOT)
 _MARKS = tuple(os.strerror(number) for number in _NUMBERS)
 _CAUSES_MAX = 20
-_WHAT_TO_DO = "make room there, then start again: nothing is lost"
+_WHAT_TO_DO = "free space on this disk, then start again; no records are lost"
 
 
 class Room(NamedTuple):
@@ -40,7 +40,13 @@ def require_room(folder: Path) -> None:
     """
     found = _room(folder)
     if found is not None and found.free < ROOM_BYTES_MIN:
-        raise UnavailableError("todo", _sentence(folder, found), hint=_WHAT_TO_DO, path=str(folder))
+        room = _room_text(found)
+        raise UnavailableError(
+            "disk_full",
+            f"the disk of {folder} is full ({room})",
+            hint=_WHAT_TO_DO,
+            path=str(folder),
+        )
 
 
 @contextmanager
@@ -72,13 +78,19 @@ def in_words(pipeline: str, error: Exception, folders: Iterable[str]) -> EosErro
     rooms = {path: _room(path) for path in dict.fromkeys([*local, Path(tempfile.gettempdir())])}
     full = [(path, room) for path, room in rooms.items() if room and room.free < ROOM_BYTES_MIN]
     if full:
-        words = "; ".join(_sentence(path, room) for path, room in full)
-        return UnavailableError("todo", f"{pipeline}: {words}", hint=_WHAT_TO_DO)
+        full_disks = "; ".join(
+            f"the disk of {path} is full ({_room_text(room)})" for path, room in full
+        )
+        return UnavailableError("disk_full", f"{pipeline}: {full_disks}", hint=_WHAT_TO_DO)
     if not isinstance(error, EosError):
         return None
-    names = ", ".join(str(path) for path in rooms)
-    hint = f"a disk was full, on this machine or an executor's: is there room in {names}? Then "
-    return UnavailableError("todo", error.message, hint=f"{hint}start again: nothing is lost")
+    message, folders_here = error.message, ", ".join(str(path) for path in rooms)
+    return UnavailableError(
+        "disk_full",
+        message,
+        hint=f"a disk was full, on this machine or an executor's: free space in {folders_here}, "
+        "then start again; no records are lost",
+    )
 
 
 def _is_caused_by_full_disk(error: BaseException) -> bool:
@@ -108,6 +120,6 @@ def _room(folder: Path) -> Room | None:
     return None
 
 
-def _sentence(folder: Path, room: Room) -> str:
+def _room_text(room: Room) -> str:
     free, total = room.free / (1 << 20), room.total / (1 << 20)
-    return f"the disk of {folder} is full ({free:,.1f} MiB of {total:,.0f} MiB are free)"
+    return f"{free:,.1f} MiB of {total:,.0f} MiB free"

@@ -116,20 +116,23 @@ def _restrict_folder(folder: Path) -> None:
 def _share(root: Path, group: str) -> None:
     import grp  # imported here: not every system has it, and most roots have no group
 
-    hint = "name a group of this user in `state: {group: NAME}` of the profile; `id` lists them"
+    hint = "use a group of this user in `state: {group: NAME}` of the profile; `id` lists them"
     try:
         number = int(group) if group.isdigit() else grp.getgrnam(group).gr_gid
     except KeyError:
-        raise UsageError("todo", f"this machine has no group `{group}`", hint=hint) from None
+        raise UsageError(
+            "state_group_unknown", f"the group `{group}` does not exist on this machine", hint=hint
+        ) from None
     if root.stat().st_gid == number and is_shared(root):
         return
     try:
         os.chown(root, -1, number)
         root.chmod(_SHARED | stat.S_IRWXU)
     except PermissionError as error:
+        reason = error.strerror
         raise UsageError(
-            "todo",
-            f"the state root {root} can't be shared with group `{group}`: {error.strerror}",
+            "state_root_not_shareable",
+            f"the state root {root} can't be shared with group `{group}`: {reason}",
             hint=f"{hint}. The owner of {root}, or root, can also run "
             f"`chgrp {group} {root} && chmod 2770 {root}`",
         ) from error

@@ -82,11 +82,11 @@ def read_file(path: Path) -> str:
         raise ValueError(f"the file {path} is not UTF-8 text") from None
 
 
-def _unreadable(reference: str, why: str) -> UsageError:
+def _unreadable(reference: str, reason: str) -> UsageError:
+    host = socket.gethostname()
     return UsageError(
-        "todo",
-        f"the secret {reference} is not there on {socket.gethostname()}: {why}",
-        hint="it must be on each machine that runs a part of the pipeline, driver and executors, "
-        "under this name",
+        "secret_unavailable",
+        f"the secret {reference} can't be read on {host}: {reason}",
+        hint="the driver and all executors need the secret under this name",
         reference=reference,
     )

@@ -45,11 +45,12 @@ def _selected(
     names = batch.schema.names
     missing = sorted(needed.difference(names))
     if missing:
+        column, existing = missing[0], ", ".join(names) or "none"
         raise UsageError(
-            "todo",
-            f"a sink needs the column {missing[0]}; the rows have {', '.join(names) or 'none'}",
-            hint=f"add {missing[0]} in the last transform, or name another column in the sink",
-            column=missing[0],
+            "row_column_missing",
+            f"a sink needs the column {column}, but the rows have only {existing}",
+            hint=f"add {column} in the last transform, or set another column in the sink",
+            column=column,
         )
     return batch.select([name for name in names if name in needed or name in welcome])
 

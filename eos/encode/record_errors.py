@@ -40,13 +40,12 @@ class Refusal:
         limit: int,
         setting: str,
     ) -> NoReturn:
-        who, fields = self._record(row)
+        record, fields = self._record(row)
         raise RecordRefusedError(
-            "todo",
-            f"{who} is too large for {target.topic}-{target.partition}: {size} bytes in a record "
-            f"batch of its own, compressed, and {limit} are allowed by {setting} "
-            f"(encode task {task})",
-            hint=f"raise {setting}, choose a stronger codec, or drop such records in a transform",
+            "record_too_large",
+            f"{record} is too large for {target.topic}-{target.partition}: its record batch has "
+            f"{size} bytes after compression, and {setting} allows {limit} (encode task {task})",
+            hint=f"raise {setting}, use a stronger codec, or drop such records in a transform",
             target=target.topic,
             target_partition=target.partition,
             task=task,
@@ -57,33 +56,34 @@ class Refusal:
         )
 
     def no_topic(self, row: int, column: str) -> NoReturn:
-        who, fields = self._record(row)
+        record, fields = self._record(row)
         raise RecordRefusedError(
-            "todo",
-            f"{who} has a null in the topic column {column}",
+            "row_topic_null",
+            f"{record} has a null in the topic column {column}",
             hint=f"fill {column} in a transform, or filter such rows out",
             column=column,
             **fields,
         )
 
     def unknown_topic(self, row: int, topic: str, column: str) -> NoReturn:
-        who, fields = self._record(row)
+        record, fields = self._record(row)
         raise RecordRefusedError(
-            "todo",
-            f"{who} has the topic {topic!r} in column {column}, which is none of the sink's topics",
-            hint="list the topic among the sink's, or correct the column",
+            "row_topic_unknown",
+            f"{record} has the topic {topic!r} in column {column}, which is not one of the sink's "
+            "topics",
+            hint="add the topic to the sink's `topics`, or correct the column in a transform",
             column=column,
             target=topic,
             **fields,
         )
 
     def unknown_partition(self, row: int, partition: int, count: int) -> NoReturn:
-        who, fields = self._record(row)
+        record, fields = self._record(row)
+        last = count - 1
         raise RecordRefusedError(
-            "todo",
-            f"{who} asks for partition {partition}, and its topic has the partitions 0 to "
-            f"{count - 1}",
-            hint="correct the partition column, or leave it null to let the partitioner choose",
+            "row_partition_unknown",
+            f"{record} has partition {partition}, but its topic has the partitions 0 to {last}",
+            hint="correct the partition column, or set it to null to use the partitioner",
             target_partition=partition,
             partitions=count,
             **fields,
@@ -92,7 +92,7 @@ class Refusal:
     def _record(self, row: int) -> tuple[str, dict[str, Any]]:
         """Return how to name the row, and the error's fields: by its source position if the row
         has it, else by its key."""
-        topic, at = (self._told(name, row) for name in SOURCE_COLUMNS)
+        topic, at = (self._value(name, row) for name in SOURCE_COLUMNS)
         topic = topic or self._source_topic
         if topic and at is not None:
             offset, partition = at >> 16, at & 0xFFFF
@@ -109,5 +109,5 @@ class Refusal:
         shown = repr(raw[:_KEY_BYTES_SHOWN])[1:] + ("..." if len(raw) > _KEY_BYTES_SHOWN else "")
         return f"the record with the key {shown}", {"key": shown}
 
-    def _told(self, name: str, row: int) -> Any:
+    def _value(self, name: str, row: int) -> Any:
         return self._rows.column(name)[row].as_py() if name in self._rows.schema.names else None

@@ -103,9 +103,9 @@ def _by_topic(
 def _put_explicit(wanted: Any, chosen: Ints, counts: Ints, refusal: Refusal) -> None:
     if not pa.types.is_integer(wanted.type) and not pa.types.is_null(wanted.type):
         raise UsageError(
-            "todo",
-            f"the partition column has the type {wanted.type}",
-            hint="a partition is an integer, or null where the partitioner is to choose",
+            "partition_column_type_invalid",
+            f"the partition column has the type {wanted.type}; expected an integer type",
+            hint="cast it in the last transform; a null means that the partitioner chooses",
         )
     given = values_of(wanted.is_valid())
     numbers = values_of(wanted.cast(pa.int64()))
@@ -125,9 +125,9 @@ def _milliseconds(rows: pa.Table, name: str) -> Any:
         return column.cast(pa.int64())
     if not pa.types.is_timestamp(kind):
         raise UsageError(
-            "todo",
-            f"the timestamp column {name} has the type {kind}",
-            hint="a record's timestamp is a timestamp, or an integer of milliseconds since 1970",
+            "timestamp_column_type_invalid",
+            f"the timestamp column {name} has the type {kind}; expected timestamp or integer",
+            hint="cast it in the last transform; an integer means milliseconds since 1970",
         )
     values = values_of(column.cast(pa.int64()))
     per_ms = {"us": 1000, "ns": 1_000_000}.get(kind.unit, 1)

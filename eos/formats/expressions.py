@@ -103,26 +103,26 @@ def wrong_with(name: str, each: Format) -> list[tuple[str, str]]:
         return []
     if each.kind == "avro":
         when = f"{name} IS NOT NULL AND {PARSED[name]}.{_IS_READ} IS NULL"
-        told = [(when, literal(f"the {name} is no Avro record of its schema"))]
-        return _wrong_id(name, each) + told if each.subject else told
+        malformed = [(when, literal(f"the {name} is no Avro record of its schema"))]
+        return _wrong_id(name, each) + malformed if each.subject else malformed
     if each.message is not None:
         when = f"{name} IS NOT NULL AND {PARSED[name]} IS NULL"
         return [(when, literal(f"the {name} is no Protobuf message `{each.message.name}`"))]
-    told = [(f"NOT is_valid_utf8(CAST({name} AS STRING))", f"the {name} is no UTF-8 text")]
+    malformed = [(f"NOT is_valid_utf8(CAST({name} AS STRING))", f"the {name} is no UTF-8 text")]
     if each.kind == "json":
         record = PARSED[name]
-        told.append((f"{record} IS NULL", f"the {name} is no JSON object"))
-        told.append((f"{record}.{_RAW} IS NOT NULL", f"the {name} does not fit its schema"))
+        malformed.append((f"{record} IS NULL", f"the {name} is no JSON object"))
+        malformed.append((f"{record}.{_RAW} IS NOT NULL", f"the {name} does not fit its schema"))
         for column in each.required:
             absent = f"the {name} lacks the column `{column}`, which is NOT NULL"
-            told.append((f"{record}.{quoted(column)} IS NULL", absent))
-    return [(f"{name} IS NOT NULL AND {when}", literal(words)) for when, words in told]
+            malformed.append((f"{record}.{quoted(column)} IS NULL", absent))
+    return [(f"{name} IS NOT NULL AND {when}", literal(text)) for when, text in malformed]
 
 
 def _wrong_id(name: str, each: Format) -> list[tuple[str, str]]:
     found = id_in(name)
-    told = f" before the {name} has no Avro schema in the registry"
-    unknown = f"concat('the schema id ', {found}, {literal(told)})"
+    text = f" before the {name} has no Avro schema in the registry"
+    unknown = f"concat('the schema id ', {found}, {literal(text)})"
     return [
         (
             f"{name} IS NOT NULL AND {found} IS NULL",

@@ -29,7 +29,7 @@ _VERSIONS_MAX = 200  # newest versions; older ones are requested on demand
 _TYPE = "application/vnd.schemaregistry.v1+json"
 _NOT_THERE = 404
 _RETRIED = frozenset({408, 425, 429})  # and all from 500 on
-_API = "is this a schema registry with the API that Confluent's has?"
+_API = "check that `registry.url` is a schema registry with Confluent's API"
 
 _Known = dict[Version, RegisteredSchema | None]
 
@@ -103,11 +103,12 @@ class Client:
         path, body = _path(subject), {"schema": schema}
         found = self._ask("POST", f"{path}/versions" if registers else path, deadline, body)
         if found is None:
+            url = self.registry.url
             raise UsageError(
-                "todo",
-                f"the schema registry {self.registry.url} does not have the sink's schema under "
-                f"the subject {subject!r}",
-                hint="register it, or say `register: true` beside `subject`",
+                "registry_schema_not_registered",
+                f"the schema registry {url} does not have the sink's schema under the subject "
+                f"{subject!r}",
+                hint="register the schema, or set `register: true` next to `subject`",
             )
         return self._id(found, path)
 
@@ -128,7 +129,7 @@ class Client:
         except _UnusableError:
             raise
         except ValueError as error:
-            raise _UnusableError(f"can't be put together: {error}") from error
+            raise _UnusableError(f"its references can't be resolved: {error}") from error
 
     def _avro(self, found: Any, what: str) -> RegisteredSchema:
         if not isinstance(found, dict):
@@ -156,7 +157,7 @@ class Client:
     def _ask(self, method: str, path: str, deadline: Deadline, body: Any = None) -> Any:
         """Return the answer; None if the registry reports that the object does not exist."""
         patience, backoff = Deadline.after_ms(deadline.at_most_ms(ANSWER_MS_MAX)), Backoff(100)
-        words = "earlier requests took all the time there was"
+        reason = "earlier requests used up the time"
         while not deadline.has_passed:
             was_open = self._connection.is_open
             try:
@@ -166,21 +167,22 @@ class Client:
                 if status < 300:
                     return _json(raw)
                 if status < 500 and status not in _RETRIED:
-                    raise self._refused(f"{method} {path}", status, _words(raw))
-                words = f"it answers {status} {_words(raw)}"
+                    raise self._rejected(f"{method} {path}", status, _message(raw))
+                reason = f"it answers {status} {_message(raw)}"
             except ssl.SSLCertVerificationError as error:
-                raise self._unknown(str(error)) from error
+                raise self._untrusted(str(error)) from error
             except (OSError, http.client.HTTPException, ValueError) as error:
-                words = str(error) or type(error).__name__
+                reason = str(error) or type(error).__name__
                 if was_open and not patience.has_passed:
                     continue  # the peer may have closed an idle connection: retry on a new one
             if patience.has_passed:
                 break
             backoff.sleep(patience)
+        url, reason = self.registry.url, reason[:500]
         raise UnavailableError(
-            "todo",
-            f"the schema registry {self.registry.url} does not answer {path}: {words[:500]}",
-            hint="is it running, and is `registry.url` in the profile right?",
+            "registry_unavailable",
+            f"the schema registry {url} does not answer {path}: {reason}",
+            hint="check that it runs, and that `registry.url` in the profile is right",
         )
 
     def _once(self, method: str, path: str, body: Any, patience: Deadline) -> tuple[int, bytes]:
@@ -199,46 +201,61 @@ class Client:
         return number
 
     def _odd(self, what: str) -> UsageError:
+        url = self.registry.url
         return UsageError(
-            "todo",
-            f"the schema registry {self.registry.url} answers {what} with JSON of another shape",
+            "registry_response_invalid",
+            f"the schema registry {url} returned unexpected JSON for {what}",
             hint=_API,
         )
 
     def _unusable(self, what: str, error: _UnusableError) -> UsageError:
         return UsageError(
-            "todo",
+            "registry_schema_unusable",
             f"{what} in the schema registry can't be used: {error}",
-            hint="name a subject whose schemas are Avro and whose references exist; Protobuf is "
-            "read by a descriptor file (docs/formats.md)",
+            hint="use a subject whose schemas are Avro and whose references exist; for Protobuf, "
+            "use a descriptor file (docs/formats.md)",
         )
 
     def _no_subject(self, subject: str) -> NoReturn:
+        url = self.registry.url
         raise UsageError(
-            "todo",
-            f"the schema registry {self.registry.url} has no subject {subject!r}",
-            hint="is its name right? Registries commonly name it after the topic, such as "
+            "registry_subject_missing",
+            f"the schema registry {url} has no subject {subject!r}",
+            hint="check the subject's name; it is usually derived from the topic, such as "
             "`orders-value`",
         )
 
-    def _refused(self, what: str, code: int, told: str) -> UsageError:
-        hints = {
-            401: "do `user` and `password` of `registry` in the profile belong to it?",
-            403: "this user may not do that",
-            409: "the schema is not compatible with those that the subject has",
-        }
-        return UsageError(
-            "todo",
-            f"the schema registry {self.registry.url} refuses {what}: {code} {told}",
-            hint=hints.get(code, _API),
-        )
+    def _rejected(self, request: str, status: int, reason: str) -> UsageError:
+        url = self.registry.url
+        text = f"the schema registry {url} rejected {request}: {status} {reason}"
+        if status == 401:
+            return UsageError(
+                "registry_login_rejected",
+                text,
+                hint="check `user` and `password` of `registry` in the profile",
+            )
+        if status == 403:
+            return UsageError(
+                "registry_access_denied",
+                text,
+                hint="grant the permission to the user of `registry` in the profile",
+            )
+        if status == 409:
+            return UsageError(
+                "registry_schema_incompatible",
+                text,
+                hint="the schema is not compatible with the subject's existing versions: change "
+                "it, or the subject's compatibility level",
+            )
+        return UsageError("registry_request_rejected", text, hint=_API)
 
-    def _unknown(self, words: str) -> UsageError:
+    def _untrusted(self, reason: str) -> UsageError:
+        url = self.registry.url
         return UsageError(
-            "todo",
-            f"the schema registry {self.registry.url} shows a certificate that is not trusted: "
-            f"{words}",
-            hint="`registry.ca` in the profile names the file of the authority that signed it",
+            "registry_certificate_untrusted",
+            f"the certificate of the schema registry {url} is not trusted: {reason}",
+            hint="set `registry.ca` in the profile to the certificate file of the authority that "
+            "signed it",
         )
 
 
@@ -252,7 +269,7 @@ def _json(raw: bytes) -> Any:
 def _is_of_registry(raw: bytes) -> bool:
     """Return whether a 404 is the registry's own answer.
 
-    A wrong path or a proxy answers 404, too. Taking that for a missing schema would turn good
+    A wrong path or a proxy answers 404, too. Treating that as a missing schema would turn good
     records into malformed ones. The registry's own error codes have five digits.
     """
     try:
@@ -263,7 +280,7 @@ def _is_of_registry(raw: bytes) -> bool:
     return _is_number(code) and code // 100 == _NOT_THERE
 
 
-def _words(raw: bytes) -> str:
+def _message(raw: bytes) -> str:
     """Return the registry's error message; empty if there is none."""
     try:
         found = _json(raw[:4096])

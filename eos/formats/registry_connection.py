@@ -97,7 +97,7 @@ class Connection:
             while piece := answer.read1(_PIECE_BYTES):
                 raw += piece
                 if len(raw) > BYTES_MAX:
-                    raise ValueError(f"an answer of more than {BYTES_MAX} bytes")
+                    raise ValueError(f"the response exceeds {BYTES_MAX} bytes")
             if answer.length:  # http.client returns a truncated body without an error
                 raise http.client.IncompleteRead(bytes(raw[:100]), answer.length)
         if connection.sock is None:  # the peer closes after each answer
@@ -131,10 +131,10 @@ class Connection:
                 self._tls = ssl.create_default_context(cafile=self.ca)
             except (OSError, ValueError) as error:  # an SSLError is an OSError
                 raise UsageError(
-                    "todo",
+                    "registry_ca_unusable",
                     f"the file {self.ca} of `registry.ca` can't be used: {error}",
-                    hint="it holds the certificate of the authority that signed the registry's, as "
-                    "PEM, and must be readable for the driver",
+                    hint="the file must contain the certificate of the authority that signed the "
+                    "registry's certificate, in PEM format, and be readable for the driver",
                 ) from error
         return self._tls
 
@@ -148,7 +148,7 @@ class _BoundedSocket:
 
     def limit(self) -> None:
         if self.deadline.has_passed:
-            raise TimeoutError("the answer did not end in time")
+            raise TimeoutError("the response did not end in time")
         self._sock.settimeout(max(1, self.deadline.at_most_ms(WAIT_MS_MAX)) / 1000)
 
     def sendall(self, data: Any) -> None:

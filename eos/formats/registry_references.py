@@ -66,17 +66,17 @@ def _follow(
     for each in named:
         if each in above:
             way = " -> ".join(map(str, (*above[above.index(each) :], each)))
-            raise ValueError(f"it refers to schemas that refer to each other: {way}")
+            raise ValueError(f"it has a cycle of references: {way}")
         if each in referred:
             continue
         if len(above) == DEPTH_MAX or len(referred) == REFERRED_MAX:
             raise ValueError(
-                f"it refers to more than {REFERRED_MAX} schemas, or to one behind more than "
-                f"{DEPTH_MAX} others"
+                f"it refers to more than {REFERRED_MAX} schemas, or its references are nested more "
+                f"than {DEPTH_MAX} deep"
             )
         found = ask(each)
         if found is None:
-            raise ValueError(f"it refers to {each}, which is not there")
+            raise ValueError(f"it refers to {each}, which does not exist")
         referred[each] = found.schema
         _follow(found.references, (*above, each), referred, ask)
 

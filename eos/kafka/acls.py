@@ -56,7 +56,7 @@ class Right:
         return (
             f"grant {self.operation} on {self.resource}: kafka-acls.sh --bootstrap-server ... "
             f"--add --allow-principal {PRINCIPAL} --operation {operation} {flag}; docs/security.md "
-            "lists all that a pipeline needs"
+            "lists all permissions that a pipeline needs"
         )
 
 

@@ -20,7 +20,7 @@ from eos.errors import KafkaRefusedError, UnavailableError
 from eos.kafka.acls import RESOURCES
 from eos.kafka.api import CommittedOffset, DescribedProducer, Identity, TopicPartition
 from eos.kafka.cluster import Cluster, Kind, NoCoordinatorError, tries
-from eos.kafka.outcomes import name_of
+from eos.kafka.outcomes import LEADER_HINT, name_of
 from eos.kafka.refusals import refused
 from eos.kafka.requests import by_topic
 
@@ -159,11 +159,11 @@ def ask_leaders(
             return found
         cluster.forget_leaders()
     tp = min(missing)
-    last = name_of(codes[tp]) if tp in codes else "no answer"
+    last_error = name_of(codes[tp]) if tp in codes else "no answer"
     raise UnavailableError(
-        "todo",
-        f"{api} of {tp.topic}-{tp.partition} failed until the deadline: {last}",
-        hint="is the partition's leader alive, and can it be reached from here?",
+        "partition_leader_unavailable",
+        f"{api} for {tp.topic}-{tp.partition} failed until the deadline: {last_error}",
+        hint=LEADER_HINT,
     )
 
 
@@ -215,12 +215,23 @@ def committed_offsets(
             raise refused("OffsetFetch", error, f"group {group}")
         if error != _UNSTABLE:
             cluster.forget_coordinators()
-    raise UnavailableError(
-        "todo",
-        f"OffsetFetch of group {group} answered {name_of(error)} until the deadline",
-        hint="88: a transaction with offsets of this group is still open"
-        if error == _UNSTABLE
-        else "",
+    raise _offsets_unavailable(group, error)
+
+
+def _offsets_unavailable(group: str, error: int) -> UnavailableError:
+    last_error = name_of(error)
+    if error == _UNSTABLE:
+        return UnavailableError(
+            "group_offsets_pending",
+            f"Kafka answered {last_error} to OffsetFetch for group {group} until the deadline",
+            hint="an open transaction has offsets of this group: wait until it ends or times out; "
+            "`kafka-transactions.sh --bootstrap-server ... list` shows open transactions",
+            error=error,
+        )
+    return UnavailableError(
+        "group_coordinator_unavailable",
+        f"Kafka answered {last_error} to OffsetFetch for group {group} until the deadline",
+        hint="the group's coordinator is moving or starting: start again",
         error=error,
     )
 
@@ -247,9 +258,10 @@ def group_state(cluster: Cluster, group: str, deadline: Deadline) -> str:
             return states.get(group, "")
         if error not in _GROUP_RETRIED:
             raise refused("ListGroups", error, f"group {group}")
+    last_error = name_of(error)
     raise UnavailableError(
-        "todo",
-        f"ListGroups answered {name_of(error)} until the deadline",
+        "group_coordinator_unavailable",
+        f"Kafka answered {last_error} to ListGroups for group {group} until the deadline",
         error=error,
         hint="the group's coordinator is moving or starting: start again",
     )
@@ -306,9 +318,9 @@ def _value(response: Any, where: str, name: str) -> str:
         if config.name == name and config.value is not None:
             return str(config.value)
     raise KafkaRefusedError(
-        "todo",
+        "kafka_setting_missing",
         f"{where} has no setting {name}",
-        hint="is the broker older than Kafka 3.6? `eos doctor` tells its version",
+        hint="the broker may be older than Kafka 3.6: `eos doctor` shows its version",
     )
 
 
@@ -354,11 +366,12 @@ def create_topic(
             return False  # no permission to create it, but it exists already
         if error not in _CREATE_RETRIED:
             raise refused("CreateTopics", error, f"topic {name}", result)
+    last_error = name_of(error) if error else "no answer"
     raise UnavailableError(
-        "todo",
-        f"topic {name} could not be created in time: {name_of(error) if error else 'no answer'}",
-        hint="does the cluster have an active controller, that is more than half of its quorum? "
-        "kafka-metadata-quorum.sh --bootstrap-server ... describe --status tells",
+        "topic_creation_timed_out",
+        f"topic {name} could not be created in time: {last_error}",
+        hint="check that the cluster has an active controller: kafka-metadata-quorum.sh "
+        "--bootstrap-server ... describe --status",
     )
 
 
@@ -372,7 +385,7 @@ def _wait_for_leaders(cluster: Cluster, topic: str, deadline: Deadline) -> None:
             cluster.leaders([TopicPartition(topic, p) for p in range(info.partitions)], deadline)
             return
     raise UnavailableError(
-        "todo",
-        f"topic {topic} was created, but no broker knows it yet",
-        hint="brokers hear of it late: start again",
+        "topic_not_propagated",
+        f"topic {topic} was created, but the brokers do not list it yet",
+        hint="brokers learn of a new topic with a delay: start again",
     )

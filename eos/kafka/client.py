@@ -89,9 +89,7 @@ class KafkaClient:
     @property
     def profile(self) -> TransactionProfile:
         if self._profile is None:
-            raise UsageError(
-                "todo", "this client has no transaction profile (TV1, TV2): it can only look"
-            )
+            raise UsageError("no_transaction_profile", "this client has no transaction profile")
         return self._profile
 
     @property
@@ -100,7 +98,7 @@ class KafkaClient:
 
     @property
     def answered_at(self) -> float:
-        """Return when a broker last answered, or this client was made (monotonic clock)."""
+        """Return when a broker last answered, or else the client's creation (monotonic clock)."""
         return self._connections.answered_at
 
     def close(self) -> None:
@@ -366,9 +364,9 @@ class KafkaClient:
         found = features.profile_of(self._cluster, deadline)
         if self._profile is TransactionProfile.TV2 and found is TransactionProfile.TV1:
             raise UnavailableError(
-                "todo",
-                "the cluster's transaction.version was lowered while this pipeline started",
-                hint="start it again: it then uses what the cluster has",
+                "transaction_version_lowered",
+                "the cluster's transaction.version was lowered during the startup",
+                hint="start the pipeline again; it then uses the cluster's current version",
             )
         self._profile = self._profile or found
         return self._profile

@@ -32,17 +32,18 @@ def security_options(settings: KafkaSettings) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for name, value in settings.security:
         if name not in known or name == "ssl_context":
+            options_known = ", ".join(each for each in known if each != "ssl_context")
             raise UsageError(
-                "todo",
-                f"{name} is no security option of the Kafka client",
-                hint=f"known are {', '.join(n for n in known if n != 'ssl_context')}",
+                "kafka_security_option_unknown",
+                f"unknown security option {name} of the Kafka client",
+                hint=f"the known options are {options_known}",
             )
         if name == "ssl_check_hostname":
             if value.lower() not in _FLAGS:
                 raise UsageError(
-                    "todo",
-                    f"ssl_check_hostname is {value!r}: say true or false",
-                    hint="it is a setting of `kafka.security` in the profile (docs/security.md)",
+                    "ssl_check_hostname_invalid",
+                    f"ssl_check_hostname is {value!r}; expected true or false",
+                    hint="correct it in `kafka.security` of the profile (docs/security.md)",
                 )
             options[name] = _FLAGS[value.lower()]
         elif name in _SECRETS:
@@ -66,19 +67,28 @@ def _require_pem(options: Mapping[str, Any]) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     ca, certificate = options.get("ssl_cafile"), options.get("ssl_certfile")
     key = options.get("ssl_keyfile") or certificate
-    what, hint = f"the authority {ca}", "it must be one certificate or more in PEM"
     try:
         if ca:
             context.load_verify_locations(ca)
-        what = f"the certificate {certificate} with the key {key}"
-        hint = "are both PEM, is the key without a password, and is it the one of the certificate? "
-        hint += f"`openssl x509 -noout -pubkey -in {certificate}` and `openssl pkey -pubout -in "
-        hint += f"{key}` print the same"
+    except ssl.SSLError as error:
+        reason = error.reason or "it is not PEM"
+        raise UsageError(
+            "kafka_ca_unusable",
+            f"the CA file {ca} (kafka.security.ca) can't be loaded: {reason}",
+            hint="the file must contain one or more certificates in PEM format",
+        ) from error
+    try:
         if certificate:
             context.load_cert_chain(certificate, key, options.get("ssl_password") or str)
     except ssl.SSLError as error:
-        why = error.reason or "it is not PEM, or needs a password"
-        raise UsageError("todo", f"{what} can't be used: {why}", hint=hint) from error
+        reason = error.reason or "it is not PEM, or needs a password"
+        raise UsageError(
+            "kafka_certificate_unusable",
+            f"the certificate {certificate} with the key {key} can't be loaded: {reason}",
+            hint="both files must be PEM, the key must have no password, and it must belong to the "
+            f"certificate: `openssl x509 -noout -pubkey -in {certificate}` and `openssl pkey "
+            f"-pubout -in {key}` must print the same",
+        ) from error
 
 
 def _require_file(name: str, path: Path) -> None:
@@ -86,11 +96,12 @@ def _require_file(name: str, path: Path) -> None:
     try:
         path.open("rb").close()
     except OSError as error:
+        host, reason = socket.gethostname(), error.strerror
         raise UsageError(
-            "todo",
-            f"the file {path} ({name}) can't be read on {socket.gethostname()}: {error.strerror}",
-            hint="kafka.security names it; it must be on each machine that runs a part of the "
-            "pipeline, driver and executors, under this path",
+            "kafka_security_file_unreadable",
+            f"the file {path} ({name}) can't be read on {host}: {reason}",
+            hint="kafka.security refers to this file; the driver and all executors need it under "
+            "this path",
             path=str(path),
         ) from error
 
@@ -101,7 +112,8 @@ def _load(path: str) -> Any:
         return getattr(importlib.import_module(module), name)()
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(
-            "todo",
+            "token_provider_unloadable",
             f"sasl_oauth_token_provider {path!r} can't be loaded: {error}",
-            hint="package.module:Class, whose token() returns the token",
+            hint="expected package.module:Class, a class with a method token() that returns the "
+            "token",
         ) from error

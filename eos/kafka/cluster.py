@@ -20,7 +20,7 @@ from eos.errors import KafkaRefusedError, NoAnswerError, UnavailableError
 from eos.kafka.api import TopicPartition
 from eos.kafka.connection import Connections, Node
 from eos.kafka.outcomes import name_of
-from eos.kafka.refusals import refused
+from eos.kafka.refusals import refused, unreachable
 from eos.kafka.settings import KafkaSettings
 
 # Some brokers don't know a topic for a moment after it was created or while its leader moves. If a
@@ -72,7 +72,7 @@ def tries(deadline: Deadline) -> Iterator[None]:
 
 def not_sent(api: str, cause: str) -> NoAnswerError:
     return NoAnswerError(
-        "todo", f"{api} could not be sent: {cause}", api=api, node=None, sent=False
+        "request_not_sent", f"{api} could not be sent: {cause}", api=api, node=None, sent=False
     )
 
 
@@ -104,12 +104,7 @@ class Cluster:
                     cause = lost.message
                 with self._lock:
                     self._turn += 1
-        raise UnavailableError(
-            "todo",
-            f"no broker of {','.join(self._settings.bootstrap)} answers: {cause}",
-            hint=_unreachable_hint(cause),
-            bootstrap=self._settings.bootstrap,
-        )
+        raise unreachable(self._settings.bootstrap, cause)
 
     def ask(self, node_of: Callable[[], Node], make: Callable[[], Any], deadline: Deadline) -> Any:
         """Send a read-only request to one particular broker."""
@@ -169,10 +164,12 @@ class Cluster:
             silent = listed - answers.keys()
             if not silent:
                 return {node: answers[node] for node in listed}
+        broker = min(silent)
         raise UnavailableError(
-            "todo",
-            f"broker {min(silent)} is listed by the cluster and does not answer",
-            hint="is it alive, and can its advertised listener be reached from here?",
+            "broker_unreachable",
+            f"broker {broker} is listed in the cluster's metadata, but does not answer",
+            hint="check that the broker runs, and that its advertised listener is reachable from "
+            "this machine",
             brokers=sorted(silent),
         )
 
@@ -267,11 +264,12 @@ class Cluster:
             if not errors:
                 known = self._leaders
                 return {tp: known[tp] for tp in wanted}
+        partitions_and_errors = _listed(errors)
         raise UnavailableError(
-            "todo",
-            f"no leader in time for {_listed(errors)}",
-            hint="are the brokers with its replicas alive? `kafka-topics.sh --describe "
-            "--unavailable-partitions` tells",
+            "partition_without_leader",
+            f"no leader was found in time for {partitions_and_errors}",
+            hint="check the brokers that have the replicas: `kafka-topics.sh --bootstrap-server "
+            "... --describe --unavailable-partitions` lists partitions without a leader",
             errors=errors,
         )
 
@@ -346,13 +344,14 @@ def _check_unknown(errors: Mapping[TopicPartition, int], unknown_until: Deadline
     for tp, code in errors.items():
         if code == _UNKNOWN_TOPIC and unknown_until.has_passed:
             raise KafkaRefusedError(
-                "todo",
-                f"{tp.topic}-{tp.partition} does not exist on this cluster, or may not be seen",
+                "kafka_unknown_topic_or_partition",
+                f"{tp.topic}-{tp.partition} does not exist on this cluster, or is not visible to "
+                "this user",
                 topic=tp.topic,
                 partition=tp.partition,
                 error=code,
-                hint="was the topic deleted, or made anew with fewer partitions? Else "
-                "this user may lack DESCRIBE on it",
+                hint="the topic was deleted or recreated with fewer partitions, or this user "
+                "lacks DESCRIBE on it",
             )
         if code not in _LEADER_RETRIED:
             raise refused("Metadata", code, f"topic {tp.topic}")
@@ -367,13 +366,3 @@ def _topic_id(topic: Any) -> str:
     if topic.topic_id is None:
         return ""
     return base64.urlsafe_b64encode(topic.topic_id.bytes).decode().rstrip("=")
-
-
-def _unreachable_hint(message: str) -> str:
-    if "ECONNREFUSED" in message:
-        return "nothing listens there: is the broker up, and is the port right?"
-    if "DNS" in message:
-        return "the host name is not known here"
-    if any(sign in message for sign in ("frame length", "disconnected", "EOF occurred")):
-        return "the broker hangs up at once: does this port want TLS or a login?"
-    return "is the address right, and can it be reached from here?"

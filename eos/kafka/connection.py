@@ -221,9 +221,9 @@ class Connections:
         # Nothing below awaits, so the connection is still the one that was checked above.
         lane.queue.popleft()
         if pending.after is not None and pending.after.failed:
-            pending.lose("the request before it was lost")
+            pending.lose("an earlier request on this connection was lost")
         elif pending.deadline.has_passed:
-            pending.lose("the time for it was up")
+            pending.lose("its deadline passed")
         else:
             self._send(connection, pending)
 
@@ -327,11 +327,12 @@ def _fail_all(lane: _Lane, error: EosError) -> None:
 def _not_offered(
     pending: PendingRequest, request: Any, offered: tuple[int, int] | None, address: str
 ) -> UnsupportedBrokerError:
-    has = "doesn't know it" if offered is None else f"offers {offered[0]} to {offered[1]}"
+    known = "no version" if offered is None else f"versions {offered[0]} to {offered[1]}"
+    version = request.API_VERSION
     return UnsupportedBrokerError(
-        "todo",
-        f"{pending.api} version {request.API_VERSION} is needed, and {address} {has}",
-        hint="Kafka 3.6 is the oldest that is supported",
+        "kafka_unsupported_version",
+        f"{address} does not support {pending.api} version {version}; it supports {known}",
+        hint="upgrade the broker; Kafka 3.6 is the oldest supported release",
         api=pending.api,
         address=address,
     )

@@ -65,7 +65,7 @@ class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc]
                 await self._net.wait_write(self._sock, timeout_at)
             else:
                 return
-        raise KafkaConnectionError("the TLS handshake does not end")
+        raise KafkaConnectionError("the TLS handshake did not complete")
 
 
 class Manager(KafkaConnectionManager):  # type: ignore[misc]

@@ -22,7 +22,7 @@ _VERIFICATION = "transaction.partition.verification.enable"
 # Leaders verify with this version of AddPartitionsToTxn, which only brokers send. A broker without
 # it neither verifies nor can be asked to, so late record batches are accepted.
 _ADD_PARTITIONS, _VERIFIES = 24, 4
-_TOO_OLD = "Kafka 3.6 is the oldest that is supported: upgrade the broker"
+_TOO_OLD = "upgrade the broker; Kafka 3.6 is the oldest supported release"
 
 
 def transaction_version(cluster: Cluster, deadline: Deadline) -> int:
@@ -40,7 +40,9 @@ def profile_of(cluster: Cluster, deadline: Deadline) -> TransactionProfile:
         lacking = _lacking(answer)
         if lacking:
             raise UnsupportedBrokerError(
-                "todo", f"broker {node} is too old: it lacks {', '.join(lacking)}", hint=_TOO_OLD
+                "kafka_unsupported_version",
+                f"broker {node} is too old: it lacks {', '.join(lacking)}",
+                hint=_TOO_OLD,
             )
     _require_verification(cluster, deadline)
     return TransactionProfile.TV1
@@ -54,21 +56,23 @@ def _require_verification(cluster: Cluster, deadline: Deadline) -> None:
     try:
         values = admin.broker_configs(cluster, _VERIFICATION, deadline)
     except KafkaRefusedError as refused:
+        reason, remedy = refused.message, refused.hint
         raise UnsupportedBrokerError(
-            "todo",
-            f"the cluster's {_FEATURE} is below {_TV2}, so {_VERIFICATION} must be on, and it "
-            f"can't be read: {refused.message}",
-            hint=refused.hint or "a broker without this setting is older than Kafka 3.6",
+            "partition_verification_unreadable",
+            f"{_VERIFICATION} can't be read, and must be true because the cluster's {_FEATURE} is "
+            f"below {_TV2}: {reason}",
+            hint=f"make this setting of the brokers readable: {remedy}",
         ) from refused
     off = sorted(node for node, value in values.items() if value.lower() != "true")
     if off:
+        broker = off[0]
         raise UnsupportedBrokerError(
-            "todo",
-            f"{_VERIFICATION} is off on broker {off[0]}, and the cluster's {_FEATURE} is below "
-            f"{_TV2}: a late record batch could get into another transaction",
-            hint=f"kafka-configs.sh --bootstrap-server ... --alter --entity-type brokers "
-            f"--entity-default --add-config {_VERIFICATION}=true; or, once all brokers are 4.0 or "
-            f"later, kafka-features.sh --bootstrap-server ... upgrade --feature {_FEATURE}={_TV2}",
+            "partition_verification_off",
+            f"{_VERIFICATION} is false on broker {broker}, and the cluster's {_FEATURE} is below "
+            f"{_TV2}: a late record batch could become part of another transaction",
+            hint=f"run kafka-configs.sh --bootstrap-server ... --alter --entity-type brokers "
+            f"--entity-default --add-config {_VERIFICATION}=true; or, if all brokers are 4.0 or "
+            f"later, kafka-features.sh --bootstrap-server ... upgrade --feature {_FEATURE}=2",
             brokers=off,
         )
 

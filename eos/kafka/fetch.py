@@ -10,7 +10,7 @@ from eos.deadline import Deadline
 from eos.errors import UnavailableError
 from eos.kafka.api import TopicPartition
 from eos.kafka.cluster import LAST_MOMENTS_MS, Cluster
-from eos.kafka.outcomes import name_of
+from eos.kafka.outcomes import LEADER_HINT, name_of
 from eos.kafka.refusals import refused
 
 FETCH_BYTES_MAX = 4 * 1024 * 1024
@@ -54,11 +54,11 @@ def fetch(
                 tuple((each.producer_id, each.first_offset) for each in listed),
             )
         cluster.pause(deadline)
-    why = "its leader did not answer" if error is None else name_of(error)
+    last_error = "its leader did not answer" if error is None else name_of(error)
     raise UnavailableError(
-        "todo",
-        f"{where} could not be read in time: {why}",
-        hint="is the partition's leader alive, and can it be reached from here?",
+        "partition_leader_unavailable",
+        f"{where} could not be read in time: {last_error}",
+        hint=LEADER_HINT,
     )
 
 

@@ -123,7 +123,12 @@ def worst(outcomes: Iterable[Outcome]) -> Outcome:
 
 def name_of(code: int) -> str:
     """Return the code with its name, such as `PRODUCER_FENCED (90)`."""
-    return f"{KAFKA_ERRORS.get(code, 'an error that this release does not know')} ({code})"
+    return f"{KAFKA_ERRORS.get(code, 'unknown error')} ({code})"
+
+
+def code_of(number: int) -> str:
+    """Return the code of an error of this project for one of Kafka's error codes."""
+    return f"kafka_{KAFKA_ERRORS.get(number, 'unknown').lower()}"
 
 
 def describe(
@@ -135,18 +140,17 @@ def describe(
     object of a missing permission; for a partition it is derived from `where`.
     """
     about = f" for {where}" if where else ""
-    said = f": {message.rstrip('.')}" if message else ""
+    detail = f": {message.rstrip('.')}" if message else ""
     resource = resource or (where.rpartition("-")[0] if code == _TOPIC_REFUSED else "")
     cause, hint = cause_and_hint(api, code, resource) or _BY_OUTCOME[outcome_of(api, code)]
-    text = f"Kafka answered {name_of(code)} to {api.value}{about}{said}. {cause}"
-    name = KAFKA_ERRORS.get(code, "")
+    text = f"Kafka answered {name_of(code)} to {api.value}{about}{detail}. {cause}"
     return _class_of(api, code)(
-        f"kafka_{(name or 'unknown').lower()}",
+        code_of(code),
         text,
         hint=hint,
         api=api.value,
         kafka_error=code,
-        kafka_error_name=name,
+        kafka_error_name=KAFKA_ERRORS.get(code, ""),
         where=where,
     )
 
@@ -172,6 +176,11 @@ def _class_of(api: Api, code: int) -> type[EosError]:
     return UnavailableError if is_before else AttemptFailedError
 
 
+# The hint of a request that a partition's leader did not answer in time.
+LEADER_HINT: Final = (
+    "check that the partition's leader runs and is reachable from this machine: `kafka-topics.sh "
+    "--bootstrap-server ... --describe --topic TOPIC` shows the leaders"
+)
 _RECORD_CODES = frozenset({10, 18, 32, 44, 87})
 _TOPIC_REFUSED = 29
 _MISSING_TOPIC_CODES = frozenset({3, 100})
@@ -179,20 +188,23 @@ _MISSING_TOPIC_CODES = frozenset({3, 100})
 
 _BY_OUTCOME: Final[dict[Outcome, tuple[str, str]]] = {
     Outcome.OK: ("", ""),
-    Outcome.RETRY: ("It did not pass within the deadline.", "check the brokers' logs and load"),
+    Outcome.RETRY: ("The error persisted until the deadline.", "check the brokers' logs and load"),
     Outcome.REFRESH: (
         "The leader or coordinator was not found within the deadline.",
         "check that all brokers run and that their advertised listeners are reachable",
     ),
-    Outcome.ABORT: ("The attempt can't commit any more.", "the micro-batch is redone"),
+    Outcome.ABORT: (
+        "The attempt can't commit any more.",
+        "the micro-batch is retried automatically",
+    ),
     Outcome.UNKNOWN: (
-        "Whether the request was carried out is not known, so the attempt is not committed.",
-        "look for this code in the broker's log",
+        "It is unknown whether the request was executed, so the attempt is not committed.",
+        "search the broker's log for this error",
     ),
     Outcome.PROBE: LOST_EPOCH,
     Outcome.FENCED: (
-        "A newer owner holds the transactional id.",
-        "stop one of the two copies of the pipeline",
+        "A newer instance owns the transactional id.",
+        "stop one of the two instances of the pipeline",
     ),
-    Outcome.FATAL: ("Neither a retry nor a new attempt mends this.", "check the broker's log"),
+    Outcome.FATAL: ("Neither a retry nor a new attempt can fix this.", "check the broker's log"),
 }

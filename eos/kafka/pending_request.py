@@ -94,7 +94,7 @@ class PendingRequest:
     def wait(self, deadline: Deadline) -> Any:
         """Return the response, or raise NoAnswerError if none arrived in time or none can."""
         if not self._event.wait((deadline.left_ms + _GRACE_MS) / 1000):
-            self.lose("the time for it was up")
+            self.lose("its deadline passed")
         if self._error is not None:
             raise self._error
         return self._response
@@ -108,11 +108,18 @@ class PendingRequest:
         self._event.set()
 
     def _no_answer(self, cause: str, sent: bool) -> NoAnswerError:
-        what = "was sent, and no answer came" if sent else "could not be sent"
+        if sent:
+            return NoAnswerError(
+                "request_unanswered",
+                f"{self.api} was sent, but broker {self.node} did not answer: {cause}",
+                api=self.api,
+                node=self.node,
+                sent=True,
+            )
         return NoAnswerError(
-            "todo",
-            f"{self.api} {what}: broker {self.node}: {cause}",
+            "request_not_sent",
+            f"{self.api} could not be sent to broker {self.node}: {cause}",
             api=self.api,
             node=self.node,
-            sent=sent,
+            sent=False,
         )

@@ -7,7 +7,7 @@ from eos.errors import PromiseBrokenError, UnavailableError
 from eos.kafka.api import TopicPartition
 from eos.kafka.cluster import LAST_MOMENTS_MS, Cluster
 from eos.kafka.fetch import RETRIED, fetch_once
-from eos.kafka.outcomes import name_of
+from eos.kafka.outcomes import LEADER_HINT, name_of
 from eos.kafka.records.batch_headers import Batch, Old, Visibility, batches
 from eos.kafka.records.decompression import BrokenPayloadError
 from eos.kafka.records.parser import StoredRecord, stored_records
@@ -63,7 +63,7 @@ def read_records(
             # Advance past compacted, hidden and control batches as well.
             position = max(position, batch.last_offset + 1)
         if position == before and result.records:  # a retry would return the same bytes
-            raise _unreadable(partition, position, "no record batch is whole")
+            raise _unreadable(partition, position, "it contains no complete record batch")
     return found
 
 
@@ -81,9 +81,9 @@ def _unreadable(partition: TopicPartition, offset: int, why: str) -> PromiseBrok
     return PromiseBrokenError(
         "batch_unreadable",
         f"the record batch in {topic}-{number} that ends at offset {offset} can't be read: {why}",
-        hint="if a second try reports the same offset, the log is damaged there: "
-        f"`kafka-dump-log.sh --deep-iteration` on the broker shows the segment of {topic}-"
-        f"{number}, and another replica may hold a good copy",
+        hint="if a second run reports the same offset, the log is damaged: run "
+        f"`kafka-dump-log.sh --deep-iteration` on the broker for the segment of {topic}-{number}; "
+        "another replica may have an intact copy",
         topic=topic,
         partition=number,
         offset=offset,
@@ -94,13 +94,20 @@ def _too_late(
     partition: TopicPartition, position: int, offset_end: int, error: int | None, committed: bool
 ) -> UnavailableError:
     where = f"{partition.topic}-{partition.partition}"
-    why = ": its leader did not answer" if error is None else f": {name_of(error)}" if error else ""
-    hint = "is the partition's leader alive, and can it be reached from here?"
+    if error == 0 and committed:
+        return UnavailableError(
+            "read_blocked_by_open_transaction",
+            f"{where} could not be read from offset {position} to {offset_end} in time",
+            hint="an open transaction blocks readers until it ends or times out: "
+            "`kafka-transactions.sh --bootstrap-server ... list` shows it",
+            offset=position,
+        )
+    last_error = "its leader did not answer" if error is None else name_of(error)
     if error == 0:
-        hint = "a transaction that is still open there holds readers up" if committed else ""
+        last_error = "too little time was left"
     return UnavailableError(
-        "todo",
-        f"{where} could not be read from offset {position} to {offset_end} in time{why}",
-        hint=hint,
+        "partition_leader_unavailable",
+        f"{where} could not be read from offset {position} to {offset_end} in time: {last_error}",
+        hint=LEADER_HINT,
         offset=position,
     )

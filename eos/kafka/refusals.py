@@ -9,9 +9,9 @@ from typing import Any
 
 from kafka import errors as kafka_errors
 
-from eos.errors import EosError, KafkaRefusedError
+from eos.errors import EosError, KafkaRefusedError, UnavailableError
 from eos.kafka import acls
-from eos.kafka.outcomes import name_of
+from eos.kafka.outcomes import code_of, name_of
 from eos.kafka.settings import KafkaSettings
 
 # The peer closed the connection, or time ran out: a retry may succeed.
@@ -31,9 +31,10 @@ _OF_OURS = {
 # If a client without TLS connects to a TLS listener, the listener answers with a TLS alert. Its
 # first bytes are read here as the length of a response: 21 (alert), 3 (version 3.x).
 _LENGTH, _TLS_ALERT = re.compile(r"Invalid frame length: (\d+)"), 0x1503
+_CLOSED = ("frame length", "disconnected", "EOF occurred")
 _LOGIN = (
-    "is the password the right one, and does the broker have this user for this mechanism? "
-    "kafka-configs.sh --describe --entity-type users lists those of SCRAM"
+    "check the password, and that the broker has this user for this mechanism: "
+    "kafka-configs.sh --bootstrap-server ... --describe --entity-type users lists SCRAM users"
 )
 _SHOW = "openssl x509 -noout -dates -issuer -subject -in"
 
@@ -41,12 +42,42 @@ _SHOW = "openssl x509 -noout -dates -issuer -subject -in"
 def refusal(error: BaseException, address: str, settings: KafkaSettings) -> EosError | None:
     """Return the error of a connection that a retry would not fix, else None."""
     options = dict(settings.security)
-    for cause in _causes(error):
-        told = _cause_and_hint(cause, address, options)
-        if told is not None:
-            message, hint = told
-            return KafkaRefusedError("todo", message, hint=hint, address=address)
-    return None
+    found = (_rejection(cause, address, options) for cause in _causes(error))
+    return next((rejection for rejection in found if rejection is not None), None)
+
+
+def unreachable(addresses: tuple[str, ...], cause: str) -> UnavailableError:
+    """Return the error if no broker answers; `cause` is why the last request failed."""
+    bootstrap = ",".join(addresses)
+    text = f"no broker of {bootstrap} answers: {cause}"
+    if "ECONNREFUSED" in cause:
+        return UnavailableError(
+            "brokers_unreachable",
+            text,
+            hint="nothing listens on this port: check that the broker runs and the port is right",
+            bootstrap=addresses,
+        )
+    if "DNS" in cause:
+        return UnavailableError(
+            "brokers_unreachable",
+            text,
+            hint="this machine can't resolve the host name: check kafka.bootstrap and DNS",
+            bootstrap=addresses,
+        )
+    if any(sign in cause for sign in _CLOSED):
+        return UnavailableError(
+            "brokers_unreachable",
+            text,
+            hint="the broker closed the connection at once: this port may require TLS or a login "
+            "(kafka.security in the profile)",
+            bootstrap=addresses,
+        )
+    return UnavailableError(
+        "brokers_unreachable",
+        text,
+        hint="check the address, and that it is reachable from this machine",
+        bootstrap=addresses,
+    )
 
 
 def refused(request: str, error: int, what: str, result: Any = None) -> KafkaRefusedError:
@@ -54,13 +85,23 @@ def refused(request: str, error: int, what: str, result: Any = None) -> KafkaRef
 
     `what` is the object of the request: `topic NAME`, `group NAME`, a partition, or a transactional
     id. If a permission is missing, the hint has the command that grants it."""
-    said = (getattr(result, "error_message", None) or "").rstrip(".")
+    reason = (getattr(result, "error_message", None) or "").rstrip(".")
+    detail = f": {reason}" if reason else ""
+    kafka_error = name_of(error)
     right = acls.missing(request, error, _resource(error, what))
-    more = f". {right.told}" if right is not None else ""
+    if right is not None:
+        build = KafkaRefusedError  # with the code that `describe` gives to a missing permission
+        return build(
+            code_of(error),
+            f"Kafka answered {kafka_error} to {request} for {what}{detail}. {right.told}",
+            hint=right.grant,
+            error=error,
+            api=request,
+        )
     return KafkaRefusedError(
-        "todo",
-        f"{request} of {what}: {name_of(error)}{': ' + said if said else ''}{more}",
-        hint=right.grant if right is not None else "",
+        "kafka_request_rejected",
+        f"Kafka answered {kafka_error} to {request} for {what}{detail}",
+        hint="search the broker's log for this error",
         error=error,
         api=request,
     )
@@ -92,74 +133,124 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         )
 
 
-def _cause_and_hint(
+def _rejection(
     cause: BaseException, address: str, options: Mapping[str, str]
-) -> tuple[str, str] | None:
+) -> KafkaRefusedError | None:
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return _of_theirs(cause, address, options)
+        return _broker_certificate(cause, address, options)
     if isinstance(cause, ssl.SSLError) and not isinstance(cause, _TLS_UNFINISHED):
-        return _of_tls(cause, address, options)
-    how = f"by {options.get('sasl_mechanism')} over {options.get('security_protocol')}"
+        return _tls_failure(cause, address, options)
+    length = _LENGTH.search(str(cause))
+    if length is not None and int(length.group(1)) >> 16 == _TLS_ALERT:
+        protocol = options.get("security_protocol", "PLAINTEXT")
+        return KafkaRefusedError(
+            "listener_requires_tls",
+            f"{address} requires TLS, but kafka.security has the protocol {protocol}",
+            hint="set protocol SASL_SSL or SSL in kafka.security of the profile",
+            address=address,
+        )
+    if isinstance(cause, FileNotFoundError | PermissionError | ValueError | TypeError):
+        reason = words_of(cause)
+        return KafkaRefusedError(
+            "kafka_security_unusable",
+            f"the security settings for {address} can't be used: {reason}",
+            hint="correct kafka.security in the profile (docs/security.md)",
+            address=address,
+        )
+    return _failed_login(cause, address, options)
+
+
+def _failed_login(
+    cause: BaseException, address: str, options: Mapping[str, str]
+) -> KafkaRefusedError | None:
+    mechanism, protocol = options.get("sasl_mechanism"), options.get("security_protocol")
     if isinstance(cause, kafka_errors.UnsupportedSaslMechanismError):
-        return (
-            f"{address} does not offer a login {how}",
-            "choose one that it has (sasl.enabled.mechanisms), or the port of another listener",
+        return KafkaRefusedError(
+            "sasl_mechanism_unsupported",
+            f"{address} does not offer a login by {mechanism} over {protocol}",
+            hint="use a mechanism of the broker (sasl.enabled.mechanisms), or the port of another "
+            "listener",
+            address=address,
         )
     if isinstance(cause, kafka_errors.IllegalSaslStateError):
-        return (
-            f"{address} asks for no login, and kafka.security has one {how}",
-            "is it the port of another listener? A listener of SSL knows who we are by certificate",
+        return KafkaRefusedError(
+            "listener_without_login",
+            f"{address} accepts no login, but kafka.security has one by {mechanism} over "
+            f"{protocol}",
+            hint="use the port of another listener; an SSL listener authenticates clients by "
+            "certificate",
+            address=address,
         )
     if isinstance(
         cause, kafka_errors.SaslAuthenticationFailedError | kafka_errors.AuthorizationError
     ):
-        said = words_of(cause).rpartition("SaslAuthenticationFailedError: ")[2]
-        return (
-            f"{address} refused the login of {options.get('sasl_plain_username')} {how}: {said}",
-            _LOGIN,
+        user = options.get("sasl_plain_username")
+        reason = words_of(cause).rpartition("SaslAuthenticationFailedError: ")[2]
+        return KafkaRefusedError(
+            "sasl_authentication_failed",
+            f"{address} rejected the login of {user} by {mechanism} over {protocol}: {reason}",
+            hint=_LOGIN,
+            address=address,
         )
-    length = _LENGTH.search(str(cause))
-    if length is not None and int(length.group(1)) >> 16 == _TLS_ALERT:
-        return (
-            f"{address} speaks TLS, and {options.get('security_protocol', 'PLAINTEXT')} does not",
-            "say so in the profile: kafka.security with protocol SASL_SSL or SSL",
-        )
-    if isinstance(cause, FileNotFoundError | PermissionError | ValueError | TypeError):
-        return f"the security settings for {address} can't be used: {words_of(cause)}", ""
     return None
 
 
-def _of_theirs(
+def _broker_certificate(
     cause: ssl.SSLCertVerificationError, address: str, options: Mapping[str, str]
-) -> tuple[str, str]:
+) -> KafkaRefusedError:
+    reason = cause.verify_message
     if cause.verify_code == _EXPIRED:
-        hint = "renew the broker's certificate, if the clock of this machine is right"
-    elif cause.verify_code in _NAMES:
-        hint = "give the broker's name in kafka.bootstrap and advertised.listeners as it stands in "
-        hint += "its certificate"
-    else:
-        ca = options.get("ssl_cafile")
-        hint = f"is kafka.security.ca ({ca}) the authority that signed it?"
-        if ca is None:
-            hint = "name the authority that signed it: kafka.security.ca"
-    return f"the certificate of {address} does not hold: {cause.verify_message}", hint
-
-
-def _of_tls(cause: ssl.SSLError, address: str, options: Mapping[str, str]) -> tuple[str, str]:
-    reason = str(cause.reason or "")
-    ours = options.get("ssl_certfile")
-    if "ALERT" not in reason or not any(reason.endswith(word) for word in _OF_OURS):
-        return (
-            f"no TLS session with {address}: {reason or cause}",
-            "is this the broker's TLS port, and does it ask for a client certificate?",
+        return KafkaRefusedError(
+            "broker_certificate_expired",
+            f"the certificate of {address} is invalid: {reason}",
+            hint="check the clock of this machine, then renew the broker's certificate",
+            address=address,
         )
-    said = reason.partition("ALERT_")[2].replace("_", " ").lower()
-    if ours is None:
-        return (
-            f"{address} wants a client certificate, and kafka.security names none ({said})",
-            "name one (kafka.security.certificate and key), or the port of another listener",
+    if cause.verify_code in _NAMES:
+        return KafkaRefusedError(
+            "broker_certificate_name_mismatch",
+            f"the certificate of {address} is invalid: {reason}",
+            hint="use the broker's name as in its certificate, in kafka.bootstrap and in the "
+            "broker's advertised.listeners",
+            address=address,
         )
-    hint = (
-        f"has it expired, or does the broker not trust who signed it? `{_SHOW} {ours}` tells both"
+    ca = options.get("ssl_cafile")
+    has_signed = f"check that kafka.security.ca ({ca}) is the authority that signed it"
+    missing = "set kafka.security.ca to the certificate of the authority that signed it"
+    return KafkaRefusedError(
+        "broker_certificate_untrusted",
+        f"the certificate of {address} is not trusted: {reason}",
+        hint=missing if ca is None else has_signed,
+        address=address,
     )
-    return f"{address} refused our certificate {ours}: {said}", hint
+
+
+def _tls_failure(
+    cause: ssl.SSLError, address: str, options: Mapping[str, str]
+) -> KafkaRefusedError:
+    reason = str(cause.reason or "")
+    certificate = options.get("ssl_certfile")
+    if "ALERT" not in reason or not any(reason.endswith(word) for word in _OF_OURS):
+        reason = reason or str(cause)
+        return KafkaRefusedError(
+            "tls_handshake_failed",
+            f"the TLS handshake with {address} failed: {reason}",
+            hint="check that this is the broker's TLS port, and whether it requires a client "
+            "certificate",
+            address=address,
+        )
+    alert = reason.partition("ALERT_")[2].replace("_", " ").lower()
+    if certificate is None:
+        return KafkaRefusedError(
+            "client_certificate_missing",
+            f"{address} requires a client certificate, but kafka.security has none ({alert})",
+            hint="set kafka.security.certificate and key, or use the port of another listener",
+            address=address,
+        )
+    return KafkaRefusedError(
+        "client_certificate_rejected",
+        f"{address} rejected the client certificate {certificate}: {alert}",
+        hint="it has expired, or the broker does not trust the authority that signed it: "
+        f"`{_SHOW} {certificate}` shows both",
+        address=address,
+    )

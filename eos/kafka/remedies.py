@@ -20,50 +20,52 @@ def cause_and_hint(api: Api, code: int, resource: str = "") -> tuple[str, str] |
 
 _INCOMPLETE: Final = (
     (
-        "The former transaction of this transactional id is not complete; it stays so while one of"
-        " its partitions has no leader."
+        "The previous transaction of this transactional id is not complete. It can't complete while"
+        " one of its partitions has no leader."
     ),
     (
-        "kafka-transactions.sh describe --transactional-id names the partitions; bring their"
-        " brokers back"
+        "kafka-transactions.sh describe --transactional-id lists its partitions; restart their"
+        " brokers"
     ),
 )
-_REPLICAS: Final = "kafka-topics.sh --describe --under-min-isr-partitions names what lacks replicas"
+_REPLICAS: Final = (
+    "kafka-topics.sh --describe --under-min-isr-partitions lists partitions that lack replicas"
+)
 _UNCONFIRMED: Final = (
-    "The partition's leader has it, but too few replicas confirmed it in time.",
-    f"bring the brokers with the other replicas back; {_REPLICAS}",
+    "The partition's leader appended the records, but too few replicas confirmed them in time.",
+    f"restart the brokers that have the other replicas; {_REPLICAS}",
 )
 _BY_REQUEST: Final[dict[tuple[Api, int], tuple[str, str]]] = {
     (Api.INIT_PRODUCER_ID, 51): _INCOMPLETE,
     (Api.ADD_PARTITIONS, 51): _INCOMPLETE,
     (Api.TXN_OFFSET_COMMIT, 3): (
-        "A source partition does not exist in this cluster, so no offset can be kept for it.",
-        "was the topic deleted, or is the source another cluster than the sink?",
+        "A source partition does not exist in this cluster, so its offset can't be committed.",
+        "the topic was deleted, or the source is on another cluster than the sink",
     ),
     (Api.TXN_OFFSET_COMMIT, 16): (
-        "The group coordinator is moving, or the name belongs to a share or streams group.",
-        "kafka-groups.sh --list shows the group's type",
+        "The group coordinator is moving, or the group is a share or streams group.",
+        "start again; kafka-groups.sh --list shows the group's type",
     ),
     (Api.END_TXN, 48): (
-        "The broker has no open transaction of this attempt: it timed out, or it was empty.",
+        "The broker has no open transaction for this attempt: it timed out, or it was empty.",
         "raise the transaction timeout, or make micro-batches smaller (source.kafka.max_records)",
     ),
     (Api.PRODUCE, 3): (
-        "A target partition does not exist: the topic was deleted, or never created.",
+        "A target partition does not exist: the topic was deleted or never created.",
         "create the topic, or correct its name in the pipeline file",
     ),
 }
 
 _FOREIGN_MEMBERS: Final = (
-    "Somebody else is a member of the pipeline's consumer group.",
+    "Another client is a member of the pipeline's consumer group.",
     (
-        "give the pipeline a group of its own; kafka-consumer-groups.sh --describe --members shows"
-        " who is in it"
+        "use a separate consumer group for the pipeline; kafka-consumer-groups.sh --describe"
+        " --members lists the members"
     ),
 )
 LOST_EPOCH: Final = (
-    "Another epoch is current: the transaction timed out, or a newer owner took over.",
-    "is the transaction timeout shorter than a micro-batch takes, or does a second copy run?",
+    "The epoch is no longer current: the transaction timed out, or a newer instance fenced it.",
+    "check that no second instance runs, and that transaction.timeout is longer than a micro-batch",
 )
 _BY_CODE: Final[dict[int, tuple[str, str]]] = {
     3: (
@@ -75,8 +77,8 @@ _BY_CODE: Final[dict[int, tuple[str, str]]] = {
         "raise the topic's max.message.bytes, or make the record smaller",
     ),
     12: (
-        "The metadata kept with an offset is too long.",
-        "raise the broker's offset.metadata.max.bytes (4096 by default)",
+        "The metadata of a committed offset is too long.",
+        "raise the broker's offset.metadata.max.bytes (default 4096)",
     ),
     18: (
         "A record batch is larger than a log segment.",
@@ -84,12 +86,12 @@ _BY_CODE: Final[dict[int, tuple[str, str]]] = {
     ),
     19: (
         (
-            "The partition has fewer replicas in sync than it needs, or its leader could not verify"
-            " the transaction."
+            "The partition has fewer in-sync replicas than min.insync.replicas, or its leader could"
+            " not verify the transaction."
         ),
         (
-            "check min.insync.replicas against the live brokers, of the topic and of"
-            f" __transaction_state; {_REPLICAS}"
+            "compare min.insync.replicas of the topic and of __transaction_state with the live"
+            f" brokers; {_REPLICAS}"
         ),
     ),
     22: _FOREIGN_MEMBERS,
@@ -99,33 +101,45 @@ _BY_CODE: Final[dict[int, tuple[str, str]]] = {
         "raise max.message.bytes of __consumer_offsets, or split the pipeline's source",
     ),
     32: (
-        "A record's timestamp is out of the topic's range.",
-        "correct it, or change the topic's message.timestamp.before.max.ms and after.max.ms",
+        "A record's timestamp is outside the topic's range.",
+        (
+            "correct the timestamp, or change the topic's message.timestamp.before.max.ms and"
+            " after.max.ms"
+        ),
     ),
     35: (
-        "The broker does not speak the version of the request that the protocol needs.",
-        "Kafka 3.6 or later is needed",
+        "The broker does not support the request version that the protocol needs.",
+        "upgrade the broker to Kafka 3.6 or later",
     ),
-    42: ("The request is malformed.", "is the transactional id empty? Otherwise report a bug"),
+    42: (
+        "The request is malformed.",
+        "check that the transactional id is not empty; otherwise report a bug",
+    ),
     44: (
-        "The broker's policy refuses the record.",
-        "ask for the cluster's record policy",
+        "The broker's policy rejects the record.",
+        "ask the cluster's administrator for its record policy",
     ),
     45: (
         (
-            "The partition expected another sequence: records were lost by an unclean leader"
-            " election, or a second task wrote."
+            "The partition expected another sequence: an unclean leader election lost records, or a"
+            " second task wrote."
         ),
-        "check unclean.leader.election.enable, and that no task was retried",
+        "check that unclean.leader.election.enable is false, and that no task was retried",
     ),
     47: LOST_EPOCH,
     48: (
-        "The transaction is not in a state that allows the request: it was ended or timed out.",
+        "The transaction is not in a state that allows the request: it has ended or timed out.",
         "raise the transaction timeout, or make micro-batches smaller (source.kafka.max_records)",
     ),
     49: (
-        "The producer id does not belong to the transactional id: it expired, or it was taken.",
-        "does a second copy run? Is transactional.id.expiration.ms shorter than the idle time?",
+        (
+            "The producer id no longer belongs to the transactional id: the id expired, or another"
+            " instance uses it."
+        ),
+        (
+            "check that no second instance runs, and that transactional.id.expiration.ms exceeds"
+            " the longest idle time"
+        ),
     ),
     50: (
         "The transaction timeout is longer than the broker allows.",
@@ -135,21 +149,21 @@ _BY_CODE: Final[dict[int, tuple[str, str]]] = {
         ),
     ),
     69: (
-        "The name of the consumer group belongs to a group of another type.",
-        "give the pipeline a group of its own; kafka-groups.sh --list shows the types",
+        "The consumer group is of another type.",
+        "use a separate consumer group for the pipeline; kafka-groups.sh --list shows the types",
     ),
     76: (
-        "The broker does not know the compression codec.",
+        "The broker does not support the compression codec.",
         "choose another codec for the sink",
     ),
     82: _FOREIGN_MEMBERS,
     87: (
-        "The broker refuses a record: a compacted topic needs keys, or the record batch is wrong.",
-        "check the topic's cleanup.policy against records without a key",
+        "The broker rejects a record: it has no key in a compacted topic, or is invalid.",
+        "check the topic's cleanup.policy; with compact, each record needs a key",
     ),
     90: LOST_EPOCH,
     120: (
-        "The broker asks to abort: the transaction ended, or the request came too late.",
+        "The broker requests an abort: the transaction has ended, or the request was too late.",
         "raise the transaction timeout, or make micro-batches smaller (source.kafka.max_records)",
     ),
 }

@@ -30,7 +30,7 @@ class Targets:
                 raise ValueError(f"targets out of order at {topic}-{partition}")
         names = [topic for topic, partition in self.partitions if partition == 0]
         if len(names) != len(set(names)):
-            raise ValueError("a topic stands twice among the targets")
+            raise ValueError("a topic occurs twice among the targets")
 
     @classmethod
     def of(cls, topics: Mapping[str, tuple[int, int]]) -> Targets:

@@ -49,9 +49,11 @@ def transaction_state(
         if error not in _RETRIED:
             raise refused("DescribeTransactions", error, transactional_id)
         cluster.forget_coordinators()
+    last_error = name_of(error)
     raise UnavailableError(
-        "todo",
-        f"DescribeTransactions of {transactional_id} answered {name_of(error)} until the deadline",
+        "transaction_coordinator_unavailable",
+        f"Kafka answered {last_error} to DescribeTransactions for {transactional_id} until the "
+        "deadline",
         error=error,
         hint="the transaction coordinator is moving or starting: start again",
     )
@@ -77,9 +79,10 @@ def list_transactions(cluster: Cluster, deadline: Deadline) -> list[ListedTransa
             ]
         if error not in _RETRIED:
             raise refused("ListTransactions", error, "the cluster")
+    last_error = name_of(error)
     raise UnavailableError(
-        "todo",
-        f"ListTransactions answered {name_of(error)} until the deadline",
+        "transaction_coordinator_unavailable",
+        f"Kafka answered {last_error} to ListTransactions until the deadline",
         error=error,
-        hint="a transaction coordinator is moving or starting: ask again",
+        hint="a transaction coordinator is moving or starting: try again",
     )

@@ -102,7 +102,7 @@ def _bits(values: list[bool]) -> Any:
 def _offsets(lengths: list[int]) -> Any:
     total = sum(lengths)
     if total > _OFFSET_MAX:
-        raise TooLargeError(f"{total} bytes or elements, and at most {_OFFSET_MAX} can be")
+        raise TooLargeError(f"{total} bytes or elements; the limit is {_OFFSET_MAX}")
     found = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=found[1:])
     return pa.py_buffer(found)

@@ -84,7 +84,7 @@ def _value(field: Field) -> Take:
 
 def _text(value: Any) -> bytes:
     if not isinstance(value, str):  # proto2: invalid UTF-8 is returned as bytes
-        raise _UnreadableError("a text that is no UTF-8")
+        raise _UnreadableError("text that is not UTF-8")
     return value.encode()
 
 
@@ -94,5 +94,5 @@ def _micros(time: Any) -> int:
     micros = nanos // 1000 if nanos >= 0 else -(-nanos // 1000)
     found: int = time.seconds * 1_000_000 + micros
     if not -_MICROS_MAX <= found <= _MICROS_MAX:
-        raise _UnreadableError("a time that Spark has no number for")
+        raise _UnreadableError("a time outside Spark's range")
     return found

@@ -31,15 +31,15 @@ _SHOWN_MAX = 80
 class UnfitError(Exception):
     """A row that does not fit the message: its number in the array, the field's path, and why."""
 
-    def __init__(self, row: int, path: str, told: str) -> None:
-        super().__init__(f"{path}: {told}" if path else told)
-        self.row, self.path, self.told = row, path, told
+    def __init__(self, row: int, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}" if path else reason)
+        self.row, self.path, self.reason = row, path, reason
 
     def of(self, name: str) -> UnfitError:
-        return UnfitError(self.row, f"{name}.{self.path}" if self.path else name, self.told)
+        return UnfitError(self.row, f"{name}.{self.path}" if self.path else name, self.reason)
 
     def at(self, row: int) -> UnfitError:
-        return UnfitError(row, self.path, self.told)
+        return UnfitError(row, self.path, self.reason)
 
 
 def write(message: Message, column: Any) -> Any:
@@ -92,8 +92,8 @@ def _require_one_of(fields: Fields, rows: Sequence[dict[str, Any] | None]) -> No
         for row, values in enumerate(rows):
             given = [each for each in among if values is not None and each in values]
             if len(given) > 1:
-                told = f"expected one of `{name}`, got {' and '.join(f'`{e}`' for e in given)}"
-                raise UnfitError(row, "", told)
+                reason = f"expected one of `{name}`, got {' and '.join(f'`{e}`' for e in given)}"
+                raise UnfitError(row, "", reason)
 
 
 def _column(field: Field, array: Any) -> list[Any]:
@@ -122,7 +122,7 @@ def _column(field: Field, array: Any) -> list[Any]:
 
 def _required(values: list[Any], what: str) -> list[Any]:
     if None in values:
-        raise UnfitError(values.index(None), "", f"{what} of it is null")
+        raise UnfitError(values.index(None), "", f"it contains {what} that is null")
     return values
 
 
@@ -167,7 +167,7 @@ def _texts(array: Any) -> list[Any]:
             try:
                 each.as_py()
             except UnicodeDecodeError as error:
-                raise UnfitError(row, "", "expected a text, got what is no UTF-8") from error
+                raise UnfitError(row, "", "expected UTF-8 text") from error
         raise
 
 
@@ -185,8 +185,8 @@ def _numbers(field: Field, names: list[str | None]) -> list[int | None]:
         if name is not None and number is None:
             number = _stranger(field, name)
             if number is None:
-                told = f"expected a name of the enum `{field.descriptor.enum_type.full_name}`"
-                raise UnfitError(row, "", f"{told}, got {name[:_SHOWN_MAX]!r}")
+                reason = f"expected a name of the enum `{field.descriptor.enum_type.full_name}`"
+                raise UnfitError(row, "", f"{reason}, got {name[:_SHOWN_MAX]!r}")
             numbers[name] = number
         found.append(number)
     return found
@@ -210,8 +210,8 @@ def _times(field: Field, micros: list[int | None]) -> list[dict[str, int] | None
             continue
         seconds, rest = divmod(each, 1_000_000)
         if not least <= seconds <= greatest:
-            told = f"expected {least} to {greatest} seconds, got {seconds}"
-            raise UnfitError(row, "", told)
+            reason = f"expected {least} to {greatest} seconds, got {seconds}"
+            raise UnfitError(row, "", reason)
         if seconds < 0 and rest and field.sql != "TIMESTAMP":  # a duration's parts share the sign
             seconds, rest = seconds + 1, rest - 1_000_000
         found.append({"seconds": seconds, "nanos": rest * 1000})

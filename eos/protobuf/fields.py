@@ -116,14 +116,14 @@ def _fields(message: Any, path: tuple[str, ...], counted: list[int]) -> Fields:
     for each in message.fields:
         counted[0] += 1
         if counted[0] > _FIELDS_MAX:
-            raise ValueError(f"expected at most {_FIELDS_MAX} fields, with all that are in them")
+            raise ValueError(f"expected at most {_FIELDS_MAX} fields, including nested ones")
         field = _field(each, path, counted)
         if field is None:
             continue
         if field.name.lower() in found:
             raise ValueError(
-                f"expected each field of `{message.full_name}` once, whatever its letters: "
-                f"`{field.name}` is not"
+                f"expected field names of `{message.full_name}` that differ in more than upper and "
+                f"lower case: `{field.name}` occurs twice"
             )
         found[field.name.lower()] = field
     return tuple(found.values())

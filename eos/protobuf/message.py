@@ -54,7 +54,7 @@ def message_in(raw: bytes, name: str) -> Message:
         raise ValueError(f"expected a descriptor file: {_MADE_BY}") from error
     files = {each.name: each for each in found.file}
     if not files or "" in files:  # almost any bytes parse as a message without known fields
-        raise ValueError(f"expected a descriptor file with a file in it: {_MADE_BY}")
+        raise ValueError(f"expected a descriptor file with at least one .proto file: {_MADE_BY}")
     homes = {full: each.name for each in found.file for full in _messages(each)}
     home = homes.get(name)
     if home is None:
@@ -71,7 +71,7 @@ def message_in(raw: bytes, name: str) -> Message:
     try:
         _built(made)
     except TypeError as error:  # the library raises it for inconsistent files
-        raise ValueError(f"expected files that fit together: {error}") from error
+        raise ValueError(f"expected a consistent set of files: {error}") from error
     return made
 
 

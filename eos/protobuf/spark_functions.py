@@ -79,24 +79,25 @@ def _called(function: Callable[..., Any], returns: str, *columns: Column | str) 
 def _refused(
     message: Message, place: str, error: UnfitError, at: int | None, topic: str
 ) -> RecordRefusedError:
-    who, fields = "a row", {}
+    row, fields = "a row", {}
     if at is not None:
         offset, partition = at >> 16, at & 0xFFFF
-        who = f"the row made from {topic or 'the source'}-{partition} at offset {offset}"
+        row = f"the row made from {topic or 'the source'}-{partition} at offset {offset}"
         fields = {"source_topic": topic, "source_partition": partition, "source_offset": offset}
     where = f" in field `{error.path}`" if error.path else ""
+    name, reason = message.name, error.reason
     return RecordRefusedError(
-        "todo",
-        f"{place}: {who} is no message `{message.name}`{where}: {error.told}",
-        hint="correct the value in a step, or leave such rows out by `where`, a rule of `expect` "
-        "or a step",
+        "protobuf_value_invalid",
+        f"{place}: {row} does not fit the message `{name}`{where}: {reason}",
+        hint="correct the value in a step, or drop such rows by `where`, a rule of `expect` or a "
+        "step",
         **fields,
     )
 
 
 def _too_large(message: Message, place: str, count: int, error: TooLargeError) -> TransformError:
     return TransformError(
-        "todo",
+        "protobuf_batch_too_large",
         f"{place}: {count} messages `{message.name}` are too large for one Arrow batch: {error}",
         hint="lower `spark.sql.execution.arrow.maxRecordsPerBatch` in the profile's `spark.conf`",
     )
@@ -116,12 +117,12 @@ def _require_struct(
     lower = {each.lower(): kind for each, kind in columns.items()}
     for field in fields:
         if field.name.lower() not in lower:
-            told = "the last transform does not return" if not path else "the column lacks"
+            column, existing = field.name, ", ".join(columns)
             raise TransformError(
-                "todo",
-                f"{place} wants column `{path}{field.name}`, a field of `{name}`, which {told} "
-                f"(it has {', '.join(columns)})",
-                hint="a null leaves a field unset",
+                "protobuf_column_missing",
+                f"{place} needs column `{path}{column}`, a field of `{name}`; there are only "
+                f"{existing}",
+                hint="add the column in the last transform; a null leaves the field unset",
             )
         _require(name, place, field, lower[field.name.lower()], f"{path}{field.name}")
 
@@ -143,20 +144,22 @@ def _require(name: str, place: str, field: Field, kind: Any, path: str) -> None:
         known = {each.name.lower() for each in field.fields}
         strange = next((each for each in columns if each.lower() not in known), None)
         if strange is not None:
+            existing = ", ".join(f"`{each.name}`" for each in field.fields)
             raise TransformError(
-                "todo",
-                f"{place}: column `{path}.{strange}` is no field of `{name}` (there is "
-                f"{', '.join(f'`{each.name}`' for each in field.fields)})",
-                hint="leave it out of the struct in the last step",
+                "protobuf_column_unknown",
+                f"{place}: column `{path}.{strange}` is no field of `{name}`; its fields are "
+                f"{existing}",
+                hint="remove it from the struct in the last step",
             )
         _require_struct(name, place, field.fields, columns, f"{path}.")
         return
     if not is_fine or not _takes(field, inner):
+        column_type, field_type = kind.simpleString(), field.sql_type
         raise TransformError(
-            "todo",
-            f"{place}: column `{path}` is of type {kind.simpleString()}; that field of `{name}` "
-            f"takes {field.sql_type}",
-            hint="cast it in the last step",
+            "protobuf_column_type_invalid",
+            f"{place}: column `{path}` has the type {column_type}, but the field of `{name}` "
+            f"needs {field_type}",
+            hint="cast the column in the last step",
         )
 
 

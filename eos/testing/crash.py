@@ -8,8 +8,8 @@ first_produce       the first record batch of the micro-batch
 all_acked           every record is acknowledged, nothing is committed
 ledger_record       the ledger's record, in the same transaction
 offsets             the source offsets, in the same transaction
-end_txn_sent        the commit: `before` it is decided, `after` it is sent and not answered
-end_txn_answered    the micro-batch is committed, and Spark does not know yet
+end_txn_sent        the commit: `before`: it is decided; `after`: it is sent and not answered
+end_txn_answered    the micro-batch is committed, and Spark has not recorded it yet
 commit_log          Spark's own record of the commit
 """
 
@@ -36,6 +36,8 @@ def crash_at(
     ):
         if given not in known:
             raise UsageError(
-                "todo", f"{given!r} is no {what} of a crash", hint=f"one of {', '.join(known)}"
+                "crash_point_invalid",
+                f"{given!r} is not a valid crash {what}",
+                hint=f"use one of {', '.join(known)}",
             )
     return f"{point}:{moment}:{victim}"

@@ -97,7 +97,7 @@ def answered(ask: Callable[[], _T], again: Container[int] = frozenset(_LOST)) ->
 
 
 def topics(bootstrap: str) -> set[str]:
-    return set(answered(lambda: _error_text(bootstrap)).topics)
+    return set(answered(lambda: _metadata(bootstrap)).topics)
 
 
 def create_topics(bootstrap: str, partitions: int, *names: str, replication: int = 1) -> None:
@@ -143,8 +143,8 @@ def delete_topics(bootstrap: str, *names: str) -> None:
         future.result(_ASK_S)
     _wait_for_each_broker(
         bootstrap,
-        lambda told: told.topics.keys().isdisjoint(there),
-        f"{', '.join(there)}: deleted, and still told of",
+        lambda metadata: metadata.topics.keys().isdisjoint(there),
+        f"{', '.join(there)}: deleted, but still listed",
     )
 
 
@@ -162,16 +162,16 @@ def set_topic(bootstrap: str, topic: str, **config: str) -> None:
         admin = _admin(bootstrap)
         admin.incremental_alter_configs([change])[change].result(_ASK_S)
 
-    def told() -> dict[str, str]:
+    def current() -> dict[str, str]:
         admin = _admin(bootstrap)
         found = admin.describe_configs([resource])[resource].result(_ASK_S)
         return {name: found[name].value for name in wanted}
 
     answered(ask_to_set)
     give_up_at = time.monotonic() + _ASK_S
-    while (found := answered(told)) != wanted:
+    while (found := answered(current)) != wanted:
         if time.monotonic() > give_up_at:
-            raise TimeoutError(f"{topic}: {found}, not {wanted}, after {_ASK_S} s")
+            raise TimeoutError(f"{topic}: {found}, expected {wanted}, after {_ASK_S} s")
         time.sleep(_POLL_S)
 
 
@@ -181,14 +181,16 @@ def _wait_until_led(bootstrap: str, topic: str, partitions: int) -> None:
     A response only means that the controller has them. Brokers learn of them later.
     """
 
-    def is_told(told: ClusterMetadata) -> bool:
-        found = told.topics.get(topic)
+    def has_leaders(metadata: ClusterMetadata) -> bool:
+        found = metadata.topics.get(topic)
         return found is not None and (
             [found.partitions[number].leader >= 0 for number in sorted(found.partitions)]
             == [True] * partitions
         )
 
-    _wait_for_each_broker(bootstrap, is_told, f"{topic}: {partitions} partitions are not led")
+    _wait_for_each_broker(
+        bootstrap, has_leaders, f"{topic}: {partitions} partitions do not all have a leader"
+    )
     with _consumer(bootstrap, "read_committed") as consumer:
         for number in range(partitions):
             at = TopicPartition(topic, number)
@@ -199,15 +201,15 @@ def _wait_for_each_broker(
     bootstrap: str, is_so: Callable[[ClusterMetadata], bool], otherwise: str
 ) -> None:
     give_up_at = time.monotonic() + _ASK_S
-    for broker in answered(lambda: _error_text(bootstrap)).brokers.values():
+    for broker in answered(lambda: _metadata(bootstrap)).brokers.values():
         address = f"{broker.host}:{broker.port}"
-        while not is_so(answered(partial(_error_text, address))):
+        while not is_so(answered(partial(_metadata, address))):
             if time.monotonic() > give_up_at:
-                raise TimeoutError(f"{otherwise} by {address} after {_ASK_S} s")
+                raise TimeoutError(f"{otherwise}, according to {address}, after {_ASK_S} s")
             time.sleep(_POLL_S)
 
 
-def _error_text(bootstrap: str) -> ClusterMetadata:
+def _metadata(bootstrap: str) -> ClusterMetadata:
     return _admin(bootstrap).list_topics(timeout=_ASK_S)
 
 
@@ -232,7 +234,9 @@ def fill(bootstrap: str, topic: str, records: Iterable[Mapping[str, Any]]) -> in
 
     def flush() -> None:
         if producer.flush(_FLUSH_S) or failed:
-            raise TimeoutError(f"{topic}: not all was written: {failed[:1] or 'no answer'}")
+            raise TimeoutError(
+                f"{topic}: not all records were written: {failed[:1] or 'no answer'}"
+            )
 
     count = 0
     for record in records:
@@ -254,7 +258,9 @@ def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[
         give_up_at = time.monotonic() + READ_S_MAX
         while open_partitions:
             if time.monotonic() > give_up_at:
-                raise TimeoutError(f"{topic}: no end of {sorted(open_partitions)}")
+                raise TimeoutError(
+                    f"{topic}: partitions not read to the end: {sorted(open_partitions)}"
+                )
             for message in consumer.consume(10_000, timeout=0.02):  # else waits for all 10,000
                 error = message.error()
                 if error is None:

@@ -22,7 +22,7 @@ from eos.testing.outside import Kafka, Record
 # By name, or as pairs if a name occurs more than once.
 Headers = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]
 RUN_S_MAX = 600  # a bound, not a measurement
-_TOLD_LINES_MAX = 40
+_SHOWN_LINES_MAX = 40
 _SPARK = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
@@ -111,15 +111,17 @@ class PipelineRun:
             check=False,
         )
         ended = Ended(done.returncode, done.stderr)
-        last = "\n".join(done.stderr.splitlines()[-_TOLD_LINES_MAX:])
+        last = "\n".join(done.stderr.splitlines()[-_SHOWN_LINES_MAX:])
         name = self.pipeline.name
         if crash and not log.exists():
             raise AssertionError(
-                f"{name} never came to {crash}, and ended with {ended.code}; was there something "
-                f"new to read?\n{last}"
+                f"{name} did not reach {crash}, and ended with exit code {ended.code}; check that "
+                f"the source had new records\n{last}"
             )
         if not crash and ended.code != code:
-            raise AssertionError(f"{name} ended with {ended.code} instead of {code}\n{last}")
+            raise AssertionError(
+                f"{name} ended with exit code {ended.code}, expected {code}\n{last}"
+            )
         return ended
 
     def read(self, topic: str | None = None) -> list[Record]:
@@ -134,10 +136,12 @@ class PipelineRun:
 
     def _only(self, what: str, names: tuple[str, ...]) -> str:
         if len(names) != 1:
+            name, count = self.pipeline.name, len(names)
+            example = names[0] if names else "NAME"
             raise UsageError(
-                "todo",
-                f"pipeline {self.pipeline.name} has {len(names)} {what} topics",
-                hint=f"name one: topic={names[0] if names else 'NAME'!r}",
+                "test_topic_ambiguous",
+                f"pipeline {name} has {count} {what} topics",
+                hint=f"select one by the argument topic={example!r}",
             )
         return names[0]
 

@@ -74,7 +74,7 @@ class Coordinator:
         self._requests = Requests(port, transactional_id, group, timeout_ms, reached or _nowhere)
         self.backoff = backoff
         self._state: ProtocolState = Unfenced()
-        self._error: EosError = UnavailableError("todo", "no request was sent yet")
+        self._error: EosError = UnavailableError("no_request_sent", "no request was sent yet")
 
     @property
     def state(self) -> ProtocolState:

@@ -162,9 +162,13 @@ def add_partitions(
 
 
 def unanswered(api: Api, error: NoAnswerError) -> tuple[RequestAnswer, EosError]:
-    hint = error.hint or "check that the brokers run and are reachable"
-    text = f"{api.value} had no answer by its deadline: {error.message}"
-    return RequestAnswer(api, None), UnavailableError("todo", text, hint=hint, **error.fields)
+    request, reason = api.value, error.message
+    return RequestAnswer(api, None), UnavailableError(
+        "no_response_by_deadline",
+        f"{request} had no answer by its deadline: {reason}",
+        hint="check that the brokers run and are reachable from this machine",
+        **error.fields,
+    )
 
 
 def _judged(
@@ -173,13 +177,15 @@ def _judged(
     deciding = {outcome_of(api, answer.error): (where, answer) for where, answer in answers}
     outcome = worst(deciding)
     if outcome is Outcome.OK:
-        odd = UnavailableError(
-            "todo",
-            f"Kafka granted {api.value}, but {identity} does not follow the identity before:"
-            f" {transactional_id!r} expired while nothing used it",
-            hint="start again; transactional.id.expiration.ms must exceed the longest pause",
+        request = api.value
+        expired = UnavailableError(
+            "transactional_id_expired",
+            f"Kafka granted {request}, but {identity} does not follow the previous identity: the"
+            f" transactional id {transactional_id!r} expired while it was idle",
+            hint="start again; set the brokers' transactional.id.expiration.ms to more than the "
+            "longest pause of the pipeline",
         )
-        return RequestAnswer(api, outcome, identity), odd
+        return RequestAnswer(api, outcome, identity), expired
     where, answer = deciding[outcome]
     where = where or transactional_id
     resource = {30: group, 53: transactional_id}.get(answer.error, "")

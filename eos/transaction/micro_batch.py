@@ -263,7 +263,7 @@ class MicroBatches:
         self, number: int, step: PlannedBatch, decision: Decision, work: AttemptWork
     ) -> None:
         if self.is_stopping:
-            raise AttemptFailedError("todo", "the run was asked to stop")
+            raise AttemptFailedError("stop_requested", "a stop of the run was requested")
         marks, begun_ms = [time.monotonic()], int(time.time() * 1000)
         self.failed.begin(
             query_id=step.query_id,
@@ -351,7 +351,9 @@ class MicroBatches:
             found = self.claim.settle(identity, Deadline.after_ms(STEP_TIMEOUT_MS))
             if found is None or found.identity != identity:
                 raise AttemptFailedError(
-                    "todo", "the commit's answer was lost, and the ledger lacks it"
+                    "commit_not_in_ledger",
+                    "the response to the commit was lost, and the ledger does not have it",
+                    hint="the micro-batch is retried automatically",
                 )
         self.position = after  # set first: an error below must not cause a retry
         self.claim.last, self.claim.last_offset = identity, offset

@@ -137,12 +137,13 @@ class OwnershipCheck:
 
     def _noted(self, found: LedgerRecord | None) -> LedgerRecord | None:
         if found is None and self.last != NO_IDENTITY:
+            topic = self.ledger.partition.topic
             raise PromiseBrokenError(
                 "ledger_gone",
-                f"{self.pipeline}: the ledger {self.ledger.partition.topic!r} is empty, although "
-                "this pipeline wrote to it",
-                hint="somebody deleted its records or the topic, while the pipeline ran: "
-                f"`eos recover {self.pipeline}` shows what is left to go on from",
+                f"{self.pipeline}: the ledger {topic!r} is empty, although this pipeline has "
+                "written to it",
+                hint="its records or the topic were deleted while the pipeline ran. "
+                f"`eos recover {self.pipeline}` lists the positions that are left to resume from",
             )
         if found is not None:
             self.last, self.last_offset = found.identity, found.offset
@@ -175,7 +176,9 @@ class OwnershipCheck:
             self._require_alone(self.ledger.look(deadline), in_doubt)
             seen = self.coordinator.look(deadline)
             if seen.timeout_ms != self.coordinator.timeout_ms:
-                raise self._fenced(f"it is at epoch {seen.identity.epoch} ({seen.phase})")
+                raise self._fenced(
+                    f"the transactional id is at epoch {seen.identity.epoch} ({seen.phase})"
+                )
             try:
                 self.coordinator.fence_again(seen.identity, deadline)
             except FencedError:
@@ -211,9 +214,9 @@ class OwnershipCheck:
             f"{last.owner.get('host')}, process {last.owner.get('process')})"
         )
 
-    def _fenced(self, seen: str) -> FencedError:
+    def _fenced(self, evidence: str) -> FencedError:
         return FencedError(
-            "todo",
-            f"{self.pipeline}: another copy took over: {seen}",
-            hint="stop one of the two copies of the pipeline",
+            "newer_instance_running",
+            f"{self.pipeline}: another instance took over: {evidence}",
+            hint="stop one of the two instances of the pipeline",
         )

@@ -24,7 +24,7 @@ import google_crc32c
 from eos.deadline import Backoff
 from eos.errors import AttemptFailedError, EosError, NoAnswerError, UnavailableError
 from eos.kafka.api import Api, Identity, ProduceAnswer, TopicPartition
-from eos.kafka.outcomes import Outcome, describe, outcome_of
+from eos.kafka.outcomes import LEADER_HINT, Outcome, describe, outcome_of
 from eos.kafka.records.record_batch import stamp
 from eos.ledger.receipt import Receipt
 
@@ -149,12 +149,13 @@ class PartitionQueue:
         `is_late`: the request had little time, so an earlier failure explains more.
         """
         self._on_the_wire -= 1
-        nothing = UnavailableError(
-            "todo",
-            f"{self.name}: {error.message}",
-            hint=error.hint or "is the partition's leader alive?",
+        reason = error.message
+        no_response = UnavailableError(
+            "no_response_by_deadline",
+            f"{self.name}: {reason}",
+            hint=LEADER_HINT,
         )
-        self._fail((self.cause if is_late else None) or nothing, is_leader_lost=True)
+        self._fail((self.cause if is_late else None) or no_response, is_leader_lost=True)
 
     @property
     def can_resend(self) -> bool:
@@ -176,12 +177,13 @@ class PartitionQueue:
 
         Without a failure the queue was only slow, or paused. The next attempt may be in time.
         """
+        count = len(self.items)
         return self.cause or AttemptFailedError(
-            "todo",
-            f"{self.name}: {len(self.items)} record batches were not acknowledged within the "
+            "record_batches_not_acknowledged",
+            f"{self.name}: {count} record batches were not acknowledged within the "
             "writer's share of the transaction timeout",
-            hint="raise `transaction.timeout` in the pipeline file, or make micro-batches smaller "
-            "(source.kafka.max_records); are the brokers overloaded?",
+            hint="check the brokers' load. Then raise `transaction.timeout` in the pipeline file, "
+            "or make micro-batches smaller (source.kafka.max_records)",
         )
 
     def receipt(self) -> Receipt:
@@ -219,10 +221,12 @@ class PartitionQueue:
 def _too_large(error: EosError, item: Item) -> AttemptFailedError:
     """Return the error for a rejected record batch with several records. The next attempt can split
     it."""
+    message, size = error.message.rstrip("."), len(item.blob)
     return AttemptFailedError(
-        "todo",
-        f"{error.message.rstrip('.')}: it has {item.records} records in {len(item.blob)} bytes",
-        hint="if max.message.bytes of the topic was lowered, the next attempt encodes for it; if "
-        "its compression.type differs from the sink's, brokers compress again and compare then",
+        "record_batch_too_large",
+        f"{message}: it has {item.records} records in {size} bytes",
+        hint="if the topic's max.message.bytes was lowered, the next attempt uses the new limit. "
+        "If its compression.type differs from the sink's, brokers compress again before they "
+        "compare",
         **error.fields,
     )

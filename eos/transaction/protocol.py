@@ -199,8 +199,8 @@ def step(
         row = TABLES[profile].get((type(state), event))
         if row is None:
             raise TransitionError(
-                "todo",
-                f"{event.value} is not possible in {type(state).__name__}",
+                "transition_not_allowed",
+                f"{event.value} is not possible in state {type(state).__name__}",
                 state=type(state).__name__,
                 event=event.value,
             )

@@ -200,9 +200,10 @@ class Writer:
             for state in states[lane.partition]:
                 if state.identity == self._identity and state.sequence_last >= 0:
                     raise AttemptFailedError(
-                        "todo",
-                        f"{lane.name}: a task of this attempt already wrote up to sequence "
-                        f"{state.sequence_last}",
+                        "epoch_already_used",
+                        f"{lane.name}: another task of this attempt has already written up to "
+                        f"sequence {state.sequence_last}",
+                        hint="the micro-batch is retried automatically under a new epoch",
                     )
 
     # -- answers ---------------------------------------------------------------------------

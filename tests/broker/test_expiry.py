@@ -109,7 +109,7 @@ def test_an_id_that_expired_under_a_process_ends_it_and_the_next_goes_on(proxied
         wait_for(looking, small.name, "")
         with pytest.raises(AttemptFailedError, match="expired"):
             copy.step()
-        assert "expired while nothing used it" in copy.told.of(events.Warned)[-1].message
+        assert "expired while it was idle" in copy.told.of(events.Warned)[-1].message
     assert run(small).committed == [1]
     proxied.check(small)
 

@@ -125,7 +125,7 @@ def test_a_second_writer_of_the_same_identity_is_refused_before_it_sends(
     second = a_writer(on(), name, identity, targets)
     other = encoded(2, 1)
     second.add(2, other.blob, other.records, other.digest)
-    with pytest.raises(AttemptFailedError, match=f"-a-2: a task .* sequence {RECORDS - 1}"):
+    with pytest.raises(AttemptFailedError, match=f"-a-2: another task .* sequence {RECORDS - 1}"):
         second.finish()
     owner.abort(soon())
     # the next attempt's identity is on the partition too by now, in the abort's marker

@@ -270,6 +270,7 @@ def test_a_wrong_password_ends_the_run_with_a_sentence(
     secure(own, secured.login, **login(secured, f"${{file:{tmp_path}/secret}}"))
     done = own.run_warm()
     assert done.returncode == 4, done.stderr
-    assert f"{secured.login} refused the login of {USER} by SCRAM-SHA-512" in done.stderr
+    assert "[sasl_authentication_failed]" in done.stderr
+    assert f"{secured.login} rejected the login of {USER} by SCRAM-SHA-512" in done.stderr
     assert "wrong-but-secret" not in done.stderr
     assert holding("wrong-but-secret", [own.folder]) == []

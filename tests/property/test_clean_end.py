@@ -69,7 +69,7 @@ def test_a_ledger_that_lost_its_records_is_no_clean_end(world):
     world.broker.logs[LEDGER] = PartitionLog()
     with pytest.raises(PromiseBrokenError, match="ends at offset 0, but it ended at 4 before") as e:
         note_clean_end(world.batches, world.emitted, is_at_rest=True)
-    assert e.value.fields["case"] == "ledger_cut"
+    assert e.value.code == "ledger_cut"
     assert not world.broker.logs[LEDGER].read_committed()
     world.start()
     world.broker.logs[LEDGER] = PartitionLog()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.errors import raises
 from support.simulated_wire import Lose, Refuse
 from support.writer_run import TARGETS, Run
 
@@ -65,6 +66,6 @@ def test_a_partition_that_was_written_to_is_not_even_added():
     again.broker = again.wire.broker = run.broker
     again.identity = again.writer._identity = run.identity
     again.add(1, records=2)
-    with pytest.raises(AttemptFailedError, match="a task of this attempt already wrote up"):
+    with raises("epoch_already_used"):
         again.writer.finish()
     assert again.wire.asked_to_add == []

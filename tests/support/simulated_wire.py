@@ -206,7 +206,7 @@ class SimulatedWire:
         asked = Asked(self, leader, record_batches, after)
         self.sent.append(asked)
         if after is not None and after.error is not None:
-            asked.lose("the request before it was lost")
+            asked.lose("an earlier request on this connection was lost")
         else:
             self.queues[leader].append(asked)
         self._check(asked)

@@ -13,10 +13,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 from kafka.record import MemoryRecords
+from support.errors import raises
 
 from eos.encode.partitioner import Partitioner
 from eos.encode.stage import SCHEMA, SPARK_SCHEMA, EncodeStage, SinkSpec, read_manifest
-from eos.errors import RecordRefusedError, UsageError
+from eos.errors import RecordRefusedError
 from eos.kafka.api import Identity, TopicPartition
 from eos.kafka.compression_type import Codec
 from eos.kafka.records.record_batch import HEADER_BYTES, record_count, stamp
@@ -167,10 +168,10 @@ def test_headers_are_read_where_the_rows_have_them() -> None:
 
 
 def test_a_missing_column_is_named() -> None:
-    with pytest.raises(UsageError, match="needs the column value; the rows have key, other"):
+    with raises("row_column_missing") as caught:
         encode(stage(), rows(key=[b"k"], other=[1]))
-    with pytest.raises(UsageError, match="needs the column key"):
-        encode(stage(), rows(other=[1]))
+    assert caught.value.fields == {"column": "value"}
+    assert "key, other" in caught.value.message
 
 
 @pytest.mark.parametrize(("topic_bytes", "request_bytes"), [(2000, 1 << 20), (1 << 20, 2000)])
@@ -260,8 +261,8 @@ def test_topics_and_partitions_that_are_no_targets_are_refused() -> None:
     for sink, wrong, message in (
         (to_topic, ["orders", "elsewhere"], "key 'b' has the topic 'elsewhere' in column to"),
         (to_topic, ["orders", None], "key 'b' has a null in the topic column to"),
-        (to_partition, [0, 3], "key 'b' asks for partition 3, and its topic has the partitions 0 "),
-        (to_partition, [0, -1], "key 'b' asks for partition -1"),
+        (to_partition, [0, 3], "key 'b' has partition 3, but its topic has the partitions 0 to 2"),
+        (to_partition, [0, -1], "key 'b' has partition -1"),
     ):
         error = refusal(stage(sink), rows(key=[b"a", b"b"], value=[b"", b""], to=wrong))
         assert message in error.message
@@ -396,4 +397,4 @@ def test_a_sink_takes_its_rows_only_in_their_order() -> None:
 def test_the_topic_column_names_topics_of_its_own_sink_only() -> None:
     some = stage(SinkSpec(topic_column="to", topics=("orders",)), SinkSpec("big"))
     error = refusal(some, rows(key=[b"a"], value=[b""], to=["big"]))
-    assert "has the topic 'big' in column to, which is none of the sink's topics" in error.message
+    assert (error.code, error.fields["target"]) == ("row_topic_unknown", "big")

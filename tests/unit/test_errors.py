@@ -25,10 +25,11 @@ KINDS = sorted(
 
 def sample(kind):
     return kind(
+        "example",
         'topic "a"\nb: caf\u00e9 [x] {y} \U0001f600',
         hint="look\nthere",
         topic="a-0",
-        code=45,
+        number=45,
         share=0.5,
         known=None,
         sent=True,
@@ -36,8 +37,9 @@ def sample(kind):
 
 
 def alike(error, other):
-    return (type(error), error.message, error.hint, error.fields, str(error)) == (
+    return (type(error), error.code, error.message, error.hint, error.fields, str(error)) == (
         type(other),
+        other.code,
         other.message,
         other.hint,
         other.fields,
@@ -47,7 +49,7 @@ def alike(error, other):
 
 def test_there_are_errors_of_every_recovery():
     assert {kind.recovery for kind in KINDS} == set(Recovery)
-    assert len({kind.code for kind in KINDS}) == len(KINDS)
+    assert len({kind.kind for kind in KINDS}) == len(KINDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -57,8 +59,8 @@ def test_it_pickles(kind):
 
 
 def test_the_hint_stands_on_a_line_of_its_own():
-    assert str(EosError("example", "what", hint="do this")) == "what\n  hint: do this"
-    assert str(EosError("example", "what")) == "what"
+    assert str(EosError("example", "what", hint="do this")) == "[example] what\n  hint: do this"
+    assert str(EosError("example", "what")) == "[example] what"
 
 
 def test_an_error_about_a_pipeline_names_it_once_and_stays_what_it_was():
@@ -72,7 +74,7 @@ def test_an_error_about_a_pipeline_names_it_once_and_stays_what_it_was():
     )
     assert isinstance(told, PromiseBrokenError)
     assert (told.message, told.hint) == ("p: it is gone", "`eos recover p`")
-    assert told.fields == {"case": "gone", "pipeline": "p"}
+    assert (told.code, told.fields) == ("gone", {"pipeline": "p"})
     assert about("p", told) is told
 
 
@@ -91,4 +93,4 @@ def test_each_error_of_a_run_names_the_pipeline():
                 hint="look",
             )
         assert (stop.value.message, stop.value.hint) == (expected, "look")
-        assert stop.value.fields["case"] == "gone"
+        assert stop.value.code == "gone"

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.errors import raises
 from support.processes import state
 
 from eos.errors import UsageError
@@ -100,7 +101,7 @@ def test_a_plan_names_its_victims(monkeypatch, point, moment, victim):
 )
 def test_words_that_name_no_point_are_refused(monkeypatch, text):
     monkeypatch.setenv("EOS_CRASH_AT", text)
-    with pytest.raises(UsageError, match="names no crash point") as caught:
+    with raises("crash_point_invalid") as caught:
         CrashPlan.from_environment()
     assert "first_produce" in caught.value.hint
 
@@ -169,7 +170,7 @@ def test_a_pause_without_a_log_and_other_signals_are_refused(monkeypatch, name, 
     monkeypatch.setenv("EOS_CRASH_AT", "begin:before:python")
     monkeypatch.setenv("EOS_CRASH_SIGNAL", name)
     monkeypatch.setenv("EOS_CRASH_LOG", log)
-    with pytest.raises(UsageError, match="EOS_CRASH_SIGNAL is"):
+    with raises("crash_signal_invalid"):
         CrashPlan.from_environment()
 
 

@@ -11,7 +11,7 @@ from eos.kafka.compression_type import Codec
 from eos.kafka.records.record_batch import Columns, encode
 from eos.transaction.partition_queue import PartitionQueue
 
-LOST = NoAnswerError("example", "Produce could not be sent: broker 2: the time for it was up")
+LOST = NoAnswerError("example", "Produce could not be sent to broker 2: its deadline passed")
 
 
 @pytest.fixture

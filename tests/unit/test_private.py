@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.errors import raises
 
 from eos import private_files
 from eos.errors import UsageError
@@ -93,8 +94,9 @@ def test_a_group_is_taken_away_with_the_mode_of_its_root(tmp_path: Path) -> None
 
 
 def test_a_group_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="this machine has no group `no-such-group`") as refused:
+    with raises("state_group_unknown") as refused:
         private_files.prepare_root(tmp_path / "state", "no-such-group")
+    assert "`no-such-group`" in refused.value.message
     assert "state: {group: NAME}" in (refused.value.hint or "")
 
 

@@ -100,9 +100,9 @@ BAD_TEXT = pa.StringArray.from_buffers(
         ),
         ("u32", pa.array([1, -1]), "u32", "expected 0 to 4294967295, got -1"),
         ("u64", pa.array([Decimal(1), Decimal(2**64)], pa.decimal128(38, 0)), "u64", "got 184467"),
-        ("name", BAD_TEXT, "name", "expected a text, got what is no UTF-8"),
+        ("name", BAD_TEXT, "name", "expected UTF-8 text"),
         ("kind", pa.array(["OLD", "Old"]), "kind", "a name of the enum `shop.Kind`, got 'Old'"),
-        ("kinds", pa.array([["OLD"], ["NEW", None]]), "kinds", "an element of it is null"),
+        ("kinds", pa.array([["OLD"], ["NEW", None]]), "kinds", "an element that is null"),
         ("kinds", pa.array([[], ["UNKNOWN_ENUM_VALUE_Kind_x"]]), "kinds", "a name of the enum"),
         (
             "lines",
@@ -111,7 +111,12 @@ BAD_TEXT = pa.StringArray.from_buffers(
             "",
         ),
         ("by", pa.array([[], [("a", {"N": -1 << 40})]], pa.map_(pa.string(), LINE)), "by.n", ""),
-        ("by", pa.array([[("a", {})], [("a", None)]], pa.map_(pa.string(), LINE)), "by", "a value"),
+        (
+            "by",
+            pa.array([[("a", {})], [("a", None)]], pa.map_(pa.string(), LINE)),
+            "by",
+            "a value that is null",
+        ),
         ("seen", pa.array([[], [(-1, None)]], pa.map_(pa.int64(), pa.null())), "seen", "is null"),
         ("at", pa.array([0, 1 << 60], pa.timestamp("us")), "at", "seconds, got 1152921504606"),
         ("took", pa.array([0, -1 << 60], pa.duration("us")), "took", "seconds, got -1152921504607"),
@@ -121,7 +126,7 @@ def test_a_value_that_does_not_fit_is_told_by_row_and_field(name, array, path, t
     with pytest.raises(UnfitError) as caught:
         write(ORDER, rows(**{name: array}))
     assert (caught.value.row, caught.value.path) == (1, path)
-    assert told in caught.value.told
+    assert told in caught.value.reason
 
 
 def test_two_of_a_oneof_and_a_required_field_that_is_null_are_told() -> None:
@@ -160,7 +165,11 @@ def test_the_order_of_a_maps_entries_makes_no_difference() -> None:
 @pytest.mark.parametrize(
     ("raw", "name", "told"),
     [
-        (b"", "a", "expected a descriptor file with a file in it: `protoc --include_imports"),
+        (
+            b"",
+            "a",
+            "expected a descriptor file with at least one .proto file: `protoc --include_imports",
+        ),
         (b'syntax = "proto3";\nmessage A {}', "A", "expected a descriptor file"),
         (descriptor_file(shop()), "shop.Ordre", "`shop.Ordre` is none; did you mean `shop.Order`?"),
         (descriptor_file(shop()), "Part", "`Part` is none: it has `google.protobuf.Duration`, "),
@@ -173,7 +182,7 @@ def test_the_order_of_a_maps_entries_makes_no_difference() -> None:
         ),
         (descriptor_file(shop()), "shop.Node", "`shop.Node` does, in `shop.Node.children`"),
         (descriptor_file(shop()), "shop.Nothing", "`shop.Nothing` has none"),
-        (descriptor_file(shop()), "shop.Twice", "once, whatever its letters: `Some` is not"),
+        (descriptor_file(shop()), "shop.Twice", "upper and lower case: `Some` occurs twice"),
     ],
 )
 def test_what_is_no_message_to_read_by_is_told(raw: bytes, name: str, told: str) -> None:
@@ -185,7 +194,7 @@ def test_what_is_no_message_to_read_by_is_told(raw: bytes, name: str, told: str)
 def test_files_that_do_not_fit_together_are_told() -> None:
     file = file_of("odd")
     add(file.message_type.add(name="A"), 1, "odd.B", "b")
-    with pytest.raises(ValueError, match="expected files that fit together"):
+    with pytest.raises(ValueError, match="expected a consistent set of files"):
         message_in(descriptor_file(file), "odd.A")
 
 

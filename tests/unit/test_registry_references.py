@@ -9,11 +9,11 @@ from typing import Any
 
 import fastavro
 import pytest
+from support.errors import raises
 from support.registry import FakeRegistry, registry
 
 from eos.config.registry import Registry
 from eos.deadline import Deadline
-from eos.errors import UsageError
 from eos.formats import registry_references
 from eos.formats.registry_client import Client
 from eos.formats.registry_references import RegisteredSchema, Version, standing_alone
@@ -107,13 +107,13 @@ def test_subjects_that_refer_to_each_other_are_refused(asked: FakeRegistry) -> N
     asked.add("place", PLACE, ("person", 1))
     asked.add("person", PERSON, ("place", 1))
     number = asked.add("orders-value", ORDER, ("person", 1))
-    with pytest.raises(UsageError) as refused:
+    with raises("registry_schema_unusable") as refused:
         client(asked).latest("orders-value", TODAY)
     way = "'person' version 1 -> 'place' version 1 -> 'person' version 1"
     assert refused.value.message.startswith(
         "'orders-value', latest version, in the schema registry"
     )
-    assert refused.value.message.endswith(f"refer to each other: {way}")
+    assert refused.value.message.endswith(f"cycle of references: {way}")
     assert len(asked.asked) == 3
     assert client(asked).schema(number, TODAY) is None
 
@@ -121,8 +121,8 @@ def test_subjects_that_refer_to_each_other_are_refused(asked: FakeRegistry) -> N
 @pytest.mark.parametrize(
     ("broken", "told"),
     [
-        ({"place": None}, "it refers to 'place' version 1, which is not there"),
-        ({"place": "no JSON"}, "can't be put together: Expecting value"),
+        ({"place": None}, "it refers to 'place' version 1, which does not exist"),
+        ({"place": "no JSON"}, "references can't be resolved: Expecting value"),
     ],
 )
 def test_what_is_missing_or_no_schema_is_told(
@@ -134,7 +134,7 @@ def test_what_is_missing_or_no_schema_is_told(
             del asked.subjects[subject]
         else:
             asked.schemas[asked.subjects[subject][0]] = text
-    with pytest.raises(UsageError) as refused:
+    with raises("registry_schema_unusable") as refused:
         client(asked).versions("orders-value", TODAY)
     assert told in refused.value.message
     assert "'orders-value' version 1" in refused.value.message
@@ -152,7 +152,7 @@ def test_how_much_is_followed_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
         return RegisteredSchema('"int"')
 
     monkeypatch.setattr(registry_references, "REFERRED_MAX", 50)
-    with pytest.raises(ValueError, match="behind more than 20 others"):
+    with pytest.raises(ValueError, match="nested more than 20 deep"):
         standing_alone(RegisteredSchema('"int"', (Version("s", 1),)), deeper)
     assert len(asked) == 20
     many = tuple(Version("s", number) for number in range(51))

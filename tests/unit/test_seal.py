@@ -48,6 +48,7 @@ SEAL = of_this_process()
 
 def sample(kind: type[EosError]) -> EosError:
     return kind(
+        "example",
         'topic "a"\nb: caf\u00e9 [x] {y} \U0001f600',
         hint="look\nthere",
         topic="a-0",
@@ -59,8 +60,9 @@ def sample(kind: type[EosError]) -> EosError:
 
 
 def alike(error: EosError, other: EosError) -> bool:
-    return (type(error), error.message, error.hint, error.fields, str(error)) == (
+    return (type(error), error.code, error.message, error.hint, error.fields, str(error)) == (
         type(other),
+        other.code,
         other.message,
         other.hint,
         other.fields,
@@ -86,15 +88,15 @@ def test_an_error_crosses_in_sparks_text(kind: type[EosError]) -> None:
 def test_the_words_are_readable_in_an_executors_log() -> None:
     error = SEAL.crossing(AttemptFailedError("example", "a second task wrote", hint="look"))
     assert isinstance(error, CrossingError)
-    assert str(error).startswith("a second task wrote\n  hint: look [eos-error ")
+    assert str(error).startswith("[example] a second task wrote\n  hint: look [eos-error ")
 
 
 def test_a_field_that_is_no_plain_value_is_dropped() -> None:
     error = crossed(
-        str(SEAL.crossing(EosError("example", "x", where=("a", 1), api=Api.PRODUCE, code=3)))
+        str(SEAL.crossing(EosError("example", "x", where=("a", 1), api=Api.PRODUCE, number=3)))
     )
     assert error is not None
-    assert error.fields == {"code": 3}
+    assert error.fields == {"number": 3}
 
 
 def test_long_texts_of_records_are_cut() -> None:
@@ -123,7 +125,7 @@ def test_a_class_of_another_release_arrives_as_the_base_with_its_words() -> None
     assert (type(found), found.message, found.hint) == (EosError, "begin is not possible", "h")
 
 
-FORGED = body(["FencedError", "another copy took over", "", {}])
+FORGED = body(["FencedError", "example", "another copy took over", "", {}])
 
 
 @pytest.mark.parametrize(
@@ -150,12 +152,15 @@ def test_a_text_without_a_valid_signature_is_none_and_hides_none(text: str) -> N
     [
         None,
         [1],
-        ["UsageError", 1, "", {}],
-        ["UsageError", "", None, {}],
-        ["UsageError", "x", "", 1],
-        ["UsageError", "x", "", {"message": 1}],
-        [["UsageError"], "x", "", {}],
-        ["os", "x", "", {"hint": 2}],
+        ["UsageError", "x", "", {}],  # as a release before codes wrote it
+        ["UsageError", 1, "x", "", {}],
+        ["UsageError", "example", 1, "", {}],
+        ["UsageError", "example", "", None, {}],
+        ["UsageError", "example", "x", "", 1],
+        ["UsageError", "example", "x", "", {"message": 1}],
+        ["UsageError", "example", "x", "", {"code": 1}],
+        [["UsageError"], "example", "x", "", {}],
+        ["os", "example", "x", "", {"hint": 2}],
     ],
 )
 def test_a_signed_mark_of_another_shape_is_no_error(told: object) -> None:
@@ -166,7 +171,7 @@ def test_a_signed_mark_of_another_shape_is_no_error(told: object) -> None:
 def test_forged_and_broken_marks_are_never_an_error() -> None:
     """Of 20,000 variations: marks cut, mixed, repeated, with other letters, signed by others."""
     chance = random.Random(17)
-    own = str(SEAL.crossing(FencedError("example", "mine", hint="h", code=3)))
+    own = str(SEAL.crossing(FencedError("example", "mine", hint="h", number=3)))
     others = [
         f"[eos-error {FORGED}]",
         str(Seal().crossing(FencedError("example", "x"))),

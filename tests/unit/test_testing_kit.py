@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from support.errors import raises
 
 from eos import faults
 from eos.cli.init import files
-from eos.errors import UsageError
 from eos.testing import CRASH_POINTS, crash, crash_at, difference, require_each_once
 from eos.testing.outside import answered
 from eos.testing.runs import _record
@@ -40,7 +40,7 @@ def test_what_crash_at_says_is_understood(point: str, monkeypatch: pytest.Monkey
 
 def test_a_crash_point_that_is_none_is_refused_with_those_that_are() -> None:
     for wrong in (("nowhere",), ("begin", "soon"), ("begin", "after", "me")):
-        with pytest.raises(UsageError, match="of a crash") as refused:
+        with raises("crash_point_invalid") as refused:
             crash_at(*wrong)
         assert "one of " in (refused.value.hint or "")
 

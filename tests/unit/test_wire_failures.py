@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.errors import raises
 
 from eos.deadline import Deadline
-from eos.errors import KafkaRefusedError, NoAnswerError, UnavailableError, UsageError
+from eos.errors import NoAnswerError, UnavailableError
 from eos.kafka import requests
 from eos.kafka.api import NO_IDENTITY, TopicPartition, TransactionProfile
 from eos.kafka.client import KafkaClient
@@ -70,7 +71,7 @@ def test_refused_connection_is_one_sentence_with_the_address_and_the_likely_caus
         wire.agree_on_profile(Deadline.after_ms(2_000))
     assert f"no broker of 127.0.0.1:{free_port} answers" in caught.value.message
     assert "ECONNREFUSED" in caught.value.message
-    assert "nothing listens there" in caught.value.hint
+    assert "nothing listens on this port" in caught.value.hint
     assert "\n" not in caught.value.message
 
 
@@ -78,7 +79,7 @@ def test_unknown_host_is_named():
     no_broker = pytest.raises(UnavailableError, match=r"no broker of no-such-host\.invalid:9092")
     with wire_to("no-such-host.invalid:9092") as wire, no_broker as caught:
         wire.transaction_version(Deadline.after_ms(2_000))
-    assert "not known here" in caught.value.hint
+    assert "can't resolve the host name" in caught.value.hint
 
 
 def test_a_broker_that_never_answers_costs_the_deadline_and_no_more():
@@ -120,17 +121,18 @@ def test_a_request_that_its_caller_gave_up_never_leaves():
 def test_tls_to_a_port_without_tls_is_refused_at_once():
     with server(b"\0\0\0\x04nope") as address, wire_to(address, security=TLS) as wire:
         deadline = Deadline.after_ms(60_000)
-        with pytest.raises(KafkaRefusedError, match=f"no TLS session with {address}"):
+        with raises("tls_handshake_failed") as caught:
             wire.topics(["t"], deadline)
+        assert address in caught.value.message
         assert not deadline.has_passed
 
 
 def test_no_tls_to_a_port_with_tls_is_refused_at_once():
     alert = bytes.fromhex("15030300020246")  # what a TLS server says to plain text
-    told = "speaks TLS, and PLAINTEXT does not"
-    refused = pytest.raises(KafkaRefusedError, match=told)
-    with server(alert) as address, wire_to(address) as wire, refused:
+    refused = raises("listener_requires_tls")
+    with server(alert) as address, wire_to(address) as wire, refused as caught:
         wire.topics(["t"], Deadline.after_ms(60_000))
+    assert "PLAINTEXT" in caught.value.message
 
 
 def test_an_answer_that_is_no_kafka_hints_at_another_port():
@@ -143,14 +145,15 @@ def test_an_answer_that_is_no_kafka_hints_at_another_port():
 
 def test_certificate_file_that_is_missing_is_named(tmp_path: Path):
     missing = str(tmp_path / "ca.pem")
-    with pytest.raises(UsageError, match=f"the file {missing} .ssl_cafile. can't be read on"):
+    with raises("kafka_security_file_unreadable") as caught:
         KafkaClient(KafkaSettings(("none:1",), security=(*TLS, ("ssl_cafile", missing))))
+    assert f"{missing} (ssl_cafile)" in caught.value.message
 
 
 def test_a_produce_request_that_never_left_says_so(free_port):
     with wire_to(f"127.0.0.1:{free_port}") as wire:
         pending = wire.send_produce("bootstrap-0", "t", {TopicPartition("t", 0): b"x"}, 500)
-        with pytest.raises(NoAnswerError, match="could not be sent") as caught:
+        with raises("request_not_sent") as caught:
             pending.wait(Deadline.after_ms(5000))
         assert pending.done
         assert caught.value.fields == {"api": "Produce", "node": "bootstrap-0", "sent": False}
@@ -162,11 +165,12 @@ def test_a_produce_request_that_never_left_says_so(free_port):
 
 
 def test_unknown_security_option_is_refused_before_anything_connects():
-    with pytest.raises(UsageError, match="ssl_calfile is no security option"):
+    with raises("kafka_security_option_unknown") as caught:
         KafkaClient(KafkaSettings(("a:1",), security=(("ssl_calfile", "x"),)))
-    with pytest.raises(UsageError, match="say true or false"):
+    assert "ssl_calfile" in caught.value.message
+    with raises("ssl_check_hostname_invalid"):
         KafkaClient(KafkaSettings(("a:1",), security=(("ssl_check_hostname", "maybe"),)))
-    with pytest.raises(UsageError, match="can't be loaded"):
+    with raises("token_provider_unloadable"):
         KafkaClient(
             KafkaSettings(("a:1",), security=(("sasl_oauth_token_provider", "no.such:Thing"),))
         )
@@ -175,7 +179,7 @@ def test_unknown_security_option_is_refused_before_anything_connects():
 def test_a_client_without_profile_can_only_look(free_port):
     wire = KafkaClient(KafkaSettings((f"127.0.0.1:{free_port}",)))
     try:
-        with pytest.raises(UsageError, match="can only look"):
+        with raises("no_transaction_profile"):
             wire.init_producer_id("t", 1000, NO_IDENTITY, Deadline.after_ms(100))
     finally:
         wire.close()

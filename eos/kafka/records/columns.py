@@ -96,8 +96,8 @@ def _as_binary(array: Any, name: str) -> Any:
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
         return array.cast(pa.binary())
     raise RecordRefusedError(
-        "todo",
-        f"column {name} has the type {kind}: a record's bytes come from binary or string",
+        "record_column_type_invalid",
+        f"column {name} has the type {kind}; expected binary or string",
         hint=f"cast {name} to binary or string in the last transform",
         column=name,
         type=str(kind),

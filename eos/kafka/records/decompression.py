@@ -65,7 +65,7 @@ def _unpack(codec: Codec, payload: Any) -> bytes:
 
 def _whole(data: bytes | bytearray, stream: Any) -> bytes:
     if not stream.eof or len(data) > BYTES_MAX:
-        raise BrokenPayloadError(f"no end within {BYTES_MAX} bytes")
+        raise BrokenPayloadError(f"the stream does not end within {BYTES_MAX} bytes")
     return bytes(data)
 
 

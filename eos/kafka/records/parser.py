@@ -43,14 +43,14 @@ class StoredRecord(NamedTuple):
 def stored_records(batch: Batch) -> list[StoredRecord]:
     """Return a batch's records. Raise BrokenPayloadError if its bytes are damaged."""
     if not batch.is_sound:
-        raise BrokenPayloadError("its checksum or its header does not hold")
+        raise BrokenPayloadError("its checksum or its header is wrong")
     if not batch.records:  # compaction may leave an empty batch
         return []
     cursor = _Cursor(unpack(batch.codec, batch.payload))
     try:
         found = [_record(cursor, batch) for _ in range(batch.records)]
     except IndexError as error:
-        raise BrokenPayloadError("a record ends before its last field does") from error
+        raise BrokenPayloadError("a record is shorter than its fields") from error
     cursor.require_at(len(cursor.data))
     return found
 

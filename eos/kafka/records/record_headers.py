@@ -46,7 +46,7 @@ def headers(lists: Any) -> Headers | None:
     counts = values_of(pc.list_value_length(lists).cast(pa.int32()))
     if is_flat:
         if (counts & 1).any():
-            raise ValueError("a record has another number of header keys than of values")
+            raise ValueError("a record has different numbers of header keys and values")
         counts = counts >> 1
     first = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=first[1:])
@@ -57,9 +57,9 @@ def headers(lists: Any) -> Headers | None:
     keys, values = blobs(of_keys, "headers.key"), blobs(of_values, "headers.value")
     if (keys.lengths < 0).any():
         raise RecordRefusedError(
-            "todo",
-            "a record has a header without a key, which Kafka can't hold",
-            hint="give every element of the headers column a key; only its value may be null",
+            "header_key_null",
+            "a record has a header with a null key, which Kafka does not support",
+            hint="set the key of each element in the headers column; only a value may be null",
         )
     return Headers(counts, first, keys, values, _encode(keys, values, first))
 
@@ -100,9 +100,9 @@ def _is_flat(kind: Any) -> bool:
         if pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2:
             return False
     raise RecordRefusedError(
-        "todo",
-        f"column headers has the type {kind}",
-        hint="headers are array<struct<key: string, value: binary>>",
+        "headers_column_type_invalid",
+        f"column headers has the type {kind}; expected array<struct<key: string, value: binary>>",
+        hint="cast the column in the last transform, or remove it",
         column="headers",
         type=str(kind),
     )
