@@ -117,20 +117,20 @@ def text_of(schema: str | AvroFile, folder: Path) -> str:
             raw = opened.read(_FILE_BYTES_MAX + 1)
         if len(raw) > _FILE_BYTES_MAX:
             raise UsageError(
-                "todo",
+                "avro_schema_file_too_large",
                 f"Avro schema {path} is larger than {_FILE_BYTES_MAX} bytes",
                 hint="a schema has a few kilobytes: is `file` the path of another file?",
             )
         return _record(raw.decode())
     except OSError as error:
         raise UsageError(
-            "todo",
+            "avro_schema_file_unreadable",
             f"Avro schema {path} can't be read: {error.strerror}",
             hint="paths of schemas begin at the pipeline's folder",
         ) from error
     except ValueError as error:  # also raised for a text that is not UTF-8
         raise UsageError(
-            "todo",
+            "avro_schema_invalid",
             f"Avro schema {path}: {error}",
             hint='the file has one Avro record as JSON, such as {"type": "record", '
             '"name": ..., "fields": [...]}',

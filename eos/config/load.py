@@ -135,7 +135,7 @@ def load_profile(
 def _no_profile(name: str, path: Path) -> UsageError:
     known = sorted(file.stem for file in path.parent.glob("*.yaml"))
     return UsageError(
-        "todo",
+        "profile_missing",
         f"there is no profile {name!r}: {path} does not exist{suggestion(name, known)}",
         hint="give the name of a file in conf/ or a path that ends with .yaml",
     )
@@ -188,20 +188,22 @@ def text_of(path: Path, what: str) -> str:
             raw = file.read(_FILE_BYTES_MAX + 1)
         if len(raw) > _FILE_BYTES_MAX:
             raise UsageError(
-                "todo",
+                "config_file_too_large",
                 f"{what} {path} is larger than {_FILE_BYTES_MAX} bytes",
                 hint="is it another file than the one that was meant?",
             )
         return raw.decode()
     except UnicodeDecodeError as error:
         raise UsageError(
-            "todo",
+            "config_file_not_utf8",
             f"{what} {path} is not UTF-8 text ({error})",
             hint="save it as UTF-8, or name the file that was meant",
         ) from error
     except OSError as error:
         raise UsageError(
-            "todo", f"{what} {path} can't be read: {error.strerror}", hint="is the path right?"
+            "config_file_unreadable",
+            f"{what} {path} can't be read: {error.strerror}",
+            hint="is the path right?",
         ) from error
 
 

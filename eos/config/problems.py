@@ -129,7 +129,7 @@ def refuse(what: str, problems: Sequence[Problem]) -> UsageError:
     if len(ordered) > _TOLD_MAX:
         lines += f"\n  and {len(ordered) - _TOLD_MAX} more"
     return UsageError(
-        "todo",
+        "config_invalid",
         f"{what} has {count}\n{lines}",
         problems=tuple(ordered),
         hint="`eos lint` checks a pipeline file by itself; docs/reference.md has all keys",

@@ -38,20 +38,20 @@ def message_of(given: Protobuf, folder: Path) -> Message:
             raw = opened.read(_FILE_BYTES_MAX + 1)
         if len(raw) > _FILE_BYTES_MAX:
             raise UsageError(
-                "todo",
+                "descriptor_file_too_large",
                 f"descriptor file {path} is larger than {_FILE_BYTES_MAX} bytes",
                 hint="is it another file? A descriptor file has the messages of some .proto files",
             )
         return message_in(raw, given.message)
     except OSError as error:
         raise UsageError(
-            "todo",
+            "descriptor_file_unreadable",
             f"descriptor file {path} can't be read: {error.strerror}",
             hint="paths of descriptor files begin at the pipeline's folder",
         ) from error
     except ValueError as error:
         raise UsageError(
-            "todo",
+            "descriptor_file_invalid",
             f"descriptor file {path}: {error}",
             hint="`protoc --descriptor_set_out=FILE --include_imports NAME.proto` writes it",
         ) from error

@@ -37,7 +37,7 @@ def encoded(record: InputRecord, plan: Plan) -> InputRecord:
             made[name] = ParseDict(given, read.message.type()).SerializeToString(deterministic=True)
         except (ParseError, EncodeError) as error:
             raise RecordRefusedError(
-                "todo",
+                "test_input_not_protobuf",
                 f"the test's input has a {name} that is no message `{read.message.name}`: {error}",
                 hint="a text instead of a mapping stands for what is no message",
             ) from error

@@ -174,7 +174,7 @@ def _record(sink: SinkSpec, row: Mapping[str, Any]) -> Written:
     topic = sink.topic or row[sink.topic_column or ""]
     if sink.topics and topic not in sink.topics:
         raise EosError(
-            "todo",
+            "test_output_topic_unlisted",
             f"a row has the topic {topic!r}, which is none of the sink's topics",
             hint="add it to the sink's `topics`, or let a step or `where` leave such rows out",
         )

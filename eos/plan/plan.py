@@ -194,7 +194,7 @@ def decode(source: Source, expect: Rules = (), folder: Path = Path()) -> Decode:
         columns_once({"key": key.names, "value": value.names})
     except ValueError as error:
         raise UsageError(
-            "todo",
+            "source_column_duplicate",
             f"the source: {error}",
             hint="`as` in the source's `key` or `value` gives a column another name",
         ) from error

@@ -132,14 +132,14 @@ def _require_pkcs8(path: Path) -> None:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise UsageError(
-            "todo",
+            "tls_key_unreadable",
             f"the key {path} can't be read: {getattr(error, 'strerror', '') or 'is it PEM?'}",
             hint="kafka.security names it; it must be on each machine, driver and executors",
         ) from error
     found = next((kind for kind in _OTHER_KEYS if f"BEGIN {kind}" in text), None)
     if found is not None:
         raise UsageError(
-            "todo",
+            "tls_key_unsupported",
             f"the key {path} is of the kind {found}, which Kafka's Java client can't read",
             hint=f"openssl pkcs8 -topk8 -nocrypt -in {path} -out NEW makes one that it can: let "
             "nobody else read the file",

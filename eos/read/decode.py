@@ -44,6 +44,7 @@ _WRONG = "__eos_wrong"  # why a record can't be parsed; null: it can
 _CAUSE = "__eos_cause"
 _METRIC = "eos.refused"
 _RAISED = "refused"
+_OTHERWISE = "set `on_error` to drop or dead_letter"
 # Columns of a rejected record, in addition to Kafka's: the rule's name, and the reason as text.
 RULE, ERROR = "__eos_rule", "__eos_error"
 
@@ -178,7 +179,7 @@ class Decode:
                 except Exception as error:
                     words = avro.words_of(error)
                     raise TransformError(
-                        "todo",
+                        "avro_schema_unsupported",
                         f"the Avro schema of the {name}: {words}",
                         hint="the schema is not what Spark's Avro reader takes: correct it where "
                         "the pipeline file, its `file` or the registry has it",
@@ -218,7 +219,8 @@ class Decode:
         if not metrics.contains(_METRIC):
             if records_out:
                 raise AttemptFailedError(
-                    "todo", "Spark did not count the records that can't be taken"
+                    "rejected_records_uncounted",
+                    "Spark did not count the records that can't be taken",
                 )
             # No record was written. If a stage turns out to be empty, Spark drops it together with
             # its counts. So the micro-batch is read again to count.
@@ -245,7 +247,7 @@ class Decode:
             new = self.learned(frame)
             if new:
                 raise AttemptFailedError(
-                    "todo",
+                    "schema_id_new",
                     f"the registry has schemas that are new: {', '.join(new[:10])}",
                     hint="they are known from now on",
                 )
@@ -302,28 +304,42 @@ class Decode:
         if not failing:
             return
         first = min(failing, key=lambda each: (each.topic, each.partition, each.offset))
-        where = f"{first.topic}-{first.partition} at offset {first.offset}"
-        more, is_rule = first.records - 1, first.rule != MALFORMED
-        others = f", and {more} more of this micro-batch can't either" if more else ""
-        told = f"can't be read as the source's key and value say{others}"
-        hint = "correct the schema in the pipeline file; or say `on_error: drop` in the source, "
-        if is_rule:
-            others = f", and {more} more of this micro-batch" if more else ""
-            told = f"does not meet the rule `{first.rule}`{others}"
-            hint = "correct the rule in the pipeline file; or say `on_error: drop` beside it, "
-        hint += "which leaves such records out and counts them, or `dead_letter`, which keeps them "
-        hint += "in a topic of their own"
+        raise self._refusal(first, pipeline)
+
+    def _refusal(self, first: RejectedRecords, pipeline: str) -> RecordRefusedError:
+        record = f"{pipeline}: the record {first.topic}-{first.partition} at offset {first.offset}"
+        others = f", and {first.records - 1} more in this micro-batch" if first.records > 1 else ""
+        fields: dict[str, Any] = {
+            "source_topic": first.topic,
+            "source_partition": first.partition,
+            "source_offset": first.offset,
+            "records": first.records,
+            "rule": first.rule,
+        }
         if first.rule == NO_NULL and self.distinct is not None:
-            told, hint = self.distinct.told_of_null, self.distinct.hint_of_null
-        raise RecordRefusedError(
-            "todo",
-            f"{pipeline}: the record {where} {told}; nothing of the micro-batch is committed",
-            hint=hint,
-            source_topic=first.topic,
-            source_partition=first.partition,
-            source_offset=first.offset,
-            records=first.records,
-            rule=first.rule,
+            condition = self.distinct.condition
+            return RecordRefusedError(
+                "dedup_column_null",
+                f"{record} has a null in a column of `dedup` (not true: {condition}); nothing of "
+                "the micro-batch is committed",
+                hint="fill the column upstream, or reject such records in a stateless pipeline "
+                "before this one",
+                **fields,
+            )
+        if first.rule == MALFORMED:
+            return RecordRefusedError(
+                "record_malformed",
+                f"{record} can't be decoded by the source's `key` and `value`{others}; nothing of "
+                "the micro-batch is committed",
+                hint=f"correct the schema in the pipeline file, or {_OTHERWISE} in the source",
+                **fields,
+            )
+        return RecordRefusedError(
+            "record_rule_failed",
+            f"{record} does not meet the rule `{first.rule}`{others}; nothing of the micro-batch "
+            "is committed",
+            hint=f"correct the rule in the pipeline file, or {_OTHERWISE} in the rule",
+            **fields,
         )
 
 
@@ -353,13 +369,13 @@ def _require_condition(read: DataFrame, rule: RecordRule) -> None:
         words = re.sub(r"(?<=line )\d+(?=, pos)", lambda at: str(int(at[0]) - 1), words)
         words = words.strip()[:1000]
         raise TransformError(
-            "todo",
+            "rule_invalid",
             f"the rule `{rule.name}` of `expect`: {words}",
             hint="a rule is asked of the source's columns, before the first step",
         ) from error
     if kind != "boolean":
         raise TransformError(
-            "todo",
+            "rule_not_boolean",
             f"the rule `{rule.name}` of `expect` is of type {kind}; expected a condition",
             hint="such as `amount > 0`",
         )

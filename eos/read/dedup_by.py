@@ -35,17 +35,6 @@ class Distinct:
         names = dict.fromkeys((*self.by, self.watermark))
         return " AND ".join(f"`{name}` IS NOT NULL" for name in names)
 
-    @property
-    def told_of_null(self) -> str:
-        return f"is null in a column that `dedup` names (not true: {self.condition})"
-
-    @property
-    def hint_of_null(self) -> str:
-        return (
-            "without its key or time nobody knows whether it came before: let the upstream fill "
-            "them, or a pipeline without state sort such records out before this one"
-        )
-
     def apply(self, rows: DataFrame) -> DataFrame:
         """Return the first row of each key."""
         self._require(rows)
@@ -65,14 +54,14 @@ class Distinct:
         for name in (*self.by, self.watermark):
             if name.lower() not in kinds:
                 raise TransformError(
-                    "todo",
+                    "dedup_column_missing",
                     f"`dedup` names the column `{name}`, which the source does not have",
                     hint=f"it has {', '.join(f'`{each}`' for each in rows.columns)}",
                 )
         kind = kinds[self.watermark.lower()]
         if kind not in _TIMES:
             raise TransformError(
-                "todo",
+                "dedup_watermark_type",
                 f"`dedup.watermark` is the column `{self.watermark}`, of type {kind.upper()}; "
                 "expected a TIMESTAMP",
                 hint="give it that type in the source's schema, or name Kafka's own `timestamp`",

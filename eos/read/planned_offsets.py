@@ -34,7 +34,7 @@ def require_planned(
     if planned is None or planned == found:
         return
     raise UnavailableError(
-        "todo",
+        "checkpoint_offsets_mismatch",
         f"{query}: the checkpoint {location} has other offsets for micro-batch {batch_id} than "
         f"Spark planned: {_error_text(planned, found)}",
         hint="another copy or another program wrote there: end it. Of this micro-batch nothing was "

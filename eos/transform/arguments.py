@@ -35,7 +35,7 @@ def fitted(
     parameters = list(inspect.signature(call).parameters.values())
     if not parameters or parameters[0].kind not in _BY_POSITION:
         raise TransformError(
-            "todo",
+            "transform_signature_invalid",
             f"transform `{reference}` takes no DataFrame",
             hint="write it as `def function(frame: DataFrame, ...) -> DataFrame`",
         )
@@ -62,7 +62,7 @@ def fitted(
     if told:
         signature = f"{reference.partition(':')[2]}{inspect.signature(call)}"
         raise TransformError(
-            "todo",
+            "transform_arguments_invalid",
             f"transform `{reference}` {' and '.join(told)}",
             hint=f"`with:` gives arguments by name to `{signature}`",
         )

@@ -111,7 +111,7 @@ class TaskFunction:
         what = "nothing" if made is None else f"a {type(made).__name__}"
         return self.seal.crossing(
             TransformError(
-                "todo",
+                "transform_return_type",
                 f"transform `{self.reference}` returned {what}; it has to return a {expected}",
                 hint="is a `return` missing?" if made is None else "",
             )
@@ -122,7 +122,7 @@ class TaskFunction:
         if missing:
             raise self.seal.crossing(
                 TransformError(
-                    "todo",
+                    "transform_column_missing",
                     f"transform `{self.reference}` returned no column `{missing[0]}`, which its "
                     f"`returns` names (it has {', '.join(map(str, found))})",
                     hint="return it, or take it out of `returns`",

@@ -219,7 +219,7 @@ def blocked() -> list[tuple[type, dict[str, str]]]:
 def _refuse(call: str, remedy: str) -> None:
     if _inside.function:
         raise TransformError(
-            "todo",
+            "transform_call_forbidden",
             f"transform `{_inside.function}` calls `{call}`, which runs or changes something; "
             "a transform only describes what becomes of the rows",
             hint=remedy,

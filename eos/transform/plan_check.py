@@ -90,7 +90,7 @@ def check_stream(frame: DataFrame, output_mode: str) -> PlanState:
     """
     if not frame.isStreaming:
         raise TransformError(
-            "todo",
+            "transform_not_from_source",
             "the transforms return rows that don't come from the pipeline's source",
             hint="return a DataFrame that is made from the one that was handed in",
         )
@@ -102,7 +102,7 @@ def check_stream(frame: DataFrame, output_mode: str) -> PlanState:
     refused = next((name for name in stateful if name not in _RUNS), None)
     if refused is not None:
         raise TransformError(
-            "todo",
+            "stateful_operator_unsupported",
             f"the transforms use {_STATEFUL[refused]} (Spark's operator {refused}), which this "
             "release does not run",
             hint=_LEFT_OUT.get(
@@ -114,7 +114,7 @@ def check_stream(frame: DataFrame, output_mode: str) -> PlanState:
     unknown = next((name for name in names if name not in _STATELESS | _RUNS), None)
     if unknown is not None:
         raise TransformError(
-            "todo",
+            "operator_unknown",
             f"the transforms use Spark's operator {unknown}, which is not known to be stateless",
             hint="express it with select, where, explode or mapInArrow",
             operator=unknown,
@@ -133,7 +133,7 @@ def _branches(plan: Any) -> int:
     leaves = [node for node in walked(plan) if node.isStreaming() and not _list(node.children())]
     if any(not leaf.equals(leaves[0]) for leaf in leaves):
         raise TransformError(
-            "todo",
+            "stream_sources_multiple",
             "the transforms join streams that Spark would read as sources of their own, each up to "
             "offsets of its own",
             hint="make both sides of the rows that were handed in (`filter` by `topic`), and read "
@@ -161,7 +161,7 @@ def _check_as_spark(frame: DataFrame, plan: Any, output_mode: str, stateful: lis
             )
             hint = f"they use {_STATEFUL[stateful[0]]} (Spark's operator {stateful[0]}): {way_out}"
         raise TransformError(
-            "todo",
+            "stream_unsupported",
             f"Spark refuses the transforms as a stream: {words}",
             hint=hint,
             operator=stateful[0] if stateful else "",
@@ -193,7 +193,7 @@ def walked(plan: Any) -> Iterator[Any]:
         waiting.extend(reversed(_list(node.children())))
         waiting.extend(_list(node.subqueries()))
     raise TransformError(
-        "todo",
+        "plan_too_large",
         f"the transforms' plan has more than {_NODES_MAX} operators",
         hint="do steps multiply in a loop? Fewer of them, or a second pipeline "
         "behind this one's topic",
