@@ -59,7 +59,7 @@ def test_words_steps_rules_and_sinks_are_told_together_in_the_files_order(tmp_pa
         (11, "`rat`"),
         (12, "expected the environment variable `UNSET_HERE`"),
         (13, "`uuid` gives"),
-        (14, "expected `with` beside a function only"),
+        (14, "expected `with` only with a function"),
         (17, "`rand` gives"),
         (18, "gone.avsc can't be read"),
         (19, "did you mean `lz4`?"),
@@ -130,7 +130,7 @@ def test_parts_that_do_not_go_together_are_told_all_whatever_else_is_wrong(
 ) -> None:
     (tmp_path / "unset_pairs.py").write_text("def f(rows, rates): ...\n")
     found = told(tmp_path, PAIRS + wrong)
-    words = ["has no `rates`", "`orders` would feed itself", "`dead_letter: TOPIC`", "not `prices`"]
+    words = ["has no `rates`", "`orders` is a source topic", "`dead_letter: TOPIC`", "no `prices`"]
     assert [line for line, _ in found][:4] == [4, 5, 5, 6]
     for word in words:
         assert sum(word in message for _, message in found) == 1

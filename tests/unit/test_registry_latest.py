@@ -86,8 +86,8 @@ def test_nobody_is_asked_where_the_file_has_the_schema(tmp_path: Path) -> None:
     ("schema", "more", "told"),
     [
         ('"string"', "", "latest schema of 's' in the schema registry, id 1000: expected the Avro"),
-        (json.dumps(ORDER).replace('"id"', '"Offset"'), "", "than `Offset` (Kafka's own column)"),
-        (json.dumps(ORDER), ', key: {json: "id INT"}', "than `id` (a column of the key)"),
+        (json.dumps(ORDER).replace('"id"', '"Offset"'), "", "got `Offset` (Kafka's own column)"),
+        (json.dumps(ORDER), ', key: {json: "id INT"}', "got `id` (a column of the key)"),
     ],
 )
 def test_a_latest_schema_that_can_not_serve_ends_the_start(
@@ -106,9 +106,9 @@ def test_a_latest_schema_that_can_not_serve_ends_the_start(
         ("kafka: {topic: out, value: {avro: {register: true}}}", "expected `file`, or the `subj"),
         (
             "kafka: {topic: out, value: {avro: {subject: t, register: true}}}",
-            "expected `file` besi",
+            "expected `file` with",
         ),
-        ("kafka: {topic: out}, delta: {path: lake/x}", "expected `file` beside the source's"),
+        ("kafka: {topic: out}, delta: {path: lake/x}", "expected `file` with the source's"),
     ],
 )
 def test_what_changes_with_the_registry_is_refused_where_it_must_not(
