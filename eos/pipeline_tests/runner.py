@@ -175,8 +175,8 @@ def _record(sink: SinkSpec, row: Mapping[str, Any]) -> Written:
     if sink.topics and topic not in sink.topics:
         raise EosError(
             "test_output_topic_unlisted",
-            f"a row has the topic {topic!r}, which is none of the sink's topics",
-            hint="add it to the sink's `topics`, or let a step or `where` leave such rows out",
+            f"a row has the topic {topic!r}, which is not one of the sink's topics",
+            hint="add it to the sink's `topics`, or drop such rows in a step or with `where`",
         )
     return Written(
         topic,

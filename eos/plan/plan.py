@@ -195,8 +195,8 @@ def decode(source: Source, expect: Rules = (), folder: Path = Path()) -> Decode:
     except ValueError as error:
         raise UsageError(
             "source_column_duplicate",
-            f"the source: {error}",
-            hint="`as` in the source's `key` or `value` gives a column another name",
+            f"the source has a duplicate column: {error}",
+            hint="rename the column, or set `as: NAME` to put all columns into one column NAME",
         ) from error
     return Decode(key, value, source.on_error, rules)
 

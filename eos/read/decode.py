@@ -177,12 +177,12 @@ class Decode:
                 try:
                     frame.selectExpr(parsed(name, replace(each, subject="")))
                 except Exception as error:
-                    words = avro.words_of(error)
+                    reason = avro.words_of(error)
                     raise TransformError(
                         "avro_schema_unsupported",
-                        f"the Avro schema of the {name}: {words}",
-                        hint="the schema is not what Spark's Avro reader takes: correct it where "
-                        "the pipeline file, its `file` or the registry has it",
+                        f"Spark can't use the Avro schema of the {name}: {reason}",
+                        hint="correct the schema in the pipeline file, in its `file` or in the "
+                        "schema registry",
                     ) from error
 
     def _with_cause(self, read: DataFrame, cause: str) -> DataFrame:
@@ -220,12 +220,12 @@ class Decode:
             if records_out:
                 raise AttemptFailedError(
                     "rejected_records_uncounted",
-                    "Spark did not count the records that can't be taken",
+                    "Spark returned no count of the rejected records",
                 )
             # No record was written. If a stage turns out to be empty, Spark drops it together with
             # its counts. So the micro-batch is read again to count.
             again = self._judged(frame).selectExpr(*self._counted())
-            return self._told(again.collect()[0], frame)
+            return self._rejected(again.collect()[0], frame)
         row = metrics.apply(_METRIC)
         counted: list[Any] = []
         for number in range(len(self.causes)):
@@ -233,9 +233,9 @@ class Decode:
             counted += [row.getLong(2 * number), first and [first.get(at) for at in range(3)]]
         if self._registered():
             counted.append(row.getLong(len(counted)))
-        return self._told(counted, frame)
+        return self._rejected(counted, frame)
 
-    def _told(self, counted: Sequence[Any], frame: DataFrame) -> tuple[RejectedRecords, ...]:
+    def _rejected(self, counted: Sequence[Any], frame: DataFrame) -> tuple[RejectedRecords, ...]:
         """Return the rejected records from Spark's counters.
 
         `counted` has a count and the first position for each cause. If records carry schema ids,
@@ -246,10 +246,11 @@ class Decode:
             # The registry may have such an id by now. Then the attempt is retried with its schema.
             new = self.learned(frame)
             if new:
+                ids = ", ".join(new[:10])
                 raise AttemptFailedError(
                     "schema_id_new",
-                    f"the registry has schemas that are new: {', '.join(new[:10])}",
-                    hint="they are known from now on",
+                    f"the schema registry has new schemas: {ids}",
+                    hint="the retry uses them",
                 )
         return tuple(
             RejectedRecords(
@@ -269,7 +270,7 @@ class Decode:
     def learned(self, frame: DataFrame) -> list[str]:
         """Ask the registry for the unknown schema ids of these records, and add those it has to the
         plan. Return a description of each added id."""
-        told = []
+        added = []
         for name, each in self._registered():
             last, is_more = -1, True
             while is_more:  # it ends: each page begins at a higher id, and ids have 32 bits
@@ -278,10 +279,10 @@ class Decode:
                 )
                 page = found.where(f"id > {last}").distinct().orderBy("id").limit(PAGE_IDS)
                 ids = [row.id for row in page.collect()]
-                told += [f"id {new} of the {name}" for new in each.writers.learn(ids)]
+                added += [f"id {new} of the {name}" for new in each.writers.learn(ids)]
                 is_more = len(ids) == PAGE_IDS
                 last = ids[-1] if ids else last
-        return told
+        return added
 
     def raised(self, texts: Iterable[str]) -> RejectedRecords | None:
         """Return the record that a plan with `is_strict` failed on, or None if no text names it.
@@ -364,28 +365,28 @@ def _require_condition(read: DataFrame, rule: RecordRule) -> None:
         asked = read.selectExpr("*", f"(\n{rule.condition}\n)")
         kind = asked.schema.fields[-1].dataType.simpleString()
     except AnalysisException as error:
-        words = str(error).split("\n\nJVM stacktrace")[0].split(";\n")[0].split("\n\n== SQL ==")[0]
+        reason = str(error).split("\n\nJVM stacktrace")[0].split(";\n")[0].split("\n\n== SQL ==")[0]
         # Spark's line numbers include the line of the opening bracket.
-        words = re.sub(r"(?<=line )\d+(?=, pos)", lambda at: str(int(at[0]) - 1), words)
-        words = words.strip()[:1000]
+        reason = re.sub(r"(?<=line )\d+(?=, pos)", lambda at: str(int(at[0]) - 1), reason)
+        reason = reason.strip()[:1000]
         raise TransformError(
             "rule_invalid",
-            f"the rule `{rule.name}` of `expect`: {words}",
-            hint="a rule is asked of the source's columns, before the first step",
+            f"the rule `{rule.name}` of `expect` is invalid: {reason}",
+            hint="correct the rule: it can use the source's columns, before the first step",
         ) from error
     if kind != "boolean":
         raise TransformError(
             "rule_not_boolean",
-            f"the rule `{rule.name}` of `expect` is of type {kind}; expected a condition",
-            hint="such as `amount > 0`",
+            f"the rule `{rule.name}` of `expect` has type {kind}; expected a condition",
+            hint="write a condition such as `amount > 0`",
         )
 
 
 def _raising() -> str:
     """Return a condition that fails the job at the first rejected record, and names the record."""
     opening = of_this_process().opening(_RAISED)
-    said = f"concat('{opening}', topic, ' ', partition, ' ', offset, ' ', {_CAUSE}, ']')"
-    return f"CASE WHEN {_CAUSE} IS NULL THEN true ELSE CAST(raise_error({said}) AS BOOLEAN) END"
+    position = f"concat('{opening}', topic, ' ', partition, ' ', offset, ' ', {_CAUSE}, ']')"
+    return f"CASE WHEN {_CAUSE} IS NULL THEN true ELSE CAST(raise_error({position}) AS BOOLEAN) END"
 
 
 def _nth(texts: Sequence[str]) -> str:

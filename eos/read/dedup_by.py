@@ -53,16 +53,18 @@ class Distinct:
         kinds = {field.name.lower(): field.dataType.typeName() for field in rows.schema.fields}
         for name in (*self.by, self.watermark):
             if name.lower() not in kinds:
+                columns = ", ".join(f"`{each}`" for each in rows.columns)
                 raise TransformError(
                     "dedup_column_missing",
                     f"`dedup` names the column `{name}`, which the source does not have",
-                    hint=f"it has {', '.join(f'`{each}`' for each in rows.columns)}",
+                    hint=f"correct `dedup` in the pipeline file; the source has {columns}",
                 )
         kind = kinds[self.watermark.lower()]
         if kind not in _TIMES:
+            type_name = kind.upper()
             raise TransformError(
                 "dedup_watermark_type",
-                f"`dedup.watermark` is the column `{self.watermark}`, of type {kind.upper()}; "
+                f"`dedup.watermark` is the column `{self.watermark}`, which has type {type_name}; "
                 "expected a TIMESTAMP",
-                hint="give it that type in the source's schema, or name Kafka's own `timestamp`",
+                hint="give it this type in the source's schema, or use Kafka's column `timestamp`",
             )

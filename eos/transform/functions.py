@@ -180,18 +180,18 @@ def _found(reference: str, step: Step, *, within: Sequence[Path], looks: bool) -
     call = getattr(module, name, None)
     if call is None:
         known = [key for key, value in vars(module).items() if inspect.isfunction(value)]
+        did_you_mean = _did_you_mean(name, known)
         raise TransformError(
             "transform_function_missing",
-            f"transform `{reference}`: {module.__file__} has no function `{name}`"
-            + _did_you_mean(name, known),
-            hint="transforms are named as `module:function`",
+            f"transform `{reference}`: {module.__file__} has no function `{name}`{did_you_mean}",
+            hint="correct the name: `module:function`",
         )
     if not callable(call):
         kind = type(call).__name__
         raise TransformError(
             "transform_not_callable",
-            f"transform `{reference}` is no function, it is of type {kind}",
-            hint="name a function: `module:function`",
+            f"transform `{reference}` is not a function, it has type {kind}",
+            hint="give the name of a function: `module:function`",
         )
     tables = tuple(step.tables)
     given = fitted(reference, call, step.arguments, tables)
@@ -207,8 +207,8 @@ def _module(reference: str, name: str) -> ModuleType:
             raise TransformError(
                 "transform_module_missing",
                 f"transform `{reference}`: there is no module `{error.name}`",
-                hint="modules are looked up in the folder that contains pipelines/ and in the "
-                "pipeline's own",
+                hint="correct the name: modules are in the folder that contains pipelines/, or in "
+                "the pipeline's folder",
             ) from error
         raise _import_failed(reference, error) from error
     except (Exception, SystemExit) as error:  # a module that calls exit() would end this process
@@ -259,8 +259,8 @@ def _apply(frame: DataFrame, function: Function, tables: Mapping[str, DataFrame]
         what = "nothing" if result is None else f"a {type(result).__name__}"
         raise TransformError(
             "transform_return_type",
-            f"transform `{function.python}` returned {what}; it has to return a DataFrame",
-            hint="is a `return` missing?" if result is None else "",
+            f"transform `{function.python}` returned {what}; expected a DataFrame",
+            hint="add the missing `return`" if result is None else "",
         )
     return result
 

@@ -43,28 +43,29 @@ def read(file: str, folder: Path) -> str:
         if len(raw) > _FILE_BYTES_MAX:
             raise TransformError(
                 "sql_file_too_large",
-                f"SQL file {path} is larger than {_FILE_BYTES_MAX} bytes",
-                hint="is it another file? A query of that size belongs into several steps",
+                f"the SQL file {path} is larger than {_FILE_BYTES_MAX} bytes",
+                hint="check the path in `file`; a large query can be split into several steps",
             )
         text = raw.decode()
     except UnicodeDecodeError as error:
         raise TransformError(
             "sql_file_not_utf8",
-            f"SQL file {path} is not UTF-8 text ({error})",
-            hint="save it as UTF-8, or name the file that was meant",
+            f"the SQL file {path} is not UTF-8 text ({error})",
+            hint="save the file as UTF-8, or correct the path",
         ) from error
     except OSError as error:
         raise TransformError(
             "sql_file_unreadable",
-            f"SQL file {path} can't be read: {error.strerror}",
-            hint="paths of SQL files begin at the pipeline's folder",
+            f"the SQL file {path} can't be read: {error.strerror}",
+            hint="correct `file`, which is relative to the pipeline's folder, or the file's "
+            "permissions",
         ) from error
     wrong = sql_text.not_a_query(text)
     if wrong:
         raise TransformError(
             "sql_file_invalid",
-            f"SQL file {path}: {wrong}",
-            hint="a step's file has one query, which only reads",
+            f"the SQL file {path} is invalid: {wrong}",
+            hint="write one query into the file, which only reads",
         )
     return text
 
