@@ -97,7 +97,7 @@ class Plan:
     @property
     def reason_to_end(self) -> str:
         """The reason that is logged if a run ends without a signal or an error."""
-        return "one micro-batch was asked for" if self.is_once else "drained"
+        return "one micro-batch was requested" if self.is_once else "drained"
 
     @property
     def source_topics(self) -> tuple[str, ...]:

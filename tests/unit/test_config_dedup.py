@@ -165,4 +165,4 @@ def test_the_plan_names_all_rules_that_fill_the_dead_letter_topic(tmp_path):
         dead=", dead_letter: c",
     )
     (stage,) = [each for each in stages(made) if each.name == "dead letters"]
-    assert "refused by: dedup_gap, dedup_unstamped" in stage.facts
+    assert "rejected by: dedup_gap, dedup_unstamped" in stage.facts

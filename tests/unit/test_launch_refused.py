@@ -174,7 +174,5 @@ def test_both_ways_to_run_one_refuse_it(
         runpy.run_path(str(run.__file__), run_name="__main__")
     assert ended.value.code == 2
     said = capsys.readouterr().err
-    assert said.startswith(
-        f"eos: [config_invalid] the pipeline file {path} has a problem\n  {path}:4:22: "
-    )
+    assert said.startswith(f"eos: the pipeline file {path} has a problem\n  {path}:4:22: ")
     assert "has no function `passed`" in said

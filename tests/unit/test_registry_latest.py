@@ -57,7 +57,7 @@ def planned(folder: Path, **more: str) -> Plan:
 def test_the_columns_are_those_of_the_latest_schema(asked: FakeRegistry, tmp_path: Path) -> None:
     before = planned(tmp_path)
     (source, *_) = stages(before)
-    assert "value as avro: the latest schema of s, when a run starts" in source.facts
+    assert "value as avro: the latest schema of s, read at startup" in source.facts
     old, new = asked.add("s", ORDER), asked.add("s", NEWER)
     for ask in (with_registry, with_latest):
         value = ask(before, Registry(url=asked.url)).decode.value
@@ -136,10 +136,10 @@ def test_a_sink_without_a_file_writes_by_the_latest_schema(
         fact for stage in stages(before) for fact in stage.facts if "the latest schema of" in fact
     ]
     assert told == [
-        "value as avro: the latest schema of s, when a run starts",
-        "key avro: the latest schema of t when a run starts, and until it ends",
-        "value avro: the latest schema of t when a run starts, and until it ends",
-        "value avro: the latest schema of u when a run starts, and until it ends",
+        "value as avro: the latest schema of s, read at startup",
+        "key avro: the latest schema of t, read at startup",
+        "value avro: the latest schema of t, read at startup",
+        "value avro: the latest schema of u, read at startup",
     ]
     asked.add("s", ORDER)
     asked.add("place", PLACE)
