@@ -132,7 +132,7 @@ def test_what_keeps_state_is_refused_with_the_reason(stream, text, operator):
         check_stream(apply(stream, [query(text)]), "append")
     assert caught.value.fields["operator"] == operator
     assert f"(Spark's operator {operator})" in str(caught.value)
-    way_out = {"Sort": "leave ORDER BY", "GlobalLimit": "leave LIMIT"}.get(operator, "")
+    way_out = {"Sort": "remove ORDER BY", "GlobalLimit": "remove LIMIT"}.get(operator, "")
     assert way_out in caught.value.hint
 
 

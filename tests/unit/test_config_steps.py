@@ -101,7 +101,7 @@ def test_lint_warns_of_what_a_redo_would_not_repeat(tmp_path):
         ("late.sql", 2, 3),
     ]
     assert str(found[0]).endswith(
-        ":6:10: warning: `uuid` gives another value when a micro-batch is redone"
+        ":6:10: warning: `uuid` returns another value when a micro-batch is retried"
     )
 
 

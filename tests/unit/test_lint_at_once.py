@@ -53,7 +53,7 @@ def test_words_steps_rules_and_sinks_are_told_together_in_the_files_order(tmp_pa
         (1, "expected key `name`, which is missing"),
         (2, "unknown key `nme`; did you mean `name`?"),
         (4, "expected a number of at least 1, got `0`"),
-        (7, "`rand` in a rule gives another value"),
+        (7, "`rand` in a rule returns another value"),
         (8, "expected a name of at most 50 letters"),
         (10, "has no function `missing`"),
         (11, "`rat`"),
