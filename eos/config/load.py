@@ -182,28 +182,28 @@ def _shown(location: Location, *, is_pipeline: bool) -> Visibility:
     return Visibility.SECRET if location in SECRETS else Visibility.VALUE
 
 
-def text_of(path: Path, what: str) -> str:
-    """Return the file's text; raise UsageError, with `what` for its name, if it is unreadable."""
+def text_of(path: Path, file_kind: str) -> str:
+    """Return the file's text; raise UsageError, named by `file_kind`, if it is unreadable."""
     try:
         with path.open("rb") as file:
             raw = file.read(_FILE_BYTES_MAX + 1)
         if len(raw) > _FILE_BYTES_MAX:
             raise UsageError(
                 "config_file_too_large",
-                f"{what} {path} is larger than {_FILE_BYTES_MAX} bytes",
+                f"{file_kind} {path} is larger than {_FILE_BYTES_MAX} bytes",
                 hint="a file of this kind has a few kilobytes: check the path",
             )
         return raw.decode()
     except UnicodeDecodeError as error:
         raise UsageError(
             "config_file_not_utf8",
-            f"{what} {path} is not UTF-8 text ({error})",
+            f"{file_kind} {path} is not UTF-8 text ({error})",
             hint="save the file as UTF-8, or correct the path",
         ) from error
     except OSError as error:
         raise UsageError(
             "config_file_unreadable",
-            f"{what} {path} can't be read: {error.strerror}",
+            f"{file_kind} {path} can't be read: {error.strerror}",
             hint="correct the path, or the file's permissions",
         ) from error
 

@@ -121,16 +121,17 @@ class Places:
         return seen
 
 
-def refuse(what: str, problems: Sequence[Problem]) -> UsageError:
+def refuse(file: str, problems: Sequence[Problem]) -> UsageError:
     """Return one error that lists all problems in the file's order."""
     ordered = sorted(set(problems), key=lambda problem: problem[:3])
     count = "a problem" if len(ordered) == 1 else f"{len(ordered)} problems"
-    lines = "\n".join(f"  {problem}" for problem in ordered[:_SHOWN_MAX])
+    lines = [count, *(f"  {problem}" for problem in ordered[:_SHOWN_MAX])]
     if len(ordered) > _SHOWN_MAX:
-        lines += f"\n  and {len(ordered) - _SHOWN_MAX} more"
+        lines.append(f"  and {len(ordered) - _SHOWN_MAX} more")
+    problem_list = "\n".join(lines)
     return UsageError(
         "config_invalid",
-        f"{what} has {count}\n{lines}",
+        f"{file} has {problem_list}",
         problems=tuple(ordered),
         hint="docs/reference.md lists all keys; `eos lint` checks a pipeline file without a run",
     )

@@ -125,7 +125,7 @@ class Decode:
         of_rows = {"key": f"{_BYTES['key']} AS key", "value": f"{_BYTES['value']} AS value"}
         numbers = [n for n, each in enumerate(self.causes) if each.on_error == "dead_letter"]
         named = [literal(each.name) for each in self.causes]
-        told = [literal(f"not true: {each.condition}") for each in self.causes]
+        reasons = [literal(f"not true: {each.condition}") for each in self.causes]
         kafkas = [of_rows.get(name, name) for name in KAFKA_COLUMNS if name in frame.columns]
         from pyspark.sql import functions as f
 
@@ -141,7 +141,7 @@ class Decode:
             .selectExpr(
                 *kafkas,
                 f"coalesce({named_before[RULE]}{_nth(named)}) AS {RULE}",
-                f"coalesce({named_before[ERROR]}{_WRONG}, {_nth(told)}) AS {ERROR}",
+                f"coalesce({named_before[ERROR]}{_WRONG}, {_nth(reasons)}) AS {ERROR}",
             )
         )
 

@@ -63,7 +63,7 @@ def fitted(
             problems.append(f"does not accept {arguments[name]!r:.60} as `{name}`: {reason}")
     if problems:
         details = " and ".join(problems)
-        signature = f"{reference.partition(':')[2]}{inspect.signature(call)}"
+        signature = reference.partition(":")[2] + str(inspect.signature(call))
         raise TransformError(
             "transform_arguments_invalid",
             f"transform `{reference}` {details}",

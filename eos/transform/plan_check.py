@@ -102,13 +102,14 @@ def check_stream(frame: DataFrame, output_mode: str) -> PlanState:
     refused = next((name for name in stateful if name not in _RUNS), None)
     if refused is not None:
         what = _STATEFUL[refused]
+        fix = _REMOVE.get(
+            refused,
+            "group by keys and a time window with a watermark, or process each record alone",
+        )
         raise TransformError(
             "stateful_operator_unsupported",
             f"the transforms use {what} (Spark's operator {refused}), which is not supported",
-            hint=_REMOVE.get(
-                refused,
-                "group by keys and a time window with a watermark, or process each record alone",
-            ),
+            hint=fix,
             operator=refused,
         )
     unknown = next((name for name in names if name not in _STATELESS | _RUNS), None)

@@ -104,7 +104,12 @@ def _failed(query: str, known: Sequence[str], error: Exception) -> TransformErro
             hint="the Spark session has a view with the name of a step: rename the step",
             reference=query,
         )
-    return TransformError("sql_query_failed", f"{query} failed: {reason}", reference=query)
+    return TransformError(
+        "sql_query_failed",
+        f"{query} failed: {reason}",
+        hint="correct the query; `eos test` checks it without Kafka",
+        reference=query,
+    )
 
 
 def words_of(error: BaseException) -> str:

@@ -58,12 +58,12 @@ def test_words_steps_rules_and_sinks_are_told_together_in_the_files_order(tmp_pa
         (10, "has no function `missing`"),
         (11, "`rat`"),
         (12, "expected the environment variable `UNSET_HERE`"),
-        (13, "`uuid` gives"),
+        (13, "`uuid` returns"),
         (14, "expected `with` only with a function"),
-        (17, "`rand` gives"),
+        (17, "`rand` returns"),
         (18, "gone.avsc can't be read"),
         (19, "did you mean `lz4`?"),
-        (20, "`now` tells"),
+        (20, "`now` returns"),
         (21, "expected a duration such as"),
     ]
     found = told(tmp_path, ALL_WRONG)
