@@ -22,7 +22,7 @@ _WRITE = "remove the call and return the DataFrame: the pipeline file's sinks wr
 _KEEP = "remove the call: the framework evaluates the DataFrame once for all sinks"
 _VIEW = 'name the DataFrame in the query: spark.sql("SELECT ... FROM {rows}", rows=frame)'
 _SESSION = "set Spark's settings in the profile, under spark.conf"
-_BUILD = f"frame.sparkSession is the session. {_SESSION}"
+_BUILD = f"frame.sparkSession is the session; {_SESSION}"
 _UDF = "call the function object that udf() or pandas_udf() returns"
 _UDTF = "call the function object that udtf() returns"
 _JAVA = (
