@@ -37,10 +37,10 @@ _BINARY_WORDS = {"and", "or", "not", "like", "ilike", "rlike", "between", "where
 _NOTHING = re.compile(r"\s+|--[^\n]*|/\*.*?(?:\*/|\Z)|;", re.DOTALL)
 _SOURCES = {"values", "lateral", "table", "stream", "select", "identifier"}  # after FROM: no table
 
-AGAIN = "gives another value when a micro-batch is redone"
-CLOCK = "tells the time of the attempt, which is another when a micro-batch is redone"
-_ORDER = "depends on the order of rows, which nothing fixes"
-_PLACE = "depends on how rows are spread over tasks"
+AGAIN = "returns another value when a micro-batch is retried"
+CLOCK = "returns the time of the attempt, so a retry of the micro-batch returns another value"
+_ORDER = "depends on the order of rows, which is not fixed"
+_PLACE = "depends on how rows are distributed over tasks"
 # fmt: off
 UNSTABLE = {
     **dict.fromkeys(("rand", "randn", "random", "randstr", "uniform", "uuid", "shuffle"), AGAIN),
@@ -83,7 +83,7 @@ def not_a_query(text: str) -> str:
     found = list(tokens(text))
     first = next((token.text for token in found if token.text != "("), "")
     if not first:
-        return "expected a query, got nothing but comments" if text.strip() else "expected a query"
+        return "expected a query, got only comments" if text.strip() else "expected a query"
     if first not in _BEGINNINGS:
         return f"expected a query (SELECT, WITH, FROM ...), got a statement with `{first.upper()}`"
     for token, after in zip(found, [*found[1:], Token("", 0)], strict=True):
@@ -94,7 +94,7 @@ def not_a_query(text: str) -> str:
         ):
             return f"expected a query that only reads, got one with `{token.text.upper()}`"
     if any(token.text == ";" for token in found[:-1]):
-        return "expected one query, got several: each is a step of its own"
+        return "expected one query, got several: write a step for each"
     return _sorts(text, found) or _unfinished(text, found, "a query")
 
 
@@ -121,9 +121,9 @@ def _unfinished(text: str, found: list[Token], what: str) -> str:
         if token.text in "([":
             opened.append(")" if token.text == "(" else "]")
         elif token.text in ")]" and (not opened or opened.pop() != token.text):
-            return f"expected no `{token.text}` without its beginning in {what}"
+            return f"expected an opening bracket before `{token.text}` in {what}"
         elif token.text in {"'", '"', "`"}:  # a complete text would have been skipped
-            return f"expected a text's end in {what}: a `{token.text}` is left open"
+            return f"expected a closing `{token.text}` in {what}"
     if opened:
         return f"expected `{opened[-1]}` in {what}, got its end"
     last = found[-2] if found[-1].text == ";" and len(found) > 1 else found[-1]
@@ -132,7 +132,7 @@ def _unfinished(text: str, found: list[Token], what: str) -> str:
     is_open = (last.text in _OPERATORS or last.text in _BINARY_WORDS) and not is_end
     is_open = is_open and not last.is_quoted
     if is_open and not _NOTHING.sub("", text[last.at + len(last.text) :]):
-        return f"expected something behind `{last.text}` in {what}, got its end"
+        return f"expected an operand after `{last.text}` in {what}, got its end"
     return ""
 
 
@@ -146,13 +146,11 @@ def _sorts(text: str, found: list[Token]) -> str:
             continue
         after = found[number + 1].text if number + 1 < len(found) else ""
         if token.text == "order" and after == "by":
-            return (
-                "expected no ORDER BY at a step's end, whose rows are a stream: leave ORDER BY out"
-            )
+            return "expected no ORDER BY at a step's end, whose rows are a stream: remove ORDER BY"
         before = found[number - 1].text if number else ""
         is_cut = re.match(r"limit\s+\d+\s*(;|\Z|offset\b)", text[token.at :], re.IGNORECASE)
         if token.text == "limit" and is_cut and before not in {",", ".", "as", "select"}:
-            return "expected no LIMIT at a step's end, whose rows are a stream: leave LIMIT out"
+            return "expected no LIMIT at a step's end, whose rows are a stream: remove LIMIT"
     return ""
 
 

@@ -12,7 +12,7 @@ class AuditProfile(Strict):
 
     `transactions`: a Delta table under the state root with the outcome of every attempt.
 
-    `behind_max`: the pipeline begins no attempt while the table lacks this number of attempts.
+    `behind_max`: the pipeline begins no attempt while the table lags by this number of attempts.
     """
 
     transactions: bool = True

@@ -27,7 +27,7 @@ def field_names(text: str) -> tuple[str, ...]:
     except ValueError as error:
         raise ValueError(f"expected an Avro schema as JSON: {error}") from error
     except RecursionError as error:
-        raise ValueError("expected an Avro schema that is nested less deep") from error
+        raise ValueError("expected an Avro schema with fewer levels of nesting") from error
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise ValueError('expected the Avro schema of a record, such as {"type": "record", ...}')
     fields = schema.get("fields")
@@ -42,7 +42,7 @@ def field_names(text: str) -> tuple[str, ...]:
             )
         if name.lower() in map(str.lower, found):
             raise ValueError(
-                f"expected each Avro field once, whatever its letters: `{name}` is not"
+                f"expected unique Avro field names, ignoring case: `{name}` appears twice"
             )
         found.append(name)
     return tuple(found)
@@ -64,7 +64,7 @@ class AvroFile(Strict):
 
     `file` is relative to the pipeline's folder. With `subject`, records carry the id of their
     writer's schema in the schema registry, as Confluent's clients write it. With `register`, a sink
-    registers its schema there if it is new. Without `file`, each run takes the subject's latest
+    registers its schema there if it is new. Without `file`, each run reads the subject's latest
     schema at startup.
     """
 
@@ -77,11 +77,9 @@ class AvroFile(Strict):
         if self.file is None and self.subject is None:
             raise ValueError("expected `file`, or the `subject` of a schema registry, or both")
         if self.register_it and self.subject is None:
-            raise ValueError("expected `subject` beside `register`")
+            raise ValueError("expected `subject` with `register`")
         if self.register_it and self.file is None:
-            raise ValueError(
-                "expected `file` beside `register`: what is registered is the file's schema"
-            )
+            raise ValueError("expected `file` with `register`: a sink registers the file's schema")
         return self
 
 
@@ -117,21 +115,22 @@ def text_of(schema: str | AvroFile, folder: Path) -> str:
             raw = opened.read(_FILE_BYTES_MAX + 1)
         if len(raw) > _FILE_BYTES_MAX:
             raise UsageError(
-                "todo",
-                f"Avro schema {path} is larger than {_FILE_BYTES_MAX} bytes",
-                hint="a schema has a few kilobytes: is `file` the path of another file?",
+                "avro_schema_file_too_large",
+                f"the Avro schema file {path} is larger than {_FILE_BYTES_MAX} bytes",
+                hint="a schema has a few kilobytes: check that `file` is its path",
             )
         return _record(raw.decode())
     except OSError as error:
         raise UsageError(
-            "todo",
-            f"Avro schema {path} can't be read: {error.strerror}",
-            hint="paths of schemas begin at the pipeline's folder",
+            "avro_schema_file_unreadable",
+            f"the Avro schema file {path} can't be read: {error.strerror}",
+            hint="correct `file`, which is relative to the pipeline's folder, or the file's "
+            "permissions",
         ) from error
     except ValueError as error:  # also raised for a text that is not UTF-8
         raise UsageError(
-            "todo",
-            f"Avro schema {path}: {error}",
-            hint='the file has one Avro record as JSON, such as {"type": "record", '
+            "avro_schema_invalid",
+            f"the Avro schema file {path} is invalid: {error}",
+            hint='the file must contain one Avro record as JSON, such as {"type": "record", '
             '"name": ..., "fields": [...]}',
         ) from error

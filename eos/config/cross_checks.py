@@ -33,9 +33,9 @@ def findings(pipeline: PipelineFile, parts: Collection[str]) -> Findings:
 def _no_loop(pipeline: PipelineFile) -> Findings:
     source = pipeline.source.kafka
     for topic in sorted(topic for topic in pipeline.sink.topic_names if source.reads(topic)):
-        how = f" matches the pattern `{source.pattern}` and" if source.pattern else ""
-        told = f"expected targets other than the sources: `{topic}`{how} would feed itself"
-        yield ("sink",), told
+        why = f"matches the pattern `{source.pattern}`" if source.pattern else "is a source topic"
+        text = f"expected target topics that the source does not read: `{topic}` {why}"
+        yield ("sink",), text
 
 
 def _producers_can_be_told(pipeline: PipelineFile) -> Findings:
@@ -52,10 +52,10 @@ def _somewhere_for_dead_letters(pipeline: PipelineFile) -> Findings:
     source, rules = pipeline.source, pipeline.expect
     wanting = ["the source"] if source.on_error == "dead_letter" else []
     wanting += [f"rule `{rule.name}`" for rule in rules if rule.on_error == "dead_letter"]
-    says = [f"{each} says `on_error: dead_letter`" for each in wanting]
-    says += pipeline.producers.wanting_dead_letters if pipeline.producers is not None else ()
-    if says and pipeline.sink.dead_letter is None:
-        yield ("sink",), f"expected `dead_letter: TOPIC` in the sink: {says[0]}"
+    wanted = [f"{each} has `on_error: dead_letter`" for each in wanting]
+    wanted += pipeline.producers.wanting_dead_letters if pipeline.producers is not None else ()
+    if wanted and pipeline.sink.dead_letter is None:
+        yield ("sink",), f"expected `dead_letter: TOPIC` in the sink: {wanted[0]}"
 
 
 def _what_is_left_out_is_counted(pipeline: PipelineFile) -> Findings:
@@ -67,12 +67,12 @@ def _what_is_left_out_is_counted(pipeline: PipelineFile) -> Findings:
     answers = [pipeline.source.on_error, *(rule.on_error for rule in pipeline.expect)]
     other = next((answer for answer in answers if answer != "fail"), None)
     if pipeline.distinct is not None and other is not None:
-        told = (
-            f"expected no `on_error: {other}` beside `dedup: {{by: ...}}`, whose keys Spark keeps "
-            "as a state: what is left out could not be counted before the commit. Let a pipeline "
-            "of its own sort such records out before"
+        text = (
+            f"expected no `on_error: {other}` with `dedup: {{by: ...}}`: in a stateful pipeline, "
+            "rejected records could not be counted before the commit. Reject them in a separate "
+            "pipeline before this one"
         )
-        yield ("dedup",), told
+        yield ("dedup",), text
 
 
 def _steps_and_tables(pipeline: PipelineFile) -> Findings:
@@ -80,40 +80,40 @@ def _steps_and_tables(pipeline: PipelineFile) -> Findings:
     for number, step in enumerate(pipeline.transform):
         place: Location = ("transform", number)
         if step.name is not None and step.name.lower() in known:
-            told = f"expected another name of a step than `{step.name}`: a table has"
-            yield (*place, "name"), told
+            text = f"expected a step name other than `{step.name}`, which is the name of a table"
+            yield (*place, "name"), text
         for name in step.tables:
             if name not in pipeline.tables:
                 has = ", ".join(pipeline.tables) or "none"
-                told = f"expected a table of `tables`, which has no `{name}` ({has})"
-                yield (*place, "tables"), told
+                text = f"expected names of tables from `tables`: it has no `{name}` (it has {has})"
+                yield (*place, "tables"), text
 
 
 def _tests_and_tables(pipeline: PipelineFile) -> Findings:
     for number, case in enumerate(pipeline.tests):
         for name in sorted(case.tables.keys() - pipeline.tables.keys()):
             place: Location = ("tests", number, "tables")
-            yield place, f"expected tables of `tables` in a test, not `{name}`"
+            yield place, f"expected names of tables from `tables`: it has no `{name}`"
 
 
 def _tables_catch_up_without_dedup(pipeline: PipelineFile) -> Findings:
     if pipeline.dedup is not None and pipeline.sink.delta:
-        told = (
-            "expected no Delta table beside `dedup`: one that is caught up after a crash needs "
-            "what was known before that micro-batch, and what is known is as of after it. Let a "
-            "pipeline of its own fill the table from the topic"
+        text = (
+            "expected no Delta table with `dedup`: after a crash, a table's missing rows are "
+            "computed again, which needs dedup's state from before that micro-batch, and only the "
+            "state after it is kept. Write the table in a separate pipeline that reads the topic"
         )
-        yield ("dedup",), told
+        yield ("dedup",), text
 
 
 def _tables_catch_up_by_a_file(pipeline: PipelineFile) -> Findings:
     if pipeline.reads_latest and pipeline.sink.delta:
-        told = (
-            "expected `file` beside the source's `subject`, since there is a Delta table: one that "
-            "is caught up after a crash is read by the schema of that micro-batch, and the "
-            "registry may have a newer one by then"
+        text = (
+            "expected `file` with the source's `subject`, because the pipeline writes a Delta "
+            "table: after a crash, the table's missing rows are decoded again, and by then the "
+            "registry may have a newer schema"
         )
-        yield ("source",), told
+        yield ("source",), text
 
 
 _DEDUP = frozenset({"source", "dedup", "expect"})

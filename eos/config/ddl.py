@@ -40,7 +40,7 @@ def columns(text: str) -> tuple[Column, ...]:
     names = [column.name.lower() for column in found]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ValueError(f"expected each column once, whatever its letters: `{twice[0]}` is twice")
+        raise ValueError(f"expected unique column names, ignoring case: `{twice[0]}` appears twice")
     return tuple(found)
 
 
@@ -51,7 +51,7 @@ class _Reader:
 
     def columns(self, closing: str, depth: int) -> list[Column]:
         if depth > _DEPTH_MAX:
-            raise ValueError(f"expected a schema that nests at most {_DEPTH_MAX} deep")
+            raise ValueError(f"expected a schema with at most {_DEPTH_MAX} levels of nesting")
         found = []
         while True:
             name = self._name()
@@ -74,7 +74,7 @@ class _Reader:
             return word[1:-1].replace("``", "`")
         if word == _END or not re.fullmatch(r"[A-Za-z_]\w*", word):
             raise ValueError(
-                f"expected the name of a column, got {_shown(word)}; backticks hold any name"
+                f"expected a column name, got {_shown(word)}; put other names in backticks"
             )
         return word
 
@@ -91,7 +91,7 @@ class _Reader:
                 self.columns(">", depth + 1)
                 return
             if depth > _DEPTH_MAX:
-                raise ValueError(f"expected a schema that nests at most {_DEPTH_MAX} deep")
+                raise ValueError(f"expected a schema with at most {_DEPTH_MAX} levels of nesting")
             if kind == "map":
                 self._type(column, depth + 1)
                 self._expect(",", "between the key's and the value's type of a MAP")
@@ -100,10 +100,10 @@ class _Reader:
         else:
             known = [*_PLAIN, *_DECIMALS, *_NESTED]
             close = difflib.get_close_matches(kind, known, n=1)
-            told = f"; did you mean `{close[0].upper()}`?" if close else ""
+            did_you_mean = f"; did you mean `{close[0].upper()}`?" if close else ""
             raise ValueError(
                 f"expected the type of column `{column}`, such as BIGINT, DOUBLE, STRING or "
-                f"TIMESTAMP, got {_shown(word)}{told}"
+                f"TIMESTAMP, got {_shown(word)}{did_you_mean}"
             )
 
     def _precision(self, kind: str) -> None:

@@ -39,9 +39,8 @@ def _can_wrap(given: object) -> object:
     if isinstance(given, int) and given > WRAPS_AT_MAX:
         raise ValueError(
             f"expected a `wraps_at` of at most {WRAPS_AT_MAX} (32 bits), got `{given}`. A counter "
-            "of 64 bits that begins at 0 does not wrap while it is below 2^62, which takes 146,000 "
-            "years at a million records a second: leave `wraps_at` out. What is 2^62 or more is "
-            "unstamped"
+            "of 64 bits that begins at 0 reaches 2^62 after 146,000 years at a million records a "
+            "second: remove `wraps_at`. A record with a number of 2^62 or more is unstamped"
         )
     return given
 
@@ -97,13 +96,13 @@ class Dedup(Strict):
     def _has_a_window_that_fits(self) -> Dedup:
         if self.window is not None and self.scope == "partition":
             raise ValueError(
-                "expected `scope: producer` beside `window`: in a partition records are in order"
+                "expected `scope: producer` with `window`: within a partition, records are in order"
             )
         circle = self.producer.wraps_at
         if self.window is not None and circle is not None and self.window > circle // 4:
             raise ValueError(
                 f"expected a `window` of at most a quarter of `wraps_at`, which is {circle // 4}: "
-                "where numbers come again, old ones could not be told from new ones"
+                "otherwise old numbers could not be distinguished from new ones after a wrap"
             )
         return self
 
@@ -119,7 +118,7 @@ class Dedup(Strict):
     def wanting_dead_letters(self) -> list[str]:
         options = ("on_gap", "on_late", "on_unstamped")
         found = [name for name in options if getattr(self, name) == "dead_letter"]
-        return [f"`dedup` says `{name}: dead_letter`" for name in found]
+        return [f"`dedup` has `{name}: dead_letter`" for name in found]
 
     def require_fits(self, source: Source, rules: Sequence[str] = ()) -> None:
         """Raise ValueError if dedup does not fit the source or the rules.
@@ -128,20 +127,20 @@ class Dedup(Strict):
         """
         if source.kafka.min_partitions is not None:
             raise ValueError(
-                "expected no `min_partitions` beside `dedup` by a producer's numbers: it splits a "
-                "partition between tasks, and one task has to see all of its records, to judge "
-                "them in their order, or to count whether all that were judged are still there. "
-                "Leave it out; what makes more tasks is more partitions of the topic"
+                "expected no `min_partitions` with `dedup` by a producer's numbers: it splits a "
+                "partition between tasks, but dedup needs all records of a partition in one task, "
+                "in order. Remove it; for more tasks, add partitions to the topic"
             )
         taken = sorted({name.lower() for name in rules} & set(_RULES))
         if taken:
             raise ValueError(
-                f"expected another name than `{taken[0]}` for a rule: dedup's dead letters have it"
+                f"expected a rule name other than `{taken[0]}`, which dedup's dead letters use"
             )
         columns = (*KAFKA_COLUMNS, *_columns(source.key), *_columns(source.value))
         if self.verdict is not None and self.verdict.lower() in map(str.lower, columns):
             raise ValueError(
-                f"expected another name as `dedup.verdict`: there is a column `{self.verdict}`"
+                f"expected a new column name as `dedup.verdict`: the source has a column "
+                f"`{self.verdict}`"
             )
         for name in ("id", "epoch", "sequence"):
             _require_readable(source, name, getattr(self.producer, name))
@@ -156,16 +155,16 @@ def _require_readable(source: Source, name: str, text: str) -> None:
     coded = _coding(source)
     if coded and place == "value":
         raise ValueError(
-            f"expected header(NAME) or key as `dedup.producer.{name}`: `{text}` would have to be "
-            f"read in a value that is {coded}, but stamps are read before values are decoded, "
-            "where only JSON has names. Let the upstream put it into a header (docs/dedup.md), "
-            "or go by columns: `dedup: {by: [...]}`"
+            f"expected header(NAME) or key as `dedup.producer.{name}`: `{text}` is in the value, "
+            f"which is {coded}, but stamps are read before values are decoded, when only JSON can "
+            "be searched. Send the stamp in a header (docs/dedup.md), or deduplicate by columns: "
+            "`dedup: {by: [...]}`"
         )
     if is_column and text not in columns_of(source):
         has = ", ".join(f"`{each}`" for each in columns_of(source)) or "none"
         raise ValueError(
             f"expected header(NAME), value(PATH), key or a column of the source's value as "
-            f"`dedup.producer.{name}`: `{text}` is no such column (there is {has})"
+            f"`dedup.producer.{name}`: the value has no column `{text}` (it has {has})"
         )
 
 

@@ -35,7 +35,7 @@ class ByColumns(Strict):
         lower = [name.lower() for name in self.by]
         twice = [name for at, name in enumerate(self.by) if name.lower() in lower[:at]]
         if twice:
-            raise ValueError(f"expected each column of `dedup.by` once: `{twice[0]}` is twice")
+            raise ValueError(f"expected unique columns in `dedup.by`: `{twice[0]}` appears twice")
         types = _types(source)
         if types is None:
             return
@@ -44,14 +44,14 @@ class ByColumns(Strict):
         for key, name in named:
             if name.lower() not in kinds:
                 raise ValueError(
-                    f"expected columns that the source has in `{key}`: `{name}` is none of them "
-                    f"(there is {', '.join(f'`{each}`' for each in types)})"
+                    f"expected columns of the source in `{key}`: it has no column `{name}` "
+                    f"(it has {', '.join(f'`{each}`' for each in types)})"
                 )
         kind = kinds[self.watermark.lower()]
         if kind and kind not in _TIMES:
             raise ValueError(
                 "expected a column of type TIMESTAMP as `dedup.watermark`: "
-                f"`{self.watermark}` is {kind.upper()}; Kafka's own `timestamp` is one"
+                f"`{self.watermark}` has type {kind.upper()} (Kafka's own `timestamp` would do)"
             )
 
 

@@ -42,15 +42,17 @@ class DeltaSink(Strict):
     @model_validator(mode="after")
     def _is_whole(self) -> DeltaSink:
         if (self.mode == "merge") != bool(self.keys):
-            raise ValueError("expected `keys` beside `mode: merge`, and only there")
+            raise ValueError("expected `keys` with `mode: merge`, and only with it")
         listed = {name.lower() for name in self.columns}
         lacking = [name for name in (*self.keys, *self.partition_by) if name.lower() not in listed]
         if self.columns and lacking:
-            raise ValueError(f"expected `{lacking[0]}` among `columns`, it is a key or a partition")
+            raise ValueError(
+                f"expected `{lacking[0]}` in `columns`: it is in `keys` or `partition_by`"
+            )
         if len(listed) != len(self.columns):
-            raise ValueError("expected each of `columns` once")
+            raise ValueError("expected unique names in `columns`")
         if self.name is None and not re.match(NAME_PATTERN, self._last_part):
-            raise ValueError("expected `name`: the last part of the path can't serve as one")
+            raise ValueError("expected `name`: the last part of the path is not a valid table name")
         return self
 
     @property
@@ -64,13 +66,13 @@ class DeltaSink(Strict):
 
 
 def tables_named_once(sinks: tuple[DeltaSink, ...]) -> tuple[DeltaSink, ...]:
-    for what, told in (
-        ("name", [sink.table.lower() for sink in sinks]),
-        ("path", [sink.path.rstrip("/") for sink in sinks]),
+    for what, given in (
+        ("names", [sink.table.lower() for sink in sinks]),
+        ("paths", [sink.path.rstrip("/") for sink in sinks]),
     ):
-        twice = sorted({each for each in told if told.count(each) > 1})
+        twice = sorted({each for each in given if given.count(each) > 1})
         if twice:
-            raise ValueError(f"expected each {what} of a table once, `{twice[0]}` is there twice")
+            raise ValueError(f"expected unique table {what}, `{twice[0]}` appears twice")
     return sinks
 
 

@@ -41,7 +41,9 @@ def duration_ms(words: object) -> int:
     number, unit = match.groups()
     factor = _MS.get(unit) or _MS.get(unit.removesuffix("s"))
     if factor is None:
-        raise ValueError(f"{expected}: `{unit}` is no unit (ms, seconds, minutes, hours, days)")
+        raise ValueError(
+            f"{expected}: unknown unit `{unit}` (use ms, seconds, minutes, hours or days)"
+        )
     value = float(number) * factor
     if value < 1 or value > _MS_MAX:
         raise ValueError("expected a duration from 1 ms to 24 days")
@@ -60,18 +62,18 @@ def instant_ms(words: object) -> int:
         raise ValueError(f"expected a time such as {example}")
     if match["zone"] is None:
         raise ValueError(
-            f"expected a time with its zone, such as {example}: without one it would be another "
-            "moment on each machine"
+            f"expected a time with its zone, such as {example}: without a zone, its meaning would "
+            "depend on the machine"
         )
     zone = match["zone"].upper().replace("Z", "+00:00")
     zone = zone if ":" in zone else f"{zone[:3]}:{zone[3:]}"
     try:
         moment = datetime.fromisoformat(f"{match['day']}T{match['time']}{zone}")
     except ValueError as error:
-        raise ValueError(f"expected a time that exists: {error}") from error
+        raise ValueError(f"expected a valid time: {error}") from error
     found = int(moment.timestamp()) * 1000 + int((match["fraction"] or "").ljust(3, "0"))
     if found < 0:
-        raise ValueError("expected a time since 1970: Kafka knows no earlier one")
+        raise ValueError("expected a time since 1970, where Kafka's timestamps begin")
     return found
 
 
@@ -84,7 +86,7 @@ def topic_pattern(text: str) -> str:
     if len(text) > _PATTERN_MAX:
         raise ValueError(f"expected a pattern of at most {_PATTERN_MAX} characters")
     if "(?P" in text:
-        raise ValueError("expected a pattern without named groups: Java writes them differently")
+        raise ValueError("expected a pattern without named groups: Java's syntax for them differs")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -93,6 +95,6 @@ def topic_pattern(text: str) -> str:
         raise ValueError(f"expected a regular expression: {error}") from error
     except Warning as warning:
         raise ValueError(
-            f"expected a pattern that Java reads as Python does: {str(warning).lower()}"
+            f"expected a pattern with the same meaning in Java and Python: {str(warning).lower()}"
         ) from warning
     return text

@@ -39,7 +39,7 @@ _FILE_BYTES_MAX = 1_048_576
 _VALUES_MAX = 10_000  # aliases can expand a small file without end
 _DEPTH_MAX = 40
 _INT_END = 1 << 64
-_NO_TEXT = "expected whole characters: a code from U+D800 to U+DFFF is half of one"
+_NO_TEXT = "expected valid Unicode: a code from U+D800 to U+DFFF is only half a character"
 _TAG = "tag:yaml.org,2002:"
 _CLOSED_BY = {"{": "}", "[": "]", '"': '"', "'": "'"}
 
@@ -55,11 +55,11 @@ def load_pipeline(
 ) -> PipelineFile:
     """Return the pipeline file as typed values; raise UsageError with all its problems.
 
-    Neither Kafka nor Spark is asked, and no transform is imported. `text` replaces the content of
+    Sends no request to Kafka or Spark, and imports no transform. `text` replaces the content of
     the file at `path`. `ends` overrides the file's trigger with that of the command line.
     """
-    given, said = _found(path, text)
-    pipeline, problems, read = _read(PipelineFile, given, said, environ)
+    given, content = _found(path, text)
+    pipeline, problems, read = _read(PipelineFile, given, content, environ)
     if pipeline is None or problems:
         raise refuse(f"the pipeline file {given}", problems)
     resolved = given.resolve()
@@ -74,8 +74,8 @@ def load_parts(
 
     If `load_pipeline` accepts the file, there are no problems and the parts are complete.
     """
-    given, said = _found(path, text)
-    _, problems, read = _read(PipelineFile, given, said, environ)
+    given, content = _found(path, text)
+    _, problems, read = _read(PipelineFile, given, content, environ)
     folder = given.resolve().parent
     return problems, read.parts(folder, project_root(folder))
 
@@ -85,9 +85,9 @@ def name_of(path: Path | str) -> tuple[str, Place]:
 
     The name is empty if the file has none.
     """
-    given, said = _found(path, None)
+    given, content = _found(path, None)
     reader = _Reader(str(given), os.environ, partial(_shown, is_pipeline=True))
-    value = reader.read(said)
+    value = reader.read(content)
     name = value.get("name") if isinstance(value, dict) else None
     return str(name or ""), reader.values.get(("name",), Place(1, 1, ""))
 
@@ -134,10 +134,11 @@ def load_profile(
 
 def _no_profile(name: str, path: Path) -> UsageError:
     known = sorted(file.stem for file in path.parent.glob("*.yaml"))
+    did_you_mean = suggestion(name, known)
     return UsageError(
-        "todo",
-        f"there is no profile {name!r}: {path} does not exist{suggestion(name, known)}",
-        hint="give the name of a file in conf/ or a path that ends with .yaml",
+        "profile_missing",
+        f"there is no profile {name!r}: {path} does not exist{did_you_mean}",
+        hint="pass `--profile NAME` for conf/NAME.yaml, or `--profile PATH` for another .yaml file",
     )
 
 
@@ -171,7 +172,7 @@ def _read(
             if kind is PipelineFile and isinstance(value, dict):
                 more.pop((), None)  # of conflicts between parts, pydantic reports only the first
                 problems += Given(value, places, and_around(wrong)).together()
-            problems += [each for told in more.values() for each in told]
+            problems += [each for of_place in more.values() for each in of_place]
     return found, problems, Given(value, places, and_around(wrong))
 
 
@@ -181,27 +182,29 @@ def _shown(location: Location, *, is_pipeline: bool) -> Visibility:
     return Visibility.SECRET if location in SECRETS else Visibility.VALUE
 
 
-def text_of(path: Path, what: str) -> str:
-    """Return the file's text; raise UsageError, with `what` for its name, if it is unreadable."""
+def text_of(path: Path, file_kind: str) -> str:
+    """Return the file's text; raise UsageError, named by `file_kind`, if it is unreadable."""
     try:
         with path.open("rb") as file:
             raw = file.read(_FILE_BYTES_MAX + 1)
         if len(raw) > _FILE_BYTES_MAX:
             raise UsageError(
-                "todo",
-                f"{what} {path} is larger than {_FILE_BYTES_MAX} bytes",
-                hint="is it another file than the one that was meant?",
+                "config_file_too_large",
+                f"{file_kind} {path} is larger than {_FILE_BYTES_MAX} bytes",
+                hint="a file of this kind has a few kilobytes: check the path",
             )
         return raw.decode()
     except UnicodeDecodeError as error:
         raise UsageError(
-            "todo",
-            f"{what} {path} is not UTF-8 text ({error})",
-            hint="save it as UTF-8, or name the file that was meant",
+            "config_file_not_utf8",
+            f"{file_kind} {path} is not UTF-8 text ({error})",
+            hint="save the file as UTF-8, or correct the path",
         ) from error
     except OSError as error:
         raise UsageError(
-            "todo", f"{what} {path} can't be read: {error.strerror}", hint="is the path right?"
+            "config_file_unreadable",
+            f"{file_kind} {path} can't be read: {error.strerror}",
+            hint="correct the path, or the file's permissions",
         ) from error
 
 
@@ -226,8 +229,8 @@ class _Reader:
         try:
             node = yaml.compose(text, Loader=yaml.SafeLoader)
         except (yaml.YAMLError, RecursionError) as error:
-            line, column, words = _unreadable(error, text)
-            self.problems.append(Problem(self._path, line, column, f"expected YAML: {words}"))
+            line, column, reason = _unreadable(error, text)
+            self.problems.append(Problem(self._path, line, column, f"expected YAML: {reason}"))
             return None
         return None if node is None else self._value(node, ())
 
@@ -236,7 +239,9 @@ class _Reader:
         self._left -= 1
         if len(location) > _DEPTH_MAX or self._left < 0:
             if self._left >= 0 or self._left == -1:
-                self._tell(node, "expected a smaller file: this nests too deep or has too much")
+                self._add_problem(
+                    node, "expected a smaller file: it has too many values or levels of nesting"
+                )
             self.unread.append(location)
             return None
         if isinstance(node, yaml.MappingNode):
@@ -253,18 +258,22 @@ class _Reader:
         found: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
-                self._tell(key_node, "expected a name as key")
+                self._add_problem(key_node, "expected a name as key")
                 continue
             key = str(key_node.value)
             if not key.isascii() and key != key.encode(errors="replace").decode():
-                self._tell(key_node, _NO_TEXT)
+                self._add_problem(key_node, _NO_TEXT)
                 continue
             here = (*location, key)
             if key_node.tag == f"{_TAG}merge":
-                self._tell(key_node, "expected plain keys: merging with `<<` is not supported")
+                self._add_problem(
+                    key_node, "expected plain keys: merging with `<<` is not supported"
+                )
             elif key in found:
                 first = self.keys[here].line
-                self._tell(key_node, f"expected each key once: `{key}` stands in line {first} too")
+                self._add_problem(
+                    key_node, f"expected unique keys: `{key}` is also in line {first}"
+                )
             else:
                 self.keys[here] = _place(key_node)
                 found[key] = self._value(value_node, here)
@@ -281,9 +290,9 @@ class _Reader:
                 text = substitute(str(node.value), self._environ, self._shown(location))
                 text.encode()
             except UnicodeEncodeError:
-                self._tell(node, _NO_TEXT)
+                self._add_problem(node, _NO_TEXT)
             except ValueError as error:
-                self._tell(node, str(error))
+                self._add_problem(node, str(error))
             else:
                 return text
             return None
@@ -294,17 +303,17 @@ class _Reader:
                 found = self._scalars.construct_yaml_int(node)
                 if abs(found) < _INT_END:
                     return found
-                self._tell(node, "expected a whole number of at most 64 bits")
+                self._add_problem(node, "expected a whole number of at most 64 bits")
                 return None
             if kind == "float":
                 return self._scalars.construct_yaml_float(node)
         except (ValueError, KeyError, IndexError, OverflowError):  # such as `!!int x`, `!!int ''`
-            self._tell(node, f"expected a value of type {kind}")
+            self._add_problem(node, f"expected a value of type {kind}")
             return None
-        self._tell(node, f"expected a plain value, got the tag `{node.tag}`")
+        self._add_problem(node, f"expected a plain value, got the tag `{node.tag}`")
         return None
 
-    def _tell(self, node: yaml.Node, message: str) -> None:
+    def _add_problem(self, node: yaml.Node, message: str) -> None:
         line, column, _ = _place(node)
         self.problems.append(Problem(self._path, line, column, message))
 
@@ -318,28 +327,28 @@ def _unreadable(error: yaml.YAMLError | RecursionError, text: str) -> tuple[int,
     if isinstance(error, ReaderError):
         line, column = 1 + text.count("\n", 0, error.position), text.rfind("\n", 0, error.position)
         code = f"{error.character:04X}"
-        told = f"the character U+{code} can't stand in it; in double quotes `\\u{code}` means it"
-        return line, error.position - column, told
+        reason = f"the character U+{code} is not allowed; write it as `\\u{code}` in double quotes"
+        return line, error.position - column, reason
     if not isinstance(error, yaml.MarkedYAMLError):
         is_deep = isinstance(error, RecursionError)
-        return 1, 1, "this nests too deep" if is_deep else str(error).splitlines()[0]
+        return 1, 1, "too many levels of nesting" if is_deep else str(error).splitlines()[0]
     begun, mark = error.context_mark, error.problem_mark or error.context_mark
     opened = text[begun.index : begun.index + 1] if begun else ""
     if begun and opened in _CLOSED_BY and not (mark and text[mark.index :].strip()):
-        told = f"this `{opened}` has no `{_CLOSED_BY[opened]}` up to the file's end"
-        return begun.line + 1, begun.column + 1, told
-    words = ", ".join(part for part in (error.context, error.problem) if part)
-    refused = re.search(r"found character '(\S+)' that cannot start any token", words)
+        reason = f"this `{opened}` is never closed by `{_CLOSED_BY[opened]}`"
+        return begun.line + 1, begun.column + 1, reason
+    reason = ", ".join(part for part in (error.context, error.problem) if part)
+    refused = re.search(r"found character '(\S+)' that cannot start any token", reason)
     if refused:
         is_tab = refused[1] == r"\t"
-        words = f"a text that begins with {refused[1]} needs quotes around it"
-        words = "got a tab; YAML indents by spaces" if is_tab else words
+        reason = f"a text that begins with {refused[1]} needs quotes around it"
+        reason = "got a tab; YAML indents by spaces" if is_tab else reason
     elif mark and "${" in text[text.rfind("\n", 0, mark.index) + 1 :].partition("\n")[0]:
-        words += "; inside `{ }` and `[ ]` a `${VAR}` needs quotes around it"
+        reason += "; inside `{ }` and `[ ]` a `${VAR}` needs quotes around it"
     elif begun and opened in {"{", "["}:
-        words += f"; the `{opened}` of line {begun.line + 1}, column {begun.column + 1} is open "
-        words += f"there: is a comma missing, a quote, or its `{_CLOSED_BY[opened]}`?"
-    return (mark.line + 1, mark.column + 1, words) if mark else (1, 1, words)
+        reason += f"; the `{opened}` in line {begun.line + 1}, column {begun.column + 1} is still "
+        reason += f"open here: a comma, a quote or its `{_CLOSED_BY[opened]}` may be missing"
+    return (mark.line + 1, mark.column + 1, reason) if mark else (1, 1, reason)
 
 
 def _place(node: yaml.Node) -> Place:

@@ -33,7 +33,7 @@ class StaticTable(Strict):
         if [self.delta, self.parquet, self.csv].count(None) != 2:
             raise ValueError("expected a table with one of `delta`, `parquet` and `csv`")
         if not self.header and self.csv is None:
-            raise ValueError("expected `header` beside `csv` only")
+            raise ValueError("expected `header` only with `csv`")
         return self
 
     @property
@@ -53,9 +53,9 @@ def _named(tables: dict[str, StaticTable]) -> dict[str, StaticTable]:
     lower = [name.lower() for name in tables]
     twice = sorted({name for name in lower if lower.count(name) > 1})
     if twice:
-        raise ValueError(f"expected each name of a table once, `{twice[0]}` is there twice")
+        raise ValueError(f"expected unique table names, `{twice[0]}` appears twice")
     if INPUT in lower:
-        raise ValueError(f"expected another name than `{INPUT}`: it is the stage before")
+        raise ValueError(f"expected a name other than `{INPUT}`, which is the input of each step")
     return tables
 
 

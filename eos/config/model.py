@@ -48,7 +48,7 @@ REPLAYS = ".replay."  # part of the names of topics and ids that `eos replay` cr
 
 def _no_replay(name: str) -> str:
     if REPLAYS in name:
-        raise ValueError(f"expected a name without `{REPLAYS}`: `eos replay` has such ones")
+        raise ValueError(f"expected a name without `{REPLAYS}`, which is reserved for `eos replay`")
     return name
 
 
@@ -78,8 +78,8 @@ Addresses = Annotated[
 def _not_complete(value: object) -> object:
     if value == "complete":
         raise ValueError(
-            "expected `append` or `update`: `complete` would write the whole result again with "
-            "each micro-batch, and a reader could not tell what of it is new"
+            "expected `append` or `update`: `complete` would write the whole result again in "
+            "each micro-batch, and consumers could not distinguish new records from old ones"
         )
     return value
 
@@ -117,8 +117,8 @@ ByProducerOrColumns = Annotated[
     Discriminator(
         _dedup_form,
         custom_error_type="form",
-        custom_error_message="expected a mapping with either `producer` (numbers that upstream "
-        "gives its records) or `by` (columns of yours, `within` a time), not both",
+        custom_error_message="expected a mapping with either `producer` (sequence numbers of "
+        "the upstream producer) or `by` (columns, with `within` and `watermark`), not both",
     ),
 ]
 
@@ -173,8 +173,8 @@ class PipelineFile(Strict):
     @model_validator(mode="after")
     def _fits_together(self) -> PipelineFile:
         """Raise ValueError with the first conflict between parts; the loader reports all."""
-        for _, told in findings(self, type(self).model_fields):
-            raise ValueError(told)
+        for _, text in findings(self, type(self).model_fields):
+            raise ValueError(text)
         return self
 
     @property
@@ -243,7 +243,9 @@ class KafkaProfile(Strict):
     @model_validator(mode="after")
     def _is_of_a_cluster(self) -> KafkaProfile:
         if self.security is not None and self.bootstrap is None:
-            raise ValueError("expected `bootstrap` beside `security`: an embedded broker has none")
+            raise ValueError(
+                "expected `bootstrap` with `security`: an embedded broker has no authentication"
+            )
         return self
 
 

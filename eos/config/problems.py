@@ -20,18 +20,18 @@ from eos.errors import UsageError
 Location = tuple[str | int, ...]
 
 PATTERNS = {
-    model.NAME_PATTERN: "a name of small letters, digits, `_`, `-` and `.` that begins with "
-    "a letter",
-    base.TOPIC_PATTERN: "a topic name (letters, digits, `.`, `_`, `-`; at most 249 of them)",
+    model.NAME_PATTERN: "a name of lower-case letters, digits, `_`, `-` and `.` that begins "
+    "with a letter",
+    base.TOPIC_PATTERN: "a topic name (letters, digits, `.`, `_`, `-`; at most 249 characters)",
     transform.FUNCTION_PATTERN: "a function as `package.module:function`",
     model.ADDRESS_PATTERN: "an address as `host:port`",
-    base.IDENTIFIER_PATTERN: "a name of letters, digits and `_` that begins with no digit",
-    rejected_records.RULE_PATTERN: "a name of at most 50 letters, digits and `_` that begins with "
-    "no digit",
+    base.IDENTIFIER_PATTERN: "a name of letters, digits and `_` that does not begin with a digit",
+    rejected_records.RULE_PATTERN: "a name of at most 50 letters, digits and `_` that does not "
+    "begin with a digit",
     dedup.FIELD_PATTERN: "header(NAME), value(PATH), key or the name of a column",
     security.FILE_PATTERN: "an absolute path without `:`, `$`, `{` and `}`",
     security.USER_PATTERN: "a name without spaces, quotes, backslashes and `$`",
-    model.PREFIX_PATTERN: "a prefix of letters, digits, `.`, `_` and `-`, at most 64 of them",
+    model.PREFIX_PATTERN: "a prefix of letters, digits, `.`, `_` and `-`, at most 64 characters",
 }
 _KINDS = {
     "string_type": "a text",
@@ -50,7 +50,7 @@ _KINDS = {
 # problem with a key.
 _NOT_WRITTEN = {base.WORD, base.MAPPING, base.PRODUCER, base.COLUMNS}
 _KEY = "[key]"
-_TOLD_MAX = 100  # problems in one message; the field `problems` has all
+_SHOWN_MAX = 100  # problems in one message; the field `problems` has all
 _KEY_MAX = 60
 # Problems of a key, which hold whatever the key's value or other values are.
 _OF_KEYS = {"extra_forbidden", "missing"}
@@ -121,18 +121,19 @@ class Places:
         return seen
 
 
-def refuse(what: str, problems: Sequence[Problem]) -> UsageError:
+def refuse(file: str, problems: Sequence[Problem]) -> UsageError:
     """Return one error that lists all problems in the file's order."""
     ordered = sorted(set(problems), key=lambda problem: problem[:3])
     count = "a problem" if len(ordered) == 1 else f"{len(ordered)} problems"
-    lines = "\n".join(f"  {problem}" for problem in ordered[:_TOLD_MAX])
-    if len(ordered) > _TOLD_MAX:
-        lines += f"\n  and {len(ordered) - _TOLD_MAX} more"
+    lines = [count, *(f"  {problem}" for problem in ordered[:_SHOWN_MAX])]
+    if len(ordered) > _SHOWN_MAX:
+        lines.append(f"  and {len(ordered) - _SHOWN_MAX} more")
+    problem_list = "\n".join(lines)
     return UsageError(
-        "todo",
-        f"{what} has {count}\n{lines}",
+        "config_invalid",
+        f"{file} has {problem_list}",
         problems=tuple(ordered),
-        hint="`eos lint` checks a pipeline file by itself; docs/reference.md has all keys",
+        hint="docs/reference.md lists all keys; `eos lint` checks a pipeline file without a run",
     )
 
 
@@ -142,7 +143,7 @@ def explain(
     """Return the problems that pydantic found, by location in the file.
 
     `unread` lists values that could not be read and are already reported. Problems of the parts
-    around them are left out, because they only follow from the missing value.
+    around them are skipped, because they only follow from the missing value.
     """
     entries = error.errors(include_url=False, include_input=False)
     for entry in entries:
@@ -153,14 +154,14 @@ def explain(
     for entry in entries:
         location, kind = entry["loc"], entry["type"]
         around = places.closest(location)
-        told = found.setdefault(location if kind == "missing" else around, [])
+        of_place = found.setdefault(location if kind == "missing" else around, [])
         # If the only entry of a list is wrong, pydantic also reports the list as too short. One
         # message is enough.
-        is_told = kind == "too_short" and location in inner
-        is_told |= around in around_unread and kind not in _OF_KEYS
-        if not is_told:
+        is_repeated = kind == "too_short" and location in inner
+        is_repeated |= around in around_unread and kind not in _OF_KEYS
+        if not is_repeated:
             context = entry.get("ctx") or {}
-            told.append(_problem(root, kind, location, context, entry["msg"], places))
+            of_place.append(_problem(root, kind, location, context, entry["msg"], places))
     return found
 
 
@@ -181,8 +182,8 @@ def _problem(
         known = _keys(root, location[:-1])
         key = str(location[-1])
         key = key if len(key) <= _KEY_MAX else f"{key[: _KEY_MAX - 3]}..."
-        told = f"unknown key `{key}`" + suggestion(key, known)
-        return places.problem(location, told, at_key=True)
+        text = f"unknown key `{key}`" + suggestion(key, known)
+        return places.problem(location, text, at_key=True)
     if kind == "missing":
         return places.problem(location[:-1], f"expected key `{location[-1]}`, which is missing")
     is_key = location[-1:] == (_KEY,)
@@ -191,13 +192,13 @@ def _problem(
     got = f", got `{location[-1]}`" if is_key else _got(places, location)
     got = "" if kind == "secret" else got  # the value may be the secret
     expected = _expected(root, kind, location, context, message)
-    told = expected if ", got " in expected else f"{expected}{got}"
+    text = expected if ", got " in expected else f"{expected}{got}"
     if kind == "literal_error":
         options = re.findall(r"'([^']*)'", str(context["expected"]))
-        told += suggestion(places.written(location), options, or_all=False)
+        text += suggestion(places.written(location), options, or_all=False)
     elif kind in {"string_type", "text_or_mapping"} and _got(places, location):
-        told += "; put quotes around it to mean a text"
-    return places.problem(location, told, at_key=is_key)
+        text += "; put quotes around it if it is a text"
+    return places.problem(location, text, at_key=is_key)
 
 
 def _expected(
@@ -225,7 +226,7 @@ def _expected(
         return f"expected a mapping with the keys {', '.join(_keys(root, location))}"
     if kind == "value_error":
         return str(context["error"])
-    return message if message.startswith("expected ") else f"expected something else ({message})"
+    return message if message.startswith("expected ") else f"expected another value ({message})"
 
 
 def _got(places: Places, location: Location) -> str:

@@ -38,20 +38,21 @@ def message_of(given: Protobuf, folder: Path) -> Message:
             raw = opened.read(_FILE_BYTES_MAX + 1)
         if len(raw) > _FILE_BYTES_MAX:
             raise UsageError(
-                "todo",
-                f"descriptor file {path} is larger than {_FILE_BYTES_MAX} bytes",
-                hint="is it another file? A descriptor file has the messages of some .proto files",
+                "descriptor_file_too_large",
+                f"the descriptor file {path} is larger than {_FILE_BYTES_MAX} bytes",
+                hint="check that `file` is the path of a descriptor file, the output of protoc",
             )
         return message_in(raw, given.message)
     except OSError as error:
         raise UsageError(
-            "todo",
-            f"descriptor file {path} can't be read: {error.strerror}",
-            hint="paths of descriptor files begin at the pipeline's folder",
+            "descriptor_file_unreadable",
+            f"the descriptor file {path} can't be read: {error.strerror}",
+            hint="correct `file`, which is relative to the pipeline's folder, or the file's "
+            "permissions",
         ) from error
     except ValueError as error:
         raise UsageError(
-            "todo",
-            f"descriptor file {path}: {error}",
-            hint="`protoc --descriptor_set_out=FILE --include_imports NAME.proto` writes it",
+            "descriptor_file_invalid",
+            f"the descriptor file {path} is invalid: {error}",
+            hint="create it: `protoc --descriptor_set_out=FILE --include_imports NAME.proto`",
         ) from error

@@ -13,9 +13,9 @@ Schema = Mapping[str, Any]
 _HEAD = """\
 # Reference
 
-All keys of a pipeline file and of a profile. `eos schema --markdown` makes this page out of the
-models that read both files; `docs/pipelines.md` and the other guides say what the keys are for. A
-default that is not one value is told there.
+All keys of a pipeline file and of a profile. `eos schema --markdown` generates this page from the
+models that validate both files. `docs/pipelines.md` and the other guides explain the keys, and the
+defaults that are not a single value.
 """
 
 
@@ -45,8 +45,12 @@ class _Pages:
             yield self._section(place, schema)
 
     def _section(self, place: str, schema: Schema) -> str:
-        told = schema.get("description")
-        found = [*([told, ""] if told else []), "| key | is | default |", "| --- | --- | --- |"]
+        about = schema.get("description")
+        found = [
+            *([about, ""] if about else []),
+            "| key | value | default |",
+            "| --- | --- | --- |",
+        ]
         first = len(self._left)
         for key, each in schema["properties"].items():
             at = f"{place}.{key}" if place else key
@@ -61,8 +65,8 @@ class _Pages:
             return self._mapping(schema["$ref"].rpartition("/")[2], place)
         forms = schema.get("anyOf") or schema.get("oneOf")
         if forms:
-            said = [self._kind(each, place) for each in forms if each.get("type") != "null"]
-            return " or ".join(dict.fromkeys(said))
+            kinds = [self._kind(each, place) for each in forms if each.get("type") != "null"]
+            return " or ".join(dict.fromkeys(kinds))
         if "const" in schema:
             return _literal(schema["const"])
         if "enum" in schema:
@@ -106,7 +110,7 @@ _BOUNDS = (("minimum", "from"), ("maximum", "to"))
 
 def _default(key: str, schema: Schema, around: Schema) -> str:
     if key in around.get("required", ()):
-        return "(needed)"
+        return "(required)"
     value = schema.get("default")
     return "" if value in (None, [], {}) else _literal(value)
 

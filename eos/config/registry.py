@@ -19,7 +19,7 @@ def _url(text: str) -> str:
     if not _URL.fullmatch(text) or not _has_port(text):
         raise ValueError(
             "expected the address of a schema registry, such as `http://registry:8081`, without a "
-            "user: `user` and `password` stand beside it"
+            "user: `user` and `password` are keys of their own"
         )
     return text.rstrip("/")
 
@@ -51,13 +51,13 @@ class Registry(Strict):
     @model_validator(mode="after")
     def _fits_together(self) -> Registry:
         if (self.user is None) != (self.password is None):
-            raise ValueError("expected `user` and `password`, or none of them")
+            raise ValueError("expected both `user` and `password`, or neither")
         is_plain = self.url.startswith("http:")
         if is_plain and self.user and not is_own_machine(urlsplit(self.url).hostname or ""):
             raise ValueError(
-                "expected an address that begins with `https:` beside `user` and `password`: over "
-                "`http:` everybody on the way could read them"
+                "expected an address that begins with `https:` with `user` and `password`: `http:` "
+                "would send them unencrypted"
             )
         if self.ca is not None and not self.url.startswith("https:"):
-            raise ValueError("expected no `ca` beside an address that begins with `http:`")
+            raise ValueError("expected no `ca` with an address that begins with `http:`")
         return self

@@ -17,7 +17,9 @@ RULE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,49}$"
 
 def _name(text: str) -> str:
     if text.lower() == MALFORMED:
-        raise ValueError(f"expected another name than `{MALFORMED}`: what can't be read has it")
+        raise ValueError(
+            f"expected a name other than `{MALFORMED}`, which is used for malformed records"
+        )
     return text
 
 
@@ -43,7 +45,7 @@ def rules_named_once(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     names = [rule.name.lower() for rule in rules]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ValueError(f"expected each name of a rule once, `{twice[0]}` is there twice")
+        raise ValueError(f"expected unique rule names, `{twice[0]}` appears twice")
     return rules
 
 

@@ -36,10 +36,10 @@ def shown(places: Places, profile: ProfileFile) -> Iterator[Problem]:
         owner = named.get(identity(name)) if named else None
         for location in locations if owner else ():
             if location not in SECRETS:
-                told = f"expected no `${{{name}}}` here: it is `{owner}` of profile "
-                told += f"{profile.name!r}, and this value shows in plans, logs, errors and "
-                told += "Spark's own pages. Who the pipeline is stands there alone"
-                yield places.problem(location, told)
+                text = f"expected no `${{{name}}}` here: it is the secret `{owner}` of profile "
+                text += f"{profile.name!r}, and this value is printed in plans, logs, errors and "
+                text += f"Spark's web UI. Use it only at `{owner}`"
+                yield places.problem(location, text)
 
 
 def _named(profile: ProfileFile) -> Mapping[str, str]:

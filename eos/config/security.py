@@ -35,8 +35,8 @@ def _reference(value: object) -> object:
     written = value.written if isinstance(value, FilledText) else value
     if not isinstance(written, str) or not is_reference(written):
         raise _refuse(
-            "`${VAR}` or `${file:/absolute/path}`, alone: a secret does not stand in a profile, "
-            "nor does a default for it"
+            "`${VAR}` or `${file:/absolute/path}` and no other text: a profile contains neither a "
+            "secret nor a default for it"
         )
     if isinstance(value, FilledText):
         _require_one_line(value)
@@ -47,11 +47,11 @@ def _require_one_line(found: FilledText) -> None:
     path = file_of(found.written)
     exact = read_file(path) if path is not None else str(found)
     if not exact:
-        raise _refuse(f"a secret, and {found.written} is empty")
+        raise _refuse(f"a secret that is not empty in {found.written}")
     if _CONTROL.search(exact):
         raise _refuse(
-            f"one line without its end in {found.written}: Kafka's Java client takes a line break "
-            "for a part of the secret (`printf %s` writes none)"
+            f"one line without a line break in {found.written}: Kafka's Java client would read the "
+            "line break as part of the secret (`printf %s` writes none)"
         )
 
 
@@ -60,7 +60,7 @@ def _password(value: object) -> object:
     if isinstance(value, FilledText) and _BREAKS_QUOTES.search(value):
         raise _refuse(
             f"a password without double quotes and backslashes in {found}: Kafka's Java client "
-            "can't take them from a variable or file"
+            "can't read them from a variable or file"
         )
     return found
 
@@ -101,20 +101,20 @@ class Security(Strict):
         files = {"ca": self.ca, "certificate": self.certificate, "key": self.key}
         for name, value in login.items():
             if self.has_sasl and value is None:
-                raise ValueError(f"expected `{name}` beside `protocol: {self.protocol}`")
+                raise ValueError(f"expected `{name}` with `protocol: {self.protocol}`")
             if not self.has_sasl and value is not None:
                 raise ValueError(
-                    f"expected no `{name}` beside `protocol: {self.protocol}`, which has no login: "
-                    "is `protocol: SASL_SSL` meant?"
+                    f"expected no `{name}` with `protocol: {self.protocol}`, which has no login; "
+                    "did you mean `protocol: SASL_SSL`?"
                 )
         for name, value in files.items():
             if not self.has_tls and value is not None:
-                raise ValueError(f"expected no `{name}` beside `protocol: {self.protocol}`")
+                raise ValueError(f"expected no `{name}` with `protocol: {self.protocol}`")
             if name == "key" and value is not None and self.certificate is None:
-                raise ValueError("expected `certificate` beside `key`")
+                raise ValueError("expected `certificate` with `key`")
         if self.protocol == "SASL_PLAINTEXT" and self.mechanism == "PLAIN":
             raise ValueError(
-                "expected a SCRAM mechanism beside `protocol: SASL_PLAINTEXT`: PLAIN would send "
-                "the password for everybody to read"
+                "expected a SCRAM mechanism with `protocol: SASL_PLAINTEXT`: PLAIN would send the "
+                "password unencrypted"
             )
         return self

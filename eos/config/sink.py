@@ -33,7 +33,7 @@ from eos.config.protobuf import Protobuf
 
 
 class CreateTopic(Strict):
-    """Settings to create a missing target topic. An existing topic is left as it is."""
+    """Settings to create a missing target topic. An existing topic is not changed."""
 
     partitions: int = Field(default=1, ge=1)
     replication: int | None = Field(default=None, ge=1, le=32_767)  # None: the broker's default
@@ -169,7 +169,7 @@ class Sink(Strict):
         names = self.topic_names
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"expected each target topic once, `{twice[0]}` is named twice")
+            raise ValueError(f"expected unique target topics, `{twice[0]}` appears twice")
         return self
 
     @property

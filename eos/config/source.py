@@ -88,7 +88,7 @@ class KafkaSource(Strict):
         if [self.topic is None, not self.topics, self.pattern is None].count(False) != 1:
             raise ValueError("expected one of `topic`, `topics` (at least one) and `pattern`")
         if len(set(self.topics)) != len(self.topics):
-            raise ValueError("expected each of `topics` once")
+            raise ValueError("expected unique names in `topics`")
         return self
 
     @model_validator(mode="after")
@@ -97,7 +97,7 @@ class KafkaSource(Strict):
         if named is not None:
             for topic in sorted(named):
                 if not self.reads(topic):
-                    raise ValueError(f"expected offsets of source topics: `{topic}` is none")
+                    raise ValueError(f"expected offsets of source topics: `{topic}` is not one")
             for topic in self.topic_names:
                 if topic not in named:
                     raise ValueError(f"expected offsets of each source topic: `{topic}` has none")
@@ -162,9 +162,9 @@ Read = Annotated[
 class Source(Strict):
     """The source: its topics, the formats of key and value, and the handling of malformed records.
 
-    A record is malformed if it is no JSON, Avro or Protobuf, does not fit its schema, or is no
-    UTF-8 text. `fail` ends the run, `dead_letter` writes the record to that topic, `drop` drops and
-    counts it.
+    A record is malformed if it is not valid JSON, Avro, Protobuf or UTF-8, or does not match its
+    schema. `on_error: fail` ends the run, `dead_letter` writes the record to the dead letter topic,
+    `drop` drops and counts it.
     """
 
     kafka: KafkaSource
@@ -191,9 +191,9 @@ def columns_once(columns: Mapping[str, tuple[str, ...]]) -> None:
     for what, names in columns.items():
         clashing = [name for name in names if name.lower() in taken]
         if clashing:
-            told = ", ".join(f"`{name}` ({taken[name.lower()]})" for name in clashing)
+            used = ", ".join(f"`{name}` ({taken[name.lower()]})" for name in clashing)
             raise ValueError(
-                f"expected other columns of the {what} than {told}; `as: NAME` beside the schema "
-                "puts them into one column of that name"
+                f"expected column names in the {what} that are not used yet, got {used}; `as: "
+                "NAME` next to the schema puts all its columns into one column NAME"
             )
         taken |= {name.lower(): f"a column of the {what}" for name in names}

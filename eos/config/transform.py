@@ -68,17 +68,19 @@ class Step(Strict):
         if [self.python, self.sql, self.pandas, self.arrow].count(None) != 3:
             raise ValueError("expected a step with one of `python`, `sql`, `pandas` and `arrow`")
         if self.sql is not None and self.arguments:
-            raise ValueError("expected `with` beside a function only: a query takes no arguments")
+            raise ValueError("expected `with` only with a function: a query takes no arguments")
         takes_rows = self.pandas is not None or self.arrow is not None
         if takes_rows != (self.returns is not None):
             raise ValueError(
-                "expected `returns` beside `pandas` and `arrow`, and only there: the columns that "
-                "come back, such as `*, score DOUBLE`"
+                "expected `returns` with `pandas` and `arrow`, and only with them: the columns "
+                "that the function returns, such as `*, score DOUBLE`"
             )
         if self.tables and self.python is None:
-            raise ValueError("expected `tables` beside `python` only: a query reads them by name")
+            raise ValueError("expected `tables` only with `python`: a query reads tables by name")
         if self.name is not None and self.name.lower() == INPUT:
-            raise ValueError(f"expected another name than `{INPUT}`: it is the stage before")
+            raise ValueError(
+                f"expected a name other than `{INPUT}`, which is the input of each step"
+            )
         return self
 
 
@@ -86,7 +88,7 @@ def steps_named_once(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     names = [step.name.lower() for step in steps if step.name]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ValueError(f"expected each name of a step once, `{twice[0]}` is there twice")
+        raise ValueError(f"expected unique step names, `{twice[0]}` appears twice")
     return steps
 
 

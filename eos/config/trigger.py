@@ -37,9 +37,9 @@ class Trigger(Strict):
         """Raise ValueError if the source has a `max_records` that Spark would ignore."""
         if self.once and "max_records" in source.model_fields_set:
             raise ValueError(
-                "expected no `max_records` in the source beside `once`, which reads all that is "
-                "there in one micro-batch: leave it out, or say `available_now`, which makes as "
-                "many of it as `max_records` needs"
+                "expected no `max_records` in the source with `once: true`, which reads all "
+                "existing records in one micro-batch: remove `max_records`, or use `available_now: "
+                "true`, which reads them in micro-batches of at most `max_records`"
             )
 
 

@@ -1,7 +1,7 @@
 """Which parts of a pipeline file are valid on their own, whatever is wrong elsewhere?
 
 Later checks of these parts are reported together with the problems of the file's text, so that the
-user fixes the file once. A part with a problem is left out: its other findings would only follow
+user fixes the file once. A part with a problem is skipped: its other findings would only follow
 from that problem.
 """
 
@@ -76,8 +76,8 @@ class Given:
         made = create_model("Right", __base__=Strict, **fields)
         parts = made.model_validate({n: each for n, each in self.value.items() if n in right})
         pipeline = PipelineFile.model_construct(**{name: getattr(parts, name) for name in right})
-        for location, told in findings(pipeline, right):
-            yield self.places.problem(location, told)
+        for location, text in findings(pipeline, right):
+            yield self.places.problem(location, text)
 
     def _names(self) -> Iterator[str]:
         given = self.value if isinstance(self.value, dict) else {}

@@ -38,7 +38,7 @@ _SECRET_FILES = frozenset(
     )
 )
 _SECRET_FOLDERS = frozenset(["secrets", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker"])
-_SHOWS = "this value shows in plans, logs, errors and Spark's own pages"
+_SHOWS = "this value is printed in plans, logs, errors and Spark's web UI"
 
 
 class Visibility(Enum):
@@ -73,7 +73,7 @@ def substitute(text: str, environ: Mapping[str, str], shown: Visibility = Visibi
             return "$"
         if broken:
             forms = "`${file:/path}`" if shown is Visibility.SECRET else "`${VAR:-default}`"
-            raise ValueError(f"expected `${{VAR}}` or {forms} after `$`; `$$` means `$`")
+            raise ValueError(f"expected `${{VAR}}` or {forms}; write `$$` for a literal `$`")
         if path:
             _require_seen(f"${{file:{path}}}", path, shown)
             return read_file(Path(path)).removesuffix("\n")
@@ -129,16 +129,16 @@ def _is_secrets(path: Path) -> bool:
 def _require_seen(written: str, name: str, shown: Visibility) -> None:
     if shown is Visibility.EVERYWHERE and says_secret(name):
         raise ValueError(
-            f"expected no `{written}` in a pipeline file: by its name it is a secret, and "
-            f"{_SHOWS}. Who the pipeline is stands in the profile (`password`); what may be seen "
-            "needs another name"
+            f"expected no `{written}` in a pipeline file: its name is that of a secret, and "
+            f"{_SHOWS}. Put credentials into the profile (`password`). If the value is not a "
+            "secret, rename it"
         )
 
 
 def _not_set(name: str, shown: Visibility) -> str:
-    told = f"expected the environment variable `{name}`, which is not set; "
+    text = f"expected the environment variable `{name}`, which is not set; set it"
     if shown is Visibility.SECRET:
-        return told + "set it, or let `${file:/path}` name a file; a secret has no default"
+        return text + ", or read a file with `${file:/path}` (a secret has no default)"
     if says_secret(name):
-        return told + "set it: a default would be a secret in this file"
-    return told + f"`${{{name}:-default}}` would give it a default"
+        return text + " (a default would put the secret into this file)"
+    return text + f", or write `${{{name}:-default}}` to give it a default"

@@ -33,13 +33,15 @@ def encoded(record: InputRecord, plan: Plan) -> InputRecord:
         given = getattr(record, name)
         if read.message is None or not isinstance(given, dict):
             continue
+        message_type = read.message.name
         try:
             made[name] = ParseDict(given, read.message.type()).SerializeToString(deterministic=True)
         except (ParseError, EncodeError) as error:
             raise RecordRefusedError(
-                "todo",
-                f"the test's input has a {name} that is no message `{read.message.name}`: {error}",
-                hint="a text instead of a mapping stands for what is no message",
+                "test_input_not_protobuf",
+                f"the test's input has a {name} that does not fit the Protobuf message "
+                f"`{message_type}`: {error}",
+                hint="correct the mapping. To test a malformed record, give a text instead",
             ) from error
     return record.model_copy(update=made)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from eos.errors import EosError
+from eos.errors import EosError, RecordRefusedError
 from eos.pipeline_tests import avro, protobuf
 from eos.pipeline_tests.comparison import Written, compare
 from eos.plan.lookup import with_rows
@@ -173,10 +173,10 @@ def _record(sink: SinkSpec, row: Mapping[str, Any]) -> Written:
     headers = (row.get(sink.headers_column) if sink.headers_column else None) or []
     topic = sink.topic or row[sink.topic_column or ""]
     if sink.topics and topic not in sink.topics:
-        raise EosError(
-            "todo",
-            f"a row has the topic {topic!r}, which is none of the sink's topics",
-            hint="add it to the sink's `topics`, or let a step or `where` leave such rows out",
+        raise RecordRefusedError(
+            "row_topic_unknown",
+            f"a row has the topic {topic!r}, which is not one of the sink's topics",
+            hint="add it to the sink's `topics`, or drop such rows in a step or with `where`",
         )
     return Written(
         topic,

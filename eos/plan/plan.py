@@ -97,7 +97,7 @@ class Plan:
     @property
     def reason_to_end(self) -> str:
         """The reason that is logged if a run ends without a signal or an error."""
-        return "one micro-batch was asked for" if self.is_once else "drained"
+        return "one micro-batch was requested" if self.is_once else "drained"
 
     @property
     def source_topics(self) -> tuple[str, ...]:
@@ -194,9 +194,9 @@ def decode(source: Source, expect: Rules = (), folder: Path = Path()) -> Decode:
         columns_once({"key": key.names, "value": value.names})
     except ValueError as error:
         raise UsageError(
-            "todo",
-            f"the source: {error}",
-            hint="`as` in the source's `key` or `value` gives a column another name",
+            "source_column_duplicate",
+            f"the source has a duplicate column: {error}",
+            hint="rename the column, or set `as: NAME` to put all columns into one column NAME",
         ) from error
     return Decode(key, value, source.on_error, rules)
 

@@ -100,15 +100,15 @@ def told_who(security: Security | None) -> Iterator[None]:
     try:
         yield
     except EosError as error:
-        who = principal(security)
-        told = as_principal(who, error) if who else error
-        if not who and security is not None and PRINCIPAL in error.hint:
+        name = principal(security)
+        named = as_principal(name, error) if name else error
+        if not name and security is not None and PRINCIPAL in error.hint:
             subject = f"openssl x509 -noout -subject -nameopt RFC2253 -in {security.certificate}"
             hint = f"{error.hint}. PRINCIPAL is the certificate's subject: {subject}"
-            told = reworded(error, hint=hint)
-        if told is error:
+            named = reworded(error, hint=hint)
+        if named is error:
             raise
-        raise told from error
+        raise named from error
 
 
 def _java(reference: str) -> str:
@@ -131,16 +131,18 @@ def _require_pkcs8(path: Path) -> None:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", "") or "it is not PEM text"
         raise UsageError(
-            "todo",
-            f"the key {path} can't be read: {getattr(error, 'strerror', '') or 'is it PEM?'}",
-            hint="kafka.security names it; it must be on each machine, driver and executors",
+            "tls_key_unreadable",
+            f"the TLS key {path} can't be read: {reason}",
+            hint="correct `kafka.security` in the profile: the file must be readable at this path "
+            "on the driver and all executors",
         ) from error
-    found = next((kind for kind in _OTHER_KEYS if f"BEGIN {kind}" in text), None)
-    if found is not None:
+    key_format = next((kind for kind in _OTHER_KEYS if f"BEGIN {kind}" in text), None)
+    if key_format is not None:
         raise UsageError(
-            "todo",
-            f"the key {path} is of the kind {found}, which Kafka's Java client can't read",
-            hint=f"openssl pkcs8 -topk8 -nocrypt -in {path} -out NEW makes one that it can: let "
-            "nobody else read the file",
+            "tls_key_unsupported",
+            f"the TLS key {path} has the format {key_format}, which Kafka's Java client can't read",
+            hint=f"convert it: `openssl pkcs8 -topk8 -nocrypt -in {path} -out NEW`, and let only "
+            "its owner read the new file: `chmod 600 NEW`",
         )

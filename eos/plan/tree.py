@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from eos.transform.functions import Transform
 
 _TEXT_MAX = 100
-READERS = "read it with isolation.level=read_committed; Kafka's default is the other one"
+READERS = "consumers need isolation.level=read_committed; the default is read_uncommitted"
 EXACTLY_ONCE = "exactly once"
+_NOT_KAFKAS = "(all except Kafka's own)"
 AFTERWARDS = "exactly once, after the transaction and before the next one"
 
 
@@ -59,11 +60,13 @@ def stages(planned: Plan) -> list[Stage]:
     decode = planned.decode
     rules = [rule for rule in decode.rules if rule.name != NO_NULL]
     if rules:
-        told = [f"{rule.name}: {rule.condition}; else {rule.on_error}" for rule in rules]
-        found.append(Stage("expect", f"{plural(len(told), 'rule')} of a record", told))
+        facts = [f"{rule.name}: {rule.condition}; else {rule.on_error}" for rule in rules]
+        found.append(Stage("expect", f"{plural(len(facts), 'rule')} of a record", facts))
     if planned.dedup is not None:
         facts = list(planned.dedup.facts)
-        found.append(Stage("dedup", "what an upstream producer sent twice is dropped", facts))
+        found.append(
+            Stage("dedup", "records that an upstream producer sent twice are dropped", facts)
+        )
     if decode.distinct is not None:
         found.append(_distinct(decode.distinct))
     found += [_joined(planned.lookups)] if planned.lookups else []
@@ -78,14 +81,14 @@ def stages(planned: Plan) -> list[Stage]:
 def _distinct(by: Distinct) -> Stage:
     facts = [
         f"by {', '.join(by.by)}; within {by.within_ms:,} ms of {by.watermark}",
-        "the keys are kept by Spark, in the checkpoint; what comes later than that is left out",
+        "Spark keeps the keys in the checkpoint; records that arrive later are dropped",
     ]
-    return Stage("dedup", "of records that have the same key, the first is taken", facts)
+    return Stage("dedup", "the first record of each key is accepted", facts)
 
 
 def _source(planned: Plan) -> Stage:
     source = planned.source
-    topics = ", ".join(planned.source_topics) or f"all that match {source.pattern}"
+    topics = ", ".join(planned.source_topics) or f"all topics that match {source.pattern}"
     facts = [f"begins at {_start(source.start)} if the ledger is empty"]
     if not planned.is_once:
         facts.append(f"at most {source.max_records:,} records a micro-batch")
@@ -93,7 +96,7 @@ def _source(planned: Plan) -> Stage:
         if each.kind != "binary":
             facts.append(f"{name} as {_read(each)}")
     if any("as" in fact.split()[:2] for fact in facts):
-        facts.append(f"what can't be read so: {planned.decode.on_error}")
+        facts.append(f"malformed records: {planned.decode.on_error}")
     if planned.output_mode != "append":
         facts.append(f"output mode {planned.output_mode}")
     return Stage("source", f"kafka: {topics}", [*facts, _trigger(planned)])
@@ -101,7 +104,7 @@ def _source(planned: Plan) -> Stage:
 
 def _trigger(planned: Plan) -> str:
     if planned.is_once:
-        return "all that is there in one micro-batch, and then the end"
+        return "all existing records in one micro-batch, then the run ends"
     every = planned.trigger_every_ms
     return "runs until drained" if every is None else f"a micro-batch every {every:,} ms"
 
@@ -117,7 +120,7 @@ def _start(start: object) -> str:
 def _read(each: Format) -> str:
     columns = f": {_short(', '.join(each.columns))}" if each.columns else ""
     if each.is_elsewhere:
-        columns = f": the latest schema of {each.subject}, when a run starts"
+        columns = f": the latest schema of {each.subject}, read at startup"
     return f"{each.kind}{columns}{f' (column {each.column})' if each.column else ''}"
 
 
@@ -127,7 +130,7 @@ def _joined(tables: Sequence[LookupTable]) -> Stage:
         of = "one version for an attempt, in its ledger record" if each.kind == "delta" else ""
         of = of or "as it is when a micro-batch is evaluated"
         facts.append(f"{each.name}: {each.kind} {each.path} ({_short(each.columns)}), {of}")
-    return Stage("tables", "what steps may join, read only", facts)
+    return Stage("tables", "lookup tables for the steps, read only", facts)
 
 
 def _step(number: int, step: Transform) -> Stage:
@@ -135,8 +138,8 @@ def _step(number: int, step: Transform) -> Stage:
     if isinstance(step, Function):
         given = ", ".join(f"{key}={json.dumps(value)}" for key, value in step.arguments.items())
         return Stage(f"step {number}", f"{step.kind}: {step.python}({_short(given)})", named)
-    told = [line for line in step.text.splitlines() if not line.lstrip().startswith("--")]
-    return Stage(f"step {number}", f"sql: {_short(' '.join(' '.join(told).split()))}", named)
+    query = [line for line in step.text.splitlines() if not line.lstrip().startswith("--")]
+    return Stage(f"step {number}", f"sql: {_short(' '.join(' '.join(query).split()))}", named)
 
 
 def _sink(number: int, sink: SinkSpec, planned: Plan) -> Stage:
@@ -153,34 +156,34 @@ def _sink(number: int, sink: SinkSpec, planned: Plan) -> Stage:
 
 
 def _dead_letters(planned: Plan, topic: str) -> Stage:
-    refusing = [each.name for each in planned.decode.causes if each.on_error == "dead_letter"]
+    rejecting = [each.name for each in planned.decode.causes if each.on_error == "dead_letter"]
     if planned.dedup is not None:
-        refusing += planned.dedup.dead_letter_rules
-    facts = [f"refused by: {', '.join(refusing)}", _created(topic, planned.created_topics)]
+        rejecting += planned.dedup.dead_letter_rules
+    facts = [f"rejected by: {', '.join(rejecting)}", _created(topic, planned.created_topics)]
     return _written("dead letters", f"kafka: {topic}", [each for each in facts if each])
 
 
 def _table(number: int, table: Table) -> Stage:
     facts = [f"where {_short(table.where)}"] if table.where else []
-    facts.append(f"columns {', '.join(table.columns) or 'but for those of Kafka'}")
+    facts.append(f"columns {', '.join(table.columns) or _NOT_KAFKAS}")
     if table.keys:
-        facts.append(f"merged by {', '.join(table.keys)}: of each key the last record's row")
+        facts.append(f"merged by {', '.join(table.keys)}: the row of each key's last record")
     if table.partition_by:
         facts.append(f"partitioned by {', '.join(table.partition_by)}")
     if table.evolves:
         facts.append("new columns are added")
-    facts.append("its rows are evaluated again, behind the transaction: some moments later")
+    facts.append("its rows are computed again after the transaction, with a short delay")
     mechanism = "the offset of the ledger's record is the version of the write in the table's own "
-    mechanism += "log; what a crash left out is read again and written by the next start"
+    mechanism += "log; after a crash, the next run reads missing rows again and writes them"
     does = f"delta: {table.name} ({table.path})"
     return Stage(f"table {number}", does, facts, AFTERWARDS, mechanism)
 
 
 def _written(name: str, does: str, facts: Sequence[str]) -> Stage:
-    mechanism = "its record batches are in the micro-batch's one transaction; a redone micro-batch"
-    mechanism += " is another attempt, and at most one commits"
-    told = [*facts, READERS]
-    return Stage(name, does, told, EXACTLY_ONCE, mechanism, in_transaction=True)
+    mechanism = "its record batches are in the micro-batch's one transaction; a retry is a new "
+    mechanism += "attempt, and at most one attempt commits"
+    facts = [*facts, READERS]
+    return Stage(name, does, facts, EXACTLY_ONCE, mechanism, in_transaction=True)
 
 
 def _around(planned: Plan) -> Iterator[Stage]:
@@ -193,7 +196,7 @@ def _around(planned: Plan) -> Iterator[Stage]:
         "ledger",
         f"kafka: {names.ledger}",
         facts,
-        "how far the pipeline is, and what is committed",
+        "the pipeline's position, and what is committed",
         "one record in each transaction, with the end of every source partition",
         in_transaction=True,
     )
@@ -202,7 +205,7 @@ def _around(planned: Plan) -> Iterator[Stage]:
         f"offsets of {names.group}",
         (),
         "the true lag, for lag tools",
-        "the same ends, committed in the transaction; never read back to go on",
+        "the same offsets, committed in the transaction; never read to resume",
         in_transaction=True,
     )
 
@@ -217,9 +220,9 @@ def _output(planned: Plan, column: str) -> str:
     """Describe a sink's column as the pipeline file declares it."""
     made = planned.outputs.columns.get(column)
     if made is None:
-        return f"`{column}` as it comes" if column in {"key", "value"} else f"`{column}`"
+        return f"`{column}` unchanged" if column in {"key", "value"} else f"`{column}`"
     if made.is_elsewhere:
-        return f"avro: the latest schema of {made.subject} when a run starts, and until it ends"
+        return f"avro: the latest schema of {made.subject}, read at startup"
     if made.kind in {"json", "avro"}:
         of = _short(", ".join(made.texts)) if made.kind == "json" and made.texts else "its columns"
         return f"{made.kind} of {of}"
@@ -232,10 +235,10 @@ def _created(topic: str, created: Mapping[str, NewTopic]) -> str:
     new = created.get(topic)
     if new is None:
         return ""
-    told = f"created if absent: {plural(new.partitions, 'partition')}"
+    text = f"created if absent: {plural(new.partitions, 'partition')}"
     if new.replication == BROKERS_CHOICE:
-        return told
-    return f"{told}, {plural(new.replication, 'replica')}"
+        return text
+    return f"{text}, {plural(new.replication, 'replica')}"
 
 
 def _short(text: str) -> str:
@@ -249,18 +252,18 @@ def lines(name: str, found: Sequence[Stage]) -> Iterator[str]:
         is_last = number == len(found) - 1
         yield f"{'`-' if is_last else '|-'} {stage.name:<13}{stage.does}"
         below = "  " if is_last else "| "
-        told = [*stage.facts]
+        facts = [*stage.facts]
         if stage.guarantee:
-            told += [f"guarantee: {stage.guarantee}", f"by: {stage.mechanism}"]
-        yield from (f"{below} {'':<13}- {fact}" for fact in told)
+            facts += [f"guarantee: {stage.guarantee}", f"by: {stage.mechanism}"]
+        yield from (f"{below} {'':<13}- {fact}" for fact in facts)
 
 
 def mermaid(found: Sequence[Stage]) -> Iterator[str]:
     """Yield the lines of a Mermaid flowchart. One box has all stages that are in the
     transaction."""
     yield "flowchart TD"
-    behind = [stage for stage in found if stage.guarantee and not stage.in_transaction]
-    flow = [stage for stage in found if not stage.in_transaction and stage not in behind]
+    after = [stage for stage in found if stage.guarantee and not stage.in_transaction]
+    flow = [stage for stage in found if not stage.in_transaction and stage not in after]
     inside = [stage for stage in found if stage.in_transaction]
     for stage in flow:
         yield f"  {_id(stage)}[{_label(stage)}]"
@@ -268,14 +271,14 @@ def mermaid(found: Sequence[Stage]) -> Iterator[str]:
     for stage in inside:
         yield f"    {_id(stage)}[({_label(stage)})]"
     yield "  end"
-    for before, after in pairwise(flow):
-        yield f"  {_id(before)} --> {_id(after)}"
-    refusing = next((stage for stage in flow if stage.name == "expect"), flow[0])
+    for one, other in pairwise(flow):
+        yield f"  {_id(one)} --> {_id(other)}"
+    rejecting = next((stage for stage in flow if stage.name == "expect"), flow[0])
     for stage in inside:
-        come_from = refusing if stage.name == "dead letters" else flow[-1]
+        come_from = rejecting if stage.name == "dead letters" else flow[-1]
         arrow = "-->" if stage.guarantee == EXACTLY_ONCE else "-.->"
         yield f"  {_id(come_from)} {arrow} {_id(stage)}"
-    for stage in behind:
+    for stage in after:
         yield f"  {_id(stage)}[({_label(stage)})]"
         yield f"  {_id(flow[-1])} --> {_id(stage)}"
         yield f"  transaction -. then .-> {_id(stage)}"

@@ -44,6 +44,7 @@ _WRONG = "__eos_wrong"  # why a record can't be parsed; null: it can
 _CAUSE = "__eos_cause"
 _METRIC = "eos.refused"
 _RAISED = "refused"
+_OTHERWISE = "set `on_error` to drop or dead_letter"
 # Columns of a rejected record, in addition to Kafka's: the rule's name, and the reason as text.
 RULE, ERROR = "__eos_rule", "__eos_error"
 
@@ -124,7 +125,7 @@ class Decode:
         of_rows = {"key": f"{_BYTES['key']} AS key", "value": f"{_BYTES['value']} AS value"}
         numbers = [n for n, each in enumerate(self.causes) if each.on_error == "dead_letter"]
         named = [literal(each.name) for each in self.causes]
-        told = [literal(f"not true: {each.condition}") for each in self.causes]
+        reasons = [literal(f"not true: {each.condition}") for each in self.causes]
         kafkas = [of_rows.get(name, name) for name in KAFKA_COLUMNS if name in frame.columns]
         from pyspark.sql import functions as f
 
@@ -140,7 +141,7 @@ class Decode:
             .selectExpr(
                 *kafkas,
                 f"coalesce({named_before[RULE]}{_nth(named)}) AS {RULE}",
-                f"coalesce({named_before[ERROR]}{_WRONG}, {_nth(told)}) AS {ERROR}",
+                f"coalesce({named_before[ERROR]}{_WRONG}, {_nth(reasons)}) AS {ERROR}",
             )
         )
 
@@ -176,12 +177,12 @@ class Decode:
                 try:
                     frame.selectExpr(parsed(name, replace(each, subject="")))
                 except Exception as error:
-                    words = avro.words_of(error)
+                    reason = avro.words_of(error)
                     raise TransformError(
-                        "todo",
-                        f"the Avro schema of the {name}: {words}",
-                        hint="the schema is not what Spark's Avro reader takes: correct it where "
-                        "the pipeline file, its `file` or the registry has it",
+                        "avro_schema_unsupported",
+                        f"Spark can't use the Avro schema of the {name}: {reason}",
+                        hint="correct the schema in the pipeline file, in its `file` or in the "
+                        "schema registry",
                     ) from error
 
     def _with_cause(self, read: DataFrame, cause: str) -> DataFrame:
@@ -218,12 +219,13 @@ class Decode:
         if not metrics.contains(_METRIC):
             if records_out:
                 raise AttemptFailedError(
-                    "todo", "Spark did not count the records that can't be taken"
+                    "rejected_records_uncounted",
+                    "Spark returned no count of the rejected records",
                 )
             # No record was written. If a stage turns out to be empty, Spark drops it together with
             # its counts. So the micro-batch is read again to count.
             again = self._judged(frame).selectExpr(*self._counted())
-            return self._told(again.collect()[0], frame)
+            return self._rejected(again.collect()[0], frame)
         row = metrics.apply(_METRIC)
         counted: list[Any] = []
         for number in range(len(self.causes)):
@@ -231,9 +233,9 @@ class Decode:
             counted += [row.getLong(2 * number), first and [first.get(at) for at in range(3)]]
         if self._registered():
             counted.append(row.getLong(len(counted)))
-        return self._told(counted, frame)
+        return self._rejected(counted, frame)
 
-    def _told(self, counted: Sequence[Any], frame: DataFrame) -> tuple[RejectedRecords, ...]:
+    def _rejected(self, counted: Sequence[Any], frame: DataFrame) -> tuple[RejectedRecords, ...]:
         """Return the rejected records from Spark's counters.
 
         `counted` has a count and the first position for each cause. If records carry schema ids,
@@ -244,10 +246,11 @@ class Decode:
             # The registry may have such an id by now. Then the attempt is retried with its schema.
             new = self.learned(frame)
             if new:
+                ids = ", ".join(new[:10])
                 raise AttemptFailedError(
-                    "todo",
-                    f"the registry has schemas that are new: {', '.join(new[:10])}",
-                    hint="they are known from now on",
+                    "schema_id_new",
+                    f"the schema registry has new schemas: {ids}",
+                    hint="the retry uses them",
                 )
         return tuple(
             RejectedRecords(
@@ -267,7 +270,7 @@ class Decode:
     def learned(self, frame: DataFrame) -> list[str]:
         """Ask the registry for the unknown schema ids of these records, and add those it has to the
         plan. Return a description of each added id."""
-        told = []
+        added = []
         for name, each in self._registered():
             last, is_more = -1, True
             while is_more:  # it ends: each page begins at a higher id, and ids have 32 bits
@@ -276,10 +279,10 @@ class Decode:
                 )
                 page = found.where(f"id > {last}").distinct().orderBy("id").limit(PAGE_IDS)
                 ids = [row.id for row in page.collect()]
-                told += [f"id {new} of the {name}" for new in each.writers.learn(ids)]
+                added += [f"id {new} of the {name}" for new in each.writers.learn(ids)]
                 is_more = len(ids) == PAGE_IDS
                 last = ids[-1] if ids else last
-        return told
+        return added
 
     def raised(self, texts: Iterable[str]) -> RejectedRecords | None:
         """Return the record that a plan with `is_strict` failed on, or None if no text names it.
@@ -302,28 +305,42 @@ class Decode:
         if not failing:
             return
         first = min(failing, key=lambda each: (each.topic, each.partition, each.offset))
-        where = f"{first.topic}-{first.partition} at offset {first.offset}"
-        more, is_rule = first.records - 1, first.rule != MALFORMED
-        others = f", and {more} more of this micro-batch can't either" if more else ""
-        told = f"can't be read as the source's key and value say{others}"
-        hint = "correct the schema in the pipeline file; or say `on_error: drop` in the source, "
-        if is_rule:
-            others = f", and {more} more of this micro-batch" if more else ""
-            told = f"does not meet the rule `{first.rule}`{others}"
-            hint = "correct the rule in the pipeline file; or say `on_error: drop` beside it, "
-        hint += "which leaves such records out and counts them, or `dead_letter`, which keeps them "
-        hint += "in a topic of their own"
+        raise self._refusal(first, pipeline)
+
+    def _refusal(self, first: RejectedRecords, pipeline: str) -> RecordRefusedError:
+        record = f"{pipeline}: the record {first.topic}-{first.partition} at offset {first.offset}"
+        others = f", and {first.records - 1} more in this micro-batch" if first.records > 1 else ""
+        fields: dict[str, Any] = {
+            "source_topic": first.topic,
+            "source_partition": first.partition,
+            "source_offset": first.offset,
+            "records": first.records,
+            "rule": first.rule,
+        }
         if first.rule == NO_NULL and self.distinct is not None:
-            told, hint = self.distinct.told_of_null, self.distinct.hint_of_null
-        raise RecordRefusedError(
-            "todo",
-            f"{pipeline}: the record {where} {told}; nothing of the micro-batch is committed",
-            hint=hint,
-            source_topic=first.topic,
-            source_partition=first.partition,
-            source_offset=first.offset,
-            records=first.records,
-            rule=first.rule,
+            condition = self.distinct.condition
+            return RecordRefusedError(
+                "dedup_column_null",
+                f"{record} has a null in a column of `dedup` (not true: {condition}); nothing of "
+                "the micro-batch is committed",
+                hint="fill the column upstream, or reject such records in a stateless pipeline "
+                "before this one",
+                **fields,
+            )
+        if first.rule == MALFORMED:
+            return RecordRefusedError(
+                "record_malformed",
+                f"{record} can't be decoded by the source's `key` and `value`{others}; nothing of "
+                "the micro-batch is committed",
+                hint=f"correct the schema in the pipeline file, or {_OTHERWISE} in the source",
+                **fields,
+            )
+        return RecordRefusedError(
+            "record_rule_failed",
+            f"{record} does not meet the rule `{first.rule}`{others}; nothing of the micro-batch "
+            "is committed",
+            hint=f"correct the rule in the pipeline file, or {_OTHERWISE} in the rule",
+            **fields,
         )
 
 
@@ -348,28 +365,28 @@ def _require_condition(read: DataFrame, rule: RecordRule) -> None:
         asked = read.selectExpr("*", f"(\n{rule.condition}\n)")
         kind = asked.schema.fields[-1].dataType.simpleString()
     except AnalysisException as error:
-        words = str(error).split("\n\nJVM stacktrace")[0].split(";\n")[0].split("\n\n== SQL ==")[0]
+        reason = str(error).split("\n\nJVM stacktrace")[0].split(";\n")[0].split("\n\n== SQL ==")[0]
         # Spark's line numbers include the line of the opening bracket.
-        words = re.sub(r"(?<=line )\d+(?=, pos)", lambda at: str(int(at[0]) - 1), words)
-        words = words.strip()[:1000]
+        reason = re.sub(r"(?<=line )\d+(?=, pos)", lambda at: str(int(at[0]) - 1), reason)
+        reason = reason.strip()[:1000]
         raise TransformError(
-            "todo",
-            f"the rule `{rule.name}` of `expect`: {words}",
-            hint="a rule is asked of the source's columns, before the first step",
+            "rule_invalid",
+            f"the rule `{rule.name}` of `expect` is invalid: {reason}",
+            hint="correct the rule: it can use the source's columns, before the first step",
         ) from error
     if kind != "boolean":
         raise TransformError(
-            "todo",
-            f"the rule `{rule.name}` of `expect` is of type {kind}; expected a condition",
-            hint="such as `amount > 0`",
+            "rule_not_boolean",
+            f"the rule `{rule.name}` of `expect` has type {kind}; expected a condition",
+            hint="write a condition such as `amount > 0`",
         )
 
 
 def _raising() -> str:
     """Return a condition that fails the job at the first rejected record, and names the record."""
     opening = of_this_process().opening(_RAISED)
-    said = f"concat('{opening}', topic, ' ', partition, ' ', offset, ' ', {_CAUSE}, ']')"
-    return f"CASE WHEN {_CAUSE} IS NULL THEN true ELSE CAST(raise_error({said}) AS BOOLEAN) END"
+    position = f"concat('{opening}', topic, ' ', partition, ' ', offset, ' ', {_CAUSE}, ']')"
+    return f"CASE WHEN {_CAUSE} IS NULL THEN true ELSE CAST(raise_error({position}) AS BOOLEAN) END"
 
 
 def _nth(texts: Sequence[str]) -> str:

@@ -35,17 +35,6 @@ class Distinct:
         names = dict.fromkeys((*self.by, self.watermark))
         return " AND ".join(f"`{name}` IS NOT NULL" for name in names)
 
-    @property
-    def told_of_null(self) -> str:
-        return f"is null in a column that `dedup` names (not true: {self.condition})"
-
-    @property
-    def hint_of_null(self) -> str:
-        return (
-            "without its key or time nobody knows whether it came before: let the upstream fill "
-            "them, or a pipeline without state sort such records out before this one"
-        )
-
     def apply(self, rows: DataFrame) -> DataFrame:
         """Return the first row of each key."""
         self._require(rows)
@@ -64,16 +53,18 @@ class Distinct:
         kinds = {field.name.lower(): field.dataType.typeName() for field in rows.schema.fields}
         for name in (*self.by, self.watermark):
             if name.lower() not in kinds:
+                columns = ", ".join(f"`{each}`" for each in rows.columns)
                 raise TransformError(
-                    "todo",
+                    "dedup_column_missing",
                     f"`dedup` names the column `{name}`, which the source does not have",
-                    hint=f"it has {', '.join(f'`{each}`' for each in rows.columns)}",
+                    hint=f"correct `dedup` in the pipeline file; the source has {columns}",
                 )
         kind = kinds[self.watermark.lower()]
         if kind not in _TIMES:
+            type_name = kind.upper()
             raise TransformError(
-                "todo",
-                f"`dedup.watermark` is the column `{self.watermark}`, of type {kind.upper()}; "
+                "dedup_watermark_type",
+                f"`dedup.watermark` is the column `{self.watermark}`, which has type {type_name}; "
                 "expected a TIMESTAMP",
-                hint="give it that type in the source's schema, or name Kafka's own `timestamp`",
+                hint="give it this type in the source's schema, or use Kafka's column `timestamp`",
             )

@@ -131,7 +131,7 @@ def _require_java(spark: SparkSession, whole: str, pattern: str) -> None:
     except IllegalArgumentException as error:
         reason = str(error).splitlines()[0]
         raise UsageError(
-            "todo",
-            f"Java can't read the pattern `{pattern}` of the source: {reason}",
-            hint="Spark matches topics in Java: use what Java's and Python's expressions share",
+            "source_pattern_unsupported",
+            f"Java can't compile the source's pattern `{pattern}`: {reason}",
+            hint="Spark matches topic names in Java: use only syntax that Java and Python share",
         ) from error

@@ -33,12 +33,13 @@ def require_planned(
     planned = planned_ranges(spark, query)
     if planned is None or planned == found:
         return
+    difference = _difference(planned, found)
     raise UnavailableError(
-        "todo",
-        f"{query}: the checkpoint {location} has other offsets for micro-batch {batch_id} than "
-        f"Spark planned: {_error_text(planned, found)}",
-        hint="another copy or another program wrote there: end it. Of this micro-batch nothing was "
-        "written: start again",
+        "checkpoint_offsets_mismatch",
+        f"{query}: in the checkpoint {location}, the offsets of micro-batch {batch_id} differ from "
+        f"Spark's plan: {difference}",
+        hint="another instance or another program wrote to the checkpoint: stop it, then start the "
+        "pipeline again. Nothing of this micro-batch was written",
         path=location,
     )
 
@@ -95,16 +96,16 @@ def _is_stream(leaf: Any) -> bool:
     return str(leaf.getClass().getSimpleName()).startswith("StreamingDataSourceV2")
 
 
-def _error_text(planned: Ranges, found: Ranges) -> str:
+def _difference(planned: Ranges, found: Ranges) -> str:
     """Describe the first partition in which the two ranges differ. They must differ."""
     both = ((planned.starts, found.starts), (planned.ends, found.ends))
     every = sorted({tp for side in both for offsets in side for tp in offsets})
     differing = (tp for tp in every if any(a.get(tp) != b.get(tp) for a, b in both))
     tp = next(differing)
     ours, theirs = ([each.get(tp) for each in side] for side in zip(*both, strict=True))
-    return f"{tp.topic}-{tp.partition} {_range(ours)}, and the file has it {_range(theirs)}"
+    return f"{tp.topic}-{tp.partition} {_range(ours)} in the plan, {_range(theirs)} in the file"
 
 
 def _range(bounds: Sequence[int | None]) -> str:
-    start, end = ("nowhere" if each is None else str(each) for each in bounds)
+    start, end = ("(none)" if each is None else str(each) for each in bounds)
     return f"from {start} to {end}"

@@ -35,9 +35,9 @@ def fitted(
     parameters = list(inspect.signature(call).parameters.values())
     if not parameters or parameters[0].kind not in _BY_POSITION:
         raise TransformError(
-            "todo",
-            f"transform `{reference}` takes no DataFrame",
-            hint="write it as `def function(frame: DataFrame, ...) -> DataFrame`",
+            "transform_signature_invalid",
+            f"transform `{reference}` has no parameter for the DataFrame",
+            hint="define it as `def function(frame: DataFrame, ...) -> DataFrame`",
         )
     named = [each for each in parameters[1:] if each.kind is not each.VAR_POSITIONAL]
     takes_any = any(each.kind is each.VAR_KEYWORD for each in named)
@@ -48,23 +48,26 @@ def fitted(
     if parameters[0].name in every and parameters[0].name not in unknown:
         unknown.append(parameters[0].name)
     missing = [each.name for each in named if each.default is each.empty and each.name not in every]
-    told = [f"gets `{key}` twice, of `with` and of `tables`" for key in tables if key in arguments]
-    told += [f"has no argument `{key}`{_did_you_mean(key, known)}" for key in unknown]
-    told += [f"needs the argument `{name}`" for name in missing]
+    problems = [
+        f"gets `{key}` twice, from `with` and from `tables`" for key in tables if key in arguments
+    ]
+    problems += [f"has no argument `{key}`{_did_you_mean(key, known)}" for key in unknown]
+    problems += [f"needs the argument `{name}`" for name in missing]
     found = dict(arguments)
     hints = _hints(call)
     for name in [each for each in known if each in arguments and each in hints]:
         try:
             found[name] = _converted(arguments[name], hints[name])
         except ValidationError as error:
-            words = error.errors(include_url=False)[0]["msg"].lower().removeprefix("input ")
-            told.append(f"takes no {arguments[name]!r:.60} as `{name}`: {words}")
-    if told:
-        signature = f"{reference.partition(':')[2]}{inspect.signature(call)}"
+            reason = error.errors(include_url=False)[0]["msg"].lower().removeprefix("input ")
+            problems.append(f"does not accept {arguments[name]!r:.60} as `{name}`: {reason}")
+    if problems:
+        details = " and ".join(problems)
+        signature = reference.partition(":")[2] + str(inspect.signature(call))
         raise TransformError(
-            "todo",
-            f"transform `{reference}` {' and '.join(told)}",
-            hint=f"`with:` gives arguments by name to `{signature}`",
+            "transform_arguments_invalid",
+            f"transform `{reference}` {details}",
+            hint=f"correct `with:`, which passes arguments by name to `{signature}`",
         )
     return found
 

@@ -111,20 +111,21 @@ class TaskFunction:
         what = "nothing" if made is None else f"a {type(made).__name__}"
         return self.seal.crossing(
             TransformError(
-                "todo",
-                f"transform `{self.reference}` returned {what}; it has to return a {expected}",
-                hint="is a `return` missing?" if made is None else "",
+                "transform_return_type",
+                f"transform `{self.reference}` returned {what}; expected a {expected}",
+                hint="add the missing `return`" if made is None else "",
             )
         )
 
     def _require(self, found: Sequence[str]) -> None:
         missing = [name for name in self.columns if name not in found]
         if missing:
+            columns = ", ".join(map(str, found))
             raise self.seal.crossing(
                 TransformError(
-                    "todo",
-                    f"transform `{self.reference}` returned no column `{missing[0]}`, which its "
-                    f"`returns` names (it has {', '.join(map(str, found))})",
-                    hint="return it, or take it out of `returns`",
+                    "transform_column_missing",
+                    f"transform `{self.reference}` returned no column `{missing[0]}`, which "
+                    f"`returns` declares (it returned {columns})",
+                    hint="return the column, or remove it from `returns`",
                 )
             )

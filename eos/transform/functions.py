@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-_TRY = "call it in a test of your own with a small DataFrame: docs/testing-your-pipeline.md"
+_TRY = "call the function in a unit test with a small DataFrame: docs/testing-your-pipeline.md"
 _NOT_THE_USERS = ("site-packages", "pyspark", "py4j")
 
 
@@ -180,18 +180,18 @@ def _found(reference: str, step: Step, *, within: Sequence[Path], looks: bool) -
     call = getattr(module, name, None)
     if call is None:
         known = [key for key, value in vars(module).items() if inspect.isfunction(value)]
+        did_you_mean = _did_you_mean(name, known)
         raise TransformError(
-            "todo",
-            f"transform `{reference}`: {module.__file__} has no function `{name}`"
-            + _did_you_mean(name, known),
-            hint="transforms are named as `module:function`",
+            "transform_function_missing",
+            f"transform `{reference}`: {module.__file__} has no function `{name}`{did_you_mean}",
+            hint="correct the name: `module:function`",
         )
     if not callable(call):
         kind = type(call).__name__
         raise TransformError(
-            "todo",
-            f"transform `{reference}` is no function, it is of type {kind}",
-            hint="name a function: `module:function`",
+            "transform_not_callable",
+            f"transform `{reference}` is not a function, it has type {kind}",
+            hint="give the name of a function: `module:function`",
         )
     tables = tuple(step.tables)
     given = fitted(reference, call, step.arguments, tables)
@@ -205,14 +205,25 @@ def _module(reference: str, name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise TransformError(
-                "todo",
+                "transform_module_missing",
                 f"transform `{reference}`: there is no module `{error.name}`",
-                hint="modules are looked up in the folder that contains pipelines/ and in the "
-                "pipeline's own",
+                hint="correct the name: modules are in the folder that contains pipelines/, or in "
+                "the pipeline's folder",
             ) from error
-        raise _failed(reference, "can't be imported", error) from error
+        raise _import_failed(reference, error) from error
     except (Exception, SystemExit) as error:  # a module that calls exit() would end this process
-        raise _failed(reference, "can't be imported", error) from error
+        raise _import_failed(reference, error) from error
+
+
+def _import_failed(reference: str, error: Exception | SystemExit) -> TransformError:
+    where, kind, reason = _line_of(error), type(error).__name__, sql.words_of(error)
+    module = reference.partition(":")[0]
+    return TransformError(
+        "transform_import_failed",
+        f"transform `{reference}` can't be imported{where}: {kind}: {reason}",
+        reference=reference,
+        hint=f"run `python -c 'import {module}'` to see the whole traceback",
+    )
 
 
 def _own_modules(within: Sequence[Path]) -> tuple[str, ...]:
@@ -237,13 +248,19 @@ def _apply(frame: DataFrame, function: Function, tables: Mapping[str, DataFrame]
     except EosError:
         raise
     except Exception as error:
-        raise _failed(function.python, "failed", error) from error
+        where, kind, reason = _line_of(error), type(error).__name__, sql.words_of(error)
+        raise TransformError(
+            "transform_failed",
+            f"transform `{function.python}` failed{where}: {kind}: {reason}",
+            reference=function.python,
+            hint=_TRY,
+        ) from error
     if not isinstance(result, DataFrame):
         what = "nothing" if result is None else f"a {type(result).__name__}"
         raise TransformError(
-            "todo",
-            f"transform `{function.python}` returned {what}; it has to return a DataFrame",
-            hint="is a `return` missing?" if result is None else "",
+            "transform_return_type",
+            f"transform `{function.python}` returned {what}; expected a DataFrame",
+            hint="add the missing `return`" if result is None else "",
         )
     return result
 
@@ -261,8 +278,8 @@ def _travel_by_value(modules: Iterable[str]) -> None:
             register(sys.modules[name])
 
 
-def _failed(reference: str, how: str, error: Exception | SystemExit) -> TransformError:
-    """Return an error that names the line in the user's code, without Spark's stack frames."""
+def _line_of(error: Exception | SystemExit) -> str:
+    """Return the last line of the user's code in a traceback, as ` (FILE:LINE)`; empty if none."""
     ours, stdlib = str(Path(__file__).parent), sysconfig.get_paths()["stdlib"]
     frames = [
         frame
@@ -270,14 +287,7 @@ def _failed(reference: str, how: str, error: Exception | SystemExit) -> Transfor
         if not frame.filename.startswith((ours, "<frozen", stdlib))
         and not any(part in frame.filename for part in _NOT_THE_USERS)
     ]
-    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    module = reference.partition(":")[0]
-    return TransformError(
-        "todo",
-        f"transform `{reference}` {how}{where}: {type(error).__name__}: {sql.words_of(error)}",
-        reference=reference,
-        hint=_TRY if how == "failed" else f"`python -c 'import {module}'` shows all of it",
-    )
+    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
 
 
 def _did_you_mean(wrong: str, known: Sequence[str]) -> str:

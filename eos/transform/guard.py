@@ -17,19 +17,19 @@ from typing import Any
 
 from eos.errors import TransformError
 
-_ACTION = "return the DataFrame without it; what counts, collects or looks belongs into a test"
-_WRITE = "return the DataFrame: its rows go to the sinks that the pipeline file names"
-_KEEP = "return the DataFrame without it: the framework evaluates it once for all sinks"
+_ACTION = "remove the call: code that counts, collects or prints rows belongs in a test"
+_WRITE = "remove the call and return the DataFrame: the pipeline file's sinks write its rows"
+_KEEP = "remove the call: the framework evaluates the DataFrame once for all sinks"
 _VIEW = 'name the DataFrame in the query: spark.sql("SELECT ... FROM {rows}", rows=frame)'
-_SESSION = "Spark settings belong into the profile, under spark.conf"
-_BUILD = f"frame.sparkSession is the session. {_SESSION}"
+_SESSION = "set Spark's settings in the profile, under spark.conf"
+_BUILD = f"frame.sparkSession is the session; {_SESSION}"
 _UDF = "call the function object that udf() or pandas_udf() returns"
 _UDTF = "call the function object that udtf() returns"
 _JAVA = (
     "give Spark the jar and register the function outside of the pipeline, or write it in Python"
 )
 _SOURCE = "register it before the pipeline runs, or join a table of the pipeline file's `tables`"
-_ROWS = "stay with DataFrames: an RDD's rows are no stream, and are outside of the transaction"
+_ROWS = "use DataFrames: the rows of an RDD are not part of the stream and the transaction"
 _ENDS = "the framework ends the session"
 _FILES = "name files under spark.conf in the profile: spark.files, spark.submit.pyFiles, spark.jars"
 _JOBS = "the framework names and cancels the jobs of an attempt"
@@ -217,11 +217,12 @@ def blocked() -> list[tuple[type, dict[str, str]]]:
 
 
 def _refuse(call: str, remedy: str) -> None:
-    if _inside.function:
+    function = _inside.function
+    if function:
         raise TransformError(
-            "todo",
-            f"transform `{_inside.function}` calls `{call}`, which runs or changes something; "
-            "a transform only describes what becomes of the rows",
+            "transform_call_forbidden",
+            f"transform `{function}` calls `{call}`, which runs a job or changes the Spark "
+            "session; a transform may only describe how rows are transformed",
             hint=remedy,
         )
 

@@ -56,10 +56,10 @@ _RUNS = frozenset({
     "FlatMapGroupsInPandasWithState", "Join", "TransformWithState", "TransformWithStateInPySpark",
 })
 # fmt: on
-_LEFT_OUT = {
-    "GlobalLimit": "leave LIMIT or limit() out: a stream has no end to count to",
-    "LocalLimit": "leave LIMIT or limit() out: a stream has no end to count to",
-    "Sort": "leave ORDER BY or orderBy() out: a topic keeps the order of records by key only",
+_REMOVE = {
+    "GlobalLimit": "remove LIMIT or limit(): a stream has no end",
+    "LocalLimit": "remove LIMIT or limit(): a stream has no end",
+    "Sort": "remove ORDER BY or orderBy(): a topic keeps the order of records by key only",
 }
 # Operators that keep all their state, unless a watermark lets them forget old rows.
 _GROWING = frozenset({"Aggregate", "Deduplicate", "Distinct", "Join"})
@@ -90,9 +90,9 @@ def check_stream(frame: DataFrame, output_mode: str) -> PlanState:
     """
     if not frame.isStreaming:
         raise TransformError(
-            "todo",
+            "transform_not_from_source",
             "the transforms return rows that don't come from the pipeline's source",
-            hint="return a DataFrame that is made from the one that was handed in",
+            hint="derive the returned DataFrame from the one that the function receives",
         )
     # PySpark has no public way to a plan, so it is read from the JVM.
     plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
@@ -101,20 +101,21 @@ def check_stream(frame: DataFrame, output_mode: str) -> PlanState:
     _check_as_spark(frame, plan, output_mode, stateful)
     refused = next((name for name in stateful if name not in _RUNS), None)
     if refused is not None:
+        what = _STATEFUL[refused]
+        fix = _REMOVE.get(
+            refused,
+            "group by keys and a time window with a watermark, or process each record alone",
+        )
         raise TransformError(
-            "todo",
-            f"the transforms use {_STATEFUL[refused]} (Spark's operator {refused}), which this "
-            "release does not run",
-            hint=_LEFT_OUT.get(
-                refused,
-                "group by keys and a time window under a watermark, or treat each record by itself",
-            ),
+            "stateful_operator_unsupported",
+            f"the transforms use {what} (Spark's operator {refused}), which is not supported",
+            hint=fix,
             operator=refused,
         )
     unknown = next((name for name in names if name not in _STATELESS | _RUNS), None)
     if unknown is not None:
         raise TransformError(
-            "todo",
+            "operator_unknown",
             f"the transforms use Spark's operator {unknown}, which is not known to be stateless",
             hint="express it with select, where, explode or mapInArrow",
             operator=unknown,
@@ -133,11 +134,11 @@ def _branches(plan: Any) -> int:
     leaves = [node for node in walked(plan) if node.isStreaming() and not _list(node.children())]
     if any(not leaf.equals(leaves[0]) for leaf in leaves):
         raise TransformError(
-            "todo",
-            "the transforms join streams that Spark would read as sources of their own, each up to "
-            "offsets of its own",
-            hint="make both sides of the rows that were handed in (`filter` by `topic`), and read "
-            "no other stream",
+            "stream_sources_multiple",
+            "the transforms join several streams, which Spark would read as separate sources, each "
+            "with its own offsets",
+            hint="derive both sides of the join from the input rows (`filter` by `topic`), and "
+            "read no other stream",
         )
     return len(leaves)
 
@@ -152,17 +153,17 @@ def _check_as_spark(frame: DataFrame, plan: Any, output_mode: str, stateful: lis
         mode = modes.Update() if output_mode == "update" else modes.Append()
         checker.checkForStreaming(plan, mode)
     except AnalysisException as error:
-        words = str(error).split(";\n")[0].split("\n\nJVM stacktrace")[0].strip()
-        hint = "use operations that treat each record by itself"
+        reason = str(error).split(";\n")[0].split("\n\nJVM stacktrace")[0].strip()
+        hint = "use operations that process each record alone"
         if stateful:
-            way_out = _LEFT_OUT.get(
+            fix = _REMOVE.get(
                 stateful[0],
-                "withWatermark() tells when a group is complete, or say `output_mode: update`",
+                "add withWatermark(), which completes a group, or set `output_mode: update`",
             )
-            hint = f"they use {_STATEFUL[stateful[0]]} (Spark's operator {stateful[0]}): {way_out}"
+            hint = f"they use {_STATEFUL[stateful[0]]} (Spark's operator {stateful[0]}): {fix}"
         raise TransformError(
-            "todo",
-            f"Spark refuses the transforms as a stream: {words}",
+            "stream_unsupported",
+            f"Spark can't run the transforms as a stream: {reason}",
             hint=hint,
             operator=stateful[0] if stateful else "",
         ) from error
@@ -193,10 +194,10 @@ def walked(plan: Any) -> Iterator[Any]:
         waiting.extend(reversed(_list(node.children())))
         waiting.extend(_list(node.subqueries()))
     raise TransformError(
-        "todo",
+        "plan_too_large",
         f"the transforms' plan has more than {_NODES_MAX} operators",
-        hint="do steps multiply in a loop? Fewer of them, or a second pipeline "
-        "behind this one's topic",
+        hint="look for a loop that multiplies steps; use fewer steps, or a second pipeline that "
+        "reads this one's topic",
     )
 
 

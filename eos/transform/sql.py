@@ -8,7 +8,7 @@ and dollars have Spark's meaning.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,29 +42,30 @@ def read(file: str, folder: Path) -> str:
             raw = opened.read(_FILE_BYTES_MAX + 1)
         if len(raw) > _FILE_BYTES_MAX:
             raise TransformError(
-                "todo",
-                f"SQL file {path} is larger than {_FILE_BYTES_MAX} bytes",
-                hint="is it another file? A query of that size belongs into several steps",
+                "sql_file_too_large",
+                f"the SQL file {path} is larger than {_FILE_BYTES_MAX} bytes",
+                hint="check the path in `file`; a large query can be split into several steps",
             )
         text = raw.decode()
     except UnicodeDecodeError as error:
         raise TransformError(
-            "todo",
-            f"SQL file {path} is not UTF-8 text ({error})",
-            hint="save it as UTF-8, or name the file that was meant",
+            "sql_file_not_utf8",
+            f"the SQL file {path} is not UTF-8 text ({error})",
+            hint="save the file as UTF-8, or correct the path",
         ) from error
     except OSError as error:
         raise TransformError(
-            "todo",
-            f"SQL file {path} can't be read: {error.strerror}",
-            hint="paths of SQL files begin at the pipeline's folder",
+            "sql_file_unreadable",
+            f"the SQL file {path} can't be read: {error.strerror}",
+            hint="correct `file`, which is relative to the pipeline's folder, or the file's "
+            "permissions",
         ) from error
     wrong = sql_text.not_a_query(text)
     if wrong:
         raise TransformError(
-            "todo",
-            f"SQL file {path}: {wrong}",
-            hint="a step's file has one query, which only reads",
+            "sql_file_invalid",
+            f"the SQL file {path} is invalid: {wrong}",
+            hint="write one query into the file, which only reads",
         )
     return text
 
@@ -81,16 +82,34 @@ def ask(query: Query, frame: DataFrame, stages: Mapping[str, DataFrame]) -> Data
                     views.enter_context(_view(spark, name, stage))
             return spark.sql(sql_text.stripped(query.text))
     except Exception as error:
-        words = words_of(error)
-        hint = ""
-        if "TABLE_OR_VIEW_NOT_FOUND" in words:
-            words = words.split(" Verify the spelling")[0]  # the rest is advice about DROP VIEW
-            hint = f"a step may read {', '.join(f'`{name}`' for name in known)}, and Spark's tables"
-        elif "TEMP_TABLE_OR_VIEW_ALREADY_EXISTS" in words:
-            hint = "the session has a view by the name of a step: name the step differently"
-        raise TransformError(
-            "todo", f"{query.label} failed: {words}", hint=hint, reference=query.label
-        ) from error
+        raise _failed(query.label, list(known), error) from error
+
+
+def _failed(query: str, known: Sequence[str], error: Exception) -> TransformError:
+    reason = words_of(error)
+    if "TABLE_OR_VIEW_NOT_FOUND" in reason:
+        reason = reason.split(" Verify the spelling")[0]  # the rest is advice about DROP VIEW
+        tables = ", ".join(f"`{name}`" for name in known)
+        return TransformError(
+            "sql_table_missing",
+            f"{query} failed: {reason}",
+            hint=f"correct the table's name: the query can read {tables}, and tables of Spark's "
+            "catalog",
+            reference=query,
+        )
+    if "TEMP_TABLE_OR_VIEW_ALREADY_EXISTS" in reason:
+        return TransformError(
+            "sql_view_name_taken",
+            f"{query} failed: {reason}",
+            hint="the Spark session has a view with the name of a step: rename the step",
+            reference=query,
+        )
+    return TransformError(
+        "sql_query_failed",
+        f"{query} failed: {reason}",
+        hint="correct the query; `eos test` checks it without Kafka",
+        reference=query,
+    )
 
 
 def words_of(error: BaseException) -> str:

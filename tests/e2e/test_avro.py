@@ -130,7 +130,7 @@ def test_a_schema_that_avro_itself_refuses_is_told(spark, project):
     profile = load_profile(str(project.profile), project.folder)
     frame = spark.createDataFrame([], KAFKA)
     for file, place in (
-        ("order.avsc", "the Avro schema of the value: "),
+        ("order.avsc", "Spark can't use the Avro schema of the value: "),
         ("written.avsc", "sink 1: value: "),
     ):
         declare(project)

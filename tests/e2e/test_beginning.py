@@ -95,4 +95,4 @@ def test_a_pattern_that_only_python_can_read_is_refused(project: Project) -> Non
     declare(project, "earliest", **{"[.][a-z]": "([.])(?(1)a|b)"})
     stopped = project.run_warm()
     assert stopped.returncode == 2, stopped.stderr
-    assert "Java can't read the pattern" in stopped.stderr
+    assert "[source_pattern_unsupported]" in stopped.stderr

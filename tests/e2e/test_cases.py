@@ -83,8 +83,8 @@ def test_what_passes_and_what_fails_is_told_with_the_difference(tmp_path: Path) 
     assert told.startswith(f"FAIL  words ({misspelt})\n")
     assert told.index("`wrd`") < told.index(f"FAIL  {broken}\n") < told.index("`topc`")
     assert WRONG.replace("PATH", str(path)) in told
-    assert "the record words-0 at offset 17 can't be read" in done.stdout
-    assert "`on_error: drop`" in done.stdout
+    assert "[record_malformed] words: the record words-0 at offset 17" in done.stdout
+    assert "set `on_error`" in done.stdout
     for example in examples:
         assert done.stdout.count(f"ok    {example.name}: ") == len(load_pipeline(example).tests) > 0
     assert done.stdout.count("FAIL") == 4

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from support.errors import raises
 from support.local_spark import local_spark
 
 from eos.errors import AttemptFailedError, RecordRefusedError, TransformError
@@ -127,11 +128,11 @@ def test_the_first_is_told_by_topic_partition_and_offset(spark):
     decode = Decode(value=ORDER)
     _, malformed = read(decode, frame)
     assert malformed == told(decode, 6, "a", 4, 5)
-    with pytest.raises(RecordRefusedError) as caught:
+    with raises("record_malformed", RecordRefusedError) as caught:
         decode.require_none(malformed, "orders")
     words = caught.value.message
-    assert "orders: the record a-4 at offset 5 can't be read" in words
-    assert "and 5 more of this micro-batch" in words
+    assert words.startswith("orders: the record a-4 at offset 5 ")
+    assert "and 5 more in this micro-batch" in words
     assert caught.value.fields["source_offset"] == 5
     decode.require_none((), "orders")
 
@@ -273,7 +274,7 @@ def test_a_rule_may_be_asked_of_bytes_that_nobody_reads(spark):
     decode = Decode(rules=(RecordRule("short", "length(value) < 3 AND topic = 'in'"),))
     rows, refused = read(decode, records(spark, b"abc", b"ab"))
     assert [row["offset"] for row in rows] == [1]
-    with pytest.raises(RecordRefusedError) as caught:
+    with raises("record_rule_failed", RecordRefusedError) as caught:
         decode.require_none(refused, "orders")
     assert "the record in-1 at offset 0 does not meet the rule `short`" in caught.value.message
 
@@ -282,7 +283,7 @@ def test_a_rule_may_be_asked_of_bytes_that_nobody_reads(spark):
     ("condition", "words"),
     [
         ("amuont > 0", "amuont"),
-        ("amount + 1", "is of type int; expected a condition"),
+        ("amount + 1", "has type int; expected a condition"),
         ("amount > > 1", "(line 1, pos 9)"),
         ("count(*) > 1", "the rule `odd` of `expect`"),
     ],
@@ -326,7 +327,7 @@ def test_of_one_table_dedup_by_columns_takes_each_key_once(spark):
     state = check_stream(hours, "append")
     assert state.operators == ("Aggregate", "DeduplicateWithinWatermark")
     assert state.is_bounded
-    with pytest.raises(TransformError, match="names the column `no`, which the source does not"):
+    with raises("dedup_column_missing", TransformError):
         Decode(distinct=Distinct(("no",), 1, "timestamp")).apply(records(spark))
-    with pytest.raises(TransformError, match="the column `key`, of type BINARY; expected a TIMES"):
+    with raises("dedup_watermark_type", TransformError):
         Decode(distinct=Distinct(("key",), 1, "key")).apply(records(spark))

@@ -100,4 +100,4 @@ def test_each_key_once_as_long_as_it_is_known(made: Project) -> None:
     send(made, [200], after_s=2 * DAY, id=None)
     stopped = made.run_warm()
     assert stopped.returncode == 4, stopped.stderr
-    assert "is null in a column that `dedup` names" in stopped.stderr
+    assert "[dedup_column_null]" in stopped.stderr

@@ -42,7 +42,7 @@ def test_once_is_one_micro_batch_also_where_one_was_begun(project: Project) -> N
     # One micro-batch is what the failed run planned: what came since is not in it.
     once = project.run_warm()
     assert once.returncode == 0, once.stderr
-    assert "one micro-batch was asked for" in once.stderr
+    assert "one micro-batch was requested" in once.stderr
     assert written() == 50
     # By a word of the run the same file is drained.
     drained = project.run_warm("--available-now")

@@ -78,7 +78,7 @@ def test_what_spark_would_refuse_is_found_beside_what_the_cluster_has(
     told = json.loads(done.stdout)
     found = {each["what"]: each for each in told["checks"] if each["level"] == "finding"}
     assert set(found) == {"spark", "registry", "table"}, found
-    assert "Spark refuses the transforms as a stream" in found["spark"]["says"]
+    assert "Spark can't run the transforms as a stream" in found["spark"]["says"]
     assert "orders-value" in found["registry"]["says"]
     assert "the table names (" in found["table"]["says"]
     assert all(each["remedy"] for each in found.values())

@@ -92,8 +92,12 @@ def test_a_plan_that_is_overwritten_before_it_is_read_ends_the_run(past: Past) -
     done = past.project.run_warm()
     assert done.returncode == 5, done.stderr
     assert "micro-batch 0 committed" in done.stderr
-    other = f"{past.project.source}-0 from {RECORDS} to {2 * RECORDS}, and the file has it from "
-    for words in (f"eos: {past.project.name}", "for micro-batch 1 than Spark planned", other):
+    other = f"{past.project.source}-0 from {RECORDS} to {2 * RECORDS} in the plan, from "
+    for words in (
+        f"eos: [checkpoint_offsets_mismatch] {past.project.name}",
+        "of micro-batch 1",
+        other,
+    ):
         assert words in done.stderr, done.stderr
     assert "micro-batch 1" not in done.stderr.partition("eos: ")[0]
     transform(past, TRANSFORM)

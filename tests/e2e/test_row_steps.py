@@ -66,8 +66,8 @@ def test_a_function_of_some_rows_adds_columns_and_keeps_the_others(spark, kind, 
 @pytest.mark.parametrize(
     ("kind", "call", "words"),
     [
-        ("pandas", lambda _rows: None, "returned nothing; it has to return a pandas.DataFrame"),
-        ("arrow", lambda rows: rows.to_batches(), "a list; it has to return a pyarrow.Table"),
+        ("pandas", lambda _rows: None, "returned nothing; expected a pandas.DataFrame"),
+        ("arrow", lambda rows: rows.to_batches(), "a list; expected a pyarrow.Table"),
         ("pandas", lambda rows: rows, "returned no column `score`"),
         ("arrow", lambda rows: rows, "returned no column `score`"),
     ],

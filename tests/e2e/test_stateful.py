@@ -256,7 +256,8 @@ def test_a_record_that_can_not_be_taken_stops_before_anything_is_committed(made:
     stopped = made.run_warm()
     assert stopped.returncode == 4, stopped.stderr
     assert f"the record {made.source}-" in stopped.stderr
-    assert "does not meet the rule `small`" in stopped.stderr
+    assert "[record_rule_failed]" in stopped.stderr
+    assert "`small`" in stopped.stderr
     assert len(attempts(made)) == 1
     place.write_text(text + "expect: [{name: small, rule: value < '5', on_error: drop}]\n")
     stopped = made.run_warm()

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from support.errors import raises
 from support.local_spark import local_spark
 
 from eos.config.load import load_pipeline
@@ -133,9 +134,9 @@ def test_what_keeps_state_is_told_by_its_operators_name(stream, name):
 @pytest.mark.parametrize("name", NOT_RUN)
 def test_what_keeps_state_and_does_not_run_is_refused_by_its_operators_name(stream, name):
     build, operator = NOT_RUN[name]
-    with pytest.raises(TransformError) as caught:
+    with raises("stateful_operator_unsupported", TransformError) as caught:
         check_stream(build(stream), "append")
-    assert f"Spark's operator {operator}), which this release does not run" in str(caught.value)
+    assert f"Spark's operator {operator})" in caught.value.message
     assert caught.value.fields["operator"] == operator
 
 
@@ -160,7 +161,7 @@ def test_a_join_of_two_sources_is_refused(stream):
     """As Spark makes them of one without names of its own for each column."""
     other = stream.sparkSession.readStream.format("rate").load()
     for left, right in ((stream, stream), (Decode().apply(stream), Decode().apply(other))):
-        with pytest.raises(TransformError, match="would read as sources of their own"):
+        with raises("stream_sources_multiple", TransformError):
             check_stream(left.join(right, "value"), "append")
     # A table is none.
     table = stream.sparkSession.range(3).select(f.col("id").alias("value"))
@@ -174,9 +175,9 @@ def test_a_stateless_plan_has_no_state(stream):
 def test_groups_without_a_watermark_grow_and_can_be_updated_only(stream):
     grouped = stream.groupBy("value").count()
     assert not check_stream(grouped, "update").is_bounded
-    with pytest.raises(TransformError, match="Spark refuses the transforms as a stream") as caught:
+    with raises("stream_unsupported", TransformError) as caught:
         check_stream(grouped, "append")
-    assert "withWatermark() tells when a group is complete" in caught.value.hint
+    assert "withWatermark()" in caught.value.hint
 
 
 REFUSED_BY_SPARK: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
@@ -194,9 +195,8 @@ REFUSED_BY_SPARK: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
 @pytest.mark.parametrize("name", REFUSED_BY_SPARK)
 def test_what_spark_refuses_as_a_stream_is_refused_in_its_words(stream, name):
     build, words = REFUSED_BY_SPARK[name]
-    with pytest.raises(TransformError) as caught:
+    with raises("stream_unsupported", TransformError) as caught:
         check_stream(build(stream), "append")
-    assert caught.value.message.startswith("Spark refuses the transforms as a stream: ")
     assert words.lower() in caught.value.message.lower()
     assert "JVM" not in caught.value.message
     assert ("(Spark's operator " in caught.value.hint) == (name != "sample")
@@ -205,12 +205,13 @@ def test_what_spark_refuses_as_a_stream_is_refused_in_its_words(stream, name):
 def test_a_streams_operator_that_nobody_knows_is_refused(stream, monkeypatch):
     known = frozenset({"StreamingRelationV2", "StreamingRelation"})
     monkeypatch.setattr("eos.transform.plan_check._STATELESS", known)
-    with pytest.raises(TransformError, match="operator Filter, which is not known"):
+    with raises("operator_unknown", TransformError) as caught:
         check_stream(stream.where("value > 1"), "append")
+    assert caught.value.fields["operator"] == "Filter"
 
 
 def test_rows_from_elsewhere_are_refused(table):
-    with pytest.raises(TransformError, match="don't come from the pipeline's source"):
+    with raises("transform_not_from_source", TransformError):
         check_stream(table, "append")
 
 

@@ -107,8 +107,8 @@ def test_lint_of_no_file_is_an_error_of_usage(tmp_path):
     done = eos("lint", str(tmp_path / "nothing.yaml"))
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.splitlines()[0].startswith("eos: the pipeline file ")
-    assert done.stderr.splitlines()[1] == "  hint: is the path right?"
+    assert done.stderr.splitlines()[0].startswith("eos: [config_file_unreadable] the pipeline")
+    assert done.stderr.splitlines()[1] == "  hint: correct the path, or the file's permissions"
     assert "Traceback" not in done.stderr
 
 

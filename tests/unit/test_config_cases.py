@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.errors import raises
 
 from eos.cli.test import Result, lines, run_cases, tell
 from eos.config.load import load_pipeline
@@ -105,5 +106,5 @@ def test_a_file_that_can_not_be_loaded_has_failed_and_needs_no_spark(tmp_path, c
     assert run_cases([path], None, as_json=True) == 1
     (error,) = json.loads(capsys.readouterr().out)["errors"]
     assert error["path"] == str(path)
-    with pytest.raises(UsageError, match="can't be read"):
+    with raises("config_file_unreadable"):
         run_cases([path, tmp_path / "none.yaml"], None, as_json=False)

@@ -33,16 +33,16 @@ def test_columns_that_have_to_be_there_say_so():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "expected the name of a column, got the end"),
+        ("", "expected a column name, got the end"),
         (
             "a",
             "expected the type of column `a`, such as BIGINT, DOUBLE, STRING or TIMESTAMP, got t",
         ),
         ("a BIGNT", "got `BIGNT`; did you mean `BIGINT`?"),
-        ("a INT,", "expected the name of a column, got the end"),
+        ("a INT,", "expected a column name, got the end"),
         ("a INT b INT", "expected `,` or the end after column `a`, got `b`"),
         ("order-id INT", "expected the type of column `order`"),
-        ("1 INT", "expected the name of a column, got `1`; backticks hold any name"),
+        ("1 INT", "expected a column name, got `1`; put other names in backticks"),
         ("a ARRAY", "expected `<` after ARRAY, got the end"),
         ("a ARRAY<INT", "expected `>` at the end of ARRAY, got the end"),
         ("a MAP<STRING>", "expected `,` between the key's and the value's type of a MAP, got `>`"),
@@ -55,9 +55,9 @@ def test_columns_that_have_to_be_there_say_so():
         ("a INT NOT", "expected NOT NULL after column `a`, got NOT the end"),
         ("a INT COMMENT x", "expected a text in quotes after COMMENT, got `x`"),
         ("a INTERVAL", "expected the type of column `a`"),
-        ("a INT, A STRING", "expected each column once, whatever its letters: `a` is twice"),
-        ("a " + "ARRAY<" * 30 + "INT" + ">" * 30, "nests at most 20 deep"),
-        ("a " + "STRUCT<a: " * 30 + "INT" + ">" * 30, "nests at most 20 deep"),
+        ("a INT, A STRING", "expected unique column names, ignoring case: `a` appears twice"),
+        ("a " + "ARRAY<" * 30 + "INT" + ">" * 30, "at most 20 levels of nesting"),
+        ("a " + "STRUCT<a: " * 30 + "INT" + ">" * 30, "at most 20 levels of nesting"),
     ],
 )
 def test_what_is_no_schema_is_told(text, message):

@@ -85,31 +85,31 @@ def test_spread_over_partitions_and_dead_letters(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"id": "whom"}, "`whom` is no such column (there is `who`, `n`)"),
-        ({"read": ", as: v"}, "`who` is no such column (there is none)"),
+        ({"id": "whom"}, "the value has no column `whom` (it has `who`, `n`)"),
+        ({"read": ", as: v"}, "the value has no column `who` (it has none)"),
         ({"id": "header(a b)"}, "header(NAME), value(PATH), key or the name of a column"),
         ({"sequence": "value(a..b)"}, "header(NAME), value(PATH), key"),
-        ({"kafka": ", min_partitions: 4"}, "expected no `min_partitions` beside `dedup`"),
+        ({"kafka": ", min_partitions: 4"}, "expected no `min_partitions` with `dedup`"),
         ({"keys": "  on_unknown: dead_letter"}, "expected fail or accept, got `dead_letter`"),
         (
             {"keys": "  on_gap: dead_letter"},
-            "`dead_letter: TOPIC` in the sink: `dedup` says",
+            "`dead_letter: TOPIC` in the sink: `dedup` has",
         ),
         ({"keys": "  scope: topic"}, "expected partition or producer, got `topic`"),
-        ({"keys": "  window: 100"}, "expected `scope: producer` beside `window`"),
+        ({"keys": "  window: 100"}, "expected `scope: producer` with `window`"),
         (
             {"keys": "  scope: producer\n  window: 16385", "more": ", wraps_at: 65536"},
             "at most a quarter of `wraps_at`, which is 16384",
         ),
-        ({"keys": "  verdict: Offset"}, "another name as `dedup.verdict`"),
-        ({"keys": "  verdict: who"}, "there is a column `who`"),
+        ({"keys": "  verdict: Offset"}, "a new column name as `dedup.verdict`"),
+        ({"keys": "  verdict: who"}, "the source has a column `who`"),
         (
             {"keys": "expect: [{name: Dedup_Gap, rule: n > 0}]"},
-            "another name than `dedup_gap` for a rule",
+            "a rule name other than `dedup_gap`",
         ),
         ({"keys": "  on_gaps: fail"}, "did you mean `on_gap`?"),
         ({"more": ", wraps_at: 10"}, "at least 65536, got `10`"),
-        ({"more": f", wraps_at: {2**63}"}, "of 64 bits that begins at 0 does not wrap"),
+        ({"more": f", wraps_at: {2**63}"}, "remove `wraps_at`. A record with a number of 2^62"),
         ({"more": f", wraps_at: {2**32 + 1}"}, "expected a `wraps_at` of at most 4294967296"),
         ({"more": ", wraps_at: 1.5"}, "expected a whole number, got `1.5`"),
         ({"keys": "  forget_after: 30 days"}, "24 days"),
@@ -142,7 +142,7 @@ def test_a_stamp_in_a_value_that_is_no_json_is_refused(tmp_path, coding, value, 
     with pytest.raises(UsageError) as found:
         load_pipeline(path)
     (problem,) = found.value.fields["problems"]
-    wanted = f"`dedup.producer.id`: `{field}` would have to be read in a value that is {coding}"
+    wanted = f"`dedup.producer.id`: `{field}` is in the value, which is {coding}"
     assert wanted in problem.message, problem
     assert "header" in problem.message
     path.write_text(text.replace(f"id: {field}", "id: key"))
@@ -166,4 +166,4 @@ def test_the_plan_names_all_rules_that_fill_the_dead_letter_topic(tmp_path):
         dead=", dead_letter: c",
     )
     (stage,) = [each for each in stages(made) if each.name == "dead letters"]
-    assert "refused by: dedup_gap, dedup_unstamped" in stage.facts
+    assert "rejected by: dedup_gap, dedup_unstamped" in stage.facts

@@ -61,13 +61,13 @@ def test_a_table_has_its_name_of_the_path_and_its_path_of_the_project(tmp_path: 
 @pytest.mark.parametrize(
     ("sinks", "told"),
     [
-        (["{path: a, mode: merge}"], "expected `keys` beside `mode: merge`"),
-        (["{path: a, keys: [k]}"], "expected `keys` beside `mode: merge`"),
-        (["{path: a, mode: merge, keys: [k], columns: [n]}"], "expected `k` among `columns`"),
-        (["{path: a, partition_by: [day], columns: [n]}"], "expected `day` among `columns`"),
-        (["{path: a, columns: [n, N]}"], "expected each of `columns` once"),
-        (["{path: a}", "{path: b, name: A}"], "each name of a table once, `a` is there twice"),
-        (["{path: a}", "{path: a/, name: b}"], "each path of a table once, `a` is there twice"),
+        (["{path: a, mode: merge}"], "expected `keys` with `mode: merge`"),
+        (["{path: a, keys: [k]}"], "expected `keys` with `mode: merge`"),
+        (["{path: a, mode: merge, keys: [k], columns: [n]}"], "expected `k` in `columns`"),
+        (["{path: a, partition_by: [day], columns: [n]}"], "expected `day` in `columns`"),
+        (["{path: a, columns: [n, N]}"], "expected unique names in `columns`"),
+        (["{path: a}", "{path: b, name: A}"], "unique table names, `a` appears twice"),
+        (["{path: a}", "{path: a/, name: b}"], "unique table paths, `a` appears twice"),
         (["{path: 'a b'}"], "expected `name`"),
         (["{path: a, mode: overwrite}"], "expected append or merge"),
         (["{path: a, where: SELECT 1}"], "without `SELECT`"),
@@ -80,7 +80,7 @@ def test_what_can_not_be_meant(tmp_path: Path, sinks: list[str], told: str) -> N
 
 
 def test_dedup_beside_a_table_is_refused_with_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="known before that micro-batch"):
+    with pytest.raises(UsageError, match="expected no Delta table with `dedup`"):
         load_pipeline(written(tmp_path, "{path: a}", more=DEDUP), {})
 
 
@@ -120,11 +120,11 @@ def test_the_launcher_reads_whether_it_is_such_a_pipeline(tmp_path: Path) -> Non
     ("tables", "told"),
     [
         ('{a: {delta: x, csv: y, columns: "k INT"}}', "one of `delta`, `parquet` and `csv`"),
-        ('{a: {delta: x, header: false, columns: "k INT"}}', "expected `header` beside `csv` only"),
-        ('{input: {delta: x, columns: "k INT"}}', "another name than `input`"),
-        ('{a: {csv: x, columns: "k INT"}, A: {csv: y, columns: "k INT"}}', "`a` is there twice"),
-        ('{paid: {csv: x, columns: "k INT"}}', "another name of a step than `paid`"),
-        ('{b: {csv: x, columns: "k INT"}}', "which has no `a` (b)"),
+        ('{a: {delta: x, header: false, columns: "k INT"}}', "expected `header` only with `csv`"),
+        ('{input: {delta: x, columns: "k INT"}}', "a name other than `input`"),
+        ('{a: {csv: x, columns: "k INT"}, A: {csv: y, columns: "k INT"}}', "`a` appears twice"),
+        ('{paid: {csv: x, columns: "k INT"}}', "a step name other than `paid`"),
+        ('{b: {csv: x, columns: "k INT"}}', "it has no `a` (it has b)"),
     ],
 )
 def test_tables_that_can_not_be_meant(tmp_path: Path, tables: str, told: str) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from support.errors import raises
 
 from eos.config.load import load_profile
 from eos.errors import UsageError
@@ -37,8 +38,9 @@ def test_the_default_profile_needs_no_file(tmp_path):
 
 def test_a_profile_that_was_asked_for_must_exist(tmp_path):
     conf(tmp_path, "production", "{}")
-    with pytest.raises(UsageError, match=r"no profile 'prodution'.*did you mean `production`"):
+    with raises("profile_missing", UsageError) as caught:
         load_profile("prodution", tmp_path, {})
+    assert "did you mean `production`" in caught.value.message
 
 
 def test_the_state_root_is_relative_to_the_profiles_project(tmp_path):

@@ -113,15 +113,15 @@ def test_a_secret_in_the_profile_itself_is_refused_and_not_repeated(tmp_path, wr
     text = written if written[0] == "[" else f'"{written}"'
     text = written if written.isdigit() else text
     told = problem(tmp_path, f"{LOGIN}, password: {text}", KAFKA=SECRET)
-    assert "a secret does not stand in a profile" in told
+    assert "a profile contains neither a secret" in told
     assert "a.yaml:3:" in told
 
 
 @pytest.mark.parametrize(
     ("secret", "told"),
     [
-        ("", "is empty"),
-        (f"{SECRET}\n", "one line without its end"),
+        ("", "a secret that is not empty"),
+        (f"{SECRET}\n", "one line without a line break"),
         (f'{SECRET}"', "without double quotes and backslashes"),
         (f"{SECRET}\\", "without double quotes and backslashes"),
     ],
@@ -143,10 +143,10 @@ def test_a_secret_that_is_not_there_is_told_with_its_place(tmp_path):
 @pytest.mark.parametrize(
     ("block", "told"),
     [
-        ("protocol: SASL_SSL, user: a, password: '${K}'", "expected `mechanism` beside"),
-        ("protocol: SASL_SSL, mechanism: PLAIN, user: a", "expected `password` beside"),
-        ("protocol: SSL, user: a", "expected no `user` beside `protocol: SSL`"),
-        ("protocol: SSL, key: /a", "expected `certificate` beside `key`"),
+        ("protocol: SASL_SSL, user: a, password: '${K}'", "expected `mechanism` with"),
+        ("protocol: SASL_SSL, mechanism: PLAIN, user: a", "expected `password` with"),
+        ("protocol: SSL, user: a", "expected no `user` with `protocol: SSL`"),
+        ("protocol: SSL, key: /a", "expected `certificate` with `key`"),
         ("protocol: SSL, ca: a.pem", "expected an absolute path"),
         ("protocol: SSL, ca: '/a:b'", "expected an absolute path"),
         ("protocol: PLAINTEXT", "expected SSL, SASL_SSL or SASL_PLAINTEXT"),
@@ -157,7 +157,7 @@ def test_a_secret_that_is_not_there_is_told_with_its_place(tmp_path):
         ),
         (
             "protocol: SASL_PLAINTEXT, mechanism: SCRAM-SHA-256, user: a, password: '${K}', ca: /a",
-            "expected no `ca` beside",
+            "expected no `ca` with",
         ),
     ],
 )
@@ -168,7 +168,7 @@ def test_what_does_not_fit_together_is_told(tmp_path, block, told):
 def test_an_embedded_broker_has_no_security(tmp_path):
     path = tmp_path / "a.yaml"
     path.write_text("kafka: {security: {protocol: SSL}}\n")
-    with pytest.raises(UsageError, match="expected `bootstrap` beside `security`"):
+    with pytest.raises(UsageError, match="expected `bootstrap` with `security`"):
         load_profile(str(path), tmp_path, {})
 
 
@@ -176,11 +176,13 @@ def test_an_embedded_broker_has_no_security(tmp_path):
 def test_a_key_that_java_can_not_read_is_told_with_the_way_out(tmp_path, kind):
     key = tmp_path / "old.key"
     key.write_text(f"-----BEGIN {kind} PRIVATE KEY-----\n")
-    with pytest.raises(UsageError, match=f"kind {kind} PRIVATE KEY") as caught:
+    with raises("tls_key_unsupported") as caught:
         source_options(Security(protocol="SSL", certificate="/a.pem", key=str(key)))
+    assert f"{kind} PRIVATE KEY" in caught.value.message
     assert f"openssl pkcs8 -topk8 -nocrypt -in {key}" in caught.value.hint
-    with pytest.raises(UsageError, match="the key /nowhere can't be read: No such file"):
+    with raises("tls_key_unreadable") as caught:
         source_options(Security(protocol="SSL", certificate="/nowhere"))
+    assert "/nowhere can't be read: No such file" in caught.value.message
 
 
 def test_a_secret_that_is_missing_on_another_machine_is_told(tmp_path):
@@ -221,12 +223,12 @@ TWICE = (
         (
             TWICE,
             1,
-            "`${KAFKA}` here: it is `kafka.security.password` of profile 'a'",
+            "`${KAFKA}` here: it is the secret `kafka.security.password` of profile 'a'",
         ),
         (
             'deployment: "at ${WHO}"\nregistry: {url: "https://a", user: b, password: "${WHO}"}\n',
             1,
-            "`${WHO}` here: it is `registry.password` of profile 'a'",
+            "`${WHO}` here: it is the secret `registry.password` of profile 'a'",
         ),
     ],
 )
@@ -270,7 +272,7 @@ def test_a_file_fills_in_what_is_no_secret_by_its_name(tmp_path):
             with pytest.raises(UsageError) as caught:
                 load_pipeline(pipeline, {})
             (problem,) = caught.value.fields["problems"]
-            assert f"expected no `${{file:{path}}}` in a pipeline file: by its" in problem.message
+            assert f"expected no `${{file:{path}}}` in a pipeline file: its name" in problem.message
             assert "filled" not in str(caught.value)
 
 
@@ -292,7 +294,7 @@ def test_a_file_that_the_profile_names_as_a_secret_shows_nowhere(tmp_path):
         load_profile(str(path), tmp_path, {})
     for error in (caught, also):
         (found,) = error.value.fields["problems"]
-        assert f"no `{reference}` here: it is `registry.password` of" in found.message
+        assert f"no `{reference}` here: it is the secret `registry.password` of" in found.message
         assert SECRET not in str(error.value)
 
 
@@ -324,7 +326,7 @@ def test_a_profiles_secret_is_known_by_every_path_to_it(tmp_path):
         )
         with pytest.raises(UsageError) as caught:
             require_hidden(load_pipeline(pipeline, {}), named)
-        assert f"it is `kafka.security.{of}` of profile" in caught.value.message, path
+        assert f"it is the secret `kafka.security.{of}` of profile" in caught.value.message, path
         assert SECRET not in str(caught.value)
 
 
@@ -372,14 +374,14 @@ def test_names_of_what_is_no_secret(name):
 
 def test_the_way_out_for_a_secret_that_is_not_set_is_no_default(tmp_path):
     told = problem(tmp_path, f'{LOGIN}, password: "${{PW}}"')
-    assert "`PW`, which is not set; set it, or let `${file:/path}` name a file;" in told
+    assert "`PW`, which is not set; set it, or read a file with `${file:/path}`" in told
     assert ":-" not in told
     broken = problem(tmp_path, f'{LOGIN}, password: "${{P W}}"')
-    assert "expected `${VAR}` or `${file:/path}` after `$`" in broken
+    assert "expected `${VAR}` or `${file:/path}`; write `$$`" in broken
     path = tmp_path / "a.yaml"
     path.write_text('spark: {conf: {a: "${S3_SECRET_KEY}", b: "${REGION}"}}')
     with pytest.raises(UsageError) as caught:
         load_profile(str(path), tmp_path, {})
     named, other = (each.message for each in caught.value.fields["problems"])
-    assert named.endswith("not set; set it: a default would be a secret in this file")
-    assert other.endswith("not set; `${REGION:-default}` would give it a default")
+    assert named.endswith("not set; set it (a default would put the secret into this file)")
+    assert other.endswith("not set; set it, or write `${REGION:-default}` to give it a default")

@@ -95,7 +95,7 @@ def test_a_topic_by_column_creates_and_looks_up_all_that_are_listed(tmp_path):
         ("{topic: a, value: ''}", 25, "expected a text that is not empty"),
         ("{topic: a, valu: json}", 18, "unknown key `valu`; did you mean `value`?"),
         ("{topic: a, headers: {x: 1}}", 31, "expected a text, got `1`; put quotes around it"),
-        ("{topic: {column: a, topics: [orders]}}", 3, "`orders` would feed itself"),
+        ("{topic: {column: a, topics: [orders]}}", 3, "`orders` is a source topic"),
     ],
 )
 def test_what_is_no_sink_is_told_at_its_place(tmp_path, sink, column, message):
@@ -107,7 +107,7 @@ def test_what_is_no_sink_is_told_at_its_place(tmp_path, sink, column, message):
 
 
 def test_a_topic_is_the_target_of_one_sink(tmp_path):
-    with pytest.raises(UsageError, match="`b` is named twice"):
+    with pytest.raises(UsageError, match="`b` appears twice"):
         load_pipeline(written(tmp_path, "topic: {column: a, topics: [b]}", "topic: b"), {})
 
 

@@ -74,11 +74,11 @@ def test_a_start_is_one_of_three_mappings(tmp_path, written, start):
         ("{offset: {orders: {0: 5}}}", 13, "unknown key `offset`; did you mean `offsets`?"),
         ("{timestamp_ms: 1}", 13, "unknown key `timestamp_ms`; did you mean `timestamp`?"),
         ("{group: ''}", 20, "expected a text that is not empty"),
-        ("{group: 7}", 20, "expected a text, got `7`; put quotes around it to mean a text"),
+        ("{group: 7}", 20, "expected a text, got `7`; put quotes around it if it is a text"),
         ("{timestamp: 2026-11-21T10:00:00}", 24, "expected a time with its zone, such as `2026-"),
         ("{timestamp: 2026-11-21}", 24, "expected a time such as `2026-11-21T10:00:00Z`"),
         ("{timestamp: 1795255200000}", 24, "expected a time such as `2026-11-21T10:00:00Z`"),
-        ("{timestamp: 2026-13-21T10:00Z}", 24, "expected a time that exists: month must be in"),
+        ("{timestamp: 2026-13-21T10:00Z}", 24, "expected a valid time: month must be in"),
         ("{timestamp: 1969-12-31T23:59Z}", 24, "expected a time since 1970"),
         ("{offsets: {}}", 22, "expected at least one entry"),
         ("{offsets: {orders: {}, pay: {0: 1}}}", 31, "expected at least one entry"),
@@ -88,7 +88,7 @@ def test_a_start_is_one_of_three_mappings(tmp_path, written, start):
         ("{offsets: {orders: {0: -2}, pay: {0: 1}}}", 35, "a number of at least 0, got `-2`"),
         ("{offsets: {orders: {0: 1.5}, pay: {0: 1}}}", 35, "expected a whole number, got `1.5`"),
         ("{offsets: {orders: {0: 1}}}", 5, "offsets of each source topic: `pay` has none"),
-        ("{offsets: {orders: {0: 1}, pays: {0: 1}}}", 5, "of source topics: `pays` is none"),
+        ("{offsets: {orders: {0: 1}, pays: {0: 1}}}", 5, "of source topics: `pays` is not one"),
     ],
 )
 def test_what_is_no_start_is_told_at_its_place(tmp_path, written, column, message):
@@ -100,7 +100,7 @@ def test_what_is_no_start_is_told_at_its_place(tmp_path, written, column, messag
 def test_offsets_under_a_pattern_name_topics_that_match(tmp_path):
     text = PIPELINE.replace("topics: [orders, pay]", "pattern: 'orders|pay'")
     assert source(tmp_path, "{offsets: {pay: {0: 1}}}", text).pattern == "orders|pay"
-    assert "`pays` is none" in problem(tmp_path, "{offsets: {pays: {0: 1}}}", text)[2]
+    assert "`pays` is not one" in problem(tmp_path, "{offsets: {pays: {0: 1}}}", text)[2]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_keys_and_values_are_bytes_text_or_json(tmp_path, read, key, value):
             "expected a `name` and a `type` of each Avro field",
         ),
         ("value: {{avro: {{fil: a, file: b}}}}", 18, "unknown key `fil`; did you mean `file`?"),
-        (f"value: {{{{avro: '{AVRO}'}}}}", 3, "than `Offset` (Kafka's own column)"),
+        (f"value: {{{{avro: '{AVRO}'}}}}", 3, "got `Offset` (Kafka's own column)"),
         ("value: {{protobuf: {{file: a}}}}", 21, "expected key `message`, which is missing"),
         ("value: {{protobuf: {{file: a, message: a..b}}}}", 40, "`a..b`"),
         ("value: {{json: a INT, as: a b}}", 28, "expected a name of letters, digits and `_`"),
@@ -191,13 +191,13 @@ def test_keys_and_values_are_bytes_text_or_json(tmp_path, read, key, value):
         (
             "value: {{json: 'a INT, Topic INT, value INT'}}",
             3,
-            "than `Topic` (Kafka's own column), `v",
+            "got `Topic` (Kafka's own column), `v",
         ),
         ("value: {{json: a INT, as: offset}}", 3, "`offset` (Kafka's own column)"),
         (
             "value: {{json: 'a INT'}}\n  key: {{json: 'b INT, A INT'}}",
             3,
-            "than `a` (a column of the key); `as: NAME` beside the schema",
+            "got `a` (a column of the key); `as: NAME` next to the schema",
         ),
     ],
 )

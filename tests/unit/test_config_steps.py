@@ -64,12 +64,12 @@ def test_a_query_stands_in_the_file_or_beside_it(tmp_path):
             5,
             "expected a step with one of `python`, `sql`, `pandas`",
         ),
-        ("{sql: SELECT 1, with: {a: 1}}", 5, "expected `with` beside a function only"),
-        ("{pandas: 'm:f'}", 5, "expected `returns` beside `pandas` and `arrow`"),
-        ("{python: 'm:f', returns: a INT}", 5, "expected `returns` beside `pandas` and `arrow`"),
+        ("{sql: SELECT 1, with: {a: 1}}", 5, "expected `with` only with a function"),
+        ("{pandas: 'm:f'}", 5, "expected `returns` with `pandas` and `arrow`"),
+        ("{python: 'm:f', returns: a INT}", 5, "expected `returns` with `pandas` and `arrow`"),
         ("{arrow: 'm:f', returns: '*, a INTT'}", 29, "got `INTT`; did you mean `INT`?"),
         ("{pandas: mf, returns: '*'}", 14, "expected a function as `package.module:function`"),
-        ("{sql: SELECT 1, name: Input}", 5, "expected another name than `input`"),
+        ("{sql: SELECT 1, name: Input}", 5, "expected a name other than `input`"),
         ("{sql: SELECT 1, name: a b}", 27, "expected a name of letters, digits and `_`"),
         ("{sql: DROP TABLE x}", 11, "expected a query (SELECT, WITH, FROM ...), got a statement"),
         ("{sql: 7}", 11, "expected a query, or a mapping with the key file"),
@@ -85,7 +85,7 @@ def test_what_is_no_step_is_told_at_its_place(tmp_path, step, column, message):
 
 
 def test_names_are_there_once_whatever_their_letters(tmp_path):
-    with pytest.raises(UsageError, match="`paid` is there twice"):
+    with pytest.raises(UsageError, match="`paid` appears twice"):
         load_pipeline(
             written(tmp_path, "{name: paid, sql: SELECT 1}", "{name: Paid, sql: SELECT 1}"), {}
         )
@@ -101,7 +101,7 @@ def test_lint_warns_of_what_a_redo_would_not_repeat(tmp_path):
         ("late.sql", 2, 3),
     ]
     assert str(found[0]).endswith(
-        ":6:10: warning: `uuid` gives another value when a micro-batch is redone"
+        ":6:10: warning: `uuid` returns another value when a micro-batch is retried"
     )
 
 

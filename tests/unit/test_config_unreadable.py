@@ -20,14 +20,18 @@ sink: {kafka: {topic: 'out', key: "id", value: {json: [id]}}}
 """
 TWO = "version: 1\nname: a\n"
 OPEN = {
-    'sink:\n  kafka: {topic: out, key: "id, value: json}\n': (4, 28, 'this `"` has no `"` up to'),
-    "sink:\n  kafka: {topic: 'out, key: id}\n\n": (4, 18, "this `'` has no `'` up to"),
-    "sink: {kafka: {topic: out}\n": (3, 7, "this `{` has no `}` up to the file's end"),
-    "sink: {kafka: [1, 2\n": (3, 15, "this `[` has no `]` up to the file's end"),
+    'sink:\n  kafka: {topic: out, key: "id, value: json}\n': (
+        4,
+        28,
+        'this `"` is never closed by `"`',
+    ),
+    "sink:\n  kafka: {topic: 'out, key: id}\n\n": (4, 18, "this `'` is never closed by `'`"),
+    "sink: {kafka: {topic: out}\n": (3, 7, "this `{` is never closed by `}`"),
+    "sink: {kafka: [1, 2\n": (3, 15, "this `[` is never closed by `]`"),
     # What is the end of a line differs between YAML and Python.
-    "sink: [a,\x85b, '\n": (4, 4, "this `'` has no `'`"),
-    "sink: [\x1c\n": (3, 8, r"the character U+001C can't stand in it; in double quotes `\u001C`"),
-    "sink: [1, 2}\n": (3, 12, "the `[` of line 3, column 7 is open there: is a comma missing"),
+    "sink: [a,\x85b, '\n": (4, 4, "this `'` is never closed by `'`"),
+    "sink: [\x1c\n": (3, 8, r"the character U+001C is not allowed; write it as `\u001C`"),
+    "sink: [1, 2}\n": (3, 12, "the `[` in line 3, column 7 is still open here: a comma"),
     "sink:\n\tkafka: out\n": (4, 1, "got a tab; YAML indents by spaces"),
     "sink: @out\n": (3, 7, "a text that begins with @ needs quotes around it"),
 }
@@ -56,7 +60,9 @@ def test_a_file_that_was_cut_off_anywhere_is_a_problem_within_it() -> None:
 def test_a_profile_that_is_no_yaml_is_told_as_well(tmp_path: Path) -> None:
     path = tmp_path / "prod.yaml"
     path.write_text("kafka: {bootstrap: 'a:1}\n", encoding="utf-8")
-    with pytest.raises(UsageError, match=r"prod\.yaml:1:20: expected YAML: this `'` has no `'`"):
+    with pytest.raises(
+        UsageError, match=r"prod\.yaml:1:20: expected YAML: this `'` is never closed by `'`"
+    ):
         load_profile(str(path), tmp_path, {})
 
 

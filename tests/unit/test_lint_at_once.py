@@ -53,17 +53,17 @@ def test_words_steps_rules_and_sinks_are_told_together_in_the_files_order(tmp_pa
         (1, "expected key `name`, which is missing"),
         (2, "unknown key `nme`; did you mean `name`?"),
         (4, "expected a number of at least 1, got `0`"),
-        (7, "`rand` in a rule gives another value"),
+        (7, "`rand` in a rule returns another value"),
         (8, "expected a name of at most 50 letters"),
         (10, "has no function `missing`"),
         (11, "`rat`"),
         (12, "expected the environment variable `UNSET_HERE`"),
-        (13, "`uuid` gives"),
-        (14, "expected `with` beside a function only"),
-        (17, "`rand` gives"),
+        (13, "`uuid` returns"),
+        (14, "expected `with` only with a function"),
+        (17, "`rand` returns"),
         (18, "gone.avsc can't be read"),
         (19, "did you mean `lz4`?"),
-        (20, "`now` tells"),
+        (20, "`now` returns"),
         (21, "expected a duration such as"),
     ]
     found = told(tmp_path, ALL_WRONG)
@@ -130,7 +130,7 @@ def test_parts_that_do_not_go_together_are_told_all_whatever_else_is_wrong(
 ) -> None:
     (tmp_path / "unset_pairs.py").write_text("def f(rows, rates): ...\n")
     found = told(tmp_path, PAIRS + wrong)
-    words = ["has no `rates`", "`orders` would feed itself", "`dead_letter: TOPIC`", "not `prices`"]
+    words = ["has no `rates`", "`orders` is a source topic", "`dead_letter: TOPIC`", "no `prices`"]
     assert [line for line, _ in found][:4] == [4, 5, 5, 6]
     for word in words:
         assert sum(word in message for _, message in found) == 1

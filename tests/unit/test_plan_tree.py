@@ -62,7 +62,11 @@ def test_each_stage_of_the_plan_is_there_once_and_in_order():
     [
         ("every: 2 seconds", {"processingTime": "2000 milliseconds"}, "every 2,000 ms"),
         ("available_now: true", {"availableNow": True}, "runs until drained"),
-        ("once: true", {"once": True}, "all that is there in one micro-batch, and then the end"),
+        (
+            "once: true",
+            {"once": True},
+            "all existing records in one micro-batch, then the run ends",
+        ),
     ],
 )
 def test_a_trigger_is_sparks_of_the_same_meaning(project, trigger, spark, told):
@@ -88,7 +92,7 @@ def test_whatever_is_written_names_its_guarantee_and_how_it_comes_about():
 
 def test_a_pattern_a_topic_by_column_and_another_groups_offsets_are_told(project):
     found = {stage.name: stage for stage in stages(planned(project / "pipelines" / "one"))}
-    assert found["source"].does == "kafka: all that match orders[.](eu|us)"
+    assert found["source"].does == "kafka: all topics that match orders[.](eu|us)"
     assert "begins at the offsets of group old if the ledger is empty" in found["source"].facts
     assert "key as string" in found["source"].facts
     assert found["sink 1"].does == "kafka: by column y: a, b"

@@ -57,7 +57,7 @@ def planned(folder: Path, **more: str) -> Plan:
 def test_the_columns_are_those_of_the_latest_schema(asked: FakeRegistry, tmp_path: Path) -> None:
     before = planned(tmp_path)
     (source, *_) = stages(before)
-    assert "value as avro: the latest schema of s, when a run starts" in source.facts
+    assert "value as avro: the latest schema of s, read at startup" in source.facts
     old, new = asked.add("s", ORDER), asked.add("s", NEWER)
     for ask in (with_registry, with_latest):
         value = ask(before, Registry(url=asked.url)).decode.value
@@ -86,8 +86,8 @@ def test_nobody_is_asked_where_the_file_has_the_schema(tmp_path: Path) -> None:
     ("schema", "more", "told"),
     [
         ('"string"', "", "latest schema of 's' in the schema registry, id 1000: expected the Avro"),
-        (json.dumps(ORDER).replace('"id"', '"Offset"'), "", "than `Offset` (Kafka's own column)"),
-        (json.dumps(ORDER), ', key: {json: "id INT"}', "than `id` (a column of the key)"),
+        (json.dumps(ORDER).replace('"id"', '"Offset"'), "", "got `Offset` (Kafka's own column)"),
+        (json.dumps(ORDER), ', key: {json: "id INT"}', "got `id` (a column of the key)"),
     ],
 )
 def test_a_latest_schema_that_can_not_serve_ends_the_start(
@@ -106,9 +106,9 @@ def test_a_latest_schema_that_can_not_serve_ends_the_start(
         ("kafka: {topic: out, value: {avro: {register: true}}}", "expected `file`, or the `subj"),
         (
             "kafka: {topic: out, value: {avro: {subject: t, register: true}}}",
-            "expected `file` besi",
+            "expected `file` with",
         ),
-        ("kafka: {topic: out}, delta: {path: lake/x}", "expected `file` beside the source's"),
+        ("kafka: {topic: out}, delta: {path: lake/x}", "expected `file` with the source's"),
     ],
 )
 def test_what_changes_with_the_registry_is_refused_where_it_must_not(
@@ -136,10 +136,10 @@ def test_a_sink_without_a_file_writes_by_the_latest_schema(
         fact for stage in stages(before) for fact in stage.facts if "the latest schema of" in fact
     ]
     assert told == [
-        "value as avro: the latest schema of s, when a run starts",
-        "key avro: the latest schema of t when a run starts, and until it ends",
-        "value avro: the latest schema of t when a run starts, and until it ends",
-        "value avro: the latest schema of u when a run starts, and until it ends",
+        "value as avro: the latest schema of s, read at startup",
+        "key avro: the latest schema of t, read at startup",
+        "value avro: the latest schema of t, read at startup",
+        "value avro: the latest schema of u, read at startup",
     ]
     asked.add("s", ORDER)
     asked.add("place", PLACE)

@@ -77,7 +77,7 @@ def test_no_verb_shows_a_secret(
             verb()
         problems = refused.value.fields["problems"]
         assert [problem.line for problem in problems] == LINES
-        assert all("shows in plans, logs, errors" in problem.message for problem in problems)
+        assert all("is printed in plans, logs, errors" in problem.message for problem in problems)
         said.append(repr(refused.value) + str(refused.value.fields))
     # Which profile it will be is not known to who looks at the file alone.
     assert lint([path], as_json=True) == (0 if reference == "${KPW}" else 1)

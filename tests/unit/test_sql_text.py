@@ -33,7 +33,7 @@ def test_a_query_is_one(text):
     ("text", "message"),
     [
         ("", "expected a query"),
-        ("-- only this", "got nothing but comments"),
+        ("-- only this", "got only comments"),
         ("DROP TABLE x", "got a statement with `DROP`"),
         ("INSERT INTO x SELECT 1", "got a statement with `INSERT`"),
         ("WITH a AS (SELECT 1) INSERT INTO x SELECT * FROM a", "got one with `INSERT`"),
@@ -150,11 +150,11 @@ def test_what_only_looks_unfinished_or_sorted_is_left_alone(text):
     [
         ("SELECT * FROM input ORDER BY a", "no ORDER BY at a step's end"),
         ("SELECT * FROM input LIMIT 3;", "no LIMIT at a step's end"),
-        ("SELECT * FROM input WHERE a >", "something behind `>` in a query"),
-        ("SELECT * FROM input WHERE a > 1 AND -- more", "something behind `and`"),
+        ("SELECT * FROM input WHERE a >", "an operand after `>` in a query"),
+        ("SELECT * FROM input WHERE a > 1 AND -- more", "an operand after `and`"),
         ("SELECT upper(a FROM input", "expected `)` in a query"),
-        ("SELECT 'a FROM input", "a `'` is left open"),
-        ("SELECT * FROM", "something behind `from`"),
+        ("SELECT 'a FROM input", "a closing `'`"),
+        ("SELECT * FROM", "an operand after `from`"),
     ],
 )
 def test_what_is_unfinished_or_sorts_a_stream_is_told(text, words):
@@ -166,4 +166,4 @@ def test_a_condition_ends_with_something():
     for text in right:
         assert not_a_condition(text) == ""
     for text in ("amount >", "amount > -- 5", "a AND", "a = b +"):
-        assert "something behind `" in not_a_condition(text)
+        assert "an operand after `" in not_a_condition(text)

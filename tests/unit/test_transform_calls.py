@@ -171,6 +171,6 @@ def test_lint_warns_with_the_functions_file_and_line(
     monkeypatch.setattr("sys.path", [*sys.path])
     (found,) = find(folder / "pipeline.yaml")
     assert str(found) == (
-        f"{folder}/steps_of_clocked.py:6:28: warning: `time.time` tells the time of the attempt, "
-        "which is another when a micro-batch is redone"
+        f"{folder}/steps_of_clocked.py:6:28: warning: `time.time` returns the time of the attempt, "
+        "so a retry of the micro-batch returns another value"
     )

@@ -111,4 +111,4 @@ def test_whoever_needs_a_library_is_imported_and_told_the_same(
 def test_arguments_are_compared_with_annotations(told: dict[str, list[tuple[str, str]]]) -> None:
     (_, looked), (_, imported) = told["odd"]
     assert looked == imported
-    assert "takes no 'x' as `rate`" in looked
+    assert "does not accept 'x' as `rate`" in looked
