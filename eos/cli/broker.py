@@ -77,7 +77,7 @@ def _profile(name: str | None) -> ProfileFile:
     found = load_profile(name, Path.cwd())
     if found.kafka.bootstrap is not None:
         raise UsageError(
-            "todo",
+            "profile_has_cluster",
             f"profile {found.name!r} names a Kafka cluster of its own",
             hint="`eos broker` is for profiles without kafka.bootstrap, like `local`",
         )

@@ -88,7 +88,7 @@ def _write(folder: Path, texts: Mapping[str, str]) -> None:
             path.write_text(text, encoding="utf-8")
         except OSError as error:
             raise UsageError(
-                "todo",
+                "project_not_writable",
                 f"{path} can't be written: {error.strerror or error}",
                 hint="may this user write there, and is there room? Remove what was begun first",
             ) from error
@@ -131,7 +131,7 @@ def _name_of(folder: Path) -> str:
         close = re.sub(r"\W+", "_", name.lower()).strip("_")
         usable = _NAME.fullmatch(close) and not keyword.iskeyword(close)
         raise UsageError(
-            "todo",
+            "pipeline_name_invalid",
             f"{name!r} can't be a pipeline's name: its folder is imported by Python",
             hint=f"small letters, digits and _, as in `eos init {close if usable else 'orders'}`",
         )
@@ -144,7 +144,7 @@ def _require_free(folder: Path) -> None:
     if folder.exists():
         what = "is not empty" if folder.is_dir() else "is a file"
         raise UsageError(
-            "todo",
+            "project_folder_in_use",
             f"{folder} {what}: nothing was written",
             hint="name a folder that is not there yet",
         )

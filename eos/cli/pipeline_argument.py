@@ -58,7 +58,7 @@ def file_of(word: str) -> Path:
     if folder.is_dir():
         return _shown(folder)
     raise UsageError(
-        "todo",
+        "pipeline_not_found",
         f"there is no pipeline {word!r} in {project / 'pipelines'}, and no such file",
         hint="give the path of its pipeline.yaml, or its name from inside its project",
     )
@@ -76,7 +76,7 @@ def audit_location(profile: Profile) -> Path:
     found = location_of(profile)
     if found is None:
         raise UsageError(
-            "todo",
+            "state_root_remote",
             f"profile {profile.name!r}: the state root {profile.state.root} is no folder of this "
             "machine, so that there is no audit table",
             hint="`eos recover` shows the ledger's last records",
@@ -97,7 +97,7 @@ def since(text: str | None) -> datetime | None:
         at = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError as error:
         raise UsageError(
-            "todo",
+            "since_invalid",
             f"--since {text!r} is no time",
             hint='as `--since "2 hours"`, or `--since 2026-11-21T10:00:00Z`',
         ) from error

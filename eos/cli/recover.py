@@ -111,7 +111,7 @@ def _readable() -> Iterator[None]:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise UnavailableError(
-            "todo",
+            "state_root_file_error",
             f"{where}{error.strerror or error}",
             hint="may this user read and write the state root?",
         ) from error

@@ -46,7 +46,7 @@ def replay(words: Sequence[str]) -> int:
     has_stamps, rule = pipeline.producers is not None, options.rule
     if has_stamps and rule is not None and rule not in RULES and not options.dry_run:
         raise UsageError(
-            "todo",
+            "replay_dedup_rule",
             f"{pipeline.name}: with `dedup` nothing of the rule {rule!r} is put back: dedup had "
             "accepted such a record before the rule refused it, so that its stamp is known, and it "
             "would be dropped as a duplicate",
@@ -85,7 +85,7 @@ def _rules(asked: str | None, known: Sequence[str], waiting: Mapping[str, int]) 
         return every
     if asked not in every:
         raise UsageError(
-            "todo",
+            "rule_unknown",
             f"there is no rule {asked!r}{suggestion(asked, every)}",
             hint="`--rule` is the name of a rule of `expect`, or `malformed`; without "
             "it all are put back",
@@ -136,7 +136,7 @@ def _since_ms(text: str | None) -> int:
         return instant_ms(text)
     except ValueError as error:
         raise UsageError(
-            "todo",
+            "since_invalid",
             f"--since {text!r} is no time: {error}",
             hint='as `--since "2 hours"`, or `--since 2026-11-21T10:00:00Z`',
         ) from error

@@ -92,7 +92,7 @@ def _asked(pipeline: PipelineFile, profile: Profile, gathered: PageContent) -> C
 def _writable(output: Path) -> Path:
     if not output.parent.is_dir() or output.is_dir():
         raise UsageError(
-            "todo",
+            "report_folder_missing",
             f"--output {str(output)!r}: there is no folder {str(output.parent)!r}, or it names one",
             hint="give the path of a file in a folder that is there",
         )
@@ -108,7 +108,7 @@ def _write(output: Path, text: str) -> None:
             made.replace(output)
     except OSError as error:
         raise UsageError(
-            "todo",
+            "report_not_writable",
             f"{output} can't be written: {error.strerror or error}",
             hint="--output FILE names another place",
         ) from error

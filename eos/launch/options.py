@@ -59,7 +59,9 @@ def parse(words: Sequence[str]) -> Options:
     Only spark-submit's options list shows which of the other words are values of options."""
     if not words or words[0].startswith("-"):
         raise UsageError(
-            "todo", "the pipeline's file is missing", hint="./spark-submit.sh PIPELINE.yaml"
+            "pipeline_argument_missing",
+            "the pipeline's file is missing",
+            hint="./spark-submit.sh PIPELINE.yaml",
         )
     profile, spark, flags = None, [], set()
     rest = iter(words[1:])
@@ -70,7 +72,9 @@ def parse(words: Sequence[str]) -> Options:
             profile = word.partition("=")[2] or next(rest, "")
             if not profile:
                 raise UsageError(
-                    "todo", "--profile has no value", hint="--profile NAME or --profile PATH"
+                    "option_value_missing",
+                    "--profile has no value",
+                    hint="--profile NAME or --profile PATH",
                 )
         else:
             spark.append(word)
@@ -91,7 +95,7 @@ def _ends(flags: Collection[str]) -> Ending | None:
     said = [flag for flag in ENDINGS if flag in flags]
     if len(said) > 1:
         raise UsageError(
-            "todo",
+            "options_conflict",
             f"{' and '.join(said)} can't both be meant",
             hint="--once is one micro-batch, --available-now as many as `max_records` makes of "
             "what is there",
@@ -105,7 +109,10 @@ def _pipeline(word: str) -> Path:
         path /= "pipeline.yaml"
     if not path.is_file():
         raise UsageError(
-            "todo", f"there is no pipeline file `{word}`", hint="is the path right?", path=word
+            "pipeline_not_found",
+            f"there is no pipeline file `{word}`",
+            hint="is the path right?",
+            path=word,
         )
     return path.resolve()
 

@@ -147,7 +147,7 @@ def _files(distributions: Mapping[str, Distribution]) -> Iterator[tuple[str, Pat
 
 def _cannot_ship(package: str, why: str) -> UsageError:
     return UsageError(
-        "todo",
+        "package_missing",
         f"the package {package} {why}, so it can't travel to the executors",
         hint="install `spark-eos` with pip into an environment of its own; or give executors a "
         "Python that has all packages: PYSPARK_PYTHON=./NAME/bin/python and --archives FILE#NAME",

@@ -66,7 +66,7 @@ def find_spark() -> Spark:
         found = Spark(Path(given), is_installed=True)
         if not found.submit.exists():
             raise UsageError(
-                "todo",
+                "spark_home_invalid",
                 f"SPARK_HOME is `{given}`, but there is no bin/spark-submit in it",
                 hint="correct it, or unset it to use the Spark of this environment",
             )
@@ -75,7 +75,9 @@ def find_spark() -> Spark:
     spec = importlib.util.find_spec("pyspark")  # finds it without importing it
     if spec is None or spec.origin is None:
         raise UsageError(
-            "todo", "pyspark is not installed", hint="install `spark-eos` with its packages"
+            "pyspark_missing",
+            "pyspark is not installed",
+            hint="install `spark-eos` with its packages",
         )
     return Spark(Path(spec.origin).parent, is_installed=False)
 
@@ -88,7 +90,7 @@ def _require_version(home: Path) -> None:
         found = re.fullmatch(r"spark-core_([\d.]+)-(\d+\.\d+)\..*\.jar", core.name)
         if found and found.groups() != ("2.13", ours.rpartition(".")[0]):
             raise UsageError(
-                "todo",
+                "spark_home_version",
                 f"SPARK_HOME is `{home}`, a Spark {found[2]} for Scala {found[1]}; this release "
                 f"needs {ours} for Scala 2.13",
                 hint="point SPARK_HOME to that version, on the workers, too",
@@ -201,7 +203,7 @@ def _refuse_cluster_mode(given: Mapping[str, str], rest: Sequence[str]) -> None:
     asked.append(given.get("spark.submit.deployMode", ""))
     if "cluster" in asked:
         raise UsageError(
-            "todo",
+            "deploy_mode_cluster",
             "--deploy-mode is cluster: the driver would run on a machine that has neither the "
             "pipeline's file nor its state",
             hint="leave it out: the driver runs here (client mode), the executors in the cluster",

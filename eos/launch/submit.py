@@ -142,7 +142,7 @@ def _logs(options: Options, profile: ProfileFile) -> Path:
         private_files.own(logs)
     except OSError as error:
         raise UsageError(
-            "todo",
+            "state_root_not_writable",
             f"the state root {profile.local_root} can't be made or written: {error.strerror} "
             f"({error.filename})",
             hint=f"name another folder in `state: {{root: ...}}` of profile {profile.name!r}, or "

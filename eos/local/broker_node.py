@@ -132,7 +132,7 @@ class Node:
         )
         if done.returncode:
             raise UnavailableError(
-                "todo",
+                "broker_format_failed",
                 f"the data folder `{self.data}` could not be formatted: {done.stderr.strip()}",
                 hint="is the disk full, or the folder not writable?",
             )

@@ -24,7 +24,7 @@ def read(root: Path) -> dict[str, Any]:
         return {"ports": []}
     except PermissionError as error:
         raise UsageError(
-            "todo",
+            "broker_data_unreadable",
             f"this user can't read the embedded broker's data in {root}: {error.strerror}",
             hint=private_files.SHARE,
         ) from error

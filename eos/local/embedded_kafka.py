@@ -240,7 +240,7 @@ class EmbeddedKafka:
         nodes = _nodes(self.root, known)
         if nodes and self._count not in {None, len(nodes)}:
             raise UsageError(
-                "todo",
+                "broker_nodes_mismatch",
                 f"`{self.root}` holds a cluster of {len(nodes)} nodes, {self._count} were asked",
                 hint="use another folder, or remove this one with its data",
             )
@@ -251,7 +251,7 @@ class EmbeddedKafka:
             cluster_file.write(self.root, known)
         elif self._port not in {None, nodes[0].ports.client}:
             raise UsageError(
-                "todo",
+                "broker_port_mismatch",
                 f"the cluster in `{self.root}` already runs on port {nodes[0].ports.client}",
                 hint="stop it first: `eos broker stop`",
             )
@@ -266,13 +266,13 @@ class EmbeddedKafka:
         wanted = self._version or version
         if wanted not in BROKER_VERSIONS:
             raise UsageError(
-                "todo",
+                "broker_version_unknown",
                 f"no embedded broker {wanted} is pinned",
                 hint=f"there are {', '.join(BROKER_VERSIONS)}",
             )
         if wanted != version:
             raise UsageError(
-                "todo",
+                "broker_version_mismatch",
                 f"`{self.root}` holds the data of a broker {version}, {wanted} was asked",
                 hint="use another folder, or remove this one with its data",
             )
@@ -289,7 +289,9 @@ class EmbeddedKafka:
         if self._port is not None:
             if not is_free(self._port):
                 raise UsageError(
-                    "todo", f"port {self._port} is taken", hint="choose another with --port"
+                    "broker_port_in_use",
+                    f"port {self._port} is taken",
+                    hint="choose another with --port",
                 )
             every[0] = self._port
         return [Ports(*every[at : at + 2]) for at in range(0, len(every), 2)]
@@ -326,7 +328,7 @@ class EmbeddedKafka:
     def _failure(self, what: str) -> UnavailableError:
         said = "\n".join(filter(None, (node.complaint() for node in self._nodes)))
         return UnavailableError(
-            "todo",
+            "broker_start_failed",
             f"the embedded broker did not start: {what}" + (f"\n{said}" if said else ""),
             hint=f"its logs are in `{self.root}`/node-*/broker.log and console.log",
             root=str(self.root),
@@ -381,7 +383,7 @@ class EmbeddedKafka:
         while node.is_running:
             if deadline.has_passed and is_killed:
                 raise UnavailableError(
-                    "todo",
+                    "broker_stop_timeout",
                     f"node {node.number} of the embedded broker (process {node.pids()}) does not "
                     "end, although it was killed",
                     hint=f"is the disk of `{self.root}` hanging? It ends when that answers",

@@ -38,7 +38,7 @@ class FileLock:
             self._fd = private_files.opener(path, os.O_RDWR | os.O_CREAT)
         except PermissionError as error:
             raise UsageError(
-                "todo",
+                "lock_file_denied",
                 f"this user can't open the lock `{path}`: {error.strerror}",
                 hint=private_files.SHARE,
                 path=str(path),
@@ -118,7 +118,7 @@ def _pause(lock: FileLock, deadline: Deadline) -> None:
     if deadline.has_passed:
         lock.close()
         raise UnavailableError(
-            "todo",
+            "lock_file_timeout",
             f"another process holds `{lock.path}` for too long",
             hint="look for a start or a stop that hangs, end it, and try again",
             path=str(lock.path),

@@ -183,7 +183,7 @@ def _class_path() -> str:
     spec = importlib.util.find_spec("pyspark")  # finds it without importing it
     if spec is None or spec.origin is None:
         raise UnavailableError(
-            "todo", "pyspark is not installed", hint="run ./spark-submit.sh once"
+            "jar_client_missing", "pyspark is not installed", hint="run ./spark-submit.sh once"
         )
     jars = Path(spec.origin).parent / "jars"
     return os.pathsep.join(
@@ -208,7 +208,7 @@ def _failure(missing: Sequence[Jar], wrong: dict[str, str], work: Path) -> Unava
     if len(missing) > len(wrong):
         lines.append(f"  the client's first complaint: {_complaint(logs)}")
     return UnavailableError(
-        "todo",
+        "jar_download_failed",
         f"{len(missing)} jars could not be fetched\n" + "\n".join(lines),
         hint="what arrived is kept: check the network and start again, or name a Maven repository "
         f"that you can reach in {REPOSITORY} (or as a mirror of central in ~/.m2/settings.xml)",

