@@ -34,8 +34,8 @@ _PLAIN: dict[str, Any] = {
 app = typer.Typer(
     **_PLAIN,
     help="One Kafka transaction for each Spark micro-batch, across the whole cluster.",
-    epilog="Exit codes: 0 fine, 1 findings, 2 usage, 3 fenced (do not restart), 4 stopped on a "
-    "broken promise (a person must act), 5 transient (restart).",
+    epilog="Exit codes: 0 success, 1 findings, 2 usage error, 3 fenced (do not restart), 4 "
+    "exactly-once can't be guaranteed (needs an operator), 5 transient failure (restart).",
 )
 
 

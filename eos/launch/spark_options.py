@@ -34,7 +34,7 @@ def require_known(words: Sequence[str], ours: Iterable[str]) -> None:
                 raise UsageError(
                     "option_value_missing",
                     f"{word} has no value",
-                    hint=f"{word} VALUE, or leave it out",
+                    hint=f"write `{word} VALUE`, or remove {word}",
                 )
         elif option not in SWITCHES:
             raise _unknown(option, sorted({*ours, *SWITCHES, *WITH_VALUE}))
@@ -44,14 +44,14 @@ def _unknown(option: str, known: Sequence[str]) -> UsageError:
     if not option.startswith("-"):
         return UsageError(
             "argument_unexpected",
-            f"`{option}` stands behind no option: a run has one pipeline, which comes first",
-            hint="quote a value that has spaces",
+            f"unexpected argument `{option}`: a run has one pipeline, which is the first argument",
+            hint="put quotes around a value that contains spaces",
         )
     near = difflib.get_close_matches(option, known, n=1)
-    meant = f"; did you mean `{near[0]}`?" if near else ""
+    suggestion = f"; did you mean `{near[0]}`?" if near else ""
     return UsageError(
         "option_unknown",
-        f"unknown option `{option}`{meant}",
-        hint="`eos run --help` lists the options; others are those of spark-submit (a setting of "
-        "Spark is `--conf KEY=VALUE`)",
+        f"unknown option `{option}`{suggestion}",
+        hint="`eos run --help` lists the options, and spark-submit's options work as well; write a "
+        "Spark setting as `--conf KEY=VALUE`",
     )

@@ -172,7 +172,7 @@ def test_three_nodes_from_start_to_stop_with_one_that_dies(project: Project) -> 
     assert "down: node 2 of 3; `eos broker start`" in project.told("status", code=1)
     other = project.eos("start", "--nodes", "1")
     assert (other.returncode, other.stdout) == (2, "")
-    assert "holds a cluster of 3 nodes, 1 were asked" in other.stderr
+    assert "eos: [broker_nodes_mismatch] " in other.stderr
     with EmbeddedKafka(project.root) as used:  # as a pipeline of this profile
         assert used.bootstrap == ",".join(addresses)
         assert live_brokers(ports[1]) == {1, 2, 3}
@@ -210,13 +210,13 @@ def test_a_port_that_is_none_is_refused(project: Project, port: str) -> None:
 def test_a_version_that_is_not_there_or_not_the_datas_is_refused(project: Project) -> None:
     unknown = project.eos("start", "--version", "2.8")
     assert (unknown.returncode, unknown.stdout) == (2, "")
-    assert "no embedded broker 2.8 is pinned" in unknown.stderr
-    assert "there are 4.3, 3.9" in unknown.stderr
+    assert "eos: [broker_version_unknown] " in unknown.stderr
+    assert "4.3, 3.9" in unknown.stderr
 
     project.root.mkdir(parents=True, exist_ok=True)
     known = {"id": "x", "ports": [[1, 2]], "version": "3.9"}
     (project.root / "cluster.json").write_text(json.dumps(known))
     other = project.eos("start", "--version", "4.3")
     assert other.returncode == 2
-    assert "holds the data of a broker 3.9, 4.3 was asked" in other.stderr
+    assert "eos: [broker_version_mismatch] " in other.stderr
     assert json.loads(project.told("status", "--json", code=1))["version"] == "3.9"
