@@ -54,12 +54,12 @@ def _command() -> list[str]:
 
 def main(older: Sequence[str]) -> int:
     try:
-        unknown = ", ".join(sorted(set(older) - set(BROKER_VERSIONS)))
-        if unknown:
+        wanted = ", ".join(sorted(set(older) - set(BROKER_VERSIONS)))
+        if wanted:
             available = ", ".join(BROKER_VERSIONS)
             raise UsageError(
                 "broker_version_unknown",
-                f"the embedded broker has no version {unknown}",
+                f"the embedded broker has no version {wanted}",
                 hint=f"choose from {available}",
             )
         java = ensure_java()

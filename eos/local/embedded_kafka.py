@@ -238,12 +238,12 @@ class EmbeddedKafka:
             known |= {"version": self._version} if self._version else {}
         cluster_file.require_version(self.root, known, self._version)
         nodes = _nodes(self.root, known)
-        count = len(nodes)
-        if nodes and self._count not in {None, count}:
+        existing = len(nodes)
+        if nodes and self._count not in {None, existing}:
             raise UsageError(
                 "broker_nodes_mismatch",
-                f"`{self.root}` has the data of a cluster of {count} nodes, but {self._count} were "
-                "requested",
+                f"`{self.root}` has the data of a cluster of {existing} nodes, but {self._count} "
+                "were requested",
                 hint=f"remove --nodes to use that cluster, or delete `{self.root}` with its data",
             )
         if not any(node.is_running for node in nodes):

@@ -56,7 +56,7 @@ class Project:
         return done.stdout.removesuffix("\n")
 
     def running(self, port: int) -> str:
-        return f"running at {HOST}:{port}, to stay; data in {self.root}"
+        return f"running at {HOST}:{port}, until it is stopped; data in {self.root}"
 
     @property
     def stopped(self) -> str:
@@ -128,7 +128,7 @@ def test_from_start_to_stop_and_again(project: Project) -> None:
 def test_stop_waits_for_no_pipeline_and_ends_none(project: Project) -> None:
     with EmbeddedKafka(project.root) as used:
         port = used.nodes[0].ports.client
-        lent = f"running at {HOST}:{port}, for a pipeline, and stops with it; data in "
+        lent = f"running at {HOST}:{port}, until the last pipeline ends; data in "
         assert project.told("status").startswith(lent)
         assert project.told("start") == project.running(port)
         assert project.told("stop").startswith(lent)
@@ -158,7 +158,7 @@ def test_three_nodes_from_start_to_stop_with_one_that_dies(project: Project) -> 
     found = json.loads(project.told("status", "--json"))
     assert found["running"]
     assert (found["nodes"], found["down"]) == (3, [])
-    assert started.startswith(f"running at {found['bootstrap']}, to stay")
+    assert started.startswith(f"running at {found['bootstrap']}, until it is stopped")
     addresses = found["bootstrap"].split(",")
     ports = [int(address.rpartition(":")[2]) for address in addresses]
     assert [live_brokers(port) for port in ports] == 3 * [{1, 2, 3}]

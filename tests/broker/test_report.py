@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.audited import projection_of, settled
+from support.errors import raises
 from support.recovered import Pipeline
 from support.reported import NOW, RECORDS, aborted, history, made, transaction
 
@@ -68,9 +69,12 @@ def test_the_verb(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch):
 
     code, out, _ = said(*words, "--output", str(other), "--since", "2999-01-01T00:00:00Z")
     assert (code, out.splitlines()[0][:17]) == (0, "Nothing to judge:")
-    for nowhere in (pipeline.folder, pipeline.folder / "none" / "x.html"):
-        with pytest.raises(UsageError, match="there is no folder"):
-            said(*words, "--output", str(nowhere))
+    for path, problem in (
+        (pipeline.folder, "report_output_is_folder"),
+        (pipeline.folder / "none" / "x.html", "report_folder_missing"),
+    ):
+        with raises(problem, UsageError):
+            said(*words, "--output", str(path))
 
     committed = "SELECT * FROM transactions WHERE batch_id = 1 AND kind = 'attempt'"
     rows = kept.table.query(committed)
@@ -87,7 +91,7 @@ def test_the_verb(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(asking, "_TIMEOUT_MS", 500)
     code, _, err = said(*words, "--output", str(other))
     assert code == 1
-    assert "eos: the page lacks what only the cluster knows: " in err
+    assert "eos: the page has no data of the cluster: " in err
     assert "it did not answer" in other.read_text()
 
 

@@ -70,7 +70,7 @@ def test_an_unknown_verb_suggests_the_nearest():
 def test_lint_is_silent_on_stdout_without_problems():
     done = eos("lint", str(QUICKSTART), str(QUICKSTART.parent))
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.startswith("2 pipelines without problems; `eos test` looks at columns")
+    assert done.stderr.startswith("2 pipelines without problems; `eos test` checks columns")
 
 
 def test_lint_tells_all_problems_of_all_files(tmp_path):
