@@ -41,7 +41,7 @@ def start(
     ] = None,
     as_json: _Json = False,
 ) -> None:
-    """Start the broker and keep it running; pipelines of this profile then use it.
+    """Start the broker and keep it running. Pipelines of this profile then use it.
 
     With --nodes 3, topics have three replicas, and two must have a record to acknowledge it.
     """

@@ -141,7 +141,7 @@ def recover(context: typer.Context) -> None:
 
 @app.command(context_settings=_HANDED_ON, add_help_option=False)
 def plan(context: typer.Context) -> None:
-    """Print what a run executes, with its guarantees; --check queries the cluster."""
+    """Print what a run executes; --check also checks the cluster."""
     from eos.cli.plan import plan_verb as verb
 
     raise typer.Exit(verb(context.args))
@@ -149,7 +149,7 @@ def plan(context: typer.Context) -> None:
 
 @app.command(context_settings=_HANDED_ON, add_help_option=False)
 def status(context: typer.Context) -> None:
-    """Show whether a pipeline runs, its owner, its position and its lag."""
+    """Show whether a pipeline runs, its owner, position and lag."""
     from eos.cli.status import status as verb
 
     raise typer.Exit(verb(context.args))
@@ -157,7 +157,7 @@ def status(context: typer.Context) -> None:
 
 @app.command(context_settings=_HANDED_ON, add_help_option=False)
 def audit(context: typer.Context) -> None:
-    """Show the outcomes of a pipeline's transactions, and contradictions."""
+    """Show the outcomes of a pipeline's transactions."""
     from eos.cli.audit import audit as verb
 
     raise typer.Exit(verb(context.args))

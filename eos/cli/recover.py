@@ -181,9 +181,9 @@ def _parser() -> argparse.ArgumentParser:
     flags = {
         "--from-group": "resume from the consumer group's offsets",
         "--restore-group": "reset the group's offsets to those of the ledger",
-        "--accept-start": "resume without records that were deleted, and list them in the ledger",
+        "--accept-start": "resume without source records that were deleted, and note their offsets",
         "--set-checkpoint-aside": "resume where the ledger ends, with a new checkpoint",
-        "--skip-foreign": "resume before records of the ledger that other producers wrote",
+        "--skip-foreign": "resume from the pipeline's own newest ledger record, skipping others",
         "--accept-ledger": "resume from a ledger that replication copied",
         "--accept-gap": "dedup: resume once without records of a producer that never arrived",
         "--forget-producers": "dedup: resume without the state of producers",
@@ -199,7 +199,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs.add_argument(
         "--accept-table",
         metavar="NAME",
-        help="resume with a Delta table as it is, and list missing records in the ledger",
+        help="resume with a Delta table as it is, and note what it lacks",
     )
     verbs.add_argument(
         "--rewind-to",
