@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TextIO
 
 from eos.observe import events
+from eos.plural import plural
 from eos.printable import one_line
 
 _ALARMING = (
@@ -128,8 +129,10 @@ def _followed(event: events.TableFollowed) -> str:
 
 
 def _refused(rule: str, answer: str, records: int) -> str:
-    what = "malformed" if rule == "malformed" else f"against `{rule}`"
-    return f"{records:,} {what} {'dropped' if answer == 'drop' else 'to the dead letters'}"
+    outcome = "dropped" if answer == "drop" else "sent to the dead letters"
+    if rule == "malformed":
+        return f"{plural(records, 'malformed record')} {outcome}"
+    return f"{plural(records, 'record')} {outcome} by rule `{rule}`"
 
 
 def _colour(event: events.Event) -> str:

@@ -159,11 +159,14 @@ def test_a_closed_bus_takes_nothing_and_closes_twice():
         (events.Stopped("p", "drained"), "pipeline p stopped: drained"),
         (
             events.Stopped("p", "drained", (("malformed", "drop", 2), ("a", "dead_letter", 9))),
-            "pipeline p stopped: drained; 2 malformed dropped; 9 against `a` to the dead letters",
+            (
+                "pipeline p stopped: drained; 2 malformed records dropped; 9 records sent to the "
+                "dead letters by rule `a`"
+            ),
         ),
         (
             events.RecordsRefused(3, "a", "drop", 2, "in", 1, 7),
-            "warning: micro-batch 3: 2 against `a` dropped, the first is in-1 at offset 7",
+            "warning: micro-batch 3: 2 records dropped by rule `a`, the first is in-1 at offset 7",
         ),
         (events.Warned("lag"), "warning: lag"),
         (events.Event(), None),
