@@ -41,8 +41,8 @@ def doctor(words: Sequence[str]) -> int:
             print(escaped("\n".join(lines([each]))), flush=True)
     is_fine = not any(each.level == "finding" for each in checks)
     if options.json:
-        told = [each.as_json() for each in checks]
-        print(json.dumps({"profile": profile.name, "checks": told, "fine": is_fine}))
+        listed = [each.as_json() for each in checks]
+        print(json.dumps({"profile": profile.name, "checks": listed, "fine": is_fine}))
     elif is_fine:
         print("no findings")
     return 0 if is_fine else 1

@@ -60,12 +60,12 @@ def status(words: Sequence[str]) -> int:
     dead = silent(addresses)
     if len(dead) == len(addresses):
         reasons = "; ".join(f"{address}: {why}" for address, why in dead.items())
+        chosen, arguments = profile.name, named
         raise UnavailableError(
             "cluster_unreachable",
-            f"{pipeline.name}: no broker of profile {profile.name!r} accepts connections "
-            f"({reasons})",
+            f"{pipeline.name}: no broker of profile {chosen!r} accepts connections ({reasons})",
             hint="start the cluster, or correct `kafka.bootstrap` in the profile; `eos doctor "
-            f"{named}` checks all that a run needs",
+            f"{arguments}` checks all that a run needs",
         )
     planned = plan(pipeline, profile, tuple(addresses), ())
     with closing(KafkaClient(planned.kafka)) as wire, told_who(planned.security):

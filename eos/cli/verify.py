@@ -69,12 +69,12 @@ def verify(words: Sequence[str]) -> int:
     with addresses(profile) as bootstrap:
         planned = plan(pipeline, profile, bootstrap, ())
         with closing(KafkaClient(planned.kafka)) as wire, told_who(planned.security):
-            told = _verified(planned, profile, wire, options)
+            rendered = _verified(planned, profile, wire, options)
     if options.json:
-        print(json.dumps(as_json(told)))
+        print(json.dumps(as_json(rendered)))
     else:
-        print(escaped("\n".join(lines(told))))
-    return 1 if told.failed else 0
+        print(escaped("\n".join(lines(rendered))))
+    return 1 if rendered.failed else 0
 
 
 def _verified(
@@ -110,21 +110,21 @@ def _verified(
         subject = replace(_subject(planned, profile, ledger_id), names_dropped=names_dropped)
         verified = Verification(subject, reader, ledger_id, began, shown).run()
     seconds = time.perf_counter() - begun
-    told = RenderedResult(names.pipeline, names.ledger, verified, began, notes, passed, seconds)
-    if told.failed or path is None or verified.point is None:
-        return told
-    _save(replace(verified.point, allowed=_allowed(told)), path)
-    return replace(told, saved=str(path))
+    rendered = RenderedResult(names.pipeline, names.ledger, verified, began, notes, passed, seconds)
+    if rendered.failed or path is None or verified.point is None:
+        return rendered
+    _save(replace(verified.point, allowed=_allowed(rendered)), path)
+    return replace(rendered, saved=str(path))
 
 
-def _allowed(told: RenderedResult) -> list[str]:
+def _allowed(rendered: RenderedResult) -> list[str]:
     """Return the allowed findings that every later verification from this point must report."""
-    before = list(told.began.allowed) if told.began else []
-    at = told.verified.last
+    before = list(rendered.began.allowed) if rendered.began else []
+    at = rendered.verified.last
     now = [
-        f"{told.all.counts[kind]} {kind.value} up to ledger offset {at}"
+        f"{rendered.all.counts[kind]} {kind.value} up to ledger offset {at}"
         for kind in FindingKind
-        if told.all.counts[kind]
+        if rendered.all.counts[kind]
     ]
     every = [*before, *(each for each in now if each not in before)]
     return every if len(every) <= _ALLOWED_MAX else [_MORE, *every[-_ALLOWED_MAX + 1 :]]
