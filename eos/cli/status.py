@@ -62,7 +62,7 @@ def status(words: Sequence[str]) -> int:
         reasons = "; ".join(f"{address}: {why}" for address, why in dead.items())
         chosen, arguments = profile.name, named
         raise UnavailableError(
-            "cluster_unreachable",
+            "brokers_unreachable",
             f"{pipeline.name}: no broker of profile {chosen!r} accepts connections ({reasons})",
             hint="start the cluster, or correct `kafka.bootstrap` in the profile; `eos doctor "
             f"{arguments}` checks all that a run needs",

@@ -95,7 +95,7 @@ def test_a_cluster_that_is_not_there_is_told_at_once_with_the_next_command(proje
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     (project / "conf" / "local.yaml").write_text(f'kafka: {{bootstrap: "127.0.0.1:{port}"}}\n')
-    with raises("cluster_unreachable", UnavailableError) as caught:
+    with raises("brokers_unreachable", UnavailableError) as caught:
         status(["one"])
     assert f"127.0.0.1:{port}: Connection refused" in caught.value.message
     assert "`eos doctor one`" in caught.value.hint
