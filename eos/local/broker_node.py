@@ -135,8 +135,8 @@ class Node:
             raise UnavailableError(
                 "broker_format_failed",
                 f"the data folder `{self.data}` could not be formatted: {output}",
-                hint="the disk may be full, or the folder not writable: check both with "
-                f"`df {self.root}` and `ls -ld {self.folder}`",
+                hint="the error of Kafka's tool names the cause. For free space and write access, "
+                f"check `df {self.root}` and `ls -ld {self.folder}`",
             )
 
     def make_archive(self) -> None:

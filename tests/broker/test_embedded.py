@@ -238,7 +238,7 @@ def test_another_number_of_nodes_is_refused(tmp_path: Path) -> None:
 
 def test_a_broker_that_can_not_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
     kafka = EmbeddedKafka(tmp_path, config={"log.segment.bytes": "a-lot"})
-    with raises("broker_node_ended", UnavailableError) as caught:
+    with raises("broker_format_failed", UnavailableError) as caught:
         kafka.start()
     assert "a-lot" in caught.value.message
     assert not any(one.is_running for one in kafka.nodes)
