@@ -23,14 +23,14 @@ from eos.plan.security import told_who
 from eos.printable import escaped
 
 _ABOUT = """\
-Shows what became of a pipeline's transactions, from the audit table alone: the last ones, how many
-were redone, who was fenced, and what in it contradicts itself. With --live it also asks the
-cluster, and compares field by field.
+Show the outcomes of a pipeline's transactions from the audit table: the last transactions, the
+number of retries, fenced instances, and contradictions in the table. With --live, also query the
+cluster and compare it with the table, field by field.
 
   eos audit orders --since "2 hours"
   eos audit orders --live --json
 """
-_CODES = "Exit codes: 0 nothing was found; 1 findings; 2 usage; 5 something did not answer."
+_CODES = "Exit codes: 0 no findings; 1 findings; 2 usage error; 5 no response."
 
 
 def audit(words: Sequence[str]) -> int:
@@ -41,24 +41,26 @@ def audit(words: Sequence[str]) -> int:
     planned = plan(pipeline, profile, profile.kafka.bootstrap or ("none:1",), ())
     names = planned.names
     found = look(TransactionsTable(location), names.pipeline, names.ledger, since(options.since))
-    told = list(findings(found))
+    problems = list(findings(found))
     seen = _asked(pipeline, profile, found) if options.live else None
     if seen is not None:
-        told += seen.findings
+        problems += seen.findings
     audited = AuditResult(
-        names.pipeline, names.ledger, str(location), found, summary(found), told, seen
+        names.pipeline, names.ledger, str(location), found, summary(found), problems, seen
     )
     if options.json:
         print(json.dumps(as_json(audited)))
     else:
         print(escaped("\n".join(lines(audited))))
-    return 1 if told else 0
+    return 1 if problems else 0
 
 
 def maintain(words: Sequence[str]) -> int:
-    """Compacts the whole table, and deletes what no reader needs: runs do so for themselves."""
+    """Compact the whole audit table and delete files that no reader needs. Runs do this too."""
     parser = argparse.ArgumentParser(prog="maintain", description=maintain.__doc__)
-    parser.add_argument("--profile", metavar="NAME|PATH", help="whose state root: conf/NAME.yaml")
+    parser.add_argument(
+        "--profile", metavar="NAME|PATH", help="profile with the state root: conf/NAME.yaml"
+    )
     profile = load_profile(parser.parse_args(words).profile, Path.cwd())
     table = TransactionsTable(audit_location(profile))
     pipelines = table.query("SELECT DISTINCT pipeline FROM transactions ORDER BY 1")
@@ -80,7 +82,9 @@ def _asked(pipeline: PipelineFile, profile: Profile, found: Sequence[Transaction
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("audit", _ABOUT, _CODES)
     parser.add_argument(
-        "--since", metavar="TIME", help="a time, or so long ago; else the last 1,000 transactions"
+        "--since",
+        metavar="TIME",
+        help='begin at a time, or this long ago ("2 hours"); default: the last 1,000 transactions',
     )
-    parser.add_argument("--live", action="store_true", help="ask the cluster, too, and compare")
+    parser.add_argument("--live", action="store_true", help="also query the cluster and compare it")
     return parser

@@ -16,36 +16,34 @@ from eos.local.embedded_kafka import ClusterStatus, EmbeddedKafka, status_of
 from eos.local.jars import BROKER_VERSION, BROKER_VERSIONS
 
 app = typer.Typer(
-    help="The embedded Kafka broker: start it to stay, stop it, or see whether it runs.",
+    help="Start, stop and inspect the embedded Kafka broker.",
     epilog="Example: eos broker start --nodes 3 --port 9092",
     no_args_is_help=True,
 )
 
 _Profile = Annotated[
-    str | None, typer.Option("--profile", help="Whose state root holds the broker's data.")
+    str | None, typer.Option("--profile", help="Profile whose state root has the broker's data.")
 ]
-_Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
 
 @app.command()
 def start(
     profile: _Profile = None,
-    port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="The port to listen on.")
-    ] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port to listen on.")] = None,
     version: Annotated[
         str | None,
-        typer.Option(help=f"{' or '.join(BROKER_VERSIONS)}; data keeps the one it was made by."),
+        typer.Option(help=f"{' or '.join(BROKER_VERSIONS)}; existing data keeps its version."),
     ] = None,
     nodes: Annotated[
         int | None,
-        typer.Option(min=1, max=9, help="How many; data keeps the number it was made by."),
+        typer.Option(min=1, max=9, help="Number of nodes; existing data keeps its number."),
     ] = None,
     as_json: _Json = False,
 ) -> None:
-    """Start it, or keep the one that runs; pipelines of this profile then use it.
+    """Start the broker and keep it running. Pipelines of this profile then use it.
 
-    With --nodes 3 topics have three replicas, of which two must have a record before it counts.
+    With --nodes 3, topics have three replicas, and two must have a record to acknowledge it.
     """
     found = _profile(profile)
     private_files.prepare_root(found.local_root, found.state.group)
@@ -58,7 +56,7 @@ def start(
 
 @app.command()
 def stop(profile: _Profile = None, as_json: _Json = False) -> None:
-    """Stop it; its data stays. If a pipeline uses it, it stops when that has ended."""
+    """Stop the broker and keep its data. If pipelines use it, it stops after the last one."""
     root = _root(_profile(profile))
     EmbeddedKafka(root).end()
     _print(status_of(root), as_json)
@@ -66,7 +64,7 @@ def stop(profile: _Profile = None, as_json: _Json = False) -> None:
 
 @app.command()
 def status(profile: _Profile = None, as_json: _Json = False) -> None:
-    """Where it listens, or that it is stopped, or not all of it runs (exit code 1)."""
+    """Show the broker's addresses. Exit code 1: it is stopped, or a node is down."""
     found = status_of(_root(_profile(profile)))
     _print(found, as_json)
     if not found.is_running:
@@ -75,11 +73,13 @@ def status(profile: _Profile = None, as_json: _Json = False) -> None:
 
 def _profile(name: str | None) -> ProfileFile:
     found = load_profile(name, Path.cwd())
+    name = found.name
     if found.kafka.bootstrap is not None:
         raise UsageError(
-            "todo",
-            f"profile {found.name!r} names a Kafka cluster of its own",
-            hint="`eos broker` is for profiles without kafka.bootstrap, like `local`",
+            "profile_has_cluster",
+            f"profile {name!r} uses a Kafka cluster and not the embedded broker",
+            hint="choose a profile without `kafka.bootstrap`, such as `eos broker status --profile "
+            "local`",
         )
     return found
 
@@ -104,11 +104,11 @@ def _print(found: ClusterStatus, as_json: bool) -> None:
             )
         )
     elif found.bootstrap:
-        why = "to stay" if found.is_kept else "for a pipeline, and stops with it"
+        why = "until it is stopped" if found.is_kept else "until the last pipeline ends"
         version = "" if found.version == BROKER_VERSION else f" (Kafka {found.version})"
         print(f"running at {found.bootstrap}{version}, {why}; data in {found.root}")
         if found.down:
             down = ", ".join(map(str, found.down))
-            print(f"down: node {down} of {found.nodes}; `eos broker start` starts what is down")
+            print(f"down: node {down} of {found.nodes}; `eos broker start` starts it again")
     else:
         print(f"stopped; data in {found.root}")

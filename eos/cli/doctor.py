@@ -18,15 +18,15 @@ from eos.plan.security import kafka_settings, told_who
 from eos.printable import escaped
 
 _ABOUT = """\
-Looks at what runs need: versions, packages, Java, Spark, jars, folders and their room, names,
-ports, and the cluster's features and settings. Each finding has a remedy. Starts and changes
-nothing.
+Check what runs need: versions, packages, Java, Spark, jars, folders and their free space, names,
+ports, and the cluster's features and settings. Each finding has a fix. Nothing is started or
+changed.
 
-  eos doctor                    of profile `local`, or of $EOS_PROFILE
+  eos doctor                    for the profile `local`, or $EOS_PROFILE
   eos doctor --profile prod
-  eos doctor orders --json      with what this pipeline needs besides
+  eos doctor orders --json      also check what this pipeline needs
 """
-_CODES = "Exit codes: 0 nothing was found; 1 findings; 2 usage."
+_CODES = "Exit codes: 0 no findings; 1 findings; 2 usage error."
 
 
 def doctor(words: Sequence[str]) -> int:
@@ -41,8 +41,8 @@ def doctor(words: Sequence[str]) -> int:
             print(escaped("\n".join(lines([each]))), flush=True)
     is_fine = not any(each.level == "finding" for each in checks)
     if options.json:
-        told = [each.as_json() for each in checks]
-        print(json.dumps({"profile": profile.name, "checks": told, "fine": is_fine}))
+        listed = [each.as_json() for each in checks]
+        print(json.dumps({"profile": profile.name, "checks": listed, "fine": is_fine}))
     elif is_fine:
         print("no findings")
     return 0 if is_fine else 1

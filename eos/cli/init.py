@@ -17,14 +17,14 @@ from eos.config.schema import File, schema_of
 from eos.errors import UsageError
 
 _ABOUT = """\
-Writes a project folder with one pipeline, its tests, a profile and a CI file. What it writes passes
-`eos lint`, `eos test` and pytest as it is, and runs on an embedded broker. NAME is the folder, and
-its last part is the pipeline's name.
+Create a project folder with one pipeline, its tests, a profile and a CI file. The project passes
+`eos lint`, `eos test` and pytest unchanged, and runs on an embedded broker. NAME is the folder; its
+last part becomes the pipeline's name.
 
   eos init shop
   eos init ../projects/shop
 """
-_CODES = "Exit codes: 0 it is there, 2 usage, such as a folder that is not empty."
+_CODES = "Exit codes: 0 created; 2 usage error, such as a folder that is not empty."
 _TEMPLATE = Path(__file__).parent / "template"
 _PLACEHOLDER = "my_pipeline"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,49}")
@@ -50,7 +50,9 @@ def init(words: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("name", metavar="NAME", help="the folder; it may be there, if it is empty")
+    parser.add_argument(
+        "name", metavar="NAME", help="folder to create; if it exists, it must be empty"
+    )
     folder = Path(parser.parse_args(words).name)
     name = _name_of(folder)
     _require_free(folder)
@@ -59,12 +61,12 @@ def init(words: Sequence[str]) -> int:
     load_pipeline(folder / "pipelines" / name)
     load_profile("local", folder)
     print(folder)
-    print(f"eos: {folder} is there; its README.md has the commands", file=sys.stderr)
-    _tell_if_only_here(requirement())
+    print(f"eos: created {folder}; its README.md lists the commands", file=sys.stderr)
+    _warn_if_local(requirement())
     return 0
 
 
-def _tell_if_only_here(wanted: str) -> None:
+def _warn_if_local(wanted: str) -> None:
     """Warn if requirements.txt names a checkout on this machine, which a CI machine lacks."""
     _, _, address = wanted.partition(" @ ")
     if "file:" not in address:
@@ -73,8 +75,8 @@ def _tell_if_only_here(wanted: str) -> None:
     wheel = f"./wheels/spark_eos-{eos.__version__}-py3-none-any.whl[testing]"
     print(
         f"eos: warning: requirements.txt names {address}, which only this machine has: the "
-        "CI file's `pip install` fails elsewhere\n"
-        "  hint: write `spark-eos[testing] @ git+https://HOST/PATH@COMMIT` there; or run "
+        "CI file's `pip install` fails on other machines\n"
+        "  hint: replace it by `spark-eos[testing] @ git+https://HOST/PATH@COMMIT`; or run "
         f"`pip wheel --no-deps -w wheels {folder}`, commit `wheels/`, and write `{wheel}`",
         file=sys.stderr,
     )
@@ -87,10 +89,12 @@ def _write(folder: Path, texts: Mapping[str, str]) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         except OSError as error:
+            reason = error.strerror or error
             raise UsageError(
-                "todo",
-                f"{path} can't be written: {error.strerror or error}",
-                hint="may this user write there, and is there room? Remove what was begun first",
+                "project_not_writable",
+                f"{path} can't be written: {reason}",
+                hint="give this user write access, or free some disk space; then delete the "
+                "unfinished project folder and run `eos init` again",
             ) from error
 
 
@@ -130,10 +134,11 @@ def _name_of(folder: Path) -> str:
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
         close = re.sub(r"\W+", "_", name.lower()).strip("_")
         usable = _NAME.fullmatch(close) and not keyword.iskeyword(close)
+        example = close if usable else "orders"
         raise UsageError(
-            "todo",
-            f"{name!r} can't be a pipeline's name: its folder is imported by Python",
-            hint=f"small letters, digits and _, as in `eos init {close if usable else 'orders'}`",
+            "pipeline_name_invalid",
+            f"{name!r} can't be the name of a pipeline, because Python can't import such a folder",
+            hint=f"use lower-case letters, digits and _, for example `eos init {example}`",
         )
     return name
 
@@ -142,9 +147,9 @@ def _require_free(folder: Path) -> None:
     if folder.is_dir() and not any(folder.iterdir()):
         return
     if folder.exists():
-        what = "is not empty" if folder.is_dir() else "is a file"
+        state = "is not empty" if folder.is_dir() else "is a file"
         raise UsageError(
-            "todo",
-            f"{folder} {what}: nothing was written",
-            hint="name a folder that is not there yet",
+            "project_folder_in_use",
+            f"the project folder {folder} {state}; nothing was written",
+            hint="choose a folder that does not exist, or an empty one",
         )

@@ -42,9 +42,11 @@ def lint(paths: Sequence[Path], *, as_json: bool) -> int:
         for problem in problems:
             print(escaped(str(problem)))
         if all(problem.severity == "note" for problem in problems):
-            told = "; `eos test` looks at columns and functions, with Spark"
             count = plural(len(texts), "pipeline")
-            print(f"{count} without problems{told}", file=sys.stderr)
+            print(
+                f"{count} without problems; `eos test` checks columns and functions with Spark",
+                file=sys.stderr,
+            )
     return 1 if any(problem.severity == "error" for problem in problems) else 0
 
 
@@ -93,9 +95,9 @@ def _named_twice(paths: Sequence[Path]) -> Iterable[Problem]:
         name, place = name_of(file)
         other = first.setdefault((project_root(file.parent), name), file)
         if name and other != file:
-            told = f"`{name}` is the name of {other}, too: under one profile they would share "
-            told += "ledger, group and transactional id"
-            yield Problem(str(file), place.line, place.column, told, "warning")
+            message = f"`{name}` is also the name of {other}: under the same profile, both would "
+            message += "use one ledger, group and transactional id"
+            yield Problem(str(file), place.line, place.column, message, "warning")
 
 
 def _steps(parts: Parts, launches: bool) -> Iterable[Problem]:
@@ -112,9 +114,9 @@ def _steps(parts: Parts, launches: bool) -> Iterable[Problem]:
             yield from _unstable(loaded, parts.places.problem((*place, key), ""))
             known = sorted({sql_text.INPUT, *parts.names})
             for name in sql_text.unknown_tables(loaded.text, known):
-                told = f"`{name}` is no step and no table of the file (one of Spark's own would be "
-                told += f"`default.{name}`){suggestion(name, known)}"
-                found = parts.places.problem((*place, key), told)
+                message = f"`{name}` is neither a step nor a table of the file (for a table of "
+                message += f"Spark's catalog, write `default.{name}`){suggestion(name, known)}"
+                found = parts.places.problem((*place, key), message)
                 yield found._replace(severity="warning")
         else:
             yield from _unstable_calls(loaded.python)
@@ -161,12 +163,13 @@ def _rules(parts: Parts, launches: bool) -> Iterable[Problem]:
     for place, rule in parts.rules.items():
         at = (*place, "rule")
         for found in sql_text.unstable(rule.rule, columns):
-            told = f"`{found.function}` in a rule {found.reason}; a rule depends on its record only"
-            yield parts.places.problem(at, told)
+            message = f"`{found.function}` in a rule {found.reason}; a rule may only depend on its "
+            message += "record"
+            yield parts.places.problem(at, message)
         known = () if launches or columns is None else columns
         for word, close in sql_text.misspelt(rule.rule, known):
-            told = f"`{word}` is no column of the source; did you mean `{close}`?"
-            yield parts.places.problem(at, told)
+            message = f"`{word}` is not a column of the source; did you mean `{close}`?"
+            yield parts.places.problem(at, message)
 
 
 def _unread(parts: Parts) -> Iterable[Problem]:
@@ -178,9 +181,9 @@ def _unread(parts: Parts) -> Iterable[Problem]:
         for name in ("key", "value"):
             schema = getattr(getattr(side, name), "avro", None)
             if schema is not None and is_elsewhere(schema):
-                told = f"the schema of `{subject_of(schema)}` is in the schema registry alone, "
-                told += "which is not asked here; `eos plan --check` asks it"
-                yield parts.places.problem((*place, name), told)._replace(severity="note")
+                message = f"only the schema registry has the schema of `{subject_of(schema)}`, and "
+                message += "`eos lint` does not query it; `eos plan --check` does"
+                yield parts.places.problem((*place, name), message)._replace(severity="note")
 
 
 def _unstable(query: Query, place: Problem) -> Iterable[Problem]:
@@ -189,11 +192,11 @@ def _unstable(query: Query, place: Problem) -> Iterable[Problem]:
     In a pipeline file it has the query's position, because the text's layout in YAML is not known.
     """
     for found in sql_text.unstable(query.text):
-        told = f"`{found.function}` {found.reason}"
+        message = f"`{found.function}` {found.reason}"
         if query.file:
-            yield Problem(query.file, found.line, found.column, told, "warning")
+            yield Problem(query.file, found.line, found.column, message, "warning")
         else:
-            yield place._replace(message=told, severity="warning")
+            yield place._replace(message=message, severity="warning")
 
 
 def _unstable_calls(reference: str) -> Iterable[Problem]:
@@ -204,5 +207,5 @@ def _unstable_calls(reference: str) -> Iterable[Problem]:
         if file is not None
         else ()
     ):
-        told = f"`{found.function}` {found.reason}"
-        yield Problem(str(file), found.line, found.column, told, "warning")
+        message = f"`{found.function}` {found.reason}"
+        yield Problem(str(file), found.line, found.column, message, "warning")

@@ -34,8 +34,8 @@ _PLAIN: dict[str, Any] = {
 app = typer.Typer(
     **_PLAIN,
     help="One Kafka transaction for each Spark micro-batch, across the whole cluster.",
-    epilog="Exit codes: 0 fine, 1 findings, 2 usage, 3 fenced (do not restart), 4 stopped on a "
-    "broken promise (a person must act), 5 transient (restart).",
+    epilog="Exit codes: 0 success, 1 findings, 2 usage error, 3 fenced (do not restart), 4 "
+    "exactly-once can't be guaranteed (needs an operator), 5 transient failure (restart).",
 )
 
 
@@ -49,15 +49,17 @@ def _version(wanted: bool) -> None:
 def _options(
     _show: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="The version, and end."),
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
-    """What is said before the verb."""
+    """Options before the verb."""
 
 
 @app.command(context_settings=_HANDED_ON, add_help_option=False)
 def run(context: typer.Context) -> None:
-    """Run a pipeline: the same words as ./spark-submit.sh."""
+    """Run a pipeline; takes the arguments of ./spark-submit.sh."""
     from eos.cli.run import run as become
 
     words = context.args
@@ -70,7 +72,7 @@ def run(context: typer.Context) -> None:
 
 @app.command(context_settings=_HANDED_ON, add_help_option=False)
 def init(context: typer.Context) -> None:
-    """Write a project folder with a pipeline that runs."""
+    """Create a project with a pipeline that runs."""
     from eos.cli.init import init as verb
 
     raise typer.Exit(verb(context.args))
@@ -80,11 +82,15 @@ def init(context: typer.Context) -> None:
 def lint(
     pipelines: Annotated[
         list[str],
-        typer.Argument(help="Files, folders or names of pipelines, or Markdown with some in it."),
+        typer.Argument(
+            help="Files, folders or names of pipelines, or Markdown files with pipelines."
+        ),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on stdout.")
+    ] = False,
 ) -> None:
-    """Check pipeline files offline; tells line and column."""
+    """Check pipeline files offline; reports line and column."""
     from eos.cli.lint import lint as check
     from eos.cli.pipeline_argument import file_of
 
@@ -93,15 +99,15 @@ def lint(
 
 @app.command("test", epilog="Example: eos test pipelines/orders_enriched")
 def run_tests(
-    pipelines: Annotated[
-        list[str], typer.Argument(help="Pipelines, by their files, folders or names.")
-    ],
+    pipelines: Annotated[list[str], typer.Argument(help="Files, folders or names of pipelines.")],
     profile: Annotated[
-        str | None, typer.Option(help="A profile's name or path, for its Spark settings.")
+        str | None, typer.Option(help="Name or path of the profile with the Spark settings.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on stdout.")
+    ] = False,
 ) -> None:
-    """Run the tests in pipeline files: Spark without Kafka."""
+    """Run the tests in pipeline files, with Spark and without Kafka."""
     from eos.cli.pipeline_argument import file_of
     from eos.cli.test import run_cases
 
@@ -111,9 +117,9 @@ def run_tests(
 
 @app.command(epilog="Example: eos schema pipeline > conf/pipeline.schema.json")
 def schema(
-    of: Annotated[File, typer.Argument(help="Which file's.")] = File.pipeline,
+    of: Annotated[File, typer.Argument(help="The file type.")] = File.pipeline,
     as_page: Annotated[
-        bool, typer.Option("--markdown", help="All keys of both files, for people.")
+        bool, typer.Option("--markdown", help="Print a page with all keys of both file types.")
     ] = False,
 ) -> None:
     """Print the JSON Schema of a file, for editors."""
@@ -127,7 +133,7 @@ def schema(
 
 @app.command(context_settings=_HANDED_ON, add_help_option=False)
 def recover(context: typer.Context) -> None:
-    """Explain why a pipeline stopped, and put it right."""
+    """Explain why a pipeline stopped, and fix it."""
     from eos.cli.recover import recover as verb
 
     raise typer.Exit(verb(context.args))
@@ -135,7 +141,7 @@ def recover(context: typer.Context) -> None:
 
 @app.command(context_settings=_HANDED_ON, add_help_option=False)
 def plan(context: typer.Context) -> None:
-    """Print what will run, and what guarantees it; --check asks the cluster."""
+    """Print what a run executes; --check also checks the cluster."""
     from eos.cli.plan import plan_verb as verb
 
     raise typer.Exit(verb(context.args))
@@ -143,7 +149,7 @@ def plan(context: typer.Context) -> None:
 
 @app.command(context_settings=_HANDED_ON, add_help_option=False)
 def status(context: typer.Context) -> None:
-    """Does a pipeline run, whose is it, how far it came, what it waits for."""
+    """Show whether a pipeline runs, its owner, position and lag."""
     from eos.cli.status import status as verb
 
     raise typer.Exit(verb(context.args))
@@ -151,7 +157,7 @@ def status(context: typer.Context) -> None:
 
 @app.command(context_settings=_HANDED_ON, add_help_option=False)
 def audit(context: typer.Context) -> None:
-    """Show what became of a pipeline's transactions, and whether it all fits together."""
+    """Show the outcomes of a pipeline's transactions."""
     from eos.cli.audit import audit as verb
 
     raise typer.Exit(verb(context.args))
@@ -159,7 +165,7 @@ def audit(context: typer.Context) -> None:
 
 @app.command(context_settings=_HANDED_ON, add_help_option=False)
 def verify(context: typer.Context) -> None:
-    """Prove from outside that each record came through once."""
+    """Prove from outside that each record was written exactly once."""
     from eos.cli.verify import verify as verb
 
     raise typer.Exit(verb(context.args))
@@ -167,7 +173,7 @@ def verify(context: typer.Context) -> None:
 
 @app.command(context_settings=_HANDED_ON, add_help_option=False)
 def replay(context: typer.Context) -> None:
-    """Put dead letters back to the topics that they came from, each once."""
+    """Put dead letters back into their source topics, each once."""
     from eos.cli.replay import replay as verb
 
     raise typer.Exit(verb(context.args))
@@ -175,7 +181,7 @@ def replay(context: typer.Context) -> None:
 
 @app.command("report", context_settings=_HANDED_ON, add_help_option=False)
 def make_report(context: typer.Context) -> None:
-    """Write one HTML page about what became of a pipeline's transactions."""
+    """Write an HTML page about a pipeline's transactions."""
     from eos.cli.report import report as verb
 
     raise typer.Exit(verb(context.args))
@@ -183,7 +189,7 @@ def make_report(context: typer.Context) -> None:
 
 @app.command(context_settings=_HANDED_ON, add_help_option=False)
 def doctor(context: typer.Context) -> None:
-    """What this machine and the cluster lack, each with its remedy."""
+    """Check this machine and the cluster; each finding has a fix."""
     from eos.cli.doctor import doctor as verb
 
     raise typer.Exit(verb(context.args))
@@ -191,7 +197,7 @@ def doctor(context: typer.Context) -> None:
 
 @app.command(context_settings=_HANDED_ON, add_help_option=False)
 def broker(context: typer.Context) -> None:
-    """The embedded Kafka broker: start, stop, status."""
+    """Start, stop and inspect the embedded Kafka broker."""
     from eos.cli.broker import app as broker_app
 
     plain = typer.Typer(**_PLAIN)

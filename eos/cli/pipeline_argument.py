@@ -26,10 +26,11 @@ def parser_of(
         allow_abbrev=False,
     )
     count = None if is_needed else "?"
-    named = "its file, its folder, or its name"
+    named = "file, folder or name of the pipeline"
+    where = "profile to use: conf/NAME.yaml, or a path"
     parser.add_argument("pipeline", metavar="PIPELINE", nargs=count, help=named)
-    parser.add_argument("--profile", metavar="NAME|PATH", help="where it runs: conf/NAME.yaml")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--profile", metavar="NAME|PATH", help=where)
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
     return parser
 
 
@@ -54,13 +55,14 @@ def file_of(word: str) -> Path:
         with suppress(UsageError):  # an unrelated file may not be text
             if name_of(file)[0] == word:
                 return _shown(file)
-    folder = project / "pipelines" / word
-    if folder.is_dir():
-        return _shown(folder)
+    pipelines = project / "pipelines"
+    if (pipelines / word).is_dir():
+        return _shown(pipelines / word)
     raise UsageError(
-        "todo",
-        f"there is no pipeline {word!r} in {project / 'pipelines'}, and no such file",
-        hint="give the path of its pipeline.yaml, or its name from inside its project",
+        "pipeline_not_found",
+        f"there is no pipeline {word!r} in {pipelines}, and no such file",
+        hint="give the path of its pipeline.yaml, or its name inside its project; `ls "
+        f"{pipelines}` lists the pipelines",
     )
 
 
@@ -76,10 +78,11 @@ def audit_location(profile: Profile) -> Path:
     found = location_of(profile)
     if found is None:
         raise UsageError(
-            "todo",
-            f"profile {profile.name!r}: the state root {profile.state.root} is no folder of this "
-            "machine, so that there is no audit table",
-            hint="`eos recover` shows the ledger's last records",
+            "state_root_remote",
+            f"profile {profile.name!r}: the state root {profile.state.root} is not a folder of "
+            "this machine, so there is no audit table",
+            hint="use a profile with a local `state.root`; without one, `eos recover NAME` shows "
+            "the ledger's last records",
         )
     return found
 
@@ -97,8 +100,8 @@ def since(text: str | None) -> datetime | None:
         at = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError as error:
         raise UsageError(
-            "todo",
-            f"--since {text!r} is no time",
-            hint='as `--since "2 hours"`, or `--since 2026-11-21T10:00:00Z`',
+            "since_invalid",
+            f"--since {text!r} is neither a time nor a duration",
+            hint='write `--since "2 hours"` or `--since 2026-11-21T10:00:00Z`',
         ) from error
     return at if at.tzinfo else at.replace(tzinfo=timezone.utc)

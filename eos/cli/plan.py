@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from eos.plan.lookup import LookupTable
 
 _ABOUT = """\
-Prints the stages that a run executes, and for what is written the guarantee and the mechanism that
-gives it. Asks nobody. With --check it asks the cluster (topics, rights, features, timeouts,
-replicas, and what the next start would do), the audit table, the schema registry, and with a Spark
-of its own the steps, the tables that they join, and the Delta tables that are written.
+Print the stages that a run executes, and for each output its guarantee and the mechanism that
+provides it. No server is queried. With --check, also check the cluster (topics, permissions,
+features, timeouts, replicas, and what the next run would stop at), the audit table, the schema
+registry and, on a local Spark, the steps, the joined tables and the Delta tables.
 
   eos plan orders
   eos plan orders --mermaid > orders.mmd
   eos plan orders --check --profile prod
 """
 _CODES = """\
-Exit codes: 0 it is planned, and nothing was found; 1 findings; 2 usage, or a transform that can't
-be loaded; 5 something did not answer.
+Exit codes: 0 no findings; 1 findings; 2 usage error, or a transform that can't be loaded; 5 no
+response.
 """
 
 
@@ -68,11 +68,11 @@ def plan_verb(words: Sequence[str]) -> int:
             print(escaped("\n".join(check_lines([each]))), flush=True)
     is_fine = not any(each.level == "finding" for each in checks)
     if options.json:
-        told: dict[str, Any] = {"pipeline": pipeline.name, "profile": profile.name}
-        told |= {"stages": [each.as_json() for each in found]}
+        document: dict[str, Any] = {"pipeline": pipeline.name, "profile": profile.name}
+        document |= {"stages": [each.as_json() for each in found]}
         if options.check:
-            told |= {"checks": [each.as_json() for each in checks], "fine": is_fine}
-        print(json.dumps(told))
+            document |= {"checks": [each.as_json() for each in checks], "fine": is_fine}
+        print(json.dumps(document))
     return 0 if is_fine else 1
 
 
@@ -116,14 +116,14 @@ def _steps(session: SparkSession, planned: Plan) -> Iterator[Check]:
 
     changing, shuffle = check(session, planned), order(session, planned)
     if changing:
-        told = f"{', '.join(changing)}: a micro-batch that is redone gets other values"
-        yield note("spark", told, "take them from the record, or accept that")
-    yield ok("spark", "takes steps and sinks as a stream")
+        message = f"{', '.join(changing)}: the result changes when a micro-batch is retried"
+        yield note("spark", message, "use values of the record instead, or accept the change")
+    yield ok("spark", "accepts steps and sinks as a streaming query")
     if shuffle:
-        told = f"the source's order is kept up to a shuffle of the steps: {shuffle}"
-        yield note("order", told, "leave the shuffle out where readers rely on the order")
+        message = f"a shuffle of the steps loses the source's order: {shuffle}"
+        yield note("order", message, "remove the shuffle if readers rely on the order")
     else:
-        yield ok("order", "records of a source partition keep theirs in a target partition")
+        yield ok("order", "records of a source partition keep their order in a target partition")
 
 
 def _joined(session: SparkSession, planned: Plan) -> Iterator[Check]:
@@ -132,7 +132,7 @@ def _joined(session: SparkSession, planned: Plan) -> Iterator[Check]:
 
     def look(each: LookupTable) -> Check:
         require(replace(planned, lookups=(each,)), session)
-        return ok("table", f"{each.name} ({each.path}) has the columns that the file names")
+        return ok("table", f"{each.name} ({each.path}) has the columns of the pipeline file")
 
     for each in planned.lookups:
         yield from asked("table", partial(look, each))
@@ -188,12 +188,12 @@ def _registry(planned: Plan, profile: Profile) -> Iterator[Check]:
     def look() -> Check:
         asked_for = with_registry(planned, profile.registry, looks=True)
         written = [
-            f"{each.subject} by the schema with id {each.schema_id}"
+            f"{each.subject} with schema id {each.schema_id}"
             for each in asked_for.outputs.columns.values()
             if each.schema_id
         ]
-        told = f"; a run would write {', '.join(written)}" if written else ""
-        return ok("registry", f"has {', '.join(subjects(planned))}{told}")
+        ids = f"; a run would write {', '.join(written)}" if written else ""
+        return ok("registry", f"has {', '.join(subjects(planned))}{ids}")
 
     if subjects(planned):
         yield from asked("registry", look)
@@ -220,6 +220,8 @@ def _cluster(planned: Plan) -> Iterator[Check]:
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("plan", _ABOUT, _CODES)
     shown = parser.add_mutually_exclusive_group()
-    shown.add_argument("--mermaid", action="store_true", help="a Mermaid flowchart on stdout")
-    shown.add_argument("--check", action="store_true", help="ask cluster, audit table and Spark")
+    shown.add_argument("--mermaid", action="store_true", help="print a Mermaid flowchart")
+    shown.add_argument(
+        "--check", action="store_true", help="also check cluster, audit table and Spark"
+    )
     return parser

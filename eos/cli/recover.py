@@ -34,16 +34,16 @@ from eos.recover.apply import AppliedChange, act, propose
 from eos.recover.change import Verb
 
 _ABOUT = """\
-Explains the state of a pipeline: ledger, checkpoint, group and source side by side, and what the
-next start would do. With one of the verbs it says what that would change, and with --yes does it.
+Explain the state of a pipeline: compare ledger, checkpoint, consumer group and source, and show
+what the next run would do. With a verb, show what it would change; with --yes, apply the change.
 
   eos recover orders
   eos recover orders --set-checkpoint-aside
   eos recover orders --set-checkpoint-aside --yes --why "restored from a copy"
 """
 _CODES = """\
-Exit codes: 0 a start would go on, or it is done; 1 findings, or what a verb would do; 2 usage, or
-refused; 4 a person must act first; 5 the pipeline runs, or something did not answer.
+Exit codes: 0 a run would resume, or the change is applied; 1 findings, or a change that is not
+applied yet; 2 usage error, or refused; 4 needs an operator; 5 the pipeline runs, or no response.
 """
 
 
@@ -52,7 +52,7 @@ def recover(words: Sequence[str]) -> int:
     options = parser.parse_args(words)
     verb = _verb(options)
     if verb is None and options.yes:
-        parser.error("--yes does what a verb says: name one")
+        parser.error("--yes applies the change of a verb: add one, such as --set-checkpoint-aside")
     command = command_of(options.pipeline, _repeated(options))
     with _readable(), _reached(options) as (planned, wire):
         if verb is None:
@@ -82,22 +82,22 @@ def _tell(
     code = 0 if is_done or change.is_nothing else 1
     next_step = command(f"{change.verb} --yes")
     if is_json:
-        told = {
+        document = {
             "pipeline": planned.names.pipeline,
             "done": is_done and not change.is_nothing,
             "ledger_offset": done.offset,
             "command": next_step if code else None,
             **change.as_json(),
         }
-        print(json.dumps(told))
+        print(json.dumps(document))
         return code
     if change.is_nothing:
-        print("\n".join(["nothing to do", *(f"  {words}" for words in change.says)]))
+        print("\n".join(["nothing to do", *(f"  {line}" for line in change.says)]))
         return code
     print(f"{command(change.verb)} {'did' if is_done else 'would do'}")
     print(escaped("\n".join(f"  {line}" for line in (*change.lines(), *change.says))))
     if code:
-        print(f"nothing is changed yet; to do it:\n  $ {next_step}")
+        print(f"nothing is changed yet; to apply it:\n  $ {next_step}")
     elif done.offset is not None:
         print(f"written to {planned.names.ledger} at offset {done.offset}")
     return code
@@ -109,11 +109,11 @@ def _readable() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
+        path, reason = error.filename or "the state root", error.strerror or error
         raise UnavailableError(
-            "todo",
-            f"{where}{error.strerror or error}",
-            hint="may this user read and write the state root?",
+            "state_root_file_error",
+            f"{path} can't be read or written: {reason}",
+            hint="give this user read and write access to the state root, and try again",
         ) from error
 
 
@@ -163,30 +163,30 @@ def _repeated(options: argparse.Namespace) -> list[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("recover", _ABOUT, _CODES)
-    parser.add_argument("--yes", action="store_true", help="do it")
-    parser.add_argument("--why", default="", metavar="TEXT", help="kept in the ledger's record")
+    parser.add_argument("--yes", action="store_true", help="apply the change")
+    parser.add_argument("--why", default="", metavar="TEXT", help="reason, stored in the ledger")
     parser.add_argument(
         "--take-over",
         action="store_true",
-        help="although another copy may run it: that one is fenced, and ends",
+        help="proceed even if another instance may be running: that one is fenced and exits",
     )
-    verbs = parser.add_argument_group("verbs, one of them").add_mutually_exclusive_group()
+    verbs = parser.add_argument_group("verbs, at most one").add_mutually_exclusive_group()
     verbs.add_argument(
         "--adopt-checkpoint",
         nargs="?",
         const="",
         metavar="FOLDER",
-        help="go on where a checkpoint ends: the newest one, or one of plain Spark",
+        help="resume where a checkpoint ends: the newest one, or FOLDER of plain Spark",
     )
     flags = {
-        "--from-group": "go on where the group's offsets are",
-        "--restore-group": "put the group's offsets back to the ledger's ends",
-        "--accept-start": "go on without records that are gone, and write down which",
-        "--set-checkpoint-aside": "go on where the ledger ends, in a fresh checkpoint",
-        "--skip-foreign": "resume before records of the ledger that other producers wrote",
+        "--from-group": "resume from the consumer group's offsets",
+        "--restore-group": "reset the group's offsets to those of the ledger",
+        "--accept-start": "resume without source records that were deleted, and note their offsets",
+        "--set-checkpoint-aside": "resume where the ledger ends, with a new checkpoint",
+        "--skip-foreign": "resume from the pipeline's own newest ledger record, skipping others",
         "--accept-ledger": "resume from a ledger that replication copied",
-        "--accept-gap": "dedup: go on once behind records of a producer that never came",
-        "--forget-producers": "dedup: go on without what is known of producers",
+        "--accept-gap": "dedup: resume once without records of a producer that never arrived",
+        "--forget-producers": "dedup: resume without the state of producers",
     }
     for flag, does in flags.items():
         verbs.add_argument(flag, action="store_true", help=does)
@@ -194,16 +194,16 @@ def _parser() -> argparse.ArgumentParser:
         "--forget-topic",
         action="append",
         metavar="NAME",
-        help="of a topic that is gone or was made anew; may be repeated",
+        help="drop the offsets of a topic that was deleted or recreated; may be repeated",
     )
     verbs.add_argument(
         "--accept-table",
         metavar="NAME",
-        help="go on with a Delta table as it is, and write down what it lacks",
+        help="resume with a Delta table as it is, and note what it lacks",
     )
     verbs.add_argument(
         "--rewind-to",
         metavar="OFFSET|TIME",
-        help="back to a record of the ledger, or to the last one at or before a time",
+        help="resume from an earlier ledger record: its offset, or the last one before a time",
     )
     return parser

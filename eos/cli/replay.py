@@ -26,16 +26,16 @@ from eos.replay.replayer import ReplayRequest, ReplayResult, put_back
 from eos.spark.dedup_columns import RULES
 
 _ABOUT = """\
-Puts the dead letters of a pipeline back to the partitions that they came from: key, value, headers
-and time as they were. Those of each rule once, also if a replay is killed and started again. With
---dry-run it only tells how many wait.
+Put the dead letters of a pipeline back into their source partitions, with their original key,
+value, headers and timestamp. Each is put back once, even if a replay is killed and started again.
+With --dry-run, only count the waiting dead letters.
 
   eos replay orders --dry-run
   eos replay orders
 """
 _CODES = """\
-Exit codes: 0 done, or nothing waits; 2 usage, or refused; 3 fenced by another replay; 4 a person
-must act first; 5 another replay runs, or something did not answer.
+Exit codes: 0 done, or nothing is waiting; 2 usage error, or refused; 3 fenced by another replay; 4
+needs an operator; 5 another replay runs, or no response.
 """
 
 
@@ -46,11 +46,12 @@ def replay(words: Sequence[str]) -> int:
     has_stamps, rule = pipeline.producers is not None, options.rule
     if has_stamps and rule is not None and rule not in RULES and not options.dry_run:
         raise UsageError(
-            "todo",
-            f"{pipeline.name}: with `dedup` nothing of the rule {rule!r} is put back: dedup had "
-            "accepted such a record before the rule refused it, so that its stamp is known, and it "
-            "would be dropped as a duplicate",
-            hint="let the upstream send such records again, as new ones; --dry-run tells how many",
+            "replay_dedup_rule",
+            f"{pipeline.name}: dead letters of the rule {rule!r} can't be put back in a pipeline "
+            "with `dedup`: dedup accepted these records before the rule rejected them, so it would "
+            "drop them as duplicates",
+            hint="let the upstream send these records again with new sequence numbers; `eos replay "
+            f"{pipeline.name} --dry-run` counts them",
         )
     profile = load_profile(options.profile, pipeline.project_root)
     with addresses(profile) as bootstrap:
@@ -85,10 +86,10 @@ def _rules(asked: str | None, known: Sequence[str], waiting: Mapping[str, int]) 
         return every
     if asked not in every:
         raise UsageError(
-            "todo",
+            "rule_unknown",
             f"there is no rule {asked!r}{suggestion(asked, every)}",
-            hint="`--rule` is the name of a rule of `expect`, or `malformed`; without "
-            "it all are put back",
+            hint="write `--rule` with the name of a rule in `expect`, or `malformed`; without "
+            "--rule, dead letters of all rules are put back",
         )
     return [asked]
 
@@ -117,12 +118,12 @@ def _tell(
     print(f"{pipeline}: dead letters in {topic}")
     width = max(map(len, rules), default=0)
     for rule, numbers in rules.items():
-        told = f"{numbers['waiting']:,} waited, {numbers['put_back']:,} put back"
+        text = f"{numbers['waiting']:,} waited, {numbers['put_back']:,} put back"
         if numbers["passed_over"]:
-            told += f", {numbers['passed_over']:,} older ones passed over for good"
+            text += f", {numbers['passed_over']:,} older ones skipped for good"
         if rule in stays and numbers["waiting"]:
-            told += "; they stay, since dedup knows their stamps"
-        print(escaped(f"  {rule:<{width}}  {told}"))
+            text += "; not put back, because dedup accepted their numbers before"
+        print(escaped(f"  {rule:<{width}}  {text}"))
 
 
 def _since_ms(text: str | None) -> int:
@@ -136,44 +137,46 @@ def _since_ms(text: str | None) -> int:
         return instant_ms(text)
     except ValueError as error:
         raise UsageError(
-            "todo",
-            f"--since {text!r} is no time: {error}",
-            hint='as `--since "2 hours"`, or `--since 2026-11-21T10:00:00Z`',
+            "since_invalid",
+            f"--since {text!r} is neither a time nor a duration",
+            hint='write `--since "2 hours"` or `--since 2026-11-21T10:00:00Z`',
         ) from error
 
 
 def _count(text: str) -> int:
     if not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of dead letters, 1 or more")
+        raise argparse.ArgumentTypeError(
+            f"expected a number of dead letters, 1 or more, got {text!r}"
+        )
     return int(text)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("replay", _ABOUT, _CODES)
     parser.add_argument(
-        "--rule", metavar="R", help="only those that this rule refused, or `malformed`"
+        "--rule", metavar="R", help="only dead letters of this rule, or of `malformed`"
     )
     parser.add_argument(
         "--since",
         metavar="TIME",
-        help="only those refused since then, or so long ago; older ones are passed over for good",
+        help="only those rejected since a time, or this long ago; older ones are skipped for good",
     )
     parser.add_argument(
         "--limit",
         metavar="N",
         type=_count,
         default=2**62,
-        help="so many at most; the next replay goes on",
+        help="at most this many; the next replay continues",
     )
     parser.add_argument(
-        "--now", action="store_true", help="with the present time instead of the records' own"
+        "--now", action="store_true", help="write the current time instead of the original one"
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="tell how many wait, and change nothing"
+        "--dry-run", action="store_true", help="count the waiting dead letters, and change nothing"
     )
     parser.add_argument(
         "--take-over",
         action="store_true",
-        help="although another replay may run: that one is fenced, and ends",
+        help="proceed even if another replay may be running: that one is fenced and exits",
     )
     return parser

@@ -29,13 +29,13 @@ from eos.report.page import Subject, page
 from eos.report.units import time
 
 _ABOUT = """\
-Writes one HTML page about what became of a pipeline's transactions: whether the promise was kept as
-far as the audit table tells, a timeline, what was read and written, times and lag. The page needs
-no network. `eos verify` proves more: it reads the records themselves.
+Write one HTML page about a pipeline's transactions: whether exactly-once was kept according to the
+audit table, a timeline, records read and written, durations and lag. The page needs no network.
+`eos verify` proves more, because it reads the records themselves.
 
   eos report orders
 """
-_CODES = "Exit codes: 0 nothing was found; 1 findings; 2 usage; 5 the table did not answer."
+_CODES = "Exit codes: 0 no findings; 1 findings; 2 usage error; 5 the audit table can't be read."
 
 
 def report(words: Sequence[str]) -> int:
@@ -60,10 +60,10 @@ def report(words: Sequence[str]) -> int:
     _write(output, page(subject, gathered, asked))
     judged = verdict(gathered, asked)
     if asked is not None and asked.problem:
-        print(f"eos: the page lacks what only the cluster knows: {asked.problem}", file=sys.stderr)
-    told = {"page": str(output), "verdict": judged.level.value, "sentence": judged.sentence}
+        print(f"eos: the page has no data of the cluster: {asked.problem}", file=sys.stderr)
+    document = {"page": str(output), "verdict": judged.level.value, "sentence": judged.sentence}
     if options.json:
-        print(json.dumps(told))
+        print(json.dumps(document))
     else:
         print(f"{judged.word}: {judged.sentence}\n{output}")
     return 1 if judged.level in {Level.BROKEN, Level.LOOK} else 0
@@ -90,11 +90,18 @@ def _asked(pipeline: PipelineFile, profile: Profile, gathered: PageContent) -> C
 
 
 def _writable(output: Path) -> Path:
-    if not output.parent.is_dir() or output.is_dir():
+    if output.is_dir():
         raise UsageError(
-            "todo",
-            f"--output {str(output)!r}: there is no folder {str(output.parent)!r}, or it names one",
-            hint="give the path of a file in a folder that is there",
+            "report_output_is_folder",
+            f"--output {output} is a folder",
+            hint=f"give the path of a file, such as `--output {output}/report.html`",
+        )
+    folder = output.parent
+    if not folder.is_dir():
+        raise UsageError(
+            "report_folder_missing",
+            f"the folder of --output {output} does not exist",
+            hint=f"create it with `mkdir -p {folder}`, or choose another path",
         )
     return output
 
@@ -107,22 +114,26 @@ def _write(output: Path, text: str) -> None:
             made.write_text(text, encoding="utf-8")
             made.replace(output)
     except OSError as error:
+        reason = error.strerror or error
         raise UsageError(
-            "todo",
-            f"{output} can't be written: {error.strerror or error}",
-            hint="--output FILE names another place",
+            "report_not_writable",
+            f"the report {output} can't be written: {reason}",
+            hint="give this user write access, free some disk space, or choose another path with "
+            "`--output FILE`",
         ) from error
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("report", _ABOUT, _CODES)
     parser.add_argument(
-        "--output", metavar="FILE", type=Path, help="by default NAME.report.html, in this folder"
+        "--output", metavar="FILE", type=Path, help="path of the page (default: NAME.report.html)"
     )
     parser.add_argument(
-        "--since", metavar="TIME", help="a time, or so long ago; else all that the table has"
+        "--since",
+        metavar="TIME",
+        help='begin at a time, or this long ago ("2 hours"); default: the whole table',
     )
     parser.add_argument(
-        "--offline", action="store_true", help="leave the cluster alone: no lag, no comparison"
+        "--offline", action="store_true", help="don't query the cluster: no lag, no comparison"
     )
     return parser

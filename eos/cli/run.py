@@ -25,7 +25,7 @@ def run(words: Sequence[str]) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     startup_signals.hold()
-    os.execv(sys.executable, command(words))  # noqa: S606 - no shell is meant
+    os.execv(sys.executable, command(words))  # noqa: S606 - no shell is needed
 
 
 def command(words: Sequence[str]) -> list[str]:

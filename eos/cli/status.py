@@ -26,18 +26,18 @@ from eos.printable import escaped
 from eos.startup.liveness import Liveness
 
 _ABOUT = """\
-Tells whether a pipeline runs, who owns it, its last committed micro-batch, what is open, how far it
-is behind, and what it waits for. Only looks; an embedded broker that is stopped stays so.
+Show whether a pipeline runs, its owner, its last committed micro-batch, open transactions, its lag,
+and what it waits for. Read-only: a stopped embedded broker is not started.
 
-Without a name it lists all pipelines of the state root, and asks no cluster.
+Without a name, list all pipelines of the state root; the cluster is not queried.
 
   eos status
   eos status orders
   eos status orders --json | jq .lag
 """
 _CODES = """\
-Exit codes: 0 it runs, or ended cleanly; 1 it died, or a transaction hangs; 2 usage; 5 something did
-not answer.
+Exit codes: 0 it runs, or ended cleanly; 1 it died, or a transaction hangs; 2 usage error; 5 no
+response.
 """
 
 
@@ -59,11 +59,13 @@ def status(words: Sequence[str]) -> int:
         addresses = tuple(embedded.bootstrap.split(","))
     dead = silent(addresses)
     if len(dead) == len(addresses):
-        told = "; ".join(f"{address}: {why}" for address, why in dead.items())
+        reasons = "; ".join(f"{address}: {why}" for address, why in dead.items())
+        chosen, arguments = profile.name, named
         raise UnavailableError(
-            "todo",
-            f"{pipeline.name}: nobody listens at the cluster of profile {profile.name!r} ({told})",
-            hint=f"`eos doctor {named}` looks at all that a run needs",
+            "brokers_unreachable",
+            f"{pipeline.name}: no broker of profile {chosen!r} accepts connections ({reasons})",
+            hint="start the cluster, or correct `kafka.bootstrap` in the profile; `eos doctor "
+            f"{arguments}` checks all that a run needs",
         )
     planned = plan(pipeline, profile, tuple(addresses), ())
     with closing(KafkaClient(planned.kafka)) as wire, told_who(planned.security):
@@ -75,10 +77,10 @@ def _list(profile_name: str | None, is_json: bool) -> int:
     root = local_path(profile.state.root)
     if not root:
         raise UsageError(
-            "todo",
-            f"profile {profile.name!r}: the state root {profile.state.root} is no folder of this "
-            "machine, and `eos status` without a name lists a folder",
-            hint="name a pipeline: `eos status NAME`",
+            "state_root_remote",
+            f"profile {profile.name!r}: the state root {profile.state.root} is not a folder of "
+            "this machine, so its pipelines can't be listed",
+            hint="give the name of a pipeline: `eos status NAME`",
         )
     # Late: they import Delta, which the status of one pipeline does not need.
     from eos.audit.table import TransactionsTable
@@ -88,8 +90,8 @@ def _list(profile_name: str | None, is_json: bool) -> int:
     table = None if location is None else TransactionsTable(location)
     found = listed(Path(root), profile.names.prefix, table)
     if is_json:
-        told = [each.as_json() for each in found]
-        print(json.dumps({"state_root": str(root), "pipelines": told}))
+        pipelines = [each.as_json() for each in found]
+        print(json.dumps({"state_root": str(root), "pipelines": pipelines}))
     else:
         print("\n".join(lines_of(Path(root), found)))
     return 0
@@ -105,7 +107,7 @@ def _tell(found: PipelineStatus, named: str, is_json: bool, note: str = "") -> i
         print(json.dumps({**as_json(found, named), "note": note}))
     elif note:
         name = found.planned.names.pipeline
-        print(f"pipeline     {name}: does not run, and can't be asked about: {note}")
+        print(f"pipeline     {name}: does not run; the cluster was not queried: {note}")
         print(f"next         eos broker start, then eos status {named}")
     else:
         print(escaped("\n".join(lines(found, named))))

@@ -147,6 +147,10 @@ def _outcomes(
     planned = with_latest(plan(pipeline, profile, (), functions), profile.registry)
     changing = check(spark, planned)
     if changing:
-        told = f"{', '.join(changing)}: a micro-batch that is redone gets other values"
-        print(f"warning: {pipeline.name} uses {told}", file=sys.stderr)
+        names = ", ".join(changing)
+        print(
+            f"warning: {pipeline.name} uses {names}: the result changes when a micro-batch is "
+            "retried",
+            file=sys.stderr,
+        )
     return [run_case(spark, planned, case) for case in pipeline.tests]

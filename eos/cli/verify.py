@@ -40,26 +40,26 @@ from eos.verify.verification import Subject
 from eos.verify.verify import Verification
 
 _ABOUT = """\
-Proves from outside that each record came through once: reads ledger, targets and source as they lie
-in Kafka's logs, and compares them with one another, with the audit table, the group's offsets and
-Spark's checkpoint. Changes nothing, and may look while the pipeline runs.
+Prove from outside that each record was written exactly once: read ledger, targets and source from
+Kafka's logs, and compare them with each other, the audit table, the group's offsets and Spark's
+checkpoint. Read-only; the pipeline may be running.
 
   eos verify orders
   eos verify orders --json
 """
 _CODES = """\
-Exit codes: 0 nothing was found, and it could all be read; 1 findings, with the smallest witness;
-2 usage; 4 a right is missing; 5 something did not answer.
+Exit codes: 0 no findings, and everything could be read; 1 findings, each with an example; 2 usage
+error; 4 a permission is missing; 5 no response.
 
 Examples:
-  eos verify orders                       what came since the last verification
-  eos verify orders --from-start --json   all that is still there
-  eos verify orders --dropped FILE        each record that dedup dropped, with its proof
-  eos verify orders --allow-foreign       others write to the target topics, too
+  eos verify orders                       records since the last verification
+  eos verify orders --from-start --json   all records that still exist
+  eos verify orders --dropped FILE        list each record that dedup dropped, with its proof
+  eos verify orders --allow-foreign       other producers write to the target topics
 """
 
 _ALLOWED_MAX = 20
-_MORE = "more than these, in verifications before them"
+_MORE = "more findings in earlier verifications"
 
 
 def verify(words: Sequence[str]) -> int:
@@ -69,12 +69,12 @@ def verify(words: Sequence[str]) -> int:
     with addresses(profile) as bootstrap:
         planned = plan(pipeline, profile, bootstrap, ())
         with closing(KafkaClient(planned.kafka)) as wire, told_who(planned.security):
-            told = _verified(planned, profile, wire, options)
+            rendered = _verified(planned, profile, wire, options)
     if options.json:
-        print(json.dumps(as_json(told)))
+        print(json.dumps(as_json(rendered)))
     else:
-        print(escaped("\n".join(lines(told))))
-    return 1 if told.failed else 0
+        print(escaped("\n".join(lines(rendered))))
+    return 1 if rendered.failed else 0
 
 
 def _verified(
@@ -85,7 +85,9 @@ def _verified(
     path = _point_path(profile, names.transactional_id)
     began = None
     if path is None:
-        notes.append("the state root is no folder of this machine: no point is kept there")
+        notes.append(
+            "the state root is not a folder of this machine, so no position is saved there"
+        )
     elif not options.from_start:
         began, why = load(path, names.pipeline, ledger_id)
         if why:
@@ -108,23 +110,23 @@ def _verified(
         subject = replace(_subject(planned, profile, ledger_id), names_dropped=names_dropped)
         verified = Verification(subject, reader, ledger_id, began, shown).run()
     seconds = time.perf_counter() - begun
-    told = RenderedResult(names.pipeline, names.ledger, verified, began, notes, passed, seconds)
-    if told.failed or path is None or verified.point is None:
-        return told
-    _save(replace(verified.point, allowed=_allowed(told)), path)
-    return replace(told, saved=str(path))
+    rendered = RenderedResult(names.pipeline, names.ledger, verified, began, notes, passed, seconds)
+    if rendered.failed or path is None or verified.point is None:
+        return rendered
+    _save(replace(verified.point, allowed=_allowed(rendered)), path)
+    return replace(rendered, saved=str(path))
 
 
-def _allowed(told: RenderedResult) -> list[str]:
+def _allowed(rendered: RenderedResult) -> list[str]:
     """Return the allowed findings that every later verification from this point must report."""
-    before = list(told.began.allowed) if told.began else []
-    at = told.verified.last
+    before = list(rendered.began.allowed) if rendered.began else []
+    at = rendered.verified.last
     now = [
-        f"{told.all.counts[kind]} {kind.value} up to ledger offset {at}"
+        f"{rendered.all.counts[kind]} {kind.value} up to ledger offset {at}"
         for kind in FindingKind
-        if told.all.counts[kind]
+        if rendered.all.counts[kind]
     ]
-    every = [*before, *(words for words in now if words not in before)]
+    every = [*before, *(each for each in now if each not in before)]
     return every if len(every) <= _ALLOWED_MAX else [_MORE, *every[-_ALLOWED_MAX + 1 :]]
 
 
@@ -132,10 +134,11 @@ def _save(point: Point, path: Path) -> None:
     try:
         point.save(path)
     except OSError as error:
+        reason = error.strerror or error
         raise UnavailableError(
-            "todo",
-            f"nothing was found, but {path} can't be written ({error.strerror or error})",
-            hint="may this user write to the state root?",
+            "verify_point_not_saved",
+            f"there are no findings, but the position {path} can't be saved: {reason}",
+            hint="give this user write access to the state root, and verify again",
         ) from error
 
 
@@ -150,7 +153,7 @@ def _subject(planned: Plan, profile: Profile, ledger_id: str) -> Subject:
         reason = (
             f"there is no audit table in {location}"
             if location
-            else f"there is no audit table: {profile.state.root} is no folder of this machine"
+            else f"there is no audit table: {profile.state.root} is not a folder of this machine"
         )
     names, topics, by = planned.names, planned.sink_topics, planned.dedup
     apps = {each.name: app_of(names, ledger_id, each.name) for each in planned.tables}
@@ -177,29 +180,32 @@ def _dropped_into(
         return
     if planned.dedup is None:
         raise UsageError(
-            "todo",
-            f"--dropped {path}: {planned.names.pipeline} drops nothing by producers' numbers",
-            hint="it names what `dedup: {producer: ...}` dropped",
+            "dropped_without_dedup",
+            f"--dropped {path}: {planned.names.pipeline} has no `dedup` by producer, so it drops "
+            "no records",
+            hint="remove --dropped: it lists records that `dedup: {producer: ...}` dropped",
         )
     try:
         opened = path.open("w", encoding="ascii")
     except OSError as error:
+        reason = error.strerror or error
         raise UsageError(
-            "todo",
-            f"--dropped {path} can't be written: {error.strerror or error}",
-            hint="name a file in a folder that is there",
+            "dropped_file_not_writable",
+            f"--dropped {path} can't be created: {reason}",
+            hint="choose a file in an existing folder that this user can write to",
         ) from error
     with opened:
 
-        def name(one: Dropped, told: Witness) -> None:
-            of = {"ledger_offset": told.ledger_offset, "batch_id": told.batch_id}
+        def name(one: Dropped, witness: Witness) -> None:
+            of = {"ledger_offset": witness.ledger_offset, "batch_id": witness.batch_id}
             try:
                 opened.write(f"{json.dumps({**one.as_json(), **of})}\n")
             except OSError as error:
+                reason = error.strerror or error
                 raise UnavailableError(
-                    "todo",
-                    f"--dropped {path} can't be written to its end: {error.strerror or error}",
-                    hint="is there room? Nothing but that file is lacking: verify again",
+                    "dropped_file_cut_short",
+                    f"--dropped {path} is incomplete, because a write failed: {reason}",
+                    hint="free some disk space, and verify again",
                 ) from error
 
         yield name
@@ -208,9 +214,9 @@ def _dropped_into(
 def _of_lake(planned: Plan) -> list[str]:
     """Return notes on the checks of Delta tables that are not made."""
     return [
-        f"the rows of the table {each.name} are not compared, its last write is"
+        f"only the last write of the table {each.name} is checked, its rows are not"
         if local_path(each.path) is not None
-        else f"the table {each.name} lies in {each.path}, which is not looked at"
+        else f"the table {each.name} is not checked, because {each.path} is not on this machine"
         for each in planned.tables
     ]
 
@@ -220,10 +226,10 @@ def _ledger_id(wire: KafkaClient, topic: str, pipeline: str) -> str:
     require_seen(topics)
     if topics[topic].error == UNKNOWN_TOPIC:
         raise UsageError(
-            "todo",
-            f"{pipeline}: there is nothing to verify: the ledger {topic!r} is not there",
-            hint="did it ever run on this cluster, under this profile? If it did, somebody deleted "
-            "that topic: `eos recover` says what is left",
+            "ledger_topic_missing",
+            f"{pipeline}: there is nothing to verify: the ledger topic {topic!r} does not exist",
+            hint="if the pipeline never ran on this cluster under this profile, run it first. "
+            f"Otherwise the topic was deleted: `eos recover {pipeline}` shows what is left",
         )
     return topics[topic].topic_id
 
@@ -272,22 +278,24 @@ class Shown:
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("verify", _ABOUT, _CODES)
     parser.add_argument(
-        "--from-start", action="store_true", help="not only what came since the last verification"
+        "--from-start",
+        action="store_true",
+        help="check all records, not only those since the last verification",
     )
     parser.add_argument(
         "--allow-foreign",
         action="store_true",
-        help="others may write to the target topics, too: told, and no finding",
+        help="report records of other producers in target topics, but not as findings",
     )
     parser.add_argument(
         "--allow-out-of-reach",
         action="store_true",
-        help="what retention, compaction or access keep from being read: told, and no finding",
+        help="report records that retention, compaction or ACLs hide, but not as findings",
     )
     parser.add_argument(
         "--dropped",
         metavar="FILE",
         type=Path,
-        help="writes a JSON line for each record that dedup dropped, with the one that proves it",
+        help="write a JSON line for each record that dedup dropped, with its proof",
     )
     return parser

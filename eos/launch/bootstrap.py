@@ -40,10 +40,11 @@ def main(arguments: list[str]) -> int:
             _make(venv)
             _install(venv, checkout, extra)
         except subprocess.CalledProcessError as error:
-            _say(f"that failed: {' '.join(map(str, error.cmd))}")
-            _say("  hint: the lines above say why; the same command again resumes. If the package")
-            _say(f"  index lacks a pinned file, {UNPINNED}=1 installs what pyproject.toml allows,")
-            _say("  without checksums")
+            _say(f"the command failed: {' '.join(map(str, error.cmd))}")
+            _say("  hint: the cause is printed above. Fix it and run the same command again: it")
+            _say("  resumes. If the package index lacks a pinned file, set")
+            _say(f"  {UNPINNED}=1 to install any release that pyproject.toml allows, without")
+            _say("  checksums")
             return 5
         for each in CONTAINS[extra]:
             _stamp_path(venv, each).write_text(wanted, encoding="utf-8")
@@ -64,7 +65,7 @@ def _make(venv: Path) -> None:
     if python.exists() and _works([python, "-c", _FIT]):
         return
     if venv.exists():
-        _say("an unfinished or foreign environment is there: making it anew")
+        _say("recreating the environment: it is unfinished, or for another Python")
         shutil.rmtree(venv)
     _run([sys.executable, "-m", "venv", str(venv)])
 

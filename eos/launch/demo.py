@@ -48,30 +48,31 @@ class Demo:
             return LoadedRecords(int(answer["loaded"]), int(answer["present"]))
         except (ValueError, KeyError, TypeError):
             raise UnavailableError(
-                "todo",
-                f"`{self.script} load` did not load its records (exit {done.returncode})",
-                hint="its own words are above",
+                "demo_failed",
+                f"`{self.script} load` exited with code {done.returncode} and did not report how "
+                "many records it loaded",
+                hint="the script's own error is printed above: fix it, then start the run again",
             ) from None
 
     def report(self, seconds: float, already: int, as_json: bool) -> int:
-        words = ["--seconds", f"{seconds:.1f}", "--already", str(already)]
-        words += ["--json"] if as_json else []
+        options = ["--seconds", f"{seconds:.1f}", "--already", str(already)]
+        options += ["--json"] if as_json else []
         sys.stdout.flush()
-        return self._run("report", *words, stdout=None, timeout_s=_REPORT_S_MAX).returncode
+        return self._run("report", *options, stdout=None, timeout_s=_REPORT_S_MAX).returncode
 
     def _run(
-        self, verb: str, *words: str, stdout: int | None, timeout_s: float
+        self, verb: str, *options: str, stdout: int | None, timeout_s: float
     ) -> subprocess.CompletedProcess[bytes]:
-        command = [sys.executable, str(self.script), verb, "--bootstrap", self.bootstrap, *words]
+        command = [sys.executable, str(self.script), verb, "--bootstrap", self.bootstrap, *options]
         try:
             return subprocess.run(
                 command, stdout=stdout, check=False, timeout=timeout_s, env=dict(os.environ)
             )
         except subprocess.TimeoutExpired:
             raise UnavailableError(
-                "todo",
-                f"`{self.script} {verb}` took more than {timeout_s:.0f} s",
-                hint="does the broker answer? `eos broker status` tells",
+                "demo_timeout",
+                f"`{self.script} {verb}` timed out after {timeout_s:.0f} s",
+                hint="the broker may be down: `eos broker status` shows whether it runs",
             ) from None
 
 

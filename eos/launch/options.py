@@ -15,25 +15,27 @@ if TYPE_CHECKING:
 
 HELP = """\
 usage: ./spark-submit.sh PIPELINE.yaml [options] [spark-submit's options]
-       ./spark-submit.sh VERB ...      as `eos VERB ...`: status, recover, audit, ...
+       ./spark-submit.sh VERB ...      same as `eos VERB ...`: status, recover, audit, ...
 
-Runs the pipeline. Data goes to stdout, everything else to stderr.
+Run a pipeline. Data goes to stdout, everything else to stderr.
 
-  --profile NAME|PATH  where it runs: conf/NAME.yaml (default: $EOS_PROFILE, then `local`, which
-                       starts an embedded Kafka broker)
-  --json               a pipeline with a demo prints its result as one JSON object
-  --available-now      read all that is there and end, in as many micro-batches as it takes: as
-                       `trigger: {available_now: true}`, whatever the file's trigger says
-  --once               the same in one micro-batch, as `trigger: {once: true}`
-  --take-over          run it although another copy may: that one is fenced, and ends
-  --accept-state-loss  go on where the ledger ends although what was counted so far is lost
+  --profile NAME|PATH  profile to run with: conf/NAME.yaml, or a path (default: $EOS_PROFILE, then
+                       `local`, which starts an embedded Kafka broker)
+  --json               print the result of a pipeline's demo as one JSON object
+  --available-now      read all available records, in as many micro-batches as `max_records`
+                       requires, then exit; replaces the file's trigger by
+                       `trigger: {available_now: true}`
+  --once               the same in one micro-batch, as with `trigger: {once: true}`
+  --take-over          start even if another instance may be running: that one is fenced and exits
+  --accept-state-loss  resume from the ledger although the state of stateful steps is lost
   --demo-crash         kill the driver in the middle of a transaction, then start it again
-  -h, --help           this text
+  -h, --help           show this help and exit
 
+Example:
   ./spark-submit.sh pipelines/quickstart/pipeline.yaml --profile local
 
-Exit codes: 0 fine, 1 findings, 2 usage, 3 fenced (do not restart), 4 stopped on a broken promise
-(a person must act), 5 transient (restart).
+Exit codes: 0 success, 1 findings, 2 usage error, 3 fenced (do not restart), 4 exactly-once can't
+be guaranteed (needs an operator), 5 transient failure (restart).
 """
 
 # Options that replace the pipeline's trigger by one that ends on its own.
@@ -59,7 +61,10 @@ def parse(words: Sequence[str]) -> Options:
     Only spark-submit's options list shows which of the other words are values of options."""
     if not words or words[0].startswith("-"):
         raise UsageError(
-            "todo", "the pipeline's file is missing", hint="./spark-submit.sh PIPELINE.yaml"
+            "pipeline_argument_missing",
+            "the first argument must be a pipeline file",
+            hint="run `./spark-submit.sh PIPELINE.yaml`; `ls pipelines` lists the pipelines of a "
+            "project",
         )
     profile, spark, flags = None, [], set()
     rest = iter(words[1:])
@@ -70,7 +75,9 @@ def parse(words: Sequence[str]) -> Options:
             profile = word.partition("=")[2] or next(rest, "")
             if not profile:
                 raise UsageError(
-                    "todo", "--profile has no value", hint="--profile NAME or --profile PATH"
+                    "option_value_missing",
+                    "--profile has no value",
+                    hint="write `--profile NAME` or `--profile PATH`",
                 )
         else:
             spark.append(word)
@@ -88,15 +95,15 @@ def parse(words: Sequence[str]) -> Options:
 
 
 def _ends(flags: Collection[str]) -> Ending | None:
-    said = [flag for flag in ENDINGS if flag in flags]
-    if len(said) > 1:
+    given = [flag for flag in ENDINGS if flag in flags]
+    if len(given) > 1:
         raise UsageError(
-            "todo",
-            f"{' and '.join(said)} can't both be meant",
-            hint="--once is one micro-batch, --available-now as many as `max_records` makes of "
-            "what is there",
+            "options_conflict",
+            f"{' and '.join(given)} can't be combined",
+            hint="remove one: --once runs one micro-batch, --available-now as many as "
+            "`max_records` requires",
         )
-    return ENDINGS[said[0]] if said else None
+    return ENDINGS[given[0]] if given else None
 
 
 def _pipeline(word: str) -> Path:
@@ -105,7 +112,10 @@ def _pipeline(word: str) -> Path:
         path /= "pipeline.yaml"
     if not path.is_file():
         raise UsageError(
-            "todo", f"there is no pipeline file `{word}`", hint="is the path right?", path=word
+            "pipeline_not_found",
+            f"there is no pipeline file `{word}`",
+            hint="check the path; `ls pipelines` lists the pipelines of a project",
+            path=word,
         )
     return path.resolve()
 

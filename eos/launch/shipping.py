@@ -34,9 +34,13 @@ PACKAGES = "eos_packages"
 # The packages that `eos.spark.tasks` imports, and pandas for users' functions. Their dependencies
 # are included.
 _ROOTS = ("google-crc32c", "kafka-python", "lz4", "numpy", "pandas", "pyarrow", "zstandard")
-_LEFT_OUT = ("pandas/tests/", "pyarrow/tests/", "pyarrow/include/")
+_EXCLUDED = ("pandas/tests/", "pyarrow/tests/", "pyarrow/include/")
 _KEPT_MAX = 3  # files of each kind, for several releases or checkouts
 _BUILD_MS_MAX = 5 * 60_000
+_OWN_PYTHON = (
+    "install `spark-eos` with pip into a separate environment; or give the executors a Python that "
+    "has all packages: PYSPARK_PYTHON=./NAME/bin/python and --archives FILE#NAME"
+)
 
 
 def eos_zip(folder: Path, project: Path) -> Path:
@@ -120,12 +124,21 @@ def _closure() -> dict[str, Distribution]:
             distribution = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
             if name in _ROOTS:
-                raise _cannot_ship(name, "is not installed") from None
+                raise UsageError(
+                    "package_missing",
+                    f"the package {name} is not installed, so it can't be shipped to the executors",
+                    hint=_OWN_PYTHON,
+                ) from None
             continue  # the requirement may not apply to this Python or platform
         if name in found:
             continue
         if not distribution.read_text("RECORD"):
-            raise _cannot_ship(name, "has no list of its files (RECORD)")
+            raise UsageError(
+                "package_files_unknown",
+                f"the package {name} has no list of its files (RECORD), so it can't be shipped to "
+                "the executors",
+                hint=_OWN_PYTHON,
+            )
         found[name] = distribution
         requirements = (each for each in distribution.requires or [] if "extra ==" not in each)
         names = (re.match(r"[A-Za-z0-9._-]+", each) for each in requirements)
@@ -138,17 +151,8 @@ def _files(distributions: Mapping[str, Distribution]) -> Iterator[tuple[str, Pat
         for file in distribution.files or []:
             name = file.as_posix()
             is_outside = name.startswith("..")  # a command in bin/
-            if is_outside or file.suffix == ".pyc" or name.startswith(_LEFT_OUT):
+            if is_outside or file.suffix == ".pyc" or name.startswith(_EXCLUDED):
                 continue
             path = Path(str(distribution.locate_file(file)))
             if path.is_file():
                 yield name, path
-
-
-def _cannot_ship(package: str, why: str) -> UsageError:
-    return UsageError(
-        "todo",
-        f"the package {package} {why}, so it can't travel to the executors",
-        hint="install `spark-eos` with pip into an environment of its own; or give executors a "
-        "Python that has all packages: PYSPARK_PYTHON=./NAME/bin/python and --archives FILE#NAME",
-    )

@@ -66,16 +66,19 @@ def find_spark() -> Spark:
         found = Spark(Path(given), is_installed=True)
         if not found.submit.exists():
             raise UsageError(
-                "todo",
-                f"SPARK_HOME is `{given}`, but there is no bin/spark-submit in it",
-                hint="correct it, or unset it to use the Spark of this environment",
+                "spark_home_invalid",
+                f"SPARK_HOME is `{given}`, but that folder has no bin/spark-submit",
+                hint="correct SPARK_HOME, or run `unset SPARK_HOME` to use the Spark of this "
+                "environment",
             )
         _require_version(found.home)
         return found
     spec = importlib.util.find_spec("pyspark")  # finds it without importing it
     if spec is None or spec.origin is None:
         raise UsageError(
-            "todo", "pyspark is not installed", hint="install `spark-eos` with its packages"
+            "pyspark_missing",
+            "pyspark is not installed",
+            hint="install `spark-eos` with its dependencies, as `./spark-submit.sh` does",
         )
     return Spark(Path(spec.origin).parent, is_installed=False)
 
@@ -87,11 +90,12 @@ def _require_version(home: Path) -> None:
     for core in (home / "jars").glob("spark-core_*.jar"):
         found = re.fullmatch(r"spark-core_([\d.]+)-(\d+\.\d+)\..*\.jar", core.name)
         if found and found.groups() != ("2.13", ours.rpartition(".")[0]):
+            scala, version = found.groups()
             raise UsageError(
-                "todo",
-                f"SPARK_HOME is `{home}`, a Spark {found[2]} for Scala {found[1]}; this release "
-                f"needs {ours} for Scala 2.13",
-                hint="point SPARK_HOME to that version, on the workers, too",
+                "spark_home_version",
+                f"SPARK_HOME is `{home}`, which is Spark {version} for Scala {scala}, but this "
+                f"release needs {ours} for Scala 2.13",
+                hint="set SPARK_HOME to a Spark of that version, on the workers as well",
             )
 
 
@@ -201,10 +205,11 @@ def _refuse_cluster_mode(given: Mapping[str, str], rest: Sequence[str]) -> None:
     asked.append(given.get("spark.submit.deployMode", ""))
     if "cluster" in asked:
         raise UsageError(
-            "todo",
-            "--deploy-mode is cluster: the driver would run on a machine that has neither the "
-            "pipeline's file nor its state",
-            hint="leave it out: the driver runs here (client mode), the executors in the cluster",
+            "deploy_mode_cluster",
+            "--deploy-mode cluster is not supported: the driver would run on a machine that has "
+            "neither the pipeline file nor its state",
+            hint="remove `--deploy-mode` (or `spark.submit.deployMode`): in client mode the driver "
+            "runs here, and the executors run in the cluster",
         )
 
 

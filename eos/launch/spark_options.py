@@ -32,7 +32,9 @@ def require_known(words: Sequence[str], ours: Iterable[str]) -> None:
         if option in WITH_VALUE:
             if not equals and next(rest, None) is None:
                 raise UsageError(
-                    "todo", f"{word} has no value", hint=f"{word} VALUE, or leave it out"
+                    "option_value_missing",
+                    f"{word} has no value",
+                    hint=f"write `{word} VALUE`, or remove {word}",
                 )
         elif option not in SWITCHES:
             raise _unknown(option, sorted({*ours, *SWITCHES, *WITH_VALUE}))
@@ -41,15 +43,15 @@ def require_known(words: Sequence[str], ours: Iterable[str]) -> None:
 def _unknown(option: str, known: Sequence[str]) -> UsageError:
     if not option.startswith("-"):
         return UsageError(
-            "todo",
-            f"`{option}` stands behind no option: a run has one pipeline, which comes first",
-            hint="quote a value that has spaces",
+            "argument_unexpected",
+            f"unexpected argument `{option}`: a run has one pipeline, which is the first argument",
+            hint="put quotes around a value that contains spaces",
         )
     near = difflib.get_close_matches(option, known, n=1)
-    meant = f"; did you mean `{near[0]}`?" if near else ""
+    suggestion = f"; did you mean `{near[0]}`?" if near else ""
     return UsageError(
-        "todo",
-        f"unknown option `{option}`{meant}",
-        hint="`eos run --help` lists the options; others are those of spark-submit (a setting of "
-        "Spark is `--conf KEY=VALUE`)",
+        "option_unknown",
+        f"unknown option `{option}`{suggestion}",
+        hint="`eos run --help` lists the options, and spark-submit's options work as well; write a "
+        "Spark setting as `--conf KEY=VALUE`",
     )

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eos import private_files
-from eos.errors import EosError, UsageError
+from eos.errors import EosError, UsageError, report
 from eos.launch import driver, spark, startup_signals
 from eos.launch.java_and_jars import ensure_java
 from eos.launch.options import ENDINGS, HELP, Options, parse
 from eos.launch.run_broker import LocalKafka
 from eos.launch.scratch import Scratch, scratch
-from eos.local.broker_probe import tell_silent
+from eos.local.broker_probe import report_silent
 from eos.local.class_archive import Archive
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.local.jars import SPARK, ensure, of_broker
@@ -31,7 +31,7 @@ from eos.local.java import Java
 if TYPE_CHECKING:
     from eos.config.model import PipelineFile, ProfileFile
 
-    Judge = Callable[[Path], None]
+    Validator = Callable[[Path], None]
 
 TERMINAL = "EOS_TERMINAL"  # copied from eos.observe.live, because launch imports no stage
 # In the middle of a transaction: the broker has record batches, nothing is committed.
@@ -73,32 +73,29 @@ class Application:
         if self.local is not None:
             self.local.serve()
         else:
-            tell_silent(self.bootstrap, say)
+            report_silent(self.bootstrap, say)
 
 
-def main(arguments: Sequence[str], judge: Judge | None = None) -> int:
+def main(arguments: Sequence[str], validate: Validator | None = None) -> int:
     """Run a pipeline and return the exit code.
 
-    `judge` validates the pipeline's steps and raises UsageError. It is passed in, because this
+    `validate` checks the pipeline's steps and raises UsageError. It is passed in, because this
     package may not import them."""
     if not {"-h", "--help"}.isdisjoint(arguments):
         print(HELP, end="")
         return 0
     try:
-        return _submit(parse(arguments), judge)
+        return _submit(parse(arguments), validate)
     except EosError as error:
-        say(error.message)
-        if error.hint:
-            say(f"  hint: {error.hint}")
-        return int(error.recovery.value)
+        return report(error)
     except startup_signals.UnstartedError:
         return 0
     except KeyboardInterrupt:
         return 130
 
 
-def _submit(options: Options, judge: Judge | None) -> int:
-    pipeline, profile = _read(options, judge)
+def _submit(options: Options, validate: Validator | None) -> int:
+    pipeline, profile = _read(options, validate)
     logs = _logs(options, profile)
     java = ensure_java()
     with contextlib.ExitStack() as stack:
@@ -120,14 +117,14 @@ def _submit(options: Options, judge: Judge | None) -> int:
         return code
 
 
-def _read(options: Options, judge: Judge | None) -> tuple[PipelineFile, ProfileFile]:
+def _read(options: Options, validate: Validator | None) -> tuple[PipelineFile, ProfileFile]:
     """Load and validate pipeline and profile. This comes first: a rejected file needs no Java, jars
     or broker."""
     from eos.config.load import load_pipeline, load_profile
     from eos.config.secrets import require_hidden
 
-    if judge is not None:
-        judge(options.pipeline)
+    if validate is not None:
+        validate(options.pipeline)
     pipeline = load_pipeline(options.pipeline, ends=options.ends)
     profile = load_profile(options.profile, pipeline.project_root)
     require_hidden(pipeline, profile)
@@ -141,12 +138,12 @@ def _logs(options: Options, profile: ProfileFile) -> Path:
         private_files.prepare_root(profile.local_root, profile.state.group)
         private_files.own(logs)
     except OSError as error:
+        root, reason, path = profile.local_root, error.strerror, error.filename
         raise UsageError(
-            "todo",
-            f"the state root {profile.local_root} can't be made or written: {error.strerror} "
-            f"({error.filename})",
-            hint=f"name another folder in `state: {{root: ...}}` of profile {profile.name!r}, or "
-            "give this user rights there; `eos doctor` looks, too",
+            "state_root_unusable",
+            f"the state root {root} can't be created or written: {reason} ({path})",
+            hint=f"set another folder in `state: {{root: ...}}` of profile {profile.name!r}, or "
+            "give this user write access to that path; `eos doctor` checks it as well",
         ) from error
     return logs
 
@@ -217,7 +214,7 @@ def _run_with_crash(app: Application) -> int:
     code = app.run(EOS_CRASH_AT=CRASH_POINT, EOS_CRASH_LOG=str(log))
     if not log.exists():
         if code == 0:
-            say("nothing was new, so there was no transaction to crash in")
+            say("no new records, so there was no transaction to crash in")
         return code
     say(f"the driver was killed by SIGKILL in the middle of a transaction (exit code {code})")
     say("starting it again")
@@ -225,7 +222,7 @@ def _run_with_crash(app: Application) -> int:
 
 
 def _timing(what: str) -> None:
-    """With EOS_TIMING=1, print the time that the launcher took so far."""
+    """With EOS_TIMING=1, print the time since the launcher started."""
     if os.environ.get("EOS_TIMING"):
         say(f"timing: {what} after {time.clock_gettime(time.CLOCK_MONOTONIC) - _STARTED:.2f} s")
 

@@ -131,10 +131,12 @@ class Node:
             umask=private_files.umask_in(self.folder),
         )
         if done.returncode:
+            output = done.stderr.strip()
             raise UnavailableError(
-                "todo",
-                f"the data folder `{self.data}` could not be formatted: {done.stderr.strip()}",
-                hint="is the disk full, or the folder not writable?",
+                "broker_format_failed",
+                f"the data folder `{self.data}` could not be formatted: {output}",
+                hint="the error of Kafka's tool names the cause. For free space and write access, "
+                f"check `df {self.root}` and `ls -ld {self.folder}`",
             )
 
     def make_archive(self) -> None:
@@ -161,7 +163,7 @@ class Node:
         for name in ("broker.log", "console.log"):
             with contextlib.suppress(OSError):
                 text = (self.folder / name).read_text(encoding="utf-8", errors="replace")
-                lines += [line for line in text.splitlines()[-200:] if _is_telling(line)]
+                lines += [line for line in text.splitlines()[-200:] if _is_error(line)]
         return "\n".join(lines[-6:])
 
 
@@ -211,7 +213,7 @@ def is_free(port: int) -> bool:
     return True
 
 
-def _is_telling(line: str) -> bool:
+def _is_error(line: str) -> bool:
     return any(word in line for word in ("ERROR", "FATAL", "Exception", "Error:"))
 
 

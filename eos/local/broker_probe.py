@@ -52,7 +52,7 @@ def _refused(address: str) -> str:
         return str(error.strerror or error)
 
 
-def tell_silent(addresses: Sequence[str], say: Callable[[str], None]) -> threading.Thread:
+def report_silent(addresses: Sequence[str], say: Callable[[str], None]) -> threading.Thread:
     """Report, from a thread, if no broker accepts connections, and that the run waits for one.
 
     A broker that starts meanwhile is found. The check runs in a thread so that neither a normal
@@ -62,8 +62,8 @@ def tell_silent(addresses: Sequence[str], say: Callable[[str], None]) -> threadi
         for address in addresses:  # one listening broker is enough
             if not silent([address]):
                 return
-        told = ", ".join(addresses)
-        say(f"no broker listens at {told} yet: waits for one (`eos doctor` tells why)")
+        tried = ", ".join(addresses)
+        say(f"no broker listens at {tried} yet; waiting for one (`eos doctor` shows the cause)")
 
     looking = threading.Thread(target=look, name="eos-probe", daemon=True)
     looking.start()

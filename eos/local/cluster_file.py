@@ -12,6 +12,7 @@ from typing import Any
 
 from eos import private_files
 from eos.errors import UsageError
+from eos.local.jars import BROKER_VERSION, BROKER_VERSIONS
 
 _NAME = "cluster.json"
 
@@ -23,9 +24,10 @@ def read(root: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {"ports": []}
     except PermissionError as error:
+        reason = error.strerror
         raise UsageError(
-            "todo",
-            f"this user can't read the embedded broker's data in {root}: {error.strerror}",
+            "broker_data_unreadable",
+            f"this user can't read the embedded broker's data in {root}: {reason}",
             hint=private_files.SHARE,
         ) from error
     return found
@@ -36,6 +38,28 @@ def write(root: Path, known: Mapping[str, Any]) -> None:
     with open(unfinished, "w", encoding="ascii", opener=private_files.opener) as file:
         json.dump(known, file)
     unfinished.replace(root / _NAME)
+
+
+def require_version(root: Path, known: Mapping[str, Any], requested: str | None) -> None:
+    """Raise UsageError if the requested version does not fit the data.
+
+    Data that was created for a given version keeps it, because another version would convert the
+    data or could not read it. All other data uses the newest version."""
+    version = str(known.get("version", BROKER_VERSION))
+    wanted = requested or version
+    if wanted not in BROKER_VERSIONS:
+        available = ", ".join(BROKER_VERSIONS)
+        raise UsageError(
+            "broker_version_unknown",
+            f"the embedded broker has no version {wanted}",
+            hint=f"choose from {available}",
+        )
+    if wanted != version:
+        raise UsageError(
+            "broker_version_mismatch",
+            f"`{root}` has the data of a broker {version}, but {wanted} was requested",
+            hint=f"remove --version to use that data, or delete `{root}`",
+        )
 
 
 def new_id() -> str:

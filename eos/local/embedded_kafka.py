@@ -19,11 +19,11 @@ from typing import Any
 from eos import private_files
 from eos.deadline import Deadline
 from eos.errors import UnavailableError, UsageError
-from eos.local import cluster_file
+from eos.local import cluster_file, start_errors
 from eos.local.broker_node import HOST, Node, Ports, free_ports, is_free, java_command
 from eos.local.broker_probe import live_brokers
 from eos.local.file_locks import FileLock, acquire_shared, exclusive
-from eos.local.jars import BROKER_VERSION, BROKER_VERSIONS
+from eos.local.jars import BROKER_VERSION
 
 START_MS_MAX = 120_000
 STOP_MS_MAX = 60_000
@@ -185,7 +185,7 @@ class EmbeddedKafka:
             self._wait_gone(node, deadline)
             self._spawn(node)
         if not self._wait_ready(deadline):
-            raise self._failure("it could not bind its old ports")
+            raise start_errors.ports_taken(self.root, self._nodes)
 
     def tool(
         self, main_class: str, *arguments: str, timeout_s: float = 300
@@ -226,7 +226,7 @@ class EmbeddedKafka:
                 return
             # Another process bound a port after our check. Stop all nodes and choose again.
             self._stop_nodes(deadline)
-        raise self._failure(f"its ports were taken {_TRIES} times")
+        raise start_errors.ports_taken(self.root, self._nodes)
 
     def _layout(self) -> tuple[str, tuple[Node, ...]]:
         """Return the cluster's id and nodes from its file.
@@ -236,46 +236,28 @@ class EmbeddedKafka:
         if "id" not in known:
             known["id"] = cluster_file.new_id()
             known |= {"version": self._version} if self._version else {}
-        self._require_version(known)
+        cluster_file.require_version(self.root, known, self._version)
         nodes = _nodes(self.root, known)
-        if nodes and self._count not in {None, len(nodes)}:
+        existing = len(nodes)
+        if nodes and self._count not in {None, existing}:
             raise UsageError(
-                "todo",
-                f"`{self.root}` holds a cluster of {len(nodes)} nodes, {self._count} were asked",
-                hint="use another folder, or remove this one with its data",
+                "broker_nodes_mismatch",
+                f"`{self.root}` has the data of a cluster of {existing} nodes, but {self._count} "
+                "were requested",
+                hint=f"remove --nodes to use that cluster, or delete `{self.root}` with its data",
             )
         if not any(node.is_running for node in nodes):
             ports = self._choose([node.ports for node in nodes])
             known["ports"] = [[pair.client, pair.controller] for pair in ports]
             nodes = _nodes(self.root, known)
             cluster_file.write(self.root, known)
-        elif self._port not in {None, nodes[0].ports.client}:
+        elif self._port not in {None, port := nodes[0].ports.client}:
             raise UsageError(
-                "todo",
-                f"the cluster in `{self.root}` already runs on port {nodes[0].ports.client}",
+                "broker_port_mismatch",
+                f"the cluster in `{self.root}` already runs on port {port}",
                 hint="stop it first: `eos broker stop`",
             )
         return known["id"], nodes
-
-    def _require_version(self, known: Mapping[str, Any]) -> None:
-        """Raise UsageError if the requested version does not fit the data.
-
-        Data that was created for a given version keeps it, because another version would convert
-        the data or could not read it. All other data uses the newest version."""
-        version = str(known.get("version", BROKER_VERSION))
-        wanted = self._version or version
-        if wanted not in BROKER_VERSIONS:
-            raise UsageError(
-                "todo",
-                f"no embedded broker {wanted} is pinned",
-                hint=f"there are {', '.join(BROKER_VERSIONS)}",
-            )
-        if wanted != version:
-            raise UsageError(
-                "todo",
-                f"`{self.root}` holds the data of a broker {version}, {wanted} was asked",
-                hint="use another folder, or remove this one with its data",
-            )
 
     def _extra(self, node: Node) -> Mapping[str, str]:
         return self._config(node) if callable(self._config) else self._config
@@ -289,7 +271,9 @@ class EmbeddedKafka:
         if self._port is not None:
             if not is_free(self._port):
                 raise UsageError(
-                    "todo", f"port {self._port} is taken", hint="choose another with --port"
+                    "broker_port_in_use",
+                    f"port {self._port} is in use",
+                    hint="choose another one with `eos broker start --port PORT`",
                 )
             every[0] = self._port
         return [Ports(*every[at : at + 2]) for at in range(0, len(every), 2)]
@@ -313,24 +297,15 @@ class EmbeddedKafka:
                 elif self._has_ended(node):
                     if "already in use" in node.complaint():
                         return False
-                    raise self._failure(f"node {node.number} ended")
+                    raise start_errors.node_ended(self.root, self._nodes, node.number)
             if deadline.has_passed:
-                raise self._failure("it does not serve in time")
+                raise start_errors.timed_out(self.root, self._nodes)
             time.sleep(_POLL_S if waiting else 0)  # a broker sends no signal when it is ready
         return True
 
     def _has_ended(self, node: Node) -> bool:
         own = self._minders.get(node.number)
         return own.poll() is not None if own is not None else not node.is_running
-
-    def _failure(self, what: str) -> UnavailableError:
-        said = "\n".join(filter(None, (node.complaint() for node in self._nodes)))
-        return UnavailableError(
-            "todo",
-            f"the embedded broker did not start: {what}" + (f"\n{said}" if said else ""),
-            hint=f"its logs are in `{self.root}`/node-*/broker.log and console.log",
-            root=str(self.root),
-        )
 
     # --- stopping ------------------------------------------------------------------------------
 
@@ -380,11 +355,11 @@ class EmbeddedKafka:
         is_killed = False
         while node.is_running:
             if deadline.has_passed and is_killed:
+                pids = node.pids()
                 raise UnavailableError(
-                    "todo",
-                    f"node {node.number} of the embedded broker (process {node.pids()}) does not "
-                    "end, although it was killed",
-                    hint=f"is the disk of `{self.root}` hanging? It ends when that answers",
+                    "broker_stop_timeout",
+                    f"node {node.number} of the embedded broker still runs after SIGKILL ({pids})",
+                    hint=f"the disk of `{self.root}` may hang; the processes end when it responds",
                 )
             if deadline.has_passed:
                 node.signal("broker_pid", signal.SIGKILL)

@@ -37,9 +37,10 @@ class FileLock:
             private_files.make(path.parent)
             self._fd = private_files.opener(path, os.O_RDWR | os.O_CREAT)
         except PermissionError as error:
+            reason = error.strerror
             raise UsageError(
-                "todo",
-                f"this user can't open the lock `{path}`: {error.strerror}",
+                "lock_file_denied",
+                f"this user can't open the lock file `{path}`: {reason}",
                 hint=private_files.SHARE,
                 path=str(path),
             ) from error
@@ -117,10 +118,12 @@ def exclusive(path: Path, deadline: Deadline) -> Iterator[None]:
 def _pause(lock: FileLock, deadline: Deadline) -> None:
     if deadline.has_passed:
         lock.close()
+        path = lock.path
         raise UnavailableError(
-            "todo",
-            f"another process holds `{lock.path}` for too long",
-            hint="look for a start or a stop that hangs, end it, and try again",
+            "lock_file_timeout",
+            f"timed out waiting for the lock file `{path}`, which another process holds",
+            hint=f"a startup or shutdown may hang: find its process with `fuser {path}`, end "
+            "it, and retry",
             path=str(lock.path),
         )
     time.sleep(_PAUSE_S)  # flock can't wait with a deadline

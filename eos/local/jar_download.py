@@ -183,7 +183,9 @@ def _class_path() -> str:
     spec = importlib.util.find_spec("pyspark")  # finds it without importing it
     if spec is None or spec.origin is None:
         raise UnavailableError(
-            "todo", "pyspark is not installed", hint="run ./spark-submit.sh once"
+            "jar_client_missing",
+            "jars can't be downloaded: pyspark, which contains the client, is not installed",
+            hint="run `./spark-submit.sh` once: it installs pyspark",
         )
     jars = Path(spec.origin).parent / "jars"
     return os.pathsep.join(
@@ -199,27 +201,29 @@ def _failure(missing: Sequence[Jar], wrong: dict[str, str], work: Path) -> Unava
     for jar in missing[:5]:
         artifact = jar.coordinate.split(":")[1]
         addresses = re.findall(rf"\S+://\S*/{re.escape(artifact)}-\S+\.jar", logs)
-        where = addresses[-1] if addresses else "an address that was never reached"
+        where = addresses[-1] if addresses else "an unknown address"
         lines.append(f"  {jar.coordinate} from {where}")
         if jar.name in wrong:
             lines.append(f"    {wrong[jar.name]}")
     if len(missing) > 5:
         lines.append(f"  and {len(missing) - 5} more")
     if len(missing) > len(wrong):
-        lines.append(f"  the client's first complaint: {_complaint(logs)}")
+        lines.append(f"  first error of the client: {_first_error(logs)}")
+    count, details = len(missing), "\n".join(lines)
     return UnavailableError(
-        "todo",
-        f"{len(missing)} jars could not be fetched\n" + "\n".join(lines),
-        hint="what arrived is kept: check the network and start again, or name a Maven repository "
-        f"that you can reach in {REPOSITORY} (or as a mirror of central in ~/.m2/settings.xml)",
+        "jar_download_failed",
+        f"{count} jars could not be downloaded\n{details}",
+        hint="check the network and start again: downloaded jars are kept. Or set "
+        f"{REPOSITORY} to the URL of a Maven repository that this machine can reach (or add a "
+        "mirror of central to ~/.m2/settings.xml)",
         jars=[jar.coordinate for jar in missing],
     )
 
 
-def _complaint(logs: str) -> str:
-    telling = r"^.*?((?:\w+Exception|Server access error|Connection \w+).*)$"
-    said = re.search(telling, logs, re.MULTILINE)
-    return said.group(1).strip() if said else "it is not there"
+def _first_error(logs: str) -> str:
+    pattern = r"^.*?((?:\w+Exception|Server access error|Connection \w+).*)$"
+    found = re.search(pattern, logs, re.MULTILINE)
+    return found.group(1).strip() if found else "the repository does not have these jars"
 
 
 def _forget_old_work(folder: Path) -> None:

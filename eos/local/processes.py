@@ -68,8 +68,8 @@ def die_with_parent() -> None:
     def watch() -> None:
         while os.getppid() == parent and not (lock and _is_free(Path(lock))):
             time.sleep(_POLL_S)  # for as long as this process lives
-        who = "launcher" if os.getppid() == parent else "JVM"
-        last_words(f"eos: the {who} of this driver died; the driver ends too\n")
+        parent_name = "launcher" if os.getppid() == parent else "JVM"
+        last_words(f"eos: the {parent_name} of this driver died, so the driver exits\n")
         os._exit(EXIT_PARENT_DIED)
 
     threading.Thread(target=watch, name="eos-parent-watch", daemon=True).start()
@@ -91,10 +91,13 @@ def await_address(file: Path, is_stopping: Callable[[], bool]) -> str:
         if is_stopping():
             return ""
         if time.monotonic() > give_up_at:
+            timeout_s = ADDRESS_S_MAX
             raise UnavailableError(
-                "todo",
-                f"no broker's address came in {ADDRESS_S_MAX} s (file {file})",
-                hint="./spark-submit.sh writes it once its embedded broker serves",
+                "broker_address_timeout",
+                f"the launcher's embedded broker was not ready within {timeout_s} s: {file} does "
+                "not exist",
+                hint="the launcher writes that file when the broker serves: look for an error in "
+                "its output and in `broker.log` below the state root",
             )
         time.sleep(_ADDRESS_POLL_S)  # the check above bounds this wait
     return file.read_text(encoding="ascii")

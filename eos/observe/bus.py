@@ -69,13 +69,13 @@ class Bus:
         self._thread.join(timeout_s)
 
     def _deliver(self) -> None:
-        told = 0
+        reported = 0
         # `close` ends this loop with None; otherwise it ends with the process.
         for event in iter(self._queue.get, None):
             self._hand_out(event)
-            if self._dropped > told:
-                self._hand_out(Warned(f"{self._dropped - told} events were dropped"))
-                told = self._dropped
+            if self._dropped > reported:
+                self._hand_out(Warned(f"{self._dropped - reported} events were dropped"))
+                reported = self._dropped
 
     def _hand_out(self, event: Event) -> None:
         for subscriber in self._subscribers:

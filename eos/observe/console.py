@@ -1,6 +1,6 @@
 """Which line does each event print on stderr?
 
-Colour adds no information. It is left out if stderr is not a terminal or `NO_COLOR` is set. A
+Colour adds no information. It is omitted if stderr is not a terminal or `NO_COLOR` is set. A
 pipeline without new data prints nothing.
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TextIO
 
 from eos.observe import events
+from eos.plural import plural
 from eos.printable import one_line
 
 _ALARMING = (
@@ -31,13 +32,13 @@ class Console:
         self._has_colour = has_colour or (self._stream.isatty() and not os.environ.get("NO_COLOR"))
 
     def __call__(self, event: events.Event) -> None:
-        words = line(event)
-        if words is None:
+        text = line(event)
+        if text is None:
             return
         colour = _colour(event) if self._has_colour else ""
         end = _END if colour else ""
         # Write each line in one call, because other threads and Spark print to the same stream.
-        self._stream.write(f"{colour}eos: {one_line(words)}{end}\n")
+        self._stream.write(f"{colour}eos: {one_line(text)}{end}\n")
         self._stream.flush()
 
 
@@ -56,21 +57,21 @@ def line(event: events.Event) -> str | None:
                 f"in {event.total_ms:,.0f} ms{attempt}"
             )
         case events.MicroBatchSkipped():
-            return f"micro-batch {event.batch_id} skipped: the ledger says it is committed"
+            return f"micro-batch {event.batch_id} skipped: it is already committed in the ledger"
         case events.AttemptRetried():
             return f"micro-batch {event.batch_id}, attempt {event.attempt}: {event.reason}"
         case events.AttemptFailed():
             return _failed(event)
         case events.RecordsRefused():
-            told = _refused(event.rule, event.answer, event.records)
+            rejected = _refused(event.rule, event.answer, event.records)
             return (
-                f"warning: micro-batch {event.batch_id}: {told}, the first is "
+                f"warning: micro-batch {event.batch_id}: {rejected}, the first is "
                 f"{event.topic}-{event.partition} at offset {event.offset}"
             )
         case events.RecordsJudged():
             dropped = _counted("dropped", event.dropped)
-            told = ", ".join(filter(None, [dropped, _counted("accepted", event.accepted)]))
-            return f"warning: micro-batch {event.batch_id}: dedup {told}"
+            counts = ", ".join(filter(None, [dropped, _counted("accepted", event.accepted)]))
+            return f"warning: micro-batch {event.batch_id}: dedup {counts}"
         case events.TableFollowed():
             return _followed(event)
         case events.BrokersSilent() | events.BrokersAnswer():
@@ -84,8 +85,8 @@ def line(event: events.Event) -> str | None:
 
 def _failed(event: events.AttemptFailed) -> str:
     if event.is_asked:
-        return f"micro-batch {event.batch_id} is aborted, as asked: the next start does it"
-    then = "it is redone" if event.will_redo else "it is not redone"
+        return f"micro-batch {event.batch_id} aborted: the run is stopping, the next run retries it"
+    then = "it is retried" if event.will_redo else "it is not retried"
     return (
         f"warning: micro-batch {event.batch_id}, attempt {event.attempt} failed: "
         f"{event.reason}; {then}"
@@ -94,11 +95,11 @@ def _failed(event: events.AttemptFailed) -> str:
 
 def _brokers(event: events.BrokersSilent | events.BrokersAnswer) -> str:
     if isinstance(event, events.BrokersAnswer):
-        return f"a broker answers again, after {event.silent_s:,.0f} s without an answer"
+        return f"a broker responds again, after {event.silent_s:,.0f} s without a response"
     since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(event.since))
     hint = f". {event.hint}" if event.hint else ""
     return (
-        f"warning: no broker has answered since {since}, for {event.silent_s:,.0f} s: "
+        f"warning: no broker has responded since {since}, for {event.silent_s:,.0f} s: "
         f"{event.reason}; the pipeline waits and retries{hint}"
     )
 
@@ -106,30 +107,32 @@ def _brokers(event: events.BrokersSilent | events.BrokersAnswer) -> str:
 def _end(event: events.Stopping | events.Stopped) -> str:
     if isinstance(event, events.Stopping):
         return (
-            f"asked to stop: the open micro-batch has {event.finish_s:g} s to commit, and is "
-            "aborted then; a second signal ends the run at once"
+            f"stopping: the open micro-batch has {event.finish_s:g} s to commit before it is "
+            "aborted; a second signal ends the run at once"
         )
-    told = "".join(f"; {_refused(*each)}" for each in event.refused)
-    return f"pipeline {event.pipeline} stopped: {event.reason}{told}"
+    rejected = "".join(f"; {_refused(*each)}" for each in event.refused)
+    return f"pipeline {event.pipeline} stopped: {event.reason}{rejected}"
 
 
 def _followed(event: events.TableFollowed) -> str:
     """Return the line about a Delta table, with the versions of the ledger and of the table."""
     if event.became == "skipped":
         return (
-            f"table {event.table} skipped: the ledger's record {event.ledger} is in it (its "
-            f"version is {event.was})"
+            f"table {event.table} skipped: it already has ledger record {event.ledger} (it is at "
+            f"{event.was})"
         )
     how = "caught up" if event.became == "caught_up" else "written"
     return (
-        f"table {event.table} {how}: from the ledger's record {event.was} to {event.ledger} "
+        f"table {event.table} {how}: from ledger record {event.was} to {event.ledger} "
         f"in {event.ms:,.0f} ms"
     )
 
 
 def _refused(rule: str, answer: str, records: int) -> str:
-    what = "malformed" if rule == "malformed" else f"against `{rule}`"
-    return f"{records:,} {what} {'dropped' if answer == 'drop' else 'to the dead letters'}"
+    outcome = "dropped" if answer == "drop" else "sent to the dead letters"
+    if rule == "malformed":
+        return f"{plural(records, 'malformed record')} {outcome}"
+    return f"{plural(records, 'record')} {outcome} by rule `{rule}`"
 
 
 def _colour(event: events.Event) -> str:

@@ -42,7 +42,7 @@ _STARTS, _WAITS = "starts", "waits for records"
 _STEPS = {
     "begin:after": "reads, transforms and writes",
     "all_acked:before": "is acknowledged",
-    "ledger_record:before": "writes the ledger's record",
+    "ledger_record:before": "writes the ledger record",
     "offsets:before": "writes the offsets",
     "end_txn_sent:before": "commits",
     "end_txn_answered:after": _WAITS,
@@ -131,20 +131,20 @@ class ProgressLine:
         return " | ".join(filter(None, parts))[: self._columns - 1]
 
     def _doing(self, point: str, lag: int | None) -> str:
-        told = self._step(point)
+        step = self._step(point)
         waits = "waits for the trigger" if lag else _WAITS
         if not self.is_asked_to_stop():
-            return waits if told == _WAITS else told
-        return "stops" if told in (_STARTS, _WAITS) else f"stops; {told}"
+            return waits if step == _WAITS else step
+        return "stops" if step in (_STARTS, _WAITS) else f"stops; {step}"
 
     def _step(self, point: str) -> str:
         if not point:
             return _STARTS
         kind, _, name = point.rpartition(".")
-        told = _STEPS[name]
-        if told == _WAITS:
-            return told
-        return f"notes its {kind}" if kind else f"micro-batch {self._next()}: {told}"
+        step = _STEPS[name]
+        if step == _WAITS:
+            return step
+        return f"records its {kind}" if kind else f"micro-batch {self._next()}: {step}"
 
     def _draw(self) -> None:
         while not self._end.wait(_DRAW_S):

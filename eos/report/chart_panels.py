@@ -45,7 +45,7 @@ def timeline(gathered: PageContent) -> Content:
             id="charts",
         ),
         tag("div", class_="card detail", id="detail", role="status", hidden=True),
-        tag("details", tag("summary", "The same as a table"), _as_table(gathered)),
+        tag("details", tag("summary", "Show as a table"), _as_table(gathered)),
     ]
 
 
@@ -103,20 +103,24 @@ def _times(gathered: PageContent) -> Markup:
     top = nice(max((value for _, value in most.values), default=0))
     times = gathered.times
     about = (
-        f"How long attempts that committed took: half of all no more than "
-        f"{duration(times.at(0.5))}, 95% no more than {duration(times.at(0.95))}, the longest "
-        f"{duration(times.longest_ms)}."
+        f"Duration of committed attempts: median {duration(times.at(0.5))}, 95% at most "
+        f"{duration(times.at(0.95))}, longest {duration(times.longest_ms)}."
     )
     axis = (duration(top), duration(top / 2), "0")
     return figure(
-        "Time of an attempt", about, line, [bars(most, top), bars(half, top)], axis, [half, most]
+        "Duration of an attempt",
+        about,
+        line,
+        [bars(most, top), bars(half, top)],
+        axis,
+        [half, most],
     )
 
 
 def _chooser(gathered: PageContent) -> Markup:
     return tag(
         "label",
-        tag("span", "Look at one step"),
+        tag("span", "Show one step"),
         tag(
             "input",
             type="range",
@@ -183,7 +187,7 @@ def _point_text(
         if kind not in KINDS and count
     )
     took = (
-        f"took {duration(each.times.at(0.5))} (median), 95% no more than "
+        f"took {duration(each.times.at(0.5))} (median), 95% at most "
         f"{duration(each.times.at(0.95))}, longest {duration(each.times.longest_ms)}"
         if each.times
         else ""
@@ -196,8 +200,8 @@ def _point_text(
         else ""
     )
     notable = sum(each.counts[kind] for kind in (REDONE, ABORTED, FENCED))
-    words = [word for word in (counts, others, moved, took) if word]
-    return [words, _spans(each.sources, sources), _spans(each.targets, targets), notable]
+    texts = [text for text in (counts, others, moved, took) if text]
+    return [texts, _spans(each.sources, sources), _spans(each.targets, targets), notable]
 
 
 def _spans(spans: Spans, shown: Iterable[TopicPartition]) -> list[list[int]]:

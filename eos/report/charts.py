@@ -90,7 +90,7 @@ def figure(
         ),
         tag(
             "div",
-            tag("div", [tag("span", word) for word in axis], class_="y", aria_hidden="true"),
+            tag("div", [tag("span", label) for label in axis], class_="y", aria_hidden="true"),
             picture(about, timeline, [*lines, *shapes], _HEIGHT),
             class_="plot",
         ),
@@ -128,11 +128,11 @@ def picture(about: str, timeline: Timeline, shapes: Content, height: int) -> Mar
 
 def times_axis(timeline: Timeline) -> Markup:
     count = slots(timeline)
-    words = []
+    labels = []
     for share in (0, 0.25, 0.5, 0.75, 1):
         at = timeline.start_of(timeline.first + round(count * share))
-        words.append(tag("span", moment(at, timeline.width_ms * (1 if count < 60 else 10))))
-    return tag("div", words, class_="x", aria_hidden="true")
+        labels.append(tag("span", moment(at, timeline.width_ms * (1 if count < 60 else 10))))
+    return tag("div", labels, class_="x", aria_hidden="true")
 
 
 def _bar(slot: int, low: float, high: float) -> str:

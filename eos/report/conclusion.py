@@ -29,29 +29,29 @@ class Conclusion:
 def verdict(gathered: PageContent, asked: ClusterState | None) -> Conclusion:
     committed = gathered.sums.committed
     batches = counted(committed, "micro-batch", "micro-batches")
-    told = gathered.findings_count
+    count = gathered.findings_count
     live = asked.live.findings if asked and asked.live else ()
-    if told:
-        words = counted(told, "contradiction")
+    if count:
+        found = counted(count, "contradiction")
         first = gathered.findings[0]
-        sentence = f"{words} among {counted(gathered.transactions, 'transaction')}. "
+        sentence = f"{found} among {counted(gathered.transactions, 'transaction')}. "
         return Conclusion(Level.BROKEN, "Broken", f"{sentence}The first: {_named(first)}.")
     if live:
         sentence = (
-            f"{batches} in the audit table fit together, but the cluster does not fit to them: "
+            f"{batches} in the audit table are consistent, but the cluster contradicts the table: "
             f"{_named(live[0])}."
         )
         return Conclusion(Level.LOOK, "Look here", sentence)
     if not committed:
         what = "no micro-batch committed" if gathered.transactions else "there is no transaction"
         return Conclusion(
-            Level.NOTHING, "Nothing to judge", f"As far as the audit table goes, {what}."
+            Level.NOTHING, "Nothing to check", f"According to the audit table, {what}."
         )
     return Conclusion(
         Level.KEPT,
         "Kept",
-        f"As far as the audit table tells, {batches} committed once each: "
-        "nothing left out, nothing read again, nothing twice.",
+        f"According to the audit table, {batches} committed once each: no source range was "
+        "skipped, read again or written twice.",
     )
 
 
@@ -64,33 +64,33 @@ def rests_on(gathered: PageContent, asked: ClusterState | None) -> Iterator[str]
         f"pipeline's ledger, from {first} to {last}."
     )
     yield (
-        "Of each that committed: does it begin where the one before it ended, in every source "
-        "partition; did its identity, its micro-batch or a newer epoch commit before."
+        "For each committed transaction: in every source partition it begins where the previous "
+        "one ended; neither its identity, its micro-batch nor a newer epoch committed before."
     )
     yield (
-        "Of each target partition that it wrote: do records, sequences and offsets of the receipt "
-        "agree, and do they lie above what was written before."
+        "For each target partition that it wrote: records, sequence numbers and offsets of the "
+        "receipt agree, and are above those that were written before."
     )
     if asked is not None and asked.live is not None:
         same = sum(each.is_same for each in asked.live.fields)
         yield (
-            f"The cluster, asked at {time(asked.at)}: {same} of {len(asked.live.fields)} values "
-            "that both know are the same, and nobody else's transaction is open on a target."
+            f"The cluster at {time(asked.at)}: {same} of {len(asked.live.fields)} values that both "
+            "have are the same, and no other client's transaction is open on a target."
             if not asked.live.findings
-            else f"The cluster, asked at {time(asked.at)}, which does not fit: see below."
+            else f"The cluster at {time(asked.at)}, which contradicts the table: see below."
         )
 
 
 def not_checked(asked: ClusterState | None, since: str) -> Iterator[str]:
-    yield "The records themselves: this page read none of them, neither in source nor in targets."
+    yield "The records themselves: this page reads no records of source or targets."
     if since:
-        yield f"What came before: the page begins at {since}."
+        yield f"Earlier transactions: the page begins at {since}."
     if asked is None:
-        yield "The cluster: it was not asked (--offline), so lag is unknown."
+        yield "The cluster: it was not queried (--offline), so the lag is unknown."
     elif asked.live is None:
-        yield f"The cluster: it did not answer. {asked.problem}"
+        yield f"The cluster: it did not respond. {asked.problem}"
     else:
-        yield "What a pipeline did to systems outside of Kafka, which is never part of the promise."
+        yield "Side effects of the pipeline outside of Kafka, which are never exactly-once."
 
 
 def _named(finding: AuditFinding) -> str:

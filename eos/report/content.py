@@ -48,9 +48,9 @@ class PageContent:
 def gather(found: Iterable[Transaction]) -> PageContent:
     """Return the page's content from transactions, oldest first."""
     gathered, sums = PageContent(), Sums()
-    told = findings(_watched(found, gathered, sums))
-    gathered.findings = list(islice(told, FINDINGS_MAX))
-    gathered.findings_count = len(gathered.findings) + sum(1 for _ in told)
+    problems = findings(_watched(found, gathered, sums))
+    gathered.findings = list(islice(problems, FINDINGS_MAX))
+    gathered.findings_count = len(gathered.findings) + sum(1 for _ in problems)
     gathered.sums = sums.so_far
     for interval in gathered.timeline.intervals.values():
         gathered.times.join(interval.times)
@@ -66,7 +66,7 @@ def _watched(
     for each in found:
         sums.add(each)
         gathered.transactions += 1
-        told_at = gathered.timeline.add(each)
+        shown_at = gathered.timeline.add(each)
         gathered.recent.append(each)
         gathered.position.update(ends([each]))
         if is_try(each):
@@ -81,7 +81,7 @@ def _watched(
         if each.is_committed:
             writer = each.writer
         if is_other or is_notable(each):
-            gathered.notable.append((each, told_at))
+            gathered.notable.append((each, shown_at))
             gathered.notable_count += 1
         yield each
 

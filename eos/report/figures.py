@@ -45,7 +45,7 @@ def _attempts(gathered: PageContent) -> Iterator[Card]:
     sums, kinds = gathered.sums, gathered.kinds
     others = counted(len(sums.takeovers), "takeover", "takeovers")
     others += f", {counted(len(sums.restarts), 'restart', 'restarts')}"
-    redone = f"of them {number(kinds[REDONE])} redone"
+    redone = f"{number(kinds[REDONE])} of them redone"
     yield Card("Committed", number(sums.committed), redone, COMMITTED)
     ratio = f"{sums.redo_ratio:.4f} for each committed"
     yield Card("Aborted", number(kinds[ABORTED]), ratio, ABORTED)
@@ -60,18 +60,18 @@ def _amounts(gathered: PageContent) -> Iterator[Card]:
     else:
         yield Card("Read", number(sums.records_in), f"records, in {offsets}")
     yield Card("Written", number(gathered.sums.records_out), "records")
-    over = f"records written, over {duration(gathered.timeline.width_ms)}"
-    yield Card("Most at once", f"{number(peak(gathered))}/s", over)
+    over = f"records written, within {duration(gathered.timeline.width_ms)}"
+    yield Card("Peak rate", f"{number(peak(gathered))}/s", over)
     most, longest = duration(times.at(0.99)), duration(times.longest_ms)
     beside = f"median; 99%: {most}; longest: {longest}"
-    yield Card("An attempt takes", duration(times.at(0.5)), beside)
+    yield Card("Duration of an attempt", duration(times.at(0.5)), beside)
 
 
 def _lag(gathered: PageContent, asked: ClusterState | None) -> Card:
     if asked is None:
-        return Card("Lag", "not known", "the cluster was not asked")
+        return Card("Lag", "not known", "the cluster was not queried")
     if asked.live is None:
-        return Card("Lag", "not known", "the cluster did not answer")
+        return Card("Lag", "not known", "the cluster did not respond")
     ends = asked.ends
     lags = (max(0, ends[tp] - at) for tp, at in gathered.position.items() if tp in ends)
     return Card("Lag", number(sum(lags)), f"offsets, in {counted(len(ends), 'partition')}")

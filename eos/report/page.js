@@ -23,7 +23,7 @@
     for (const [place, first, last] of found) {
       put(list, "li", `${names[place]}: ${first} to ${last}`);
     }
-    if (more > 0) put(list, "li", `${more} partitions more are not shown here`);
+    if (more > 0) put(list, "li", `${more} more partitions are not shown here`);
   };
 
   const show = (slot) => {

@@ -76,40 +76,40 @@ def _sections(
         "header",
         tag("p", "Pipeline", class_="over"),
         tag("h1", subject.pipeline),
-        tag("p", f"This page was made at {time(subject.made_at)}.", class_="soft"),
+        tag("p", f"Created at {time(subject.made_at)}.", class_="soft"),
     )
     yield _judged(subject, gathered, asked, judged)
     live = asked.live.findings if asked and asked.live else ()
     if gathered.findings or live:
-        yield _section("What does not fit", _findings(gathered, live))
+        yield _section("Contradictions", _findings(gathered, live))
     if gathered.is_empty:
-        yield tag("p", "The table has nothing of it: it never ran with one, or not in this time.")
+        yield tag("p", "The audit table has no transactions of this pipeline in this time range.")
         return
     yield _section("Key figures", figures.cards(gathered, asked, subject.made_at))
     yield _section("Timeline", chart_panels.timeline(gathered))
     yield _section(
         "From source to target", tables.sources(gathered, asked), tables.targets(gathered)
     )
-    if producers.are_told(gathered.sums.producers):
-        told = list(producers.section(gathered.sums.producers))
-        yield _section("Upstream producers", *told)
+    if producers.has_verdicts(gathered.sums.producers):
+        parts = list(producers.section(gathered.sums.producers))
+        yield _section("Upstream producers", *parts)
     if gathered.sums.refused:
         yield _section("Dead letters and dropped records", tables.refused(gathered))
     yield _section("Last micro-batches", tables.recent(gathered))
-    yield _section("Out of the ordinary", _NOTABLE, tables.notable(gathered))
+    yield _section("Unusual events", _NOTABLE, tables.notable(gathered))
     if asked is not None and asked.live is not None:
-        phase = asked.live.phase or "nothing of this transactional id"
-        words = f"Its coordinator says {phase}; asked at {time(asked.at)}."
-        yield _section("The cluster", tag("p", words), tables.fields(asked))
-    yield _section("Words", _words())
+        phase = asked.live.phase or "none for this transactional id"
+        state = f"The transaction's state at {time(asked.at)}: {phase}."
+        yield _section("The cluster", tag("p", state), tables.fields(asked))
+    yield _section("Glossary", _glossary())
     made = f"spark-eos {subject.version}. Table {subject.table}, ledger {subject.ledger}."
     yield tag("footer", tag("p", made))
 
 
 _NOTABLE = tag(
     "p",
-    "Attempts that were aborted, fenced or redone, other processes, and positions that a person "
-    "moved. None of them is a contradiction. Newest first.",
+    "Attempts that were aborted, fenced or redone, restarts, takeovers, and positions that an "
+    "operator moved. None of them is a contradiction. Newest first.",
 )
 
 
@@ -126,8 +126,8 @@ def _judged(
             tag("p", judged.sentence, class_="sentence"),
             tag(
                 "div",
-                _reasons("What this rests on", rests_on(gathered, asked)),
-                _reasons("What was not checked", unchecked),
+                _reasons("Evidence", rests_on(gathered, asked)),
+                _reasons("Not checked", unchecked),
                 class_="reasons",
             ),
             tag(
@@ -158,29 +158,38 @@ def _findings(gathered: PageContent, live: Sequence[AuditFinding]) -> Content:
         )
         for each in shown
     ]
-    left_out = gathered.findings_count + len(live) - len(shown)
-    more = f"{number(left_out)} more are left out here; `eos audit --live --json` has all."
+    hidden = gathered.findings_count + len(live) - len(shown)
+    more = f"{number(hidden)} more are not shown; `eos audit --live --json` has all."
     heads = ("case", "what", "ledger offset")
     return [
-        tables.table("What does not fit", heads, rows, is_titled=True),
-        tables.left(left_out, more),
+        tables.table("Contradictions", heads, rows, is_titled=True),
+        tables.left(hidden, more),
     ]
 
 
-def _words() -> Markup:
+def _glossary() -> Markup:
     return tag(
         "dl",
         [
             [tag("dt", name), tag("dd", meaning)]
             for name, meaning in (
-                ("attempt", "one try at a micro-batch: one Kafka transaction"),
-                (COMMITTED, "a reader of committed records sees all of it"),
-                (REDONE, "committed, after another attempt at the same micro-batch had not"),
-                (ABORTED, "a reader of committed records sees nothing of it"),
-                (FENCED, "aborted because another process had taken the pipeline over"),
-                ("took", "from an attempt's begin to just before its end, by the driver's clock"),
-                ("offsets", "Kafka numbers transaction markers, too: there are more than records"),
-                ("lag", "what the source had and the pipeline had not, when the cluster was asked"),
+                ("attempt", "one Kafka transaction, with the output of one micro-batch"),
+                (COMMITTED, "a read_committed reader sees all its records"),
+                (REDONE, "committed, after an earlier attempt of the same micro-batch was not"),
+                (ABORTED, "a read_committed reader sees none of its records"),
+                (FENCED, "aborted because another instance took over the pipeline"),
+                (
+                    "took",
+                    "from the start of an attempt to just before its end, by the driver's clock",
+                ),
+                (
+                    "offsets",
+                    "also count transaction markers, so there are more offsets than records",
+                ),
+                (
+                    "lag",
+                    "offsets of the source that the pipeline had not read when the page was made",
+                ),
             )
         ],
         class_="words",

@@ -11,19 +11,19 @@ from eos.report.units import counted, number
 
 PRODUCERS_SHOWN, GAPS_SHOWN, _ID_MAX = 100, 50, 100
 _DROPPED = {
-    "duplicate": "accepted before, under the same id, epoch and number",
-    "fenced": "it came behind a newer epoch of its producer",
+    "duplicate": "accepted before with the same id, epoch and number",
+    "fenced": "arrived after a newer epoch of its producer",
 }
 _WHY = {
     **_DROPPED,
-    "gap": "records before it had not come",
-    "late": "it lies below what was next, and that it was here before is not proven",
-    "unknown_producer": "the first of a producer that was not known, and its number was not 0",
-    "unstamped": "it had no stamp that can be meant",
+    "gap": "earlier records of its producer had not arrived",
+    "late": "below the expected number, but not proven to be a duplicate",
+    "unknown_producer": "first record of an unknown producer, with a number other than 0",
+    "unstamped": "no valid producer id, epoch and number",
 }
 
 
-def are_told(sums: Producers) -> bool:
+def has_verdicts(sums: Producers) -> bool:
     return bool(sums.verdicts)
 
 
@@ -35,19 +35,21 @@ def section(sums: Producers) -> Iterator[Content]:
         if sums.verdicts[name]
     ]
     yield tables.table(
-        "What was not simply next", ("verdict", "became", "records", "why"), verdicts
+        "Records that were not the next of their producer",
+        ("verdict", "became", "records", "why"),
+        verdicts,
     )
     each = sums.each.most_common(PRODUCERS_SHOWN)
     if each:
         rows = [_row(sums, of, count) for of, count in each]
         yield tables.table(
-            "Of which producers",
+            "Records by producer",
             ("producer", "source", "verdict", "records", "first to last offset"),
             rows,
             id_="producers",
         )
-    left_out = len(sums.each) + sums.more - len(each)
-    yield tables.left(left_out, f"{number(left_out)} more; `eos audit --json` has more of them.")
+    hidden = len(sums.each) + sums.more - len(each)
+    yield tables.left(hidden, f"{number(hidden)} more; `eos audit --json` has more of them.")
     gaps = list(sums.gaps)[-GAPS_SHOWN:]
     if gaps:
         shown = [
@@ -72,13 +74,13 @@ def section(sums: Producers) -> Iterator[Content]:
 
 def _sentence(sums: Producers) -> str:
     dropped = sum(sums.verdicts[name] for name in _DROPPED)
-    words = f"{counted(sums.verdicts['appended'], 'record')} followed the one before; "
-    words += f"{number(dropped)} dropped, each proven to be one too many."
+    text = f"{counted(sums.verdicts['appended'], 'record')} in sequence; "
+    text += f"{number(dropped)} dropped as proven duplicates or fenced."
     if sums.states >= 0:
-        words += f" {counted(sums.states, 'state')} of producers kept."
+        text += f" {counted(sums.states, 'state')} of producers kept."
     if sums.expired:
-        words += f" {counted(sums.expired, 'producer')} forgotten, having sent nothing for long."
-    return words
+        text += f" {counted(sums.expired, 'producer')} expired after a long silence."
+    return text
 
 
 def _became(sums: Producers, name: str) -> str:

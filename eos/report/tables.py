@@ -1,4 +1,4 @@
-"""Which tables does a page have? Each is bounded and shows how many rows were left out."""
+"""Which tables does a page have? Each is bounded and shows how many rows are hidden."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def notable(gathered: PageContent) -> Markup:
         if bytes_ > _BYTES_MAX:
             break
         shown.append(row)
-    left_out = gathered.notable_count - len(shown)
-    more = f"{counted(left_out, 'older one')} left out here; `eos audit --json` has all."
+    hidden = gathered.notable_count - len(shown)
+    more = f"{counted(hidden, 'older one')} not shown; `eos audit --json` has all."
     heads = ("ended", "what", "became", "ledger offset", "identity", "by", "why")
     return markup(
         [
-            table("Out of the ordinary", heads, shown, id_="notable", is_titled=True),
-            left(left_out, more),
+            table("Unusual events", heads, shown, id_="notable", is_titled=True),
+            left(hidden, more),
         ]
     )
 
@@ -82,7 +82,7 @@ def sources(gathered: PageContent, asked: ClusterState | None) -> Markup:
         )
         for tp in known[:PARTITIONS_MAX]
     ]
-    heads = ("source", "read, first to last", "offsets", "goes on at", "ends at", "lag")
+    heads = ("source", "read, first to last", "offsets", "next offset", "end offset", "lag")
     return markup([table("Read", heads, rows), _partitions_left(known)])
 
 
@@ -144,11 +144,11 @@ def fields(asked: ClusterState) -> Markup:
         row(each.name, str(each.table), str(each.broker), "same" if each.is_same else "differs")
         for each in ordered[:FIELDS_SHOWN]
     ]
-    heads = ("value", "the table says", "the cluster says", "")
-    left_out = len(ordered) - len(rows)
+    heads = ("value", "audit table", "cluster", "")
+    hidden = len(ordered) - len(rows)
     differing = sum(not each.is_same for each in ordered[FIELDS_SHOWN:])
-    more = f"{left_out} more, of which {differing} differ."
-    return markup([table("The table beside the cluster", heads, rows), left(left_out, more)])
+    more = f"{hidden} more; {differing} of them differ."
+    return markup([table("Audit table and cluster", heads, rows), left(hidden, more)])
 
 
 def table(
@@ -183,8 +183,8 @@ def row(*cells: Content, **attributes: object) -> Markup:
     return tag("tr", [tag("td", each) for each in cells], **attributes)
 
 
-def left(count: int, words: str) -> Markup | None:
-    return tag("p", words, class_="left") if count > 0 else None
+def left(count: int, text: str) -> Markup | None:
+    return tag("p", text, class_="left") if count > 0 else None
 
 
 def cut(text: str, most: int = _WORDS_MAX) -> str:
@@ -210,7 +210,7 @@ def _from_to(spans: Spans, tp: TopicPartition) -> str:
 def _end(tp: TopicPartition, ends: Mapping[TopicPartition, int], asked: ClusterState | None) -> str:
     if tp in ends:
         return str(ends[tp])
-    return "is gone" if asked is not None and asked.live is not None else "not known"
+    return "deleted" if asked is not None and asked.live is not None else "not known"
 
 
 def _lag(tp: TopicPartition, position: int, ends: Mapping[TopicPartition, int]) -> str:

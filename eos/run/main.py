@@ -60,14 +60,19 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--profile", help="name in conf/ or path of a profile")
     parser.add_argument("--bootstrap", help="Kafka addresses, instead of the profile's")
     parser.add_argument(
-        "--bootstrap-from", type=Path, help="file with the addresses, which may be written later"
+        "--bootstrap-from", type=Path, help="file with the addresses; wait until it exists"
     )
     ends = parser.add_mutually_exclusive_group()
-    for word, text in (("available_now", "drain the source"), ("once", "one micro-batch")):
+    for word, about in (
+        ("available_now", "drain the source, then exit"),
+        ("once", "one micro-batch"),
+    ):
         flag = f"--{word.replace('_', '-')}"
-        ends.add_argument(flag, action="store_const", const=word, dest="ends", help=text)
-    parser.add_argument("--take-over", action="store_true", help="fence the running instance")
+        ends.add_argument(flag, action="store_const", const=word, dest="ends", help=about)
+    parser.add_argument("--take-over", action="store_true", help="fence an instance that may run")
     parser.add_argument(
-        "--accept-state-loss", action="store_true", help="resume with an empty state"
+        "--accept-state-loss",
+        action="store_true",
+        help="resume without the state of stateful steps",
     )
     return parser.parse_args(argv)

@@ -6,13 +6,13 @@ import io
 import json
 from contextlib import redirect_stdout
 
-import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 from support.audited import projection, projection_of, settled, soon
 from support.coordinator_view import wait_ended
 from support.copy import Copy
+from support.errors import raises
 from support.recovered import Pipeline
 
 from eos.audit.reader import look
@@ -118,7 +118,7 @@ def test_the_verb(pipeline: Pipeline):
     assert json.loads(said(*words, "--json", "--since", "1 hour")[1])["committed"] == 2
     after = "2999-01-01T00:00:00Z"
     assert json.loads(said(*words, "--json", "--since", after)[1])["committed"] == 0
-    with pytest.raises(UsageError, match="is no time"):
+    with raises("since_invalid", UsageError):
         said(*words, "--since", "yesterday")
 
     last = look(TransactionsTable(location), names.pipeline, names.ledger)[-1]

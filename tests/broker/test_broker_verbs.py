@@ -56,7 +56,7 @@ class Project:
         return done.stdout.removesuffix("\n")
 
     def running(self, port: int) -> str:
-        return f"running at {HOST}:{port}, to stay; data in {self.root}"
+        return f"running at {HOST}:{port}, until it is stopped; data in {self.root}"
 
     @property
     def stopped(self) -> str:
@@ -128,7 +128,7 @@ def test_from_start_to_stop_and_again(project: Project) -> None:
 def test_stop_waits_for_no_pipeline_and_ends_none(project: Project) -> None:
     with EmbeddedKafka(project.root) as used:
         port = used.nodes[0].ports.client
-        lent = f"running at {HOST}:{port}, for a pipeline, and stops with it; data in "
+        lent = f"running at {HOST}:{port}, until the last pipeline ends; data in "
         assert project.told("status").startswith(lent)
         assert project.told("start") == project.running(port)
         assert project.told("stop").startswith(lent)
@@ -158,7 +158,7 @@ def test_three_nodes_from_start_to_stop_with_one_that_dies(project: Project) -> 
     found = json.loads(project.told("status", "--json"))
     assert found["running"]
     assert (found["nodes"], found["down"]) == (3, [])
-    assert started.startswith(f"running at {found['bootstrap']}, to stay")
+    assert started.startswith(f"running at {found['bootstrap']}, until it is stopped")
     addresses = found["bootstrap"].split(",")
     ports = [int(address.rpartition(":")[2]) for address in addresses]
     assert [live_brokers(port) for port in ports] == 3 * [{1, 2, 3}]
@@ -172,7 +172,7 @@ def test_three_nodes_from_start_to_stop_with_one_that_dies(project: Project) -> 
     assert "down: node 2 of 3; `eos broker start`" in project.told("status", code=1)
     other = project.eos("start", "--nodes", "1")
     assert (other.returncode, other.stdout) == (2, "")
-    assert "holds a cluster of 3 nodes, 1 were asked" in other.stderr
+    assert "eos: [broker_nodes_mismatch] " in other.stderr
     with EmbeddedKafka(project.root) as used:  # as a pipeline of this profile
         assert used.bootstrap == ",".join(addresses)
         assert live_brokers(ports[1]) == {1, 2, 3}
@@ -210,13 +210,13 @@ def test_a_port_that_is_none_is_refused(project: Project, port: str) -> None:
 def test_a_version_that_is_not_there_or_not_the_datas_is_refused(project: Project) -> None:
     unknown = project.eos("start", "--version", "2.8")
     assert (unknown.returncode, unknown.stdout) == (2, "")
-    assert "no embedded broker 2.8 is pinned" in unknown.stderr
-    assert "there are 4.3, 3.9" in unknown.stderr
+    assert "eos: [broker_version_unknown] " in unknown.stderr
+    assert "4.3, 3.9" in unknown.stderr
 
     project.root.mkdir(parents=True, exist_ok=True)
     known = {"id": "x", "ports": [[1, 2]], "version": "3.9"}
     (project.root / "cluster.json").write_text(json.dumps(known))
     other = project.eos("start", "--version", "4.3")
     assert other.returncode == 2
-    assert "holds the data of a broker 3.9, 4.3 was asked" in other.stderr
+    assert "eos: [broker_version_mismatch] " in other.stderr
     assert json.loads(project.told("status", "--json", code=1))["version"] == "3.9"

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.errors import raises
 
 from eos import private_files
 from eos.errors import UnavailableError, UsageError
@@ -225,20 +226,21 @@ def test_a_port_that_the_caller_named_and_somebody_has_is_refused(tmp_path: Path
     with socket.socket() as taken:
         taken.bind((broker_node.HOST, 0))
         taken.listen()
-        with pytest.raises(UsageError, match="is taken"):
+        with raises("broker_port_in_use", UsageError):
             EmbeddedKafka(tmp_path, port=taken.getsockname()[1]).start()
 
 
 def test_another_number_of_nodes_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_text(json.dumps({"id": "x", "ports": [[1, 2]]}))
-    with pytest.raises(UsageError, match="1 nodes, 3 were asked"):
+    with raises("broker_nodes_mismatch", UsageError):
         EmbeddedKafka(tmp_path, nodes=3).start()
 
 
 def test_a_broker_that_can_not_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
     kafka = EmbeddedKafka(tmp_path, config={"log.segment.bytes": "a-lot"})
-    with pytest.raises(UnavailableError, match="a-lot"):
+    with raises("broker_format_failed", UnavailableError) as caught:
         kafka.start()
+    assert "a-lot" in caught.value.message
     assert not any(one.is_running for one in kafka.nodes)
 
 
@@ -271,9 +273,9 @@ def test_the_console_tools_run_on_the_pinned_jars(
 
 def test_another_version_than_its_data_has_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_text(json.dumps({"id": "x", "ports": [], "version": "3.9"}))
-    with pytest.raises(UsageError, match=r"data of a broker 3\.9, 4\.3 was asked"):
+    with raises("broker_version_mismatch", UsageError):
         EmbeddedKafka(tmp_path, version="4.3").start()
-    with pytest.raises(UsageError, match=r"no embedded broker 2\.8 is pinned"):
+    with raises("broker_version_unknown", UsageError):
         EmbeddedKafka(tmp_path / "new", version="2.8").start()
 
 

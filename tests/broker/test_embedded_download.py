@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from support.errors import raises
 
 from eos.errors import UnavailableError
 from eos.local import jar_download
@@ -71,7 +72,7 @@ def test_one_bad_jar_fails_with_its_reason_and_the_good_ones_are_kept(
 ) -> None:
     good, bad, missing = jar("good", b"good"), jar("bad", b"as pinned"), jar("missing", b"x")
     repository.content = {"good-1.jar": b"good", "bad-1.jar": b"something else"}
-    with pytest.raises(UnavailableError) as caught:
+    with raises("jar_download_failed", UnavailableError) as caught:
         jar_download.download([good, bad, missing], tmp_path)
     text = str(caught.value)
     assert "org.example:bad:1" in text
@@ -85,5 +86,6 @@ def test_a_repository_that_does_not_answer_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(jar_download.REPOSITORY, "http://127.0.0.1:1/m/")
-    with pytest.raises(UnavailableError, match="EOS_MAVEN_REPOSITORY"):
+    with raises("jar_download_failed") as caught:
         jar_download.download([jar("a", b"a")], tmp_path)
+    assert "EOS_MAVEN_REPOSITORY" in caught.value.hint

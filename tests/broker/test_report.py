@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.audited import projection_of, settled
+from support.errors import raises
 from support.recovered import Pipeline
 from support.reported import NOW, RECORDS, aborted, history, made, transaction
 
@@ -48,12 +49,12 @@ def test_the_verb(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch):
     assert (code, err) == (0, "")
     page = pipeline.folder / f"{pipeline.planned().names.pipeline}.report.html"
     sentence, path = out.splitlines()
-    assert "Kept: As far as the audit table tells, 2 micro-batches committed once each" in sentence
+    assert "Kept: According to the audit table, 2 micro-batches committed once each" in sentence
     assert path == page.name
     text = page.read_text()
     assert f"<title>Kept: {pipeline.name}</title>" in text
     assert '<dt>Lag</dt><dd class="value">10</dd>' in text, "5 in each of 2 partitions"
-    assert "Its coordinator says CompleteCommit" in text
+    assert ": CompleteCommit." in text
     assert f"<td>{pipeline.source}-0</td>" in text
 
     other = pipeline.folder / "other.html"
@@ -63,14 +64,17 @@ def test_the_verb(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch):
         "verdict": "kept",
         "sentence": sentence.removeprefix("Kept: "),
     }
-    assert "it was not asked" in other.read_text()
+    assert "it was not queried" in other.read_text()
     assert "the page begins at" in other.read_text()
 
     code, out, _ = said(*words, "--output", str(other), "--since", "2999-01-01T00:00:00Z")
-    assert (code, out.splitlines()[0][:17]) == (0, "Nothing to judge:")
-    for nowhere in (pipeline.folder, pipeline.folder / "none" / "x.html"):
-        with pytest.raises(UsageError, match="there is no folder"):
-            said(*words, "--output", str(nowhere))
+    assert (code, out.splitlines()[0][:17]) == (0, "Nothing to check:")
+    for path, problem in (
+        (pipeline.folder, "report_output_is_folder"),
+        (pipeline.folder / "none" / "x.html", "report_folder_missing"),
+    ):
+        with raises(problem, UsageError):
+            said(*words, "--output", str(path))
 
     committed = "SELECT * FROM transactions WHERE batch_id = 1 AND kind = 'attempt'"
     rows = kept.table.query(committed)
@@ -87,8 +91,8 @@ def test_the_verb(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(asking, "_TIMEOUT_MS", 500)
     code, _, err = said(*words, "--output", str(other))
     assert code == 1
-    assert "eos: the page lacks what only the cluster knows: " in err
-    assert "it did not answer" in other.read_text()
+    assert "eos: the page has no data of the cluster: " in err
+    assert "it did not respond" in other.read_text()
 
 
 def test_a_hundred_thousand_attempts_are_all_counted_and_stay_small():
@@ -109,7 +113,7 @@ def test_a_hundred_thousand_attempts_are_all_counted_and_stay_small():
     # Half of what was out of the ordinary were the attempts that went wrong.
     assert found.notable_count == 2 * 2_510
     assert page.count("data-at=") == NOTABLE_MAX
-    assert f"{5020 - NOTABLE_MAX:,} older ones left out here" in page
+    assert f"{5020 - NOTABLE_MAX:,} older ones not shown" in page
 
 
 def test_a_page_has_a_bound_whatever_it_is_about():
@@ -133,6 +137,6 @@ def test_a_page_has_a_bound_whatever_it_is_about():
     assert len(page) < SIZE_MAX
     assert "700 partitions more" in page
     left_out = found.findings_count - FINDINGS_MAX + 1000 - FINDINGS_MAX
-    assert f"{number(left_out)} more are left out here" in page
-    assert "older ones left out here" in page
+    assert f"{number(left_out)} more are not shown" in page
+    assert "older ones not shown" in page
     assert "and 992 more" in page, "ranges of a micro-batch"

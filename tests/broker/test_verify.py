@@ -97,7 +97,7 @@ def test_a_clean_run_and_where_it_ended(finished):
 
     said = one.verify("--dropped", str(one.folder / "dropped"))
     assert (said.code, (one.folder / "dropped").exists()) == (2, False)
-    assert "drops nothing by producers' numbers" in said.err
+    assert "[dropped_without_dedup]" in said.err
     again = one.verify()
     assert again.code == 0
     assert "nothing is newer than ledger offset" in again.out
@@ -343,7 +343,7 @@ def test_what_is_no_pipeline(finished):
     one = finished()
     said = one.verify()
     assert said.code == 2
-    assert "there is nothing to verify" in said.err
+    assert "[ledger_topic_missing]" in said.err
 
 
 @dataclass

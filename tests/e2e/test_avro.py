@@ -277,7 +277,7 @@ def test_avro_comes_and_goes_through_kafka(project: Project) -> None:
     letters.write(project.broker.bootstrap, project.source, records)
     done = project.run_warm()
     assert done.returncode == 0, done.stderr
-    assert "1 malformed to the dead letters" in done.stderr
+    assert "1 malformed record sent to the dead letters" in done.stderr
     rows = outside.read(project.broker.bootstrap, project.target)
     expected = [
         {"id": n, "gross": n / 2, "kind": order(n)["kind"]} for n in range(100) if n not in (10, 20)

@@ -93,4 +93,6 @@ def test_what_passes_and_what_fails_is_told_with_the_difference(tmp_path: Path) 
     assert "incubator" not in done.stderr
     assert "Traceback" not in done.stderr
     assert "QueryContextLogger" not in done.stderr
-    assert "warning: words uses uuid: a micro-batch that is redone" in done.stderr
+    assert (
+        "warning: words uses uuid: the result changes when a micro-batch is retried" in done.stderr
+    )

@@ -120,10 +120,14 @@ def test_each_record_once_in_the_target_or_among_the_dead_letters_whatever_dies(
     done = project.run_warm()
     assert done.returncode == 0, done.stderr
     check(project, range(400))
-    first = f"40 malformed to the dead letters, the first is {project.source}-0 at offset 1\n"
+    first = (
+        f"40 malformed records sent to the dead letters, the first is {project.source}-0 at "
+        "offset 1\n"
+    )
     assert done.stderr.count(first) == 1, done.stderr
-    assert done.stderr.count("20 against `known` dropped") == 2
-    assert "drained; 80 malformed to the dead letters; 80 against `paid` to" in done.stderr
+    assert done.stderr.count("20 records dropped by rule `known`") == 2
+    total = "drained; 80 malformed records sent to the dead letters; 80 records sent to the dead "
+    assert f"{total}letters by rule `paid`" in done.stderr
     ledger = outside.read(project.broker.bootstrap, project.ledger)
     attempts = [record for row in ledger if (record := json.loads(row.value))["kind"] == "attempt"]
     told = Counter()

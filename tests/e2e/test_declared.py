@@ -110,9 +110,9 @@ def test_what_is_declared_is_what_is_written(project: Project) -> None:
     done = project.run_warm()
     assert done.returncode == 0, done.stderr
     first = f"the first is {project.source}-1 at offset"
-    assert f"3 malformed to the dead letters, {first} 0" in done.stderr
-    assert f"1 against `not_negative` to the dead letters, {first} 4" in done.stderr
-    assert f"1 against `known_country` dropped, {first} 5" in done.stderr
+    assert f"3 malformed records sent to the dead letters, {first} 0" in done.stderr
+    assert f"1 record sent to the dead letters by rule `not_negative`, {first} 4" in done.stderr
+    assert f"1 record dropped by rule `known_country`, {first} 5" in done.stderr
     expected = {order["order_id"]: enriched(order) for order in given if order["amount"]}
     assert read(project, project.target) == expected
     large = {number: order for number, order in expected.items() if order["gross"] > 10000}

@@ -135,7 +135,7 @@ def test_in_one_partition_a_producer_waits_behind_its_gap(project: Project) -> N
     outside.create_topics(project.broker.bootstrap, PARTITIONS, project.source)
     upstream = test_dedup.Upstream(project)
     upstream.send(0, [*range(20), *range(25, 30)])
-    assert "10 against `dedup_gap` to the dead letters" in ran(project)
+    assert "10 records sent to the dead letters by rule `dedup_gap`" in ran(project)
     upstream.send(0, range(20, 25))
     verb(project, "replay", "--rule", "dedup_gap")
     ran(project)
@@ -163,7 +163,7 @@ def test_what_is_refused_waits_in_the_dead_letters_and_comes_back(project: Proje
     upstream = made(project, records=1000)
     upstream.send(0, [*range(20), *range(21, 90)])  # 80 and above are too far above 20
     told = ran(project)
-    assert "10 against `dedup_gap` to the dead letters" in told
+    assert "10 records sent to the dead letters by rule `dedup_gap`" in told
     dead = f"{project.target}.dead"
     assert values(project, dead) == Counter(f"0:{number}" for number in range(80, 90))
     upstream.send(0, [20])

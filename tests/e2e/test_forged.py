@@ -47,5 +47,5 @@ def test_a_records_text_does_not_choose_how_the_run_ends(project: Project, text:
     for words in ("another copy", "lost records", "lacks READ", "Traceback", "\x1b"):
         assert words not in stopped.stderr, stopped.stderr
     # The attempt was aborted: no transaction keeps readers from what follows.
-    assert "is not redone" in stopped.stderr
+    assert "is not retried" in stopped.stderr
     wait_closed(bootstrap, project.target, project.ledger)

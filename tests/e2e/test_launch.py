@@ -247,5 +247,5 @@ def test_a_broker_that_can_not_start_ends_the_driver_that_waits_for_it(tmp_path:
     (broker / "cluster.json").write_text(json.dumps(known))
     done = project.run()
     assert done.returncode == 2, done.stderr
-    assert "no embedded broker 1.0 is pinned" in done.stderr
+    assert "eos: [broker_version_unknown] " in done.stderr
     until_gone(*naming(str(project.folder)))

@@ -48,13 +48,13 @@ def test_an_outage_while_a_pipeline_is_idle_is_reported_with_its_end(own: Projec
         (node,) = own.broker.nodes
         node.signal("broker_pid", signal.SIGSTOP)
         try:
-            until(process, log, lambda: "no broker has answered since" in log.read_text())
+            until(process, log, lambda: "no broker has responded since" in log.read_text())
         finally:
             node.signal("broker_pid", signal.SIGCONT)
-        until(process, log, lambda: "a broker answers again, after" in log.read_text())
+        until(process, log, lambda: "a broker responds again, after" in log.read_text())
         process.send_signal(signal.SIGTERM)
         assert process.wait(WAIT_S_MAX) == 0, log.read_text()
     finally:
         process.kill()
     assert "lacks 0 attempts" not in log.read_text()
-    assert log.read_text().count("no broker has answered since") == 1
+    assert log.read_text().count("no broker has responded since") == 1

@@ -226,7 +226,7 @@ def test_messages_come_and_go_through_kafka(project: Project) -> None:
     letters.write(project.broker.bootstrap, project.source, records)
     done = project.run_warm()
     assert done.returncode == 0, done.stderr
-    assert "1 malformed to the dead letters" in done.stderr
+    assert "1 malformed record sent to the dead letters" in done.stderr
     rows = outside.read(project.broker.bootstrap, project.target)
     expected = [(n, n / 2, n % 3) for n in range(100) if n not in (10, 20)]
     found = [SMALL.FromString(row.value) for row in rows if row.value]

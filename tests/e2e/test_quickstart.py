@@ -69,8 +69,8 @@ def test_from_init_to_a_dead_letter_that_was_put_back(project: Project, capfd) -
     (folder / "pipeline.yaml").write_text(yaml.safe_dump(changed))
     exec(block(project, "python", ".write("), {})
     told = ran(project)
-    assert "1 malformed to the dead letters" in told
-    assert "1 against `known_customer` to the dead letters" in told
+    assert "1 malformed record sent to the dead letters" in told
+    assert "1 record sent to the dead letters by rule `known_customer`" in told
     assert came_out(project).keys() == {*range(1, 1000), 2002}
 
     words = [str(folder), "--profile", str(project.profile)]

@@ -142,6 +142,6 @@ def test_a_limit_that_is_lowered_while_a_pipeline_runs_costs_one_attempt(past: P
         outside.set_topic(past.bootstrap, target, max_message_bytes=str(LIMIT))
     assert run.wait() == 0, run.said()
     lowered = f"max.message.bytes of the topic '{target}' was 1048588 when the pipeline read it"
-    assert f"attempt 1 failed: {lowered}, and is {LIMIT} now; it is redone" in run.said()
+    assert f"attempt 1 failed: {lowered}, and is {LIMIT} now; it is retried" in run.said()
     assert "attempt 2 failed" not in run.said()
     past.check()

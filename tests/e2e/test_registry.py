@@ -128,7 +128,7 @@ def test_each_record_is_read_by_the_schema_that_it_was_written_by(
     done = project.run_warm()
     assert done.returncode == 0, done.stderr
     assert "the schema registry has new schemas: id 1002 of the value" in done.stderr
-    assert "4 malformed to the dead letters" in done.stderr
+    assert "4 malformed records sent to the dead letters" in done.stderr
     rows = outside.read(project.broker.bootstrap, project.target)
     assert [written(row.value, asked) for row in rows if row.value] == [
         {"id": 1, "kind": "old"},

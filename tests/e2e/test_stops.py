@@ -210,7 +210,7 @@ def test_an_attempt_whose_tasks_run_may_commit_within_its_time(
     until(run, begun.exists)
     run.send_signal(signal.SIGTERM)
     if finishes:
-        until(run, lambda: "asked to stop: the open micro-batch has 600 s" in run.said())
+        until(run, lambda: "stopping: the open micro-batch has 600 s" in run.said())
         go_on.touch()
     assert run.wait(WAIT_S_MAX) == 0, run.said()
     assert ("micro-batch 0 committed" in run.said()) is finishes, run.said()

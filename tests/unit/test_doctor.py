@@ -77,7 +77,7 @@ def test_a_spark_that_is_not_there(project, capsys, monkeypatch):
     level, says, remedy = told(capsys, 1)["spark"]
     assert level == "finding"
     assert str(project) in says
-    assert "unset it" in remedy
+    assert "unset SPARK_HOME" in remedy
 
 
 @pytest.mark.parametrize("root", ["file/state", "file", "/proc/eosroot"])

@@ -82,7 +82,7 @@ def test_a_failed_installation_leaves_no_stamp_and_says_what_failed(
     monkeypatch.setattr(bootstrap, "_make", lambda venv: venv.mkdir())
     monkeypatch.setattr(bootstrap, "_install", lambda *_: bootstrap._run(["false"]))
     assert bootstrap.main([str(tmp_path), "test", "wanted"]) == 5
-    assert "that failed: false" in capfd.readouterr().err
+    assert "the command failed: false" in capfd.readouterr().err
     assert not list((tmp_path / ".venv").iterdir())
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.errors import raises
 
-from eos.errors import EosError, UnavailableError, UsageError
 from eos.launch import driver, startup_signals
 from eos.local.processes import DRIVER_PID_FILE
 
@@ -117,23 +117,21 @@ def test_the_launcher_takes_such_an_end_for_no_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("said", "code"),
     [
-        ("Error: Unrecognized option: --onec\n\nUsage: spark-submit", UsageError),
-        ("Invalid maximum heap size: -Xmx1gigg\nError: A fatal exception", UsageError),
-        ("Exception in thread main [unresolved dependency: a#b;1]", UnavailableError),
-        ("java.net.UnknownHostException: repository", UnavailableError),
+        ("Error: Unrecognized option: --onec\n\nUsage: spark-submit", "spark_submit_usage"),
+        ("Invalid maximum heap size: -Xmx1gigg\nError: A fatal exception", "spark_submit_usage"),
+        ("Exception in thread main [unresolved dependency: a#b;1]", "spark_submit_failed"),
+        ("java.net.UnknownHostException: repository", "spark_submit_failed"),
     ],
 )
-def test_a_jvm_that_ends_before_its_driver_tells_why(
-    said: str, kind: type[EosError], tmp_path: Path
-) -> None:
+def test_a_jvm_that_ends_before_its_driver_tells_why(said: str, code: str, tmp_path: Path) -> None:
     text = f"26/01/01 00:00:00 WARN Error: no\n{said}\n"
     words = [sys.executable, "-c", f"import sys; sys.stderr.write({text!r}); sys.exit(1)"]
     log = tmp_path / "jvm.log"
-    with pytest.raises(kind) as told:
+    with raises(code) as caught:
         driver.run(words, os.environ, log)
-    assert told.value.message.endswith(f"began: {said.splitlines()[0]}")
-    assert str(log) in (told.value.hint or "")
+    assert caught.value.message.endswith(f": {said.splitlines()[0]}")
+    assert str(log) in caught.value.hint
     silent = [sys.executable, "-c", "import sys; sys.exit(7)"]
     assert driver.run(silent, os.environ, log) == 7

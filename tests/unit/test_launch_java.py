@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.errors import raises
 
-from eos.errors import UsageError
 from eos.local import java
 
 
@@ -52,8 +52,9 @@ def test_without_any_the_message_names_what_was_looked_at(
     monkeypatch.setenv("JAVA_HOME", str(home_of(tmp_path / "a", "11.0.1")))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(java, "_from_wheel", lambda: None)
-    with pytest.raises(UsageError, match="Java 11") as caught:
+    with raises("java_missing") as caught:
         java.find_java()
+    assert "Java 11" in caught.value.message
     assert "JAVA_HOME" in caught.value.hint
 
 

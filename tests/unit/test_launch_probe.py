@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from eos.launch.submit import Application
-from eos.local.broker_probe import silent, tell_silent
+from eos.local.broker_probe import report_silent, silent
 
 
 def told(*addresses: str) -> list[str]:
     said: list[str] = []
-    tell_silent(addresses, said.append).join(300)
+    report_silent(addresses, said.append).join(300)
     return said
 
 
@@ -28,7 +28,9 @@ def test_that_nobody_listens_is_told_unless_one_does(
             nobody = f"127.0.0.1:{bound.getsockname()[1]}"
             assert told(nobody, there) == []
             assert list(silent([there, nobody])) == [nobody]
-            words = f"no broker listens at {nobody} yet: waits for one (`eos doctor` tells why)"
+            words = (
+                f"no broker listens at {nobody} yet; waiting for one (`eos doctor` shows the cause)"
+            )
             assert told(nobody) == [words]
             app = Application((), {}, tmp_path, None, None, (nobody,))
             app.meanwhile()

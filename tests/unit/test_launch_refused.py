@@ -99,7 +99,7 @@ def test_a_state_root_that_can_not_be_made(
     (project / "conf" / "odd.yaml").write_text(f"state: {{root: {root}}}\n")
     assert launch(project, "--profile", "odd") == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"eos: the state root {Path(project, root)} can't be made or written: ")
+    assert said.startswith(f"eos: [state_root_unusable] the state root {Path(project, root)} ")
     assert "of profile 'odd'" in said
 
 
@@ -174,5 +174,6 @@ def test_both_ways_to_run_one_refuse_it(
         runpy.run_path(str(run.__file__), run_name="__main__")
     assert ended.value.code == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"eos: the pipeline file {path} has a problem\n  {path}:4:22: ")
+    assert said.startswith("eos: [")
+    assert f"{path}:4:22: " in said
     assert "has no function `passed`" in said

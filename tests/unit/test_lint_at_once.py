@@ -76,7 +76,7 @@ def test_a_rule_is_compared_with_columns_that_are_known_only(tmp_path: Path) -> 
     text = ALL_WRONG.replace("  - {name: a b, rule", "  - {name: b, rule")
     assert not any("amuont" in message for _, message in told(tmp_path, text))
     right = text.replace(", max_records: 0", "")
-    assert (8, "`amuont` is no column of the source; did you mean `amount`?") in told(
+    assert (8, "`amuont` is not a column of the source; did you mean `amount`?") in told(
         tmp_path, right
     )
 
@@ -173,6 +173,6 @@ sink: {kafka: {topic: out}}
     path.write_text(text)
     found = [each for each in find(path) if each.severity == "warning"]
     assert [each.line for each in found] == [6, 8]
-    assert "`inputs` is no step and no table of the file" in found[0].message
+    assert "`inputs` is neither a step nor a table of the file" in found[0].message
     assert found[0].message.endswith("; did you mean `input`?")
     assert found[1].message.endswith("; known here: Paid, input, rates, wrong")

@@ -69,7 +69,7 @@ def test_whole_pipelines_are_linted_in_their_lines(
     path.write_text(DOCUMENT[: DOCUMENT.index("```yml")])
     capsys.readouterr()
     assert lint([path], as_json=False) == 0
-    assert capsys.readouterr().err.startswith("1 pipeline without problems; `eos test` looks")
+    assert capsys.readouterr().err.startswith("1 pipeline without problems; `eos test` checks")
 
 
 def test_a_document_that_is_not_there_is_an_error_of_usage(tmp_path: Path) -> None:
@@ -79,4 +79,4 @@ def test_a_document_that_is_not_there_is_an_error_of_usage(tmp_path: Path) -> No
 
 def test_the_readme_lints_clean(capsys: pytest.CaptureFixture[str]) -> None:
     assert lint([ROOT / "README.md"], as_json=False) == 0
-    assert capsys.readouterr().err.startswith("1 pipeline without problems; `eos test` looks")
+    assert capsys.readouterr().err.startswith("1 pipeline without problems; `eos test` checks")

@@ -70,7 +70,7 @@ def test_it_says_rate_lag_step_and_the_last_attempts(clock: Clock) -> None:
     assert line.text().endswith("| waits for records, 0 s | 7 committed after a retry, 6 committed")
     points.kind = "refresh"
     points.reached("ledger_record:before")
-    assert "| notes its refresh, 0 s |" in line.text()
+    assert "| records its refresh, 0 s |" in line.text()
     clock.now += 60
     assert "| 0 records/s |" in line.text()
 

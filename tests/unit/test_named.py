@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.errors import raises
 
 from eos.cli import run
 from eos.cli.lint import find, lint
@@ -60,7 +61,7 @@ def test_a_folder_without_a_pipeline_is_not_meant_where_a_pipeline_has_its_name(
     Path("one").mkdir()
     assert file_of("one") == Path("pipelines/orders/pipeline.yaml")
     assert file_of("README.md") == Path("README.md")
-    with pytest.raises(UsageError, match="there is no pipeline 'none' in"):
+    with raises("pipeline_not_found", UsageError):
         file_of("none")
 
 
@@ -75,7 +76,7 @@ def test_two_files_of_one_name_are_a_warning_within_one_project(
     (elsewhere / "pipeline.yaml").write_text(TEXT.format(name="one"))
     assert lint([one, two, elsewhere], as_json=False) == 0  # dev and prod may have one
     (told,) = capsys.readouterr().out.splitlines()
-    assert told.startswith(f"{two}/pipeline.yaml:2:7: warning: `one` is the name of {one}/pipe")
-    assert "under one profile they would share ledger, group and transactional id" in told
+    assert told.startswith(f"{two}/pipeline.yaml:2:7: warning: `one` is also the name of {one}/")
+    assert "both would use one ledger, group and transactional id" in told
     assert lint([one, one / "pipeline.yaml", elsewhere], as_json=False) == 0
     assert list(find(two)) == []

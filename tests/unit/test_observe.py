@@ -121,18 +121,18 @@ def test_a_closed_bus_takes_nothing_and_closes_twice():
             replace(COMMITTED, records_in=None),
             "micro-batch 7 committed: 20,000 offsets in, 19,999 out, 1.2 MB in 211 ms",
         ),
-        (skipped(3), "micro-batch 3 skipped: the ledger says it is committed"),
+        (skipped(3), "micro-batch 3 skipped: it is already committed in the ledger"),
         (
             events.AttemptFailed(3, 1, "a task died", will_redo=True),
-            "warning: micro-batch 3, attempt 1 failed: a task died; it is redone",
+            "warning: micro-batch 3, attempt 1 failed: a task died; it is retried",
         ),
         (
             events.AttemptFailed(3, 5, "a task died", will_redo=False),
-            "warning: micro-batch 3, attempt 5 failed: a task died; it is not redone",
+            "warning: micro-batch 3, attempt 5 failed: a task died; it is not retried",
         ),
         (
             events.AttemptFailed(3, 1, "interrupted", will_redo=False, is_asked=True),
-            "micro-batch 3 is aborted, as asked: the next start does it",
+            "micro-batch 3 aborted: the run is stopping, the next run retries it",
         ),
         (
             events.AttemptRetried(3, 1, "dedup found 2 duplicate records. Retrying"),
@@ -141,29 +141,32 @@ def test_a_closed_bus_takes_nothing_and_closes_twice():
         (
             events.Stopping(20.0),
             (
-                "asked to stop: the open micro-batch has 20 s to commit, and is aborted then; a "
-                "second signal ends the run at once"
+                "stopping: the open micro-batch has 20 s to commit before it is aborted; a second "
+                "signal ends the run at once"
             ),
         ),
         (
             events.BrokersSilent(1_795_000_000.0, 9.4, "no broker of b:1 answers", "is it up?"),
             (
-                "warning: no broker has answered since 2026-11-18 11:06:40 UTC, for 9 s: no broker "
-                "of b:1 answers; the pipeline waits and retries. is it up?"
+                "warning: no broker has responded since 2026-11-18 11:06:40 UTC, for 9 s: no "
+                "broker of b:1 answers; the pipeline waits and retries. is it up?"
             ),
         ),
         (
             events.BrokersAnswer(75.2),
-            "a broker answers again, after 75 s without an answer",
+            "a broker responds again, after 75 s without a response",
         ),
         (events.Stopped("p", "drained"), "pipeline p stopped: drained"),
         (
             events.Stopped("p", "drained", (("malformed", "drop", 2), ("a", "dead_letter", 9))),
-            "pipeline p stopped: drained; 2 malformed dropped; 9 against `a` to the dead letters",
+            (
+                "pipeline p stopped: drained; 2 malformed records dropped; 9 records sent to the "
+                "dead letters by rule `a`"
+            ),
         ),
         (
             events.RecordsRefused(3, "a", "drop", 2, "in", 1, 7),
-            "warning: micro-batch 3: 2 against `a` dropped, the first is in-1 at offset 7",
+            "warning: micro-batch 3: 2 records dropped by rule `a`, the first is in-1 at offset 7",
         ),
         (events.Warned("lag"), "warning: lag"),
         (events.Event(), None),

@@ -140,8 +140,9 @@ def test_a_lock_of_another_user_is_a_usage_error(public: Path) -> None:
     else:
         lock.chmod(0)
     try:
-        with pytest.raises(UsageError, match=f"can't open the lock `{lock}`: Permission denied"):
+        with raises("lock_file_denied", UsageError) as caught:
             FileLock(lock)
+        assert f"`{lock}`: Permission denied" in caught.value.message
     finally:
         if is_root:
             os.seteuid(0)

@@ -42,17 +42,17 @@ def test_one_sentence_says_it(rows, live, level, words):
     assert f"<title>{judged.word}: orders_enriched</title>" in page
     assert f'<p class="sentence">{judged.sentence}</p>' in page
     assert "<code>eos verify orders_enriched</code>" in page
-    assert "this page read none of them" in page
+    assert "this page reads no records" in page
 
 
 @pytest.mark.parametrize(
     ("asked", "lag", "words"),
     [
-        (None, "not known", "it was not asked (--offline)"),
+        (None, "not known", "it was not queried (--offline)"),
         (
             ClusterState(NOW, problem="no answer from k:1"),
             "not known",
-            "it did not answer. no answer",
+            "it did not respond. no answer",
         ),
         (
             ClusterState(NOW, LiveState("Empty"), {TopicPartition("orders", 0): 37}),
@@ -64,7 +64,7 @@ def test_one_sentence_says_it(rows, live, level, words):
             "0",
             "outside of Kafka",
         ),
-        (ClusterState(NOW, LiveState("Empty"), {}), "0", "is gone"),
+        (ClusterState(NOW, LiveState("Empty"), {}), "0", "deleted"),
     ],
 )
 def test_lag_is_told_or_why_it_is_not_known(asked, lag, words):
@@ -158,7 +158,7 @@ def test_what_dedup_did_is_told_with_why():
     page = made([transaction(0, dedup=first), transaction(1, dedup={"verdicts": {"appended": 1}})])
     for words in (
         "<h2>Upstream producers</h2>",
-        "1,201 records followed the one before; 42 dropped",
+        "1,201 records in sequence; 42 dropped",
         "17 states of producers kept.",
         "<td>duplicate</td><td>dropped</td><td>40</td><td>accepted before",
         "<td>fenced</td><td>dropped</td><td>2</td>",

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.errors import raises
 from support.plans import plan
 
 from eos.audit import rows
@@ -94,7 +95,7 @@ def test_a_cluster_that_is_not_there_is_told_at_once_with_the_next_command(proje
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     (project / "conf" / "local.yaml").write_text(f'kafka: {{bootstrap: "127.0.0.1:{port}"}}\n')
-    with pytest.raises(UnavailableError, match="nobody listens at the cluster") as caught:
+    with raises("brokers_unreachable", UnavailableError) as caught:
         status(["one"])
     assert f"127.0.0.1:{port}: Connection refused" in caught.value.message
     assert "`eos doctor one`" in caught.value.hint
@@ -140,5 +141,5 @@ def test_without_a_name_all_pipelines_of_the_state_root_are_listed(
         "last_commit": None,
     }
     (tmp_path / "conf" / "remote.yaml").write_text("state: {root: 's3a://bucket/eos'}\n")
-    with pytest.raises(UsageError, match="is no folder of this machine"):
+    with raises("state_root_remote", UsageError):
         status(["--profile", "remote"])
