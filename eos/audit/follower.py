@@ -124,7 +124,7 @@ class Follower:
     def _end_with(self, failed: Sequence[Mapping[str, Any]], last: LedgerRecord | None) -> None:
         if last is None:
             raise UnavailableError(
-                "todo",
+                "audit_ledger_unreadable",
                 "the ledger could not be read",
                 hint="the next start adds to the table what the ledger has",
             )
@@ -147,7 +147,7 @@ class Follower:
                 is_settled = False
                 self._failed(
                     UnavailableError(
-                        "todo",
+                        "audit_update_failed",
                         f"{type(error).__name__}: {error}",
                         hint="is the table's folder or store reachable, and may this user write "
                         "there? The next start adds what the ledger has",
@@ -213,7 +213,7 @@ class Follower:
     def _too_far(self, failed: EosError | None) -> EosError:
         why = failed.message if failed else "it takes too long"
         return PromiseBrokenError(
-            "todo",
+            "audit_table_lag",
             f"the audit table lacks {_attempts(self._behind)}, the limit is {self._behind_max}: "
             f"{why}",
             hint="nothing is lost: the ledger has them all, and the next start adds them once the "

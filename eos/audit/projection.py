@@ -65,7 +65,7 @@ class Projection:
         is_settled = end == self._offset("latest", deadline, committed=False)
         if end <= found.until:
             raise PromiseBrokenError(
-                "todo",
+                "ledger_behind_audit_table",
                 f"{self._pipeline}: the audit table has the ledger up to offset {found.until}, "
                 f"but {self._ledger.topic!r} ends at {end}: what was committed there is gone",
                 hint="an unclean leader election, or a restored broker? `eos recover "
@@ -196,7 +196,7 @@ class Projection:
 
     def _too_many(self) -> UnavailableError:
         return UnavailableError(
-            "todo",
+            "audit_table_conflict",
             f"{self._pipeline}: other processes wrote to the audit table {_TRIES_MAX} times in "
             "between",
             hint="does another copy of this pipeline run?",

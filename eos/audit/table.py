@@ -194,7 +194,7 @@ class TransactionsTable:
             self._table = None  # open it again after any error
             words = str(error).strip().splitlines() or [type(error).__name__]
             raise UnavailableError(
-                "todo",
+                "audit_table_unavailable",
                 f"the audit table {self.location} can't be read or written: {words[0][:300]}",
                 hint="is there room, and may this user write there? A table that is deleted "
                 "is made anew from the ledger",

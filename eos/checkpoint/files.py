@@ -161,7 +161,7 @@ def files_for(location: str, spark: SparkSession | None = None) -> Files:
     if scheme in ("", "file"):
         return LocalFiles()
     raise UsageError(
-        "todo",
+        "checkpoint_not_local",
         f"{location} is not on this machine's disks, and only a running Spark can read there",
         hint="copy the checkpoint to a local folder to look into it",
         location=location,

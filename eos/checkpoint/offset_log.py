@@ -135,7 +135,7 @@ class Checkpoint:
             ) from error
         except OSError as error:
             raise UnavailableError(
-                "todo",
+                "checkpoint_store_unavailable",
                 f"the checkpoint file {path} can't be read now ({error.strerror or error})",
                 hint="does its file system answer?",
                 path=path,
@@ -150,7 +150,7 @@ def listed(files: Files, folder: str) -> list[str]:
     except OSError as error:
         is_refused = isinstance(error, PermissionError)
         raise UnavailableError(
-            "todo",
+            "checkpoint_store_unavailable",
             f"the checkpoint folder {folder} can't be listed ({error.strerror or error})",
             hint="may this user, with these credentials, list, read, write and delete there?"
             if is_refused
@@ -182,7 +182,7 @@ def require_answer(files: Files, folder: str, deadline: Deadline) -> None:
     thread.join(seconds)
     if not found:
         raise UnavailableError(
-            "todo",
+            "checkpoint_store_unavailable",
             f"the checkpoint folder {folder} can't be listed (no answer within {seconds:.0f} s, "
             "and the store's client still tries)",
             hint="is its address right, and does its store answer? docs/checkpoints.md names the "

@@ -87,7 +87,8 @@ def check(collected: Iterable[Sequence[Any]], targets: Targets) -> tuple[Receipt
             planned[target] = planned.get(target, 0) + records
         elif target in receipts:
             raise AttemptFailedError(
-                "todo", f"{topic}-{partition} was written by two tasks of one attempt"
+                "partition_written_twice",
+                f"{topic}-{partition} was written by two tasks of one attempt",
             )
         else:
             receipts[target] = Receipt(
@@ -99,7 +100,7 @@ def check(collected: Iterable[Sequence[Any]], targets: Targets) -> tuple[Receipt
         target = min(acknowledged.items() ^ planned.items())[0]
         topic, partition = targets.partitions[target]
         raise AttemptFailedError(
-            "todo",
+            "record_count_mismatch",
             f"{topic}-{partition}: {planned.get(target, 0)} records were encoded, "
             f"{acknowledged.get(target, 0)} acknowledged",
         )

@@ -32,7 +32,7 @@ def adopt(path: str | None) -> Verb:
             found, says = _last(view, checkpoint, is_own=is_own)
         except PromiseBrokenError as error:
             raise UsageError(
-                "todo",
+                "checkpoint_not_adoptable",
                 f"{view.name}: {checkpoint.location} can't be adopted: {error.message}",
                 hint="only a checkpoint of exactly one Kafka source says where it ends",
                 path=checkpoint.location,
@@ -56,14 +56,14 @@ def _checkpoint(view: Snapshot, path: str | None) -> tuple[Checkpoint, bool]:
     if path is None:
         if view.files is None:
             raise UsageError(
-                "todo",
+                "checkpoint_not_local",
                 f"{view.name}: the checkpoints are in {root}, which only a running Spark can read",
                 hint="copy the newest one to a local folder: --adopt-checkpoint FOLDER",
             )
         newest = view.newest()
         if newest is None:
             raise UsageError(
-                "todo",
+                "checkpoint_missing",
                 f"{view.name}: there is no checkpoint in {root} in which anything was planned",
                 hint="one of another place: --adopt-checkpoint FOLDER",
             )
@@ -72,7 +72,7 @@ def _checkpoint(view: Snapshot, path: str | None) -> tuple[Checkpoint, bool]:
     checkpoint = Checkpoint(files_for(location), location)
     if checkpoint.planned() is None:
         raise UsageError(
-            "todo",
+            "not_a_checkpoint",
             f"{location} is no checkpoint in which Spark planned a micro-batch",
             hint="the folder that holds `metadata`, `offsets` and `commits` is meant",
             path=location,
@@ -126,7 +126,7 @@ def _in_source(view: Snapshot, found: Ends, checkpoint: Checkpoint) -> Ends:
     if not taken:
         topics = ", ".join(sorted({tp.topic for tp in found})) or "nothing"
         raise UsageError(
-            "todo",
+            "checkpoint_other_topics",
             f"{view.name}: the checkpoint {checkpoint.location} reads {topics}, which is not what "
             "the pipeline reads",
             hint="is it the right checkpoint, and the profile the one of its cluster?",
@@ -158,7 +158,7 @@ def _require_readable(view: Snapshot, taken: Ends) -> list[str]:
     for tp, offset in limits.outside(taken).items():
         if offset > limits.latest[tp]:
             raise UsageError(
-                "todo",
+                "checkpoint_beyond_source",
                 f"{view.name}: the checkpoint ends at offset {offset} of {tp.topic}-{tp.partition},"
                 f" which ends at {limits.latest[tp]}",
                 hint="is it of another cluster, or was the topic made anew?",

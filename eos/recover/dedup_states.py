@@ -63,13 +63,13 @@ def states_of(view: Snapshot, record: LedgerRecord) -> str:
 def _require_dedup(view: Snapshot, verb: str) -> None:
     if view.planned.dedup is None:
         raise UsageError(
-            "todo",
+            "dedup_not_declared",
             f"{view.name}: {verb} is for a pipeline with `dedup`, and this one declares none",
             hint=f"`eos recover {view.name}` alone shows what may be put right here",
         )
     if view.last is None:
         raise UsageError(
-            "todo",
+            "pipeline_never_ran",
             f"{view.name}: it never ran, so that nothing is known of any producer",
             hint="there is nothing to put right: start it",
         )

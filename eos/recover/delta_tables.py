@@ -60,7 +60,7 @@ def _require_declared(view: Snapshot, name: str) -> None:
     if name not in declared:
         has = ", ".join(declared) or "none"
         raise UsageError(
-            "todo",
+            "table_not_declared",
             f"{view.name}: --accept-table {name}: the pipeline has no such table (it has {has})",
             hint="name one of these, by the `name` of the sink in the pipeline file",
         )

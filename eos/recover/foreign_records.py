@@ -38,7 +38,7 @@ def skip_foreign(view: Snapshot) -> LedgerChange:
         return LedgerChange(verb, before, says=["the pipeline wrote every record of the ledger"])
     if view.last is None:
         raise UsageError(
-            "todo",
+            "ledger_all_foreign",
             f"{view.name}: the pipeline wrote none of the ledger's records: other producers wrote "
             f"{_listed(offsets)}",
             hint="if replication copied the ledger: --accept-ledger. Else delete the topic "
@@ -66,7 +66,7 @@ def accept_ledger(view: Snapshot) -> LedgerChange:
         copied = decoded(view.name, topic, stored, is_trusted=True)
     except PromiseBrokenError as error:
         raise UsageError(
-            "todo",
+            "copied_record_invalid",
             f"{error.message}. No ledger of this pipeline has such a record, so none was copied",
             hint="--skip-foreign resumes from the newest record that the pipeline wrote",
         ) from error
@@ -95,7 +95,7 @@ def _accepted(view: Snapshot, copied: LedgerRecord) -> Position:
     limits = bounds(view.source, ends)
     for tp, end in limits.outside(ends).items():
         raise UsageError(
-            "todo",
+            "copied_offsets_out_of_range",
             f"{view.name}: the copied record at offset {copied.offset} ends at offset {end} of "
             f"{tp.topic}-{tp.partition}, which has {limits.earliest[tp]} to {limits.latest[tp]}",
             hint="replication did not keep the source's offsets, so this ledger means nothing "

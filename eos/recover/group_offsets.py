@@ -22,7 +22,7 @@ def from_group(view: Snapshot) -> LedgerChange:
     found = {tp: offset for tp, offset in every.items() if tp in here or tp in before.ends}
     if not found:
         raise UsageError(
-            "todo",
+            "group_without_offsets",
             f"{view.name}: the group {view.planned.names.group!r} has no offsets of its source",
             hint="is this the right cluster? Offsets expire, and a group can be deleted; "
             f"`eos recover {view.name}` shows what else is left",
@@ -52,7 +52,7 @@ def restore_group(view: Snapshot) -> LedgerChange:
     verb, before = "--restore-group", view.position
     if view.last is None:
         raise UsageError(
-            "todo",
+            "restore_from_empty_ledger",
             f"{view.name}: the ledger is empty, so there is nothing to restore from",
             hint=f"`eos recover {view.name}` shows what is left to go on from",
         )
@@ -78,7 +78,7 @@ def _every_offset(view: Snapshot) -> Ends:
 def _seen(view: Snapshot, found: Ends | None) -> Ends:
     if found is None:
         raise UnavailableError(
-            "todo",
+            "group_offsets_hidden",
             f"{view.name}: the group's offsets can't be seen while a transaction is open",
             hint="it died or still runs. Its timeout ends the transaction; so does a start, and "
             "this verb with --yes, which fences first",
@@ -92,7 +92,7 @@ def _require_readable(view: Snapshot, found: Ends) -> None:
     if outside:
         tp, offset = next(iter(outside.items()))
         raise UsageError(
-            "todo",
+            "group_offsets_out_of_range",
             f"{view.name}: the group is at offset {offset} of {tp.topic}-{tp.partition}, which has "
             f"{limits.earliest[tp]} to {limits.latest[tp]}: nothing can be read there",
             hint="move the group to where the topic has records (`kafka-consumer-groups.sh "

@@ -65,7 +65,7 @@ def _record(view: Snapshot, to: str) -> LedgerRecord:
         if is_past:
             beside = f"; the next is {nearest.offset}" if nearest else ""
             raise UsageError(
-                "todo",
+                "ledger_offset_missing",
                 f"{view.name}: the ledger has no committed record at offset {offset}; the one "
                 f"before is {record.offset}{beside}",
                 hint=f"`eos recover {view.name}` lists the last ones",
@@ -77,7 +77,7 @@ def _record(view: Snapshot, to: str) -> LedgerRecord:
         else "it is empty"
     )
     raise UsageError(
-        "todo",
+        "rewind_before_ledger",
         f"{view.name}: the ledger has no record that old: {first}",
         hint=f"`eos recover {view.name}` lists the last ones",
     )
@@ -91,7 +91,7 @@ def _meant(to: str) -> tuple[int | None, int]:
         time = datetime.fromisoformat(to.strip().replace("Z", "+00:00").replace("z", "+00:00"))
     except ValueError as error:
         raise UsageError(
-            "todo",
+            "rewind_target_invalid",
             f"--rewind-to {to!r} is neither an offset of the ledger nor a time",
             hint="a time looks like 2026-01-31T18:00:00Z; without a zone it is UTC",
         ) from error
@@ -124,7 +124,7 @@ def _require_there(view: Snapshot, record: LedgerRecord, wanted: Ends) -> None:
     if outside:
         tp, offset = next(iter(outside.items()))
         raise UsageError(
-            "todo",
+            "rewind_records_gone",
             f"{view.name}: record {record.offset} of the ledger is at offset {offset} of "
             f"{tp.topic}-{tp.partition}, which has {limits.earliest[tp]} to {limits.latest[tp]}: "
             "the source no longer has those records",

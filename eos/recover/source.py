@@ -46,7 +46,7 @@ def _require_known(view: Snapshot, names: Sequence[str], known: Collection[str])
     for name in names:
         if name not in known:
             raise UsageError(
-                "todo",
+                "topic_not_in_ledger",
                 f"{view.name}: the ledger knows no topic {name!r}",
                 hint=f"it knows {', '.join(sorted(known)) or 'none'}",
                 topic=name,
@@ -64,7 +64,7 @@ def _forgotten(view: Snapshot, name: str, now: str | None) -> str:
         return f"{name} is no topic of the source any more: its ends are forgotten"
     if now == view.position.topic_ids.get(name, now):
         raise UsageError(
-            "todo",
+            "topic_not_recreated",
             f"{view.name}: the topic {name!r} is the one that the ledger knows (id {now}): "
             "forgetting it would write all of it a second time",
             hint="if that is meant, `--rewind-to` the record before it was read",

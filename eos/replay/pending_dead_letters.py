@@ -59,7 +59,7 @@ class DeadLetterTopic:
     def name(self) -> str:
         if self.planned.dead_letters is None:
             raise UsageError(
-                "todo",
+                "dead_letter_topic_undeclared",
                 f"{self.planned.names.pipeline} has no dead letters: its file names no topic",
                 hint="`dead_letter: TOPIC` in the sink does",
             )

@@ -309,7 +309,7 @@ class _Replay:
         source, at = letter.origin.source, letter.at
         first = f"`--limit {before}` puts back those before it; " if before else ""
         return UsageError(
-            "todo",
+            "dead_letter_origin_missing",
             f"{self.topic.planned.names.pipeline}: the dead letter in {at.topic}-{at.partition} at "
             f"offset {letter.stored.offset} came from {source.topic}-{source.partition}, {why}",
             hint=f"was the source changed, or made anew? {first}--since passes over older dead "
@@ -329,7 +329,7 @@ class _Replay:
         age_ms = int(time.time() * 1000) - oldest.timestamp_ms
         if age_ms >= keeps_ms:
             raise UsageError(
-                "todo",
+                "replay_record_expired",
                 f"{self.topic.planned.names.pipeline}: the record that was at {name}-"
                 f"{oldest.source.partition}, offset {oldest.offset}, is {age_ms // 3_600_000} "
                 f"hours old, and the topic keeps records for {keeps_ms // 3_600_000} "

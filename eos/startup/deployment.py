@@ -83,7 +83,7 @@ def require_name(planned: Plan) -> None:
 def _needs_name(planned: Plan, why: str) -> UsageError:
     name, root = planned.names.pipeline, planned.names.state_root
     return UsageError(
-        "todo",
+        "deployment_required",
         f"{name}: the profile names no `deployment`, and the state root {root} {why}. A second "
         "instance could not be told from the one that runs",
         hint=_EXPLICIT,
@@ -148,7 +148,7 @@ def _read(planned: Plan, place: Path) -> str:
 
 def _unusable(planned: Plan, place: Path, what: str, error: OSError) -> UnavailableError:
     return UnavailableError(
-        "todo",
+        "deployment_file_inaccessible",
         f"{planned.names.pipeline}: the deployment's id in {place} can't be {what}: "
         f"{error.strerror or error}",
         hint=f"is there room, and may this user read and write there? If not, "

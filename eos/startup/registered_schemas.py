@@ -56,7 +56,7 @@ def _client(registry: Registry | None, named: list[str]) -> Client:
     if registry is None:
         told = ", ".join(map(repr, named))
         raise UsageError(
-            "todo",
+            "schema_registry_missing",
             f"the pipeline names subjects of a schema registry ({told}), and the profile has none",
             hint="say `registry: {url: ...}` in the profile",
         )
@@ -70,7 +70,7 @@ def _reading(planned: Plan, client: Client, deadline: Deadline) -> Plan:
         columns_once({"key": key.names, "value": value.names})
     except ValueError as error:
         raise UsageError(
-            "todo",
+            "source_column_duplicate",
             f"the source: {error}",
             hint="`as` in the source's `key` or `value` gives a column another name",
         ) from error
@@ -124,7 +124,7 @@ def _writing(planned: Plan, client: Client, deadline: Deadline) -> Plan:
 
 def _unusable(subject: str, schema_id: int, error: ValueError) -> UsageError:
     return UsageError(
-        "todo",
+        "registry_schema_unsupported",
         f"the latest schema of {subject!r} in the schema registry, id {schema_id}: {error}",
         hint="`file` beside `subject` names a schema of your own",
     )

@@ -102,7 +102,7 @@ class _Questions:
             if is_own and not committed:
                 why = "it is the pipeline's own: `start: {group: NAME}` is for another consumer's"
             raise UsageError(
-                "todo",
+                "start_group_without_offsets",
                 f"{self.pipeline}: `start` is at the offsets of group {group!r}, which has none "
                 f"for {_named(missing)}",
                 hint=f"{why}. Give it offsets (`kafka-consumer-groups.sh --reset-offsets`). "
@@ -125,7 +125,7 @@ class _Questions:
             counts = Counter(tp.topic for tp in self.partitions)
             has = [f"{topic} has {counts[topic]}" for topic in sorted({tp.topic for tp in unknown})]
             raise UsageError(
-                "todo",
+                "start_partition_unknown",
                 f"{self.pipeline}: `start` names {_named(unknown)}, which the source does not have",
                 hint=f"partitions count from 0; {', '.join(has[:_NAMED_MAX])}",
                 unknown=_named(unknown),
@@ -137,7 +137,7 @@ class _Questions:
                 for tp in sorted(missing)[:_NAMED_MAX]
             ]
             raise UsageError(
-                "todo",
+                "start_partition_missing",
                 f"{self.pipeline}: `start` has no offset for {_named(missing)}",
                 hint=f"name every partition of the source: {', '.join(shown)}",
                 missing=_named(missing),
@@ -217,7 +217,7 @@ def _outside(
         )
     if offset <= bounds.latest:
         return UnavailableError(
-            "todo",
+            "start_transaction_open",
             f"{said}, which can be read up to {bounds.stable}: a transaction is open from there on",
             hint="start again when it has ended; at the latest its timeout ends it",
             **values,
@@ -231,7 +231,7 @@ def _outside(
             **values,
         )
     return UsageError(
-        "todo",
+        "start_offset_out_of_range",
         f"{said}, which ends at {bounds.latest}",
         hint=f"it must be from {bounds.earliest} to {bounds.stable}; was another topic or another "
         "cluster meant?",

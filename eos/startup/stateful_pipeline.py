@@ -69,7 +69,7 @@ def require_allowed(plan: Plan, state: PlanState) -> None:
     if not state.operators:
         if plan.output_mode != "append":
             raise TransformError(
-                "todo",
+                "output_mode_without_state",
                 f"`output_mode: {plan.output_mode}` is for pipelines that keep state, and the "
                 "transforms treat each record by itself",
                 hint="leave it out",
@@ -78,21 +78,21 @@ def require_allowed(plan: Plan, state: PlanState) -> None:
     answers = {each.on_error for each in plan.decode.causes} - {"fail"}
     if answers:
         raise TransformError(
-            "todo",
+            "on_error_with_state",
             f"the pipeline says `on_error: {min(answers)}`, and the transforms keep state "
             f"({state}): what is left out could not be counted before the commit",
             hint="say `on_error: fail`, or let a pipeline without state sort them out before",
         )
     if plan.dedup is not None:
         raise TransformError(
-            "todo",
+            "dedup_with_state",
             f"the pipeline says `dedup`, and the transforms keep state ({state}): Spark evaluates "
             "them before the micro-batch is told of",
             hint="let a pipeline of its own leave the duplicates out, and group what it wrote",
         )
     if plan.decode.distinct is not None and state.branches > 1:
         raise TransformError(
-            "todo",
+            "dedup_by_in_branches",
             f"the pipeline says `dedup: {{by: ...}}`, and the transforms use the rows in "
             f"{state.branches} branches ({state}): each would remember keys of its own, and could "
             "take another record as the first",
@@ -100,7 +100,7 @@ def require_allowed(plan: Plan, state: PlanState) -> None:
         )
     if local_path(plan.names.checkpoints) is None:
         raise TransformError(
-            "todo",
+            "stateful_root_remote",
             f"the transforms keep state ({state}), and the state root is not a folder of a local "
             f"or mounted disk: {plan.names.checkpoints}",
             hint="elsewhere each unclean end takes a fresh checkpoint (docs/checkpoints.md), and "

@@ -53,7 +53,7 @@ class TargetLimits:
         for topic, limit in sorted(self._known.items()):
             if limit != before[topic]:
                 return AttemptFailedError(
-                    "todo",
+                    "topic_size_limit_changed",
                     f"{SETTING} of the topic {topic!r} was {before[topic]} when the pipeline read "
                     f"it, and is {limit} now",
                     hint="the micro-batch is encoded again for the new limit",

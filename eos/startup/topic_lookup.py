@@ -73,7 +73,7 @@ def source_topics(
     pattern = re.compile(source.pattern)
     for name in sorted(filter(source.reads, own)):
         raise UsageError(
-            "todo",
+            "source_pattern_matches_own_topic",
             f"the pattern `{source.pattern}` of the source matches {name!r}, which this pipeline "
             "writes: it would feed itself",
             hint="make it narrower; a name is left out by (?!NAME$) at the pattern's beginning",
@@ -82,7 +82,7 @@ def source_topics(
     found = _settled(lambda: wire.topics(pattern, deadline), deadline)
     if not found:
         raise UsageError(
-            "todo",
+            "source_pattern_no_match",
             f"the pattern `{source.pattern}` of the source matches no topic",
             hint="it must match a topic's whole name; internal topics never match. Is the profile "
             "the one of its cluster, and may this user describe the topics?",

@@ -189,7 +189,7 @@ class Reader:
             return bounds.start
         if tries > _TRIES_MAX:
             raise UnavailableError(
-                "todo",
+                "broker_returns_no_records",
                 f"{at.topic}-{at.partition}: the broker gives nothing from offset {position} on, "
                 f"though readers may go up to {bounds.stable}",
                 hint="is its log damaged? The broker's own log tells",

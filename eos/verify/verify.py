@@ -100,7 +100,7 @@ class Verification:
         words = f"the ledger {at.topic!r} holds no record"
         if not was_there and not self._findings.counts:
             raise UsageError(
-                "todo",
+                "pipeline_never_ran",
                 f"{self._subject.names.pipeline}: there is nothing to verify: {words} of it",
                 hint="did it ever run on this cluster, under this profile?",
             )
