@@ -162,8 +162,8 @@ def files_for(location: str, spark: SparkSession | None = None) -> Files:
         return LocalFiles()
     raise UsageError(
         "checkpoint_not_local",
-        f"{location} is not on this machine's disks, and only a running Spark can read there",
-        hint="copy the checkpoint to a local folder to look into it",
+        f"{location} is not on this machine's disks, and only a running Spark can read it",
+        hint="copy the checkpoint to a local folder, and use that folder",
         location=location,
     )
 

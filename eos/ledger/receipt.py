@@ -88,7 +88,7 @@ def check(collected: Iterable[Sequence[Any]], targets: Targets) -> tuple[Receipt
         elif target in receipts:
             raise AttemptFailedError(
                 "partition_written_twice",
-                f"{topic}-{partition} was written by two tasks of one attempt",
+                f"two tasks of one attempt wrote to {topic}-{partition}",
             )
         else:
             receipts[target] = Receipt(
@@ -99,9 +99,9 @@ def check(collected: Iterable[Sequence[Any]], targets: Targets) -> tuple[Receipt
     if acknowledged != planned:
         target = min(acknowledged.items() ^ planned.items())[0]
         topic, partition = targets.partitions[target]
+        n_encoded, n_acknowledged = planned.get(target, 0), acknowledged.get(target, 0)
         raise AttemptFailedError(
             "record_count_mismatch",
-            f"{topic}-{partition}: {planned.get(target, 0)} records were encoded, "
-            f"{acknowledged.get(target, 0)} acknowledged",
+            f"{topic}-{partition}: {n_encoded} records were encoded, {n_acknowledged} acknowledged",
         )
     return tuple(receipts[target] for target in sorted(receipts))

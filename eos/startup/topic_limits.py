@@ -54,9 +54,8 @@ class TargetLimits:
             if limit != before[topic]:
                 return AttemptFailedError(
                     "topic_size_limit_changed",
-                    f"{SETTING} of the topic {topic!r} was {before[topic]} when the pipeline read "
-                    f"it, and is {limit} now",
-                    hint="the micro-batch is encoded again for the new limit",
+                    f"{SETTING} of the topic {topic!r} changed from {before[topic]} to {limit}",
+                    hint="no action is needed: the micro-batch is retried with the new limit",
                     topic=topic,
                 )
         return error

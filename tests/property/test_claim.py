@@ -174,7 +174,7 @@ def test_a_ledger_that_lost_its_newest_records_is_no_takeover(world: World) -> N
 
     with pytest.raises(PromiseBrokenError) as stop:
         world.run(2, late)
-    assert stop.value.fields["case"] == "ledger_cut"
+    assert stop.value.code == "ledger_cut"
     assert "ends with the record at offset 2, but this process wrote later ones" in str(stop.value)
     assert world.batches.claim.last == Identity(*committed)
 

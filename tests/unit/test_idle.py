@@ -155,7 +155,7 @@ def test_a_ledger_that_lost_records_ends_the_run_and_accuses_no_other_copy(idle)
         idle.world.broker.logs[LEDGER].cut(2)
     idle.until(lambda: not is_running())
     (error,) = idle.stops
-    assert (error.recovery, error.fields["case"]) == (Recovery.STOP, "ledger_cut")
+    assert (error.recovery, error.code) == (Recovery.STOP, "ledger_cut")
     assert "records that Kafka had acknowledged are gone" in error.message
     assert "eos recover p" in error.hint
     assert not idle.warnings()

@@ -151,11 +151,11 @@ def test_a_file_of_the_state_that_is_gone_is_no_reason_to_start_again() -> None:
         "p", lost_state("CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE")
     )
     assert told is not None
-    assert told.fields["case"] == "state_lost"
+    assert told.code == "state_lost"
     assert "--accept-state-loss" in told.hint
     changed = state_refusal("p", lost_state("STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE"))
     assert changed is not None
-    assert changed.fields["case"] == "state_changed"
+    assert changed.code == "state_changed"
 
 
 @pytest.mark.parametrize("condition", ["UNRELEASED_THREAD_ERROR_1", "UNRELEASED_THREAD_ERROR"])
