@@ -67,9 +67,9 @@ class Projection:
             raise PromiseBrokenError(
                 "ledger_behind_audit_table",
                 f"{self._pipeline}: the audit table has the ledger up to offset {found.until}, "
-                f"but {self._ledger.topic!r} ends at {end}: what was committed there is gone",
-                hint="an unclean leader election, or a restored broker? `eos recover "
-                f"{self._pipeline}` shows what is left",
+                f"but {self._ledger.topic!r} ends at {end}: committed records are gone",
+                hint="did an unclean leader election or a restored broker lose them? `eos recover "
+                f"{self._pipeline}` lists what is left to resume from",
             )
         is_all = False
         while found.until < end - 1 and not is_all:
@@ -197,7 +197,7 @@ class Projection:
     def _too_many(self) -> UnavailableError:
         return UnavailableError(
             "audit_table_conflict",
-            f"{self._pipeline}: other processes wrote to the audit table {_TRIES_MAX} times in "
-            "between",
-            hint="does another copy of this pipeline run?",
+            f"{self._pipeline}: {_TRIES_MAX} commits to the audit table failed, because other "
+            "processes wrote to it",
+            hint="does another instance of this pipeline run? End it",
         )

@@ -190,9 +190,9 @@ class Reader:
         if tries > _TRIES_MAX:
             raise UnavailableError(
                 "broker_returns_no_records",
-                f"{at.topic}-{at.partition}: the broker gives nothing from offset {position} on, "
-                f"though readers may go up to {bounds.stable}",
-                hint="is its log damaged? The broker's own log tells",
+                f"{at.topic}-{at.partition}: the broker returns no records from offset {position} "
+                f"on, although the partition can be read up to {bounds.stable}",
+                hint="is the partition's log damaged? Check the broker's own log",
             )
         return position
 
