@@ -140,9 +140,7 @@ def test_a_partition_that_was_not_known_then_begins_again(ran: Pipeline) -> None
     assert ran.ends() == {ran.source: {"0": 10, "1": 10, "2": 2}}
     did = ran.did("--rewind-to", "4")
     assert did["ends"][ran.source]["2"] == [2, None]
-    assert (
-        f"{ran.source}-2: not in that record, so it is read from its" in did["says"][-1]
-    )
+    assert f"{ran.source}-2: not in that record, so it is read from its" in did["says"][-1]
     with ran.running() as run:
         run.step()
         assert {tp.partition: at for tp, at in run.read[0].starts.items()} == {0: 8, 1: 8, 2: 0}
