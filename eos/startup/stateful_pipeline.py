@@ -81,7 +81,7 @@ def require_allowed(plan: Plan, state: PlanState) -> None:
         raise TransformError(
             "on_error_with_state",
             f"the pipeline sets `on_error: {on_error}`, but the transforms keep state "
-            f"({state}): rejected records can't be counted before the commit",
+            f"({state}): rejected records could not be counted before the commit",
             hint="set `on_error: fail`, or reject such records in a pipeline without state before "
             "this one",
         )
@@ -105,8 +105,8 @@ def require_allowed(plan: Plan, state: PlanState) -> None:
     if local_path(checkpoints) is None:
         raise TransformError(
             "stateful_root_remote",
-            f"the transforms keep state ({state}), but the checkpoints are not on a local or "
-            f"mounted disk: {checkpoints}",
+            f"the transforms keep state ({state}), but the checkpoints are not in a folder of "
+            f"a local or mounted disk: {checkpoints}",
             hint="set `state.root` to a folder on a local or mounted disk. In other stores a run "
             "that did not end cleanly is followed by a fresh checkpoint, so its state would be "
             "lost (docs/checkpoints.md)",

@@ -363,7 +363,7 @@ class Verification:
             what = (
                 "is gone"
                 if now.error == UNKNOWN_TOPIC
-                else f"was made anew: its id is {now.topic_id}"
+                else f"was recreated: its id is {now.topic_id}"
             )
             message = f"the source topic {topic!r} {what}, the ledger's offsets are of {known}"
             self._note([VerifyFinding("source_recreated", message, TopicPartition(topic, 0))])
