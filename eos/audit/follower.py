@@ -144,11 +144,11 @@ class Follower:
                 is_settled = False
                 self._failed(error)
             except Exception as error:  # noqa: BLE001 - the run must hear of it, whatever it is
-                is_settled = False
+                is_settled, cause = False, type(error).__name__
                 self._failed(
                     UnavailableError(
                         "audit_update_failed",
-                        f"{type(error).__name__}: {error}",
+                        f"{cause}: {error}",
                         hint="is the table's folder available, and may this user write there? The "
                         "next run adds what the ledger has",
                     )

@@ -195,9 +195,10 @@ class Projection:
         return self._wire.list_offsets([tp], at, committed=committed, deadline=deadline)[tp]
 
     def _too_many(self) -> UnavailableError:
+        tries = _TRIES_MAX
         return UnavailableError(
             "audit_table_conflict",
-            f"{self._pipeline}: {_TRIES_MAX} commits to the audit table failed, because other "
-            "processes wrote to it",
+            f"{self._pipeline}: {tries} commits to the audit table failed, because other processes "
+            "wrote to it",
             hint="does another instance of this pipeline run? End it",
         )

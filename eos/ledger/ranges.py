@@ -27,6 +27,11 @@ from eos.errors import PromiseBrokenError
 from eos.kafka.api import TopicPartition
 from eos.ledger.record import Ends, Position
 
+_STATE_LOSS = (
+    ". The old checkpoint's state is lost: start with --accept-state-loss then, and every total "
+    "restarts from zero"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedBatch:
@@ -97,7 +102,7 @@ def _require_adjacent(
 ) -> None:
     end, start, known = step.ends[tp], step.starts.get(tp), position.ends.get(tp)
     where = f"{pipeline}: micro-batch {step.batch_id} reads {tp.topic}-{tp.partition}"
-    aside = _aside(pipeline, step)
+    state_loss = _STATE_LOSS if step.is_stateful else ""
     if known is None:
         if start is not None and start != earliest[tp]:
             first = earliest[tp]
@@ -106,8 +111,8 @@ def _require_adjacent(
                 f"{where} from offset {start} on. This partition is not in the ledger yet, and "
                 f"its first record is at {first}: {_between(start, first)}",
                 hint="did another pipeline write the checkpoint, or did retention delete the "
-                f"beginning of a new partition? `eos recover {pipeline} --accept-start` resumes "
-                f"at offset {start}",
+                f"beginning of a new partition? `eos recover {pipeline} --accept-start` accepts "
+                "this beginning",
                 **_values(pipeline, tp, None, start),
             )
     elif start is None:
@@ -115,37 +120,32 @@ def _require_adjacent(
             "beyond",
             f"{where} from its beginning, as a new partition, but {known} is next according to "
             "the ledger",
-            hint=f"was the checkpoint restored from a copy, or the topic recreated? {aside}",
+            hint="was the checkpoint restored from a copy, or the topic recreated? `eos recover "
+            f"{pipeline} --set-checkpoint-aside` resumes at the ledger's ends{state_loss}",
             **_values(pipeline, tp, known, 0),
         )
     elif known < start:
+        n_skipped = start - known
         raise PromiseBrokenError(
             "hole",
             f"{where} from offset {start} on, but {known} is next according to the ledger: "
-            f"running it would skip {start - known} offsets",
+            f"running it would skip {n_skipped} offsets",
             hint="did plain Spark use this checkpoint, or was the ledger restored from a copy? "
-            + aside,
+            f"`eos recover {pipeline} --set-checkpoint-aside` resumes at the ledger's "
+            f"ends{state_loss}",
             **_values(pipeline, tp, known, start),
         )
     elif known > end:
+        n_repeated = known - start
         raise PromiseBrokenError(
             "beyond",
             f"{where} up to offset {end}, but {known} is next according to the ledger: running "
-            f"it would repeat {known - start} offsets",
+            f"it would repeat {n_repeated} offsets",
             hint="was the checkpoint restored from a copy, or did another deployment run since? "
-            + aside,
+            f"`eos recover {pipeline} --set-checkpoint-aside` resumes at the ledger's "
+            f"ends{state_loss}",
             **_values(pipeline, tp, known, end),
         )
-
-
-def _aside(pipeline: str, step: PlannedBatch) -> str:
-    does = "resumes at the ledger's ends, with a fresh checkpoint"
-    if step.is_stateful:
-        does += (
-            ". The old checkpoint's state is lost: start with --accept-state-loss then, and every "
-            "total restarts from zero"
-        )
-    return f"`eos recover {pipeline} --set-checkpoint-aside` {does}"
 
 
 def _require_whole(pipeline: str, position: Position, step: PlannedBatch, starts: Ends) -> None:

@@ -43,13 +43,14 @@ def forget_topics(topics: Sequence[str]) -> Verb:
 
 
 def _require_known(view: Snapshot, names: Sequence[str], known: Collection[str]) -> None:
-    for name in names:
-        if name not in known:
+    for topic in names:
+        if topic not in known:
+            topics = ", ".join(sorted(known)) or "no topics"
             raise UsageError(
                 "topic_not_in_ledger",
-                f"{view.name}: the topic {name!r} is not in the ledger",
-                hint=f"the ledger has {', '.join(sorted(known)) or 'no topics'}",
-                topic=name,
+                f"{view.name}: the topic {topic!r} is not in the ledger",
+                hint=f"the ledger has {topics}",
+                topic=topic,
             )
 
 

@@ -173,13 +173,13 @@ class ReplayedTopic(LiveSource):
     topic_id: str = ""
 
     def topic_ids(self, topics: Iterable[str]) -> Mapping[str, str]:
-        name, what = self.planned.names.pipeline, "dead-letter"
+        name = self.planned.names.pipeline
         known = "records replayed before are committed; replay again for the dead letters there"
         found = existing_topics(
             self.wire,
             topics,
             Deadline.after_ms(self.timeout_ms),
-            what=what,
+            what="dead-letter",
             code="dead_letter_topic_gone",
             missing=PromiseBrokenError,
             hint=f"it existed when the replay began: create it again; {known}",
@@ -189,8 +189,8 @@ class ReplayedTopic(LiveSource):
             if info.topic_id != self.topic_id:
                 raise PromiseBrokenError(
                     "recreated",
-                    f"{name}: the {what} topic {topic!r} was recreated while it was read (its id "
-                    f"changed from {self.topic_id} to {info.topic_id})",
+                    f"{name}: the dead-letter topic {topic!r} was recreated while it was read (its "
+                    f"id changed from {self.topic_id} to {info.topic_id})",
                     hint=known,
                     topic=topic,
                 )

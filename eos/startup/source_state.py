@@ -96,10 +96,11 @@ class LiveSource:
             where = f"{name}: {tp.topic}-{tp.partition}"
             values = {"pipeline": name, "topic": tp.topic, "partition": tp.partition}
             if offset < earliest[tp]:
+                n_lost = earliest[tp] - offset
                 raise PromiseBrokenError(
                     "truncated",
                     f"{where} begins at offset {earliest[tp]}, but {offset} is next: "
-                    f"{earliest[tp] - offset} offsets were deleted before they were read",
+                    f"{n_lost} offsets were deleted before they were read",
                     hint="retention or a client deleted them while the pipeline was stopped or "
                     "lagged. They can't be restored, and nothing was skipped so far: `eos recover "
                     f"{name} --accept-start` resumes without them",
@@ -108,10 +109,11 @@ class LiveSource:
                     **values,
                 )
             if offset > latest[tp]:
+                n_lost = offset - latest[tp]
                 raise PromiseBrokenError(
                     "source_lost",
                     f"{where} ends at offset {latest[tp]}, but {offset} is next: "
-                    f"{offset - latest[tp]} offsets that were read before are missing now",
+                    f"{n_lost} offsets that were read before are missing now",
                     hint="did an unclean leader election lose records, or was the cluster "
                     "restored from a copy? New records would get the lost records' offsets, and "
                     f"be skipped. `eos recover {name}` lists the ledger's records: rewind to one "

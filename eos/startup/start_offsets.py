@@ -208,10 +208,11 @@ def _outside(
     is_of_group: bool,
 ) -> EosError:
     if offset < bounds.earliest:
+        n_lost = bounds.earliest - offset
         return PromiseBrokenError(
             "start_gone",
-            f"{where}, which begins at {bounds.earliest}: {bounds.earliest - offset} offsets were "
-            "deleted before they were read",
+            f"{where}, which begins at {bounds.earliest}: {n_lost} offsets were deleted before "
+            "they were read",
             hint=f"retention or a client deleted them; they can't be restored. {_WAY_OUT}",
             **values,
         )
@@ -224,10 +225,11 @@ def _outside(
             **values,
         )
     if is_of_group:
+        n_missing = offset - bounds.latest
         return PromiseBrokenError(
             "start_beyond",
-            f"{where}, which ends at {bounds.latest}: {offset - bounds.latest} offsets that the "
-            "group has read do not exist",
+            f"{where}, which ends at {bounds.latest}: {n_missing} offsets that the group has "
+            "read do not exist",
             hint=f"was the topic recreated, or is this another cluster? {_WAY_OUT}",
             **values,
         )
