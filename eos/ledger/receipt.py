@@ -34,6 +34,7 @@ _ARROW = pa.schema(
         ("digest", pa.int64()),
     ]
 )
+_RETRIED = "no action is needed: the micro-batch is retried. If it repeats, report it as a bug"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ def check(collected: Iterable[Sequence[Any]], targets: Targets) -> tuple[Receipt
             raise AttemptFailedError(
                 "partition_written_twice",
                 f"two tasks of one attempt wrote to {topic}-{partition}",
+                hint=_RETRIED,
             )
         else:
             receipts[target] = Receipt(
@@ -103,5 +105,6 @@ def check(collected: Iterable[Sequence[Any]], targets: Targets) -> tuple[Receipt
         raise AttemptFailedError(
             "record_count_mismatch",
             f"{topic}-{partition}: {n_encoded} records were encoded, {n_acknowledged} acknowledged",
+            hint=_RETRIED,
         )
     return tuple(receipts[target] for target in sorted(receipts))

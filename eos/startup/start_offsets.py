@@ -105,8 +105,8 @@ class _Questions:
                 "start_group_without_offsets",
                 f"{self.pipeline}: `start` is at the offsets of group {group!r}, which has none "
                 f"for {_named(missing)}",
-                hint=f"{why}. Set its offsets with `kafka-consumer-groups.sh --reset-offsets`. "
-                f"{_WAY_OUT}",
+                hint=f"{why}. {_WAY_OUT}; or set the group's offsets with "
+                "`kafka-consumer-groups.sh --reset-offsets`",
                 group=group,
                 missing=_named(missing),
             )
