@@ -209,4 +209,4 @@ def test_a_topic_made_anew_comes_first(pipeline: Pipeline) -> None:
     verbs = (["--accept-start"], ["--from-group"], ["--restore-group"], ["--rewind-to", "2"])
     for verb in (*verbs, ["--set-checkpoint-aside"], ["--adopt-checkpoint"]):
         refused = pipeline.recover(*verb, "--yes")
-        assert (refused.code, "deleted and created again" in refused.err) == (4, True), verb
+        assert (refused.code, "[recreated]" in refused.err) == (4, True), verb

@@ -24,11 +24,10 @@ from confluent_kafka.admin import (
 
 from eos.checkpoint.files import LocalFiles
 from eos.checkpoint.offset_log import Checkpoint
-from eos.cli.main import report
 from eos.cli.recover import recover
 from eos.config.load import load_pipeline, load_profile
 from eos.deadline import Deadline
-from eos.errors import EosError
+from eos.errors import EosError, report
 from eos.faults import Points
 from eos.kafka.api import TopicPartition, TransactionProfile
 from eos.kafka.client import KafkaClient

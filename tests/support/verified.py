@@ -19,7 +19,6 @@ import pyarrow as pa
 from eos.audit.projection import Projection
 from eos.audit.table import TransactionsTable
 from eos.audit.updater import location_of
-from eos.cli.main import report
 from eos.cli.verify import verify
 from eos.config.load import load_profile
 from eos.deadline import Backoff
