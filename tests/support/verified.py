@@ -22,7 +22,7 @@ from eos.audit.updater import location_of
 from eos.cli.verify import verify
 from eos.config.load import load_profile
 from eos.deadline import Backoff
-from eos.errors import AttemptFailedError, EosError
+from eos.errors import AttemptFailedError, EosError, report
 from eos.faults import CrashPlan
 from eos.kafka.api import Identity
 from eos.kafka.compression_type import Codec
