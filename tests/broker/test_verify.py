@@ -199,7 +199,7 @@ def test_an_edited_group_offset(finished):
     one.move_group({1: 3})
     told = one.found()
     assert witness(told) == ("group", one.source, 1, 3)
-    assert "is 3, the ledger says 5" in told["smallest"]["message"]
+    assert "is 3, but 5 in the ledger" in told["smallest"]["message"]
     one.delete_group()
     assert one.found()["counts"]["disagreement"] == 2
 
