@@ -220,7 +220,7 @@ STOPS = [
     (truncated, ["truncated"], "--accept-start"),
     (source_lost, ["source_lost"], "--rewind-to 8"),
     (recreated, ["recreated"], "--forget-topic {source}"),
-    (gone, ["gone", "usage"], "--forget-topic {source}"),
+    (gone, ["gone", "source_topic_missing"], "--forget-topic {source}"),
     (left_out, ["left_out"], "--forget-topic {source}"),
     (group_ahead, ["group_ahead"], "--restore-group"),
     (ledger_empty, ["ledger_empty"], "--adopt-checkpoint"),
