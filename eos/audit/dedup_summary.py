@@ -74,15 +74,15 @@ class Producers:
         if not self.verdicts:
             return
         accepted = self.verdicts - self.dead_letters
-        told = f"{_counted(self.verdicts, _DROPPED)} dropped; "
-        told += f"{_counted(accepted, _ACCEPTED)} accepted"
+        others = f"{_counted(self.verdicts, _DROPPED)} dropped; "
+        others += f"{_counted(accepted, _ACCEPTED)} accepted"
         if self.dead_letters:
-            told += f"; {_counted(self.dead_letters, _ACCEPTED)} to the dead letters"
-        yield f"dedup       {self.verdicts['appended']:,} records were next; {told}"
+            others += f"; {_counted(self.dead_letters, _ACCEPTED)} to the dead letters"
+        yield f"dedup       {self.verdicts['appended']:,} records in sequence; {others}"
         if self.states >= 0:
-            yield f"            {self.states:,} states of producers are kept"
+            yield f"            {self.states:,} states of producers"
         if self.expired:
-            yield f"            {self.expired:,} producers forgotten, which sent nothing for long"
+            yield f"            {self.expired:,} states of idle producers expired"
         for of, count in self.each.most_common(_SHOWN):
             first, last = self.spans[of]
             yield (
@@ -98,7 +98,7 @@ class Producers:
             yield f"            and {len(self.gaps) - _SHOWN:,} gaps before them (--json)"
         left = max(0, len(self.each) - _SHOWN) + self.more
         if left:
-            yield f"            and {left:,} more (--json has those that the ledger names)"
+            yield f"            and {left:,} more (--json has those that the ledger lists)"
 
     def as_json(self) -> dict[str, Any]:
         return {

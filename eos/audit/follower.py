@@ -112,21 +112,21 @@ class Follower:
             if failed:
                 self._end_with(failed, last)
         except Exception as error:  # noqa: BLE001 - it must not hide why the run ended
-            words = error.message if isinstance(error, EosError) else repr(error)
+            reason = error.message if isinstance(error, EosError) else repr(error)
             aborted = f", and {_attempts(len(failed), 'aborted')}" if failed else ""
             self._bus.emit(
                 events.Warned(
-                    f"the audit table lacks the end of this run{aborted}; the next start adds "
-                    f"what the ledger has: {words}"
+                    f"the audit table lacks the end of this run{aborted}; the next run adds what "
+                    f"the ledger has: {reason}"
                 )
             )
 
     def _end_with(self, failed: Sequence[Mapping[str, Any]], last: LedgerRecord | None) -> None:
         if last is None:
             raise UnavailableError(
-                "todo",
+                "audit_ledger_unreadable",
                 "the ledger could not be read",
-                hint="the next start adds to the table what the ledger has",
+                hint="the next run adds to the table what the ledger has",
             )
         self._projection.end_with(failed, last)
 
@@ -144,13 +144,13 @@ class Follower:
                 is_settled = False
                 self._failed(error)
             except Exception as error:  # noqa: BLE001 - the run must hear of it, whatever it is
-                is_settled = False
+                is_settled, cause = False, type(error).__name__
                 self._failed(
                     UnavailableError(
-                        "todo",
-                        f"{type(error).__name__}: {error}",
-                        hint="is the table's folder or store reachable, and may this user write "
-                        "there? The next start adds what the ledger has",
+                        "audit_update_failed",
+                        f"{cause}: {error}",
+                        hint="is the table's folder available, and may this user write there? The "
+                        "next run adds what the ledger has",
                     )
                 )
             self._end.wait(self._every_s)
@@ -168,7 +168,7 @@ class Follower:
             self._lock.notify_all()
         self._commits += bool(found.rows)
         if was_warned:
-            self._bus.emit(events.Warned("the audit table is reached again, and has all"))
+            self._bus.emit(events.Warned("the audit table can be written again, and is complete"))
         if found.lost:
             first, last = found.lost[0], found.lost[-1]
             self._bus.emit(
@@ -188,11 +188,11 @@ class Follower:
             self._is_warned = self._is_warned or is_new
             self._lock.notify_all()
         if is_new and is_broken:
-            self._bus.emit(events.Warned(f"the audit table can't be kept: {error.message}"))
+            self._bus.emit(events.Warned(f"the audit table can't be updated: {error.message}"))
         elif is_new:
             self._bus.emit(
                 events.Warned(
-                    f"the audit table lacks {_attempts(behind)}, the pipeline goes on and stops "
+                    f"the audit table lacks {_attempts(behind)}; the pipeline continues, and stops "
                     f"at {self._behind_max}: {error.message}"
                 )
             )
@@ -211,13 +211,14 @@ class Follower:
             self._bus.emit(events.Warned(f"the audit table was not compacted: {error.message}"))
 
     def _too_far(self, failed: EosError | None) -> EosError:
-        why = failed.message if failed else "it takes too long"
+        reason = failed.message if failed else "writing it takes too long"
         return PromiseBrokenError(
-            "todo",
+            "audit_table_lag",
             f"the audit table lacks {_attempts(self._behind)}, the limit is {self._behind_max}: "
-            f"{why}",
-            hint="nothing is lost: the ledger has them all, and the next start adds them once the "
-            "table can be written; `audit: {transactions: false}` in the profile goes without one",
+            f"{reason}",
+            hint="nothing is lost: the ledger has them all, and the next run adds them once the "
+            "table can be written. `audit: {transactions: false}` in the profile turns the table "
+            "off",
         )
 
 

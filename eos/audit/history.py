@@ -265,7 +265,7 @@ def _gaps(each: Transaction, position: Mapping[TopicPartition, int]) -> Iterator
     for tp, (start, _) in each.sources.items():
         before = position.get(tp, start)
         if start != before:
-            what = "left out" if start > before else "read again"
+            what = "skipped" if start > before else "read again"
             low, high = sorted((start, before))
             yield _met(
                 each,
@@ -291,7 +291,7 @@ def _receipts(each: Transaction, written: dict[TopicPartition, int]) -> Iterator
                 each,
                 "offsets_back",
                 f"{where} was written at offset {row['offset_first']}, but {written[tp]} was "
-                "written before: is the topic another one now?",
+                "written before: was the topic recreated?",
             )
         written[tp] = row["offset_last"]
 

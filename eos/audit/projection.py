@@ -65,11 +65,11 @@ class Projection:
         is_settled = end == self._offset("latest", deadline, committed=False)
         if end <= found.until:
             raise PromiseBrokenError(
-                "todo",
+                "ledger_behind_audit_table",
                 f"{self._pipeline}: the audit table has the ledger up to offset {found.until}, "
-                f"but {self._ledger.topic!r} ends at {end}: what was committed there is gone",
-                hint="an unclean leader election, or a restored broker? `eos recover "
-                f"{self._pipeline}` shows what is left",
+                f"but {self._ledger.topic!r} ends at {end}: committed records are gone",
+                hint="did an unclean leader election or a restored broker lose them? `eos recover "
+                f"{self._pipeline}` lists what is left to resume from",
             )
         is_all = False
         while found.until < end - 1 and not is_all:
@@ -195,9 +195,10 @@ class Projection:
         return self._wire.list_offsets([tp], at, committed=committed, deadline=deadline)[tp]
 
     def _too_many(self) -> UnavailableError:
+        tries = _TRIES_MAX
         return UnavailableError(
-            "todo",
-            f"{self._pipeline}: other processes wrote to the audit table {_TRIES_MAX} times in "
-            "between",
-            hint="does another copy of this pipeline run?",
+            "audit_table_conflict",
+            f"{self._pipeline}: {tries} commits to the audit table failed, because other processes "
+            "wrote to it",
+            hint="does another instance of this pipeline run? End it",
         )

@@ -192,11 +192,11 @@ class TransactionsTable:
             yield
         except (DeltaError, OSError) as error:
             self._table = None  # open it again after any error
-            words = str(error).strip().splitlines() or [type(error).__name__]
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
             raise UnavailableError(
-                "todo",
-                f"the audit table {self.location} can't be read or written: {words[0][:300]}",
-                hint="is there room, and may this user write there? A table that is deleted "
-                "is made anew from the ledger",
+                "audit_table_unavailable",
+                f"the audit table {self.location} can't be read or written: {reason}",
+                hint="is the disk full, or may this user not write there? A deleted table is "
+                "recreated from the ledger",
                 path=str(self.location),
             ) from error

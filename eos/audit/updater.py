@@ -77,9 +77,8 @@ def audit_of(profile: Profile, planned: Plan, wire: KafkaClient, bus: Bus) -> Au
     if location is None:
         bus.emit(
             events.Warned(
-                f"there is no audit table: the state root {profile.state.root} is no folder of "
-                "this machine, and its library reaches none else; `audit: {transactions: false}` "
-                "in the profile says that this is meant"
+                f"there is no audit table: the state root {profile.state.root} is not a folder on "
+                "this machine; `audit: {transactions: false}` in the profile removes this warning"
             )
         )
         return NO_AUDIT

@@ -161,9 +161,9 @@ def files_for(location: str, spark: SparkSession | None = None) -> Files:
     if scheme in ("", "file"):
         return LocalFiles()
     raise UsageError(
-        "todo",
-        f"{location} is not on this machine's disks, and only a running Spark can read there",
-        hint="copy the checkpoint to a local folder to look into it",
+        "checkpoint_not_local",
+        f"{location} is not on this machine's disks, and only a running Spark can read it",
+        hint="copy the checkpoint to a local folder, and use that folder",
         location=location,
     )
 

@@ -25,7 +25,7 @@ Offsets = Mapping[TopicPartition, int]
 _BATCH = re.compile(r"\d{1,19}", re.ASCII)  # a name that int() and Spark accept
 _FOLDER = re.compile(r"(\d+)(?:-\d+-\d+)?", re.ASCII)
 _ASIDE = (
-    "`eos recover PIPELINE --set-checkpoint-aside` goes on where the ledger ends, in a fresh one"
+    "`eos recover PIPELINE --set-checkpoint-aside` resumes at the ledger's ends, with a fresh one"
 )
 
 
@@ -135,9 +135,9 @@ class Checkpoint:
             ) from error
         except OSError as error:
             raise UnavailableError(
-                "todo",
+                "checkpoint_store_unavailable",
                 f"the checkpoint file {path} can't be read now ({error.strerror or error})",
-                hint="does its file system answer?",
+                hint="is its file system mounted and available?",
                 path=path,
             ) from error
 
@@ -147,15 +147,20 @@ def listed(files: Files, folder: str) -> list[str]:
     store refuses or does not respond: otherwise an existing checkpoint would look lost."""
     try:
         return files.names(folder)
-    except OSError as error:
-        is_refused = isinstance(error, PermissionError)
+    except PermissionError as error:
         raise UnavailableError(
-            "todo",
+            "checkpoint_access_denied",
             f"the checkpoint folder {folder} can't be listed ({error.strerror or error})",
-            hint="may this user, with these credentials, list, read, write and delete there?"
-            if is_refused
-            else "is its address right, does its store answer, and is its bucket there? "
-            "docs/checkpoints.md names the settings",
+            hint="grant this user or its credentials the rights to list, read, write and delete "
+            "there",
+            path=folder,
+        ) from error
+    except OSError as error:
+        raise UnavailableError(
+            "checkpoint_store_unavailable",
+            f"the checkpoint folder {folder} can't be listed ({error.strerror or error})",
+            hint="is the store's address right, is it available, and does the bucket exist? "
+            "docs/checkpoints.md lists the settings",
             path=folder,
         ) from error
 
@@ -182,11 +187,11 @@ def require_answer(files: Files, folder: str, deadline: Deadline) -> None:
     thread.join(seconds)
     if not found:
         raise UnavailableError(
-            "todo",
-            f"the checkpoint folder {folder} can't be listed (no answer within {seconds:.0f} s, "
-            "and the store's client still tries)",
-            hint="is its address right, and does its store answer? docs/checkpoints.md names the "
-            "settings with which its client gives up earlier, and says why",
+            "checkpoint_store_unavailable",
+            f"the checkpoint folder {folder} can't be listed (no response within {seconds:.0f} s, "
+            "and the store's client still retries)",
+            hint="is the store's address right, and is it available? docs/checkpoints.md lists the "
+            "settings with which its client reports the reason earlier",
             path=folder,
         )
     if found[0] is not None:
@@ -287,7 +292,7 @@ def parse_offsets(line: str) -> Offsets:
 def _unknown(path: str, error: Exception) -> PromiseBrokenError:
     return PromiseBrokenError(
         "checkpoint_unreadable",
-        f"the checkpoint file {path} has a form that this release does not know ({error})",
-        hint=f"was it written by another Spark version, or truncated? {_ASIDE}",
+        f"the checkpoint file {path} has a format that this release does not support ({error})",
+        hint=f"was it truncated, or written by another Spark version? {_ASIDE}",
         path=path,
     )

@@ -18,13 +18,14 @@ def audit(profile: ProfileFile) -> Iterator[Check]:
 
 def _audit(profile: ProfileFile) -> Check:
     if not profile.audit.transactions:
-        return note("audit", "the profile says `audit: {transactions: false}`: no table is kept")
+        return note("audit", "off: `audit: {transactions: false}` in the profile")
     location = location_of(profile)
     if location is None:
-        told = "there is no table: the state root is no folder of this machine"
-        return note("audit", told, "audit: {transactions: false} in the profile: it is meant so")
+        reason = "there is no table: the state root is not a folder on this machine"
+        remedy = "set `audit: {transactions: false}` in the profile to remove this note"
+        return note("audit", reason, remedy)
     if not (location / "_delta_log").exists():
-        return ok("audit", f"{location}: the first run makes it")
+        return ok("audit", f"{location}: the first run creates it")
     from eos.audit.table import TransactionsTable
 
     rows = TransactionsTable(location).query("SELECT count(*) AS n FROM transactions")

@@ -131,7 +131,7 @@ def _differing(fields: Sequence[ComparedField], last: Transaction | None) -> Ite
         if not each.is_same:
             yield AuditFinding(
                 "differs",
-                f"{each.name}: the table says {each.table}, the cluster {each.broker}",
+                f"{each.name}: {each.table} in the table, {each.broker} in the cluster",
                 last.ledger_offset if last else -1,
             )
 
@@ -166,4 +166,4 @@ def _strange(
                 continue  # an open transaction may have rotated the pipeline's producer id
             identity = producer.identity
             message = f"producer id {identity.producer_id}, epoch {identity.epoch}, writes to it"
-            yield AuditFinding("foreign", f"{ledger.topic}: {message}, and is none of ours", at)
+            yield AuditFinding("foreign", f"{ledger.topic}: {message}, and is not ours", at)

@@ -32,14 +32,14 @@ def lines(audited: AuditResult) -> Iterator[str]:
     yield f"pipeline    {audited.pipeline}, ledger {audited.ledger}"
     yield f"table       {audited.table}"
     if not found:
-        yield "            has nothing of it: none in this time, or it never ran with a table"
+        yield "            no transactions: none in this time, or it never ran with a table"
     else:
         yield ""
         yield from _table(found)
         yield ""
         yield (
             f"attempts    {sums.committed:,} committed, {sums.aborted:,} aborted: "
-            f"{sums.redo_ratio:.3f} redone for each that committed"
+            f"{sums.redo_ratio:.3f} retries per commit"
         )
         yield f"records     {_records(sums)}"
         yield from _refused(sums)
@@ -47,7 +47,7 @@ def lines(audited: AuditResult) -> Iterator[str]:
         if sums.restarts:
             last = sums.restarts[-1]
             yield (
-                f"restarts    {len(sums.restarts):,} of its own, the last: {who(last)} from "
+                f"restarts    {len(sums.restarts):,}, the last: {who(last)} from "
                 f"{_at(last.ended_at)} on"
             )
         for each in sums.takeovers[-_SHOWN:]:
@@ -127,20 +127,20 @@ def _table(found: Sequence[Transaction]) -> Iterator[str]:
         aligned += [cell.rjust(width) for cell, width in zip(row[5:], widths[5:], strict=True)]
         yield "  ".join(aligned).rstrip()
     if len(found) > _SHOWN:
-        yield f"and {len(found) - _SHOWN:,} before them (--json has all)"
+        yield f"and {len(found) - _SHOWN:,} earlier ones (--json has all)"
 
 
 def _live(live: LiveState) -> Iterator[str]:
     yield ""
-    yield f"live        the coordinator says {live.phase or 'nothing of this transactional id'}"
+    yield f"live        coordinator: {live.phase or 'the transactional id is unknown'}"
     ordered = sorted(live.fields, key=lambda each: each.is_same)
     for each in ordered[:_FIELDS_SHOWN]:
-        says = f"{each.table}" if each.is_same else f"table {each.table}, cluster {each.broker}"
-        yield f"  {'same' if each.is_same else 'differs':<8}  {each.name}: {says}"
+        values = f"{each.table}" if each.is_same else f"table {each.table}, cluster {each.broker}"
+        yield f"  {'same' if each.is_same else 'differs':<8}  {each.name}: {values}"
     if len(ordered) > _FIELDS_SHOWN:
         yield f"  and {len(ordered) - _FIELDS_SHOWN} more that are the same (--json has all)"
     for one in live.open:
-        tp, owner = one.partition, one.owner or "nobody"
+        tp, owner = one.partition, one.owner or "no coordinator"
         yield f"  open      {tp.topic}-{tp.partition}, by {owner} {one.phase}".rstrip()
 
 

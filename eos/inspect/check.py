@@ -53,11 +53,13 @@ def asked(what: str, question: Callable[[], Check | Iterable[Check]]) -> Iterato
         found = question()
         yield from [found] if isinstance(found, Check) else list(found)
     except EosError as error:
-        yield finding(what, error.message, error.hint or "`eos lint` tells more of a file")
+        yield finding(
+            what, error.message, error.hint or "`eos lint FILE` shows the problem's place"
+        )
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         says = f"{where}{error.strerror or error}"
-        yield finding(what, says, "may this user read and write there?")
+        yield finding(what, says, "give this user the right to read and write there")
 
 
 def lines(checks: Iterable[Check]) -> Iterator[str]:

@@ -31,18 +31,18 @@ def cluster(wire: KafkaClient, planned: Plan | None) -> Iterator[Check]:
 def _features(wire: KafkaClient) -> Check:
     profile = wire.agree_on_profile(soon())
     version = wire.transaction_version(soon())
-    told = f"transaction.version {version}: the protocol is {profile.name}"
+    result = f"transaction.version {version}: the protocol is {profile.name}"
     if version < 2:
         remedy = "once all brokers are 4.0 or later: kafka-features.sh upgrade"
-        return note("features", f"{told}, which verifies partitions", remedy)
-    return ok("features", told)
+        return note("features", f"{result}, which verifies partitions", remedy)
+    return ok("features", result)
 
 
 def _brokers(wire: KafkaClient) -> Check:
     brokers = wire.shape((), soon()).brokers
     if len(brokers) < 3:
-        told = f"{len(brokers)}: what is lost with one broker is lost, or not to be written to"
-        return note("brokers", told, "three, for what may not be lost")
+        risk = f"{len(brokers)}: if one broker fails, records may be lost or can't be written"
+        return note("brokers", risk, "run three brokers if records must not be lost")
     return ok("brokers", f"{len(brokers)}")
 
 
@@ -53,14 +53,14 @@ def _settings(wire: KafkaClient, planned: Plan | None) -> Iterator[Check]:
     try:
         longest = int(setting("transaction.max.timeout.ms"))
     except EosError as error:
-        says = f"the brokers' settings can't be read: {error.message}"
-        yield note("timeouts", says, error.hint)
+        reason = f"the brokers' settings can't be read: {error.message}"
+        yield note("timeouts", reason, error.hint)
         return
     yield _timeout(longest, planned)
     if setting("unclean.leader.election.enable") == "true":
         yield finding(
             "elections",
-            "unclean.leader.election.enable=true: records that were acknowledged may be lost",
+            "unclean.leader.election.enable=true: acknowledged records may be lost",
             "kafka-configs.sh --alter --entity-type brokers --entity-default --add-config "
             "unclean.leader.election.enable=false",
         )
@@ -74,24 +74,24 @@ def _settings(wire: KafkaClient, planned: Plan | None) -> Iterator[Check]:
 
 
 def _timeout(longest: int, planned: Plan | None) -> Check:
-    told = f"transaction.max.timeout.ms is {longest:,}"
+    limit = f"transaction.max.timeout.ms is {longest:,}"
     if planned is None:
-        return ok("timeouts", told)
+        return ok("timeouts", limit)
     wanted = planned.transaction_timeout_ms
     if wanted > longest:
         return finding(
             "timeouts",
-            f"the pipeline's transactions may take {wanted:,} ms, and {told}",
-            f"transaction: {{timeout: {longest // 1000} seconds}} in the pipeline file, or raise "
-            "the brokers' setting",
+            f"the pipeline's transaction timeout is {wanted:,} ms, but {limit}",
+            f"set `transaction: {{timeout: {longest // 1000} seconds}}` in the pipeline file, or "
+            "raise the brokers' setting",
         )
-    return ok("timeouts", f"{wanted:,} ms for a transaction; {told}")
+    return ok("timeouts", f"{wanted:,} ms for a transaction; {limit}")
 
 
 def _internal(wire: KafkaClient, topic: str, configured: int, brokers: int) -> Check:
     """Check the replicas of an internal topic; use the setting if the topic does not exist yet."""
     replicas = wire.shape([topic], soon()).replicas.get(topic, configured)
     if brokers >= 3 > replicas:
-        told = f"{topic} has {replicas} of {brokers} possible replicas: with one broker it is gone"
-        return finding("replicas", told, "kafka-reassign-partitions.sh gives it three")
+        risk = f"{topic} has {replicas} of {brokers} possible replicas: one broker's loss loses it"
+        return finding("replicas", risk, "give it three with kafka-reassign-partitions.sh")
     return ok("replicas", f"{topic}: {replicas}")

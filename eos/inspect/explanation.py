@@ -187,14 +187,14 @@ def _agrees(found: Prediction, group: Ends | None) -> list[str]:
         return []
     count = len(view.position.topic_ids)
     topics = "the source topic has the id" if count == 1 else f"{count} source topics have the ids"
-    said = [
+    facts = [
         (
             not cases & {"gone", "recreated"},
-            f"{topics} that the ledger knows",
+            f"{topics} that the ledger has",
         ),
         (
             not cases & {"gone", "recreated", "truncated", "source_lost"},
-            "the source has what is read next",
+            "the source has the records that are read next",
         ),
         (
             group is not None
@@ -202,7 +202,7 @@ def _agrees(found: Prediction, group: Ends | None) -> list[str]:
             "the group's offsets are the ledger's ends",
         ),
     ]
-    return [words for is_so, words in said if is_so]
+    return [text for is_true, text in facts if is_true]
 
 
 def _next(found: Prediction) -> str:
@@ -213,24 +213,24 @@ def _next(found: Prediction) -> str:
     if found.chosen is None:
         return _far(found)
     if found.view.last is None:
-        return f"begins where `start:` says, with checkpoint {found.chosen}"
+        return f"begins at `start:`, with checkpoint {found.chosen}"
     up, decision = found.upcoming, found.decision
     if up is None or decision is None:
         why = (
-            "since a person or another deployment wrote last"
+            "because an operator or another deployment wrote the ledger's last record"
             if found.position and found.position.is_reset
-            else "since there is none"
+            else "because there is none"
             if found.view.newest() is None
-            else "since the one before is older than the ledger"
+            else "because the existing one is older than the ledger"
         )
-        return f"goes on at the ledger's ends, with the fresh checkpoint {found.chosen}, {why}"
+        return f"resumes at the ledger's ends, with the fresh checkpoint {found.chosen}, {why}"
     does = f"{'runs' if up.is_planned else 'plans'} micro-batch {up.step.batch_id}"
     is_further = decision.starts != up.step.starts
     if decision.is_done and (up.is_planned or is_further):
         does = f"skips micro-batch {up.step.batch_id}, which is committed"
     elif is_further:
-        does += ", from the ledger's ends on: a part is committed"
-    return f"goes on with checkpoint {found.chosen}: {does}"
+        does += ", from the ledger's ends on: a part of it is committed"
+    return f"resumes with checkpoint {found.chosen}: {does}"
 
 
 def _far(found: Prediction) -> str:
@@ -241,12 +241,12 @@ def _far(found: Prediction) -> str:
     planned, last = found.view.planned, found.view.last
     root = planned.names.checkpoints
     if last is None:
-        return f"begins where `start:` says, with a fresh checkpoint in {root}"
+        return f"begins at `start:`, with a fresh checkpoint in {root}"
     if found.position and found.position.is_reset:
-        why = "since a person or another deployment wrote last"
+        why = "because an operator or another deployment wrote the ledger's last record"
     elif is_at_rest(planned, last):
         named = f"{root}/{last.position.checkpoint}"
-        return f"goes on with checkpoint {named}, which only a running Spark can read"
+        return f"resumes with checkpoint {named}, which only a running Spark can read"
     else:
-        why = "since the ledger does not show that nobody writes to the one before any more"
-    return f"goes on at the ledger's ends, with a fresh checkpoint in {root}, {why}"
+        why = "because an earlier instance may still write to the previous one"
+    return f"resumes at the ledger's ends, with a fresh checkpoint in {root}, {why}"

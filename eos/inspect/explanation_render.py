@@ -32,20 +32,20 @@ def lines(found: Explanation, command: Command) -> Iterator[str]:
     tables = found.last.position.tables if found.last is not None else {}
     for name, known in tables.items():  # only Spark can read the table itself
         version = "" if known.version is None else f", in version {known.version} of the table"
-        yield f"table       {name}: up to record {known.at}, when the last one was begun{version}"
+        yield f"table       {name}: up to record {known.at} when the last attempt began{version}"
     yield from _topics(found)
     yield ""
     yield from _table(found.rows)
     if found.history:
         yield ""
-        yield "the ledger's last records, to go back to with --rewind-to"
+        yield "the ledger's last records, for --rewind-to"
         here = found.history[0].position
         yield from (_past(record, here) for record in found.history[:_HISTORY_SHOWN])
     yield ""
-    yield from (f"agrees      {words}" for words in found.agrees)
-    yield from (f"differs     {words}" for words in found.warnings)
+    yield from (f"agrees      {text}" for text in found.agrees)
+    yield from (f"differs     {text}" for text in found.warnings)
     if found.is_moving:
-        yield "moves       a record was committed while this looked: the pipeline runs, and well"
+        yield "moves       nothing was compared: the pipeline runs, and committed during each try"
     yield from _verdict(found, command)
 
 
@@ -87,7 +87,7 @@ def _verdict(found: Explanation, command: Command) -> Iterator[str]:
     if found.runs is not Liveness.YES and not found.is_moving:
         yield f"next start  {found.next}"
     else:
-        yield f"next start  is left alone while the pipeline runs; after it: {found.next}"
+        yield f"next start  once the running pipeline has ended: {found.next}"
     for finding in found.findings:
         yield ""
         yield from (f"{finding.case}: {message}" for message in finding.messages)
@@ -98,7 +98,7 @@ def _verdict(found: Explanation, command: Command) -> Iterator[str]:
             yield f"      {way.does}"
     if found.findings:
         yield ""
-        yield "each says first what it would do; docs/recovery.md has a link for each case"
+        yield "without --yes a command only shows its changes; docs/recovery.md explains each case"
 
 
 def _deployment(found: Explanation) -> str:
@@ -129,7 +129,7 @@ def _kind(record: LedgerRecord) -> str:
     if record.kind == "recovery":
         note = record.note or {}
         why = f" ({note['why']})" if note.get("why") else ""
-        return f"a recovery: {note.get('verb', '')} by {note.get('by', 'somebody')}{why}"
+        return f"a recovery: {note.get('verb', '')} by {note.get('by', 'unknown')}{why}"
     return {"start": "a start", "refresh": "an idle refresh", "stop": "a clean stop"}[record.kind]
 
 
@@ -152,7 +152,7 @@ def _folder(found: Explanation) -> str:
     is_same = last is not None and last.position.query_id == folder.query_id
     whose = " (the ledger's last)" if is_same else ""
     if last is not None and last.position.is_reset:
-        whose = " (the ledger was moved since: it is not gone on with)"
+        whose = " (not resumed: the ledger's position was changed since)"
     return (
         f"{folder.location}: query {folder.query_id}{whose}, last micro-batch planned "
         f"{_or_none(folder.planned)}, committed {_or_none(folder.committed)}"
@@ -170,12 +170,12 @@ def _topics(found: Explanation) -> Iterator[str]:
 
 def _ids(known: str | None, now: str | None) -> str:
     if known == now:
-        return f"id {now}, as the ledger knows it"
+        return f"id {now}, as in the ledger"
     if now is None:
-        return f"is not there; the ledger knows it by the id {known}"
+        return f"does not exist; id {known} in the ledger"
     if known is None:
         return f"id {now}, new to the ledger"
-    return f"id {now}, but the ledger knows it by the id {known}"
+    return f"id {now}, but {known} in the ledger"
 
 
 def _table(rows: Sequence[PartitionRow]) -> Iterator[str]:
@@ -193,7 +193,7 @@ def _table(rows: Sequence[PartitionRow]) -> Iterator[str]:
         aligned = [each.rjust(width) for each, width in zip(others, widths[1:], strict=True)]
         yield "  ".join([first.ljust(widths[0]), *aligned])
     if len(rows) > _ROWS_MAX:
-        yield f"and {len(rows) - _ROWS_MAX} more, in which less differs (--json has all)"
+        yield f"and {len(rows) - _ROWS_MAX} more with fewer differences (--json has all)"
 
 
 def _is_plain(row: PartitionRow) -> bool:

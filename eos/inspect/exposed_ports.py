@@ -52,7 +52,7 @@ def _authentication(master: str, conf: Mapping[str, str]) -> Check:
     )
     if unless_set(master):
         return note("spark ports", says, f"remove {AUTHENTICATE} from the profile")
-    remedy = f"docs/security.md says how to set {AUTHENTICATE} and its secret on each machine"
+    remedy = f"set {AUTHENTICATE} and its secret on each machine: docs/security.md"
     return note("spark ports", says, remedy)
 
 
@@ -63,8 +63,9 @@ def _ui(conf: Mapping[str, str]) -> Check:
         return ok("spark ui", f"spark.ui.filters is {conf['spark.ui.filters']}")
     if _is_loopback(os.environ.get(_LOCAL_IP, "")):
         return ok("spark ui", "it listens at 127.0.0.1")
-    says = "Spark's UI listens at all addresses of the driver's machine, and asks for no login"
-    return note("spark ui", says, "spark.ui.enabled: false in the profile, or spark.ui.filters")
+    risk = "Spark's UI listens at all addresses of the driver's machine, without a login"
+    remedy = "set `spark.ui.enabled: false` or `spark.ui.filters` in the profile"
+    return note("spark ui", risk, remedy)
 
 
 def _is_loopback(address: str) -> bool:

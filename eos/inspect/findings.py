@@ -19,19 +19,25 @@ class Way(NamedTuple):
 
 _TOPICS = ("gone", "recreated", "left_out")  # one command forgets all such topics
 _TABLES = ("table_behind", "table_history", "table_replaced")
-_ACCEPT = Way("--accept-start", "goes on without what is gone, and writes down what that is")
-_ASIDE = Way("--set-checkpoint-aside", "goes on where the ledger ends, in a fresh checkpoint")
-_ADOPT = Way("--adopt-checkpoint", "goes on where the checkpoint ends")
-_FROM_GROUP = Way("--from-group", "goes on where the group is")
+_ACCEPT = Way("--accept-start", "resumes without the deleted records, and lists them in the ledger")
+_ASIDE = Way("--set-checkpoint-aside", "resumes at the ledger's ends, with a fresh checkpoint")
+_ADOPT = Way("--adopt-checkpoint", "resumes where the checkpoint ends")
+_FROM_GROUP = Way("--from-group", "resumes at the group's offsets")
 _SKIP = Way("--skip-foreign", "resumes from the newest record that the pipeline wrote")
 _WAYS: Mapping[str, tuple[Way, ...]] = {
     "beyond": (_ASIDE,),
     "hole": (
-        Way("--set-checkpoint-aside", "reads on from the ledger's end, if nobody else did"),
-        Way("--adopt-checkpoint", "goes on where the checkpoint ends, if plain Spark wrote it"),
+        Way(
+            "--set-checkpoint-aside",
+            "resumes at the ledger's ends, if nothing was written after them",
+        ),
+        Way(
+            "--adopt-checkpoint",
+            "resumes where the checkpoint ends, if plain Spark wrote the records in between",
+        ),
     ),
     "unknown": (
-        Way("--accept-start", "begins the new partitions where the checkpoint does"),
+        Way("--accept-start", "reads the new partitions from where the checkpoint begins"),
         Way("--set-checkpoint-aside", "reads them from their beginning"),
     ),
     "checkpoint_unreadable": (_ASIDE,),
@@ -39,8 +45,8 @@ _WAYS: Mapping[str, tuple[Way, ...]] = {
     "ledger_empty": (_ADOPT,),
     "ledger_lost": (_FROM_GROUP,),
     "group_ahead": (
-        Way("--from-group", "goes on where the group is: what lies between is not read"),
-        Way("--restore-group", "puts the group back to the ledger's ends"),
+        Way("--from-group", "resumes at the group's offsets: records in between are not read"),
+        Way("--restore-group", "resets the group's offsets to the ledger's ends"),
     ),
     "truncated": (_ACCEPT,),
     "ledger_foreign": (
@@ -108,17 +114,18 @@ def _ways(
     if case in _TOPICS:
         topics = [str(error.fields["topic"]) for error in errors if error.code in _TOPICS]
         words = " ".join(f"--forget-topic {topic}" for topic in topics)
-        return (Way(words, "forgets them: one that was made anew is read from its beginning"),)
+        does = "removes these topics from the ledger; a recreated one is read from its beginning"
+        return (Way(words, does),)
     if case == "source_lost":
         fits = next(
             (each for each in history if limits and _fits(each.position.ends, limits)), None
         )
         to = f"{fits.offset}" if fits else "OFFSET"
-        does = "goes back to before the loss: what came after is written a second time"
+        does = "rewinds to before the loss: later output is written a second time"
         return (Way(f"--rewind-to {to}", does),)
     if case in _TABLES:
         tables = {str(each.fields["table"]) for each in errors if each.code == case}
-        does = "resumes with the table as it is, or creates it: what it lacks stays missing"
+        does = "resumes with the table as it is, or creates it: missing rows are not written"
         return tuple(Way(f"--accept-table {table}", does) for table in sorted(tables))
     return tuple(way for way in _WAYS.get(case, ()) if history or way is not _SKIP)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from eos.config.model import ProfileFile
 
 _FREE_BYTES_MIN = 1_000_000_000
-_INSTALL = "./spark-submit.sh --help installs what is missing"
+_INSTALL = "`./spark-submit.sh --help` installs missing packages"
 
 
 def machine(profile: ProfileFile) -> Iterator[Check]:
@@ -52,7 +52,7 @@ def _python() -> Check:
     version = ".".join(map(str, sys.version_info[:3]))
     if not (3, 10) <= sys.version_info < (3, 14):
         return finding(
-            "python", f"{version}; 3.10 to 3.13 are supported", "PYTHON=/path/to/python3"
+            "python", f"{version}; 3.10 to 3.13 are supported", "set PYTHON=/path/to/python3"
         )
     return ok("python", f"{version}, eos {eos.__version__}")
 
@@ -99,15 +99,16 @@ def _jars(profile: ProfileFile) -> Check:
     if not missing:
         return ok("jars", f"all {len(wanted)} in {folder}")
     megabytes = sum(jar.size_bytes for jar in missing) / 1e6
-    says = f"{len(missing)} of {len(wanted)} are not in {folder} yet: {megabytes:.0f} MB"
-    return note("jars", says, "the first run fetches them; now: python -m eos.launch.java_and_jars")
+    missing_jars = f"{len(missing)} of {len(wanted)} are not in {folder} yet: {megabytes:.0f} MB"
+    remedy = "the first run downloads them; to do it now: python -m eos.launch.java_and_jars"
+    return note("jars", missing_jars, remedy)
 
 
 def _state(profile: ProfileFile) -> Iterator[Check]:
     root = local_path(profile.state.root)
     if root is None:
-        says = f"{profile.state.root}: only a running Spark can look there"
-        yield note("state root", says, "docs/checkpoints.md names the settings of its client")
+        reason = f"{profile.state.root}: not checked, because only a running Spark can read it"
+        yield note("state root", reason, "docs/checkpoints.md lists the settings of its client")
         root = profile.local_root
     yield from _folder("state root", root)
 
@@ -120,29 +121,29 @@ def _folder(what: str, path: Path) -> Iterator[Check]:
     try:  # permissions are no proof: /proc and read-only disks refuse all new folders
         tempfile.TemporaryDirectory(prefix=".eos-", dir=there).cleanup()
     except OSError as error:
-        how = "can't be written" if there == path.absolute() else "can't be made"
-        told = f"{path} {how}: {error.strerror} ({there})"
-        yield finding(what, told, "give the user rights there, or name another folder")
+        how = "can't be written" if there == path.absolute() else "can't be created"
+        reason = f"{path} {how}: {error.strerror} ({there})"
+        yield finding(what, reason, "give this user write permission there, or set another folder")
         return
     free = shutil.disk_usage(there).free
-    told = f"{path}: {free / 1e9:.1f} GB free"
+    space = f"{path}: {free / 1e9:.1f} GB free"
     if free < _FREE_BYTES_MIN:
-        yield finding(what, told, "make room: at least 1 GB")
+        yield finding(what, space, "free at least 1 GB")
     else:
-        yield ok(what, told)
+        yield ok(what, space)
 
 
 def _host(profile: ProfileFile) -> Check:
     """Check that Spark can resolve this machine's name, which it needs without a set address."""
     name = socket.gethostname()
     if profile.spark.master.startswith("local") or os.environ.get("SPARK_LOCAL_IP"):
-        return ok("host name", f"{name}: Spark has an address, and does not look it up")
+        return ok("host name", f"{name}: not looked up, because Spark has an address")
     try:
         address = socket.gethostbyname(name)
     except OSError as error:
-        told = f"{name} does not resolve ({error.strerror or error}): Spark will not start"
+        reason = f"{name} does not resolve ({error.strerror or error}): Spark will not start"
         return finding(
-            "host name", told, "add it to /etc/hosts, or export SPARK_LOCAL_IP=127.0.0.1"
+            "host name", reason, "add it to /etc/hosts, or export SPARK_LOCAL_IP=127.0.0.1"
         )
     return ok("host name", f"{name} is {address}")
 
@@ -151,7 +152,9 @@ def _ports(profile: ProfileFile) -> Iterator[Check]:
     """Check that the cluster's addresses listen; an embedded broker chooses free ports itself."""
     if profile.kafka.bootstrap is None:
         found = status_of(profile.local_root / "broker")
-        where = f"runs at {found.bootstrap}" if found.bootstrap else "stopped: a run starts it"
+        where = (
+            f"runs at {found.bootstrap}" if found.bootstrap else "stopped: the next run starts it"
+        )
         if found.down and found.bootstrap:
             down = ", ".join(map(str, found.down))
             yield finding("ports", f"node {down} of {found.nodes} is down", "eos broker start")
@@ -159,11 +162,11 @@ def _ports(profile: ProfileFile) -> Iterator[Check]:
         return
     answers = profile.kafka.bootstrap
     dead = silent(answers)
-    told = "; ".join(f"{address}: {why}" for address, why in dead.items())
+    problems = "; ".join(f"{address}: {why}" for address, why in dead.items())
     if len(dead) == len(answers):
-        remedy = f"is kafka.bootstrap of profile {profile.name!r} right, and no firewall between?"
-        yield finding("ports", told, remedy)
+        remedy = f"is kafka.bootstrap of profile {profile.name!r} right, or is a firewall between?"
+        yield finding("ports", problems, remedy)
     elif dead:
-        yield note("ports", told, "the others answer; a run needs one of them to begin with")
+        yield note("ports", problems, "the others respond; a run needs one of them to connect")
     else:
         yield ok("ports", f"{', '.join(answers)} {'listens' if len(answers) == 1 else 'listen'}")

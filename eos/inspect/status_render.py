@@ -68,21 +68,21 @@ def waits_for(found: PipelineStatus) -> str:
     """Return the event that the pipeline awaits."""
     blocked = [row for row in found.rows if row.stable < row.latest]
     if found.runs is Liveness.UNKNOWN:
-        return "nobody here knows: ask on the machine of its owner"
+        return "unknown here: run `eos status` on the owner's machine"
     if found.runs is not Liveness.YES:
-        return f"a start, to read {found.lag:,} offsets" if found.lag else "a start"
+        return f"a run, to read {found.lag:,} offsets" if found.lag else "a run"
     if found.is_writing:
         return "its tasks: a transaction is open"
     if found.planned_batch is not None:
         return f"micro-batch {found.planned_batch}, which is planned and not committed"
     if found.lag:
-        return f"Spark, to plan the next micro-batch: {found.lag:,} offsets are there to be read"
+        return f"Spark, to plan the next micro-batch: {found.lag:,} offsets can be read"
     if blocked:
         tp = blocked[0].partition
         count = sum(row.latest - row.stable for row in blocked)
         return (
-            f"other producers' transactions: {count:,} offsets that are not committed, the first "
-            f"from {blocked[0].stable} on in {tp.topic}-{tp.partition}"
+            f"other producers' open transactions: {count:,} offsets are not committed, the first "
+            f"is {blocked[0].stable} in {tp.topic}-{tp.partition}"
         )
     return "new records"
 
@@ -108,21 +108,21 @@ def _runs(found: PipelineStatus) -> str:
 def _owner(found: PipelineStatus) -> str:
     last = found.last
     if last is None:
-        return "nobody: its ledger is empty"
-    who = last.owner
-    told = f"deployment {who.get('deployment')!r}, host {who.get('host')}"
+        return "none: the ledger is empty"
+    owner = last.owner
+    where = f"deployment {owner.get('deployment')!r}, host {owner.get('host')}"
     kinds = {"stop": "a clean end", "recovery": "a recovery"}
     kind = kinds.get(last.kind, f"a record ({last.kind})")
-    return f"{told}, process {who.get('process')}; last wrote {kind}, {record_time(last)}"
+    return f"{where}, process {owner.get('process')}; last wrote {kind}, {record_time(last)}"
 
 
 def _attempt(record: LedgerRecord | None) -> str:
     if record is None:
-        return "no micro-batch that the ledger still has"
+        return "no micro-batch is in the ledger"
     receipts = (record.attempt or {}).get("receipts", ())
     written = sum(int(each.get("records", 0)) for each in receipts)
     tries = (record.attempt or {}).get("number", 1)
-    redone = f", after {tries - 1} that failed" if tries > 1 else ""
+    redone = f", after {tries - 1} failed attempts" if tries > 1 else ""
     batch_id, time = record.position.batch_id, record_time(record)
     return f"micro-batch {batch_id}, {written:,} records out, {time}{redone}"
 
@@ -130,7 +130,7 @@ def _attempt(record: LedgerRecord | None) -> str:
 def _transaction(found: PipelineStatus) -> str:
     state = found.transaction
     if state is None:
-        return "the coordinator knows none, or does not tell"
+        return "none is known to the coordinator, or it can't be read"
     where = sorted({each.partition for each in found.open if _is_own(found, each)})
     on = f", open on {len(where)} partitions" if where else ""
     identity = state.identity
@@ -143,7 +143,11 @@ def _is_own(found: PipelineStatus, each: OpenTransaction) -> bool:
 
 def _open(each: OpenTransaction) -> str:
     tp, producer = each.partition, each.producer
-    whose = f"a transaction of {each.owner!r}" if each.owner else "one that nobody will end"
+    whose = (
+        f"a transaction of {each.owner!r}"
+        if each.owner
+        else "a hanging transaction, which no coordinator will end,"
+    )
     return (
         f"{whose} is open on {tp.topic}-{tp.partition} from offset "
         f"{producer.transaction_start_offset} on (producer id {producer.identity.producer_id})"
@@ -153,11 +157,11 @@ def _open(each: OpenTransaction) -> str:
 def _behind(rows: Sequence[SourceRow]) -> str:
     """Return the partitions with lag, largest first."""
     behind = sorted((row for row in rows if row.lag), key=lambda row: -row.lag)
-    told = [
+    shown = [
         f"{row.partition.topic}-{row.partition.partition} {row.lag:,}" for row in behind[:_ROWS_MAX]
     ]
     more = f", and {len(behind) - _ROWS_MAX} more partitions" if len(behind) > _ROWS_MAX else ""
-    return f": {', '.join(told)}{more}" if told else ""
+    return f": {', '.join(shown)}{more}" if shown else ""
 
 
 def _record(record: LedgerRecord) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from eos.inspect.next_start import predict
 from eos.inspect.snapshot import look
 from eos.kafka.acls import Right
 from eos.kafka.client import KafkaClient
+from eos.kafka.outcomes import name_of
 from eos.plan.plan import BROKERS_CHOICE, Plan
 from eos.plan.security import principal
 from eos.plural import plural
@@ -45,8 +46,8 @@ def _source(wire: KafkaClient, planned: Plan) -> Iterator[Check]:
     own = (planned.names.ledger, *planned.sink_topics)
     found = source_topics(planned.source, wire, soon(), own=own)
     if not found:
-        told = f"nothing matches the pattern {planned.source.pattern} yet"
-        yield note("source", told, "what comes is read from its beginning")
+        none = f"no topic matches the pattern {planned.source.pattern} yet"
+        yield note("source", none, "matching topics are read from their beginning")
     shape = wire.shape(sorted(found), soon())
     for name, info in sorted(found.items()):
         replicas = plural(shape.replicas.get(name, 0), "replica")
@@ -58,18 +59,19 @@ def _target(wire: KafkaClient, planned: Plan, topic: str) -> Iterator[Check]:
     brokers = len(wire.shape((), soon()).brokers)
     new = planned.created_topics.get(topic)
     if info.error == _ABSENT and new is None:
-        remedy = "create it, or say `create: {partitions: N}` in the sink"
+        remedy = "create it, or set `create: {partitions: N}` in the sink"
         yield finding("target", f"{topic} does not exist", remedy)
     elif info.error == _ABSENT and new is not None:
         if new.replication != BROKERS_CHOICE and new.replication > brokers:
-            told = f"{topic} is to have {new.replication} replicas on {brokers} brokers"
-            yield finding("target", told, f"create: {{replication: {brokers}}}, or more brokers")
+            reason = f"{topic} needs {new.replication} replicas, but there are {brokers} brokers"
+            remedy = f"set `create: {{replication: {brokers}}}` in the sink, or add brokers"
+            yield finding("target", reason, remedy)
         else:
-            made = plural(new.partitions, "partition")
-            yield ok("target", f"{topic}: the first start makes it, {made}")
+            partitions = plural(new.partitions, "partition")
+            yield ok("target", f"{topic}: the first run creates it, {partitions}")
     elif info.error:
-        told = f"{topic} can't be seen (error {info.error})"
-        yield finding("target", told, "may this user DESCRIBE it? docs/security.md")
+        reason = f"{topic} can't be described: {name_of(info.error)}"
+        yield finding("target", reason, "grant this user DESCRIBE on the topic: docs/security.md")
     else:
         yield from _durability(wire, topic, info.partitions, brokers)
 
@@ -79,7 +81,7 @@ def _durability(wire: KafkaClient, topic: str, partitions: int, brokers: int) ->
     shape = wire.shape([topic], soon())
     replicas, in_sync = shape.replicas[topic], shape.in_sync[topic]
     least = int(wire.topic_config(topic, "min.insync.replicas", soon()))
-    told = (
+    state = (
         f"{topic}: {plural(partitions, 'partition')}, {plural(replicas, 'replica')}, "
         f"{in_sync} in sync, "
         f"min.insync.replicas={least}"
@@ -87,20 +89,20 @@ def _durability(wire: KafkaClient, topic: str, partitions: int, brokers: int) ->
     alter = f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config"
     if least > replicas:
         remedy = f"{alter} min.insync.replicas={replicas}, or more replicas"
-        yield finding("target", f"{told}: nothing can be written", remedy)
+        yield finding("target", f"{state}: nothing can be written", remedy)
     elif least > in_sync:
-        yield finding("target", f"{told}: nothing can be written now", "start the brokers it lacks")
+        yield finding("target", f"{state}: nothing can be written now", "start the missing brokers")
     elif brokers >= 3 and least < 2:
-        remedy = f"three replicas, and {alter} min.insync.replicas=2"
-        yield note("target", f"{told}: what one broker loses may be lost", remedy)
+        remedy = f"use three replicas, and {alter} min.insync.replicas=2"
+        yield note("target", f"{state}: one broker's failure may lose records", remedy)
     elif replicas > 1 and least == replicas:
-        yield note("target", f"{told}: with one broker down nothing can be written")
+        yield note("target", f"{state}: with one broker down nothing can be written")
     else:
-        yield ok("target", told)
+        yield ok("target", state)
     if wire.topic_config(topic, "unclean.leader.election.enable", soon()) == "true":
         yield finding(
             "target",
-            f"{topic}: unclean.leader.election.enable=true: what is committed may be lost",
+            f"{topic}: unclean.leader.election.enable=true: committed records may be lost",
             f"{alter} unclean.leader.election.enable=false",
         )
 
@@ -115,8 +117,8 @@ def _rights(wire: KafkaClient, wanted: Mapping[str, tuple[str, ...]], who: str) 
         if operation not in operations
     ]
     for right in lacking:
-        told = f"{right.operation} on topic {right.name} is missing"
-        yield finding("rights", told, right.grant.replace(PRINCIPAL, who))
+        missing = f"{right.operation} on topic {right.name} is missing"
+        yield finding("rights", missing, right.grant.replace(PRINCIPAL, who))
     if found and not lacking:
         yield ok("rights", f"all that are needed on {', '.join(found)}")
 
@@ -132,8 +134,8 @@ def _transactional_id(wire: KafkaClient, planned: Plan, who: str) -> Iterator[Ch
     except EosError as error:
         if error.fields.get("error") == _TRANSACTIONAL_ID_REFUSED:
             right = Right("WRITE", "TransactionalId", name)
-            told = f"WRITE on transactional id {name} is missing"
-            yield finding("rights", told, right.grant.replace(PRINCIPAL, who))
+            missing = f"WRITE on transactional id {name} is missing"
+            yield finding("rights", missing, right.grant.replace(PRINCIPAL, who))
 
 
 def _start(wire: KafkaClient, planned: Plan) -> Iterator[Check]:
@@ -142,10 +144,10 @@ def _start(wire: KafkaClient, planned: Plan) -> Iterator[Check]:
     for error in found.errors:
         yield _stop(planned, error)
     if not found.errors:
-        known = "goes on" if found.view.last is not None else "begins"
-        yield ok("start", f"{known}; `eos recover {planned.names.pipeline}` says where")
-    for words in found.warnings:
-        yield note("start", words)
+        does = "resumes" if found.view.last is not None else "begins"
+        yield ok("start", f"{does}; `eos recover {planned.names.pipeline}` shows where")
+    for warning in found.warnings:
+        yield note("start", warning)
 
 
 def _stop(planned: Plan, error: EosError) -> Check:

@@ -92,8 +92,8 @@ def _refused(pipeline: str, topic: str, offset: int, error: ValueError) -> Promi
         return PromiseBrokenError(
             "ledger_foreign",
             f"{pipeline}: {where} was written by another producer: {error}",
-            hint="let nobody but this pipeline write to that topic (docs/security.md). "
-            f"`eos recover {pipeline}` shows the records before it, from which the pipeline can "
+            hint="revoke WRITE on that topic from every other principal (docs/security.md). "
+            f"`eos recover {pipeline}` lists the records before it, from which the pipeline can "
             "resume",
             topic=topic,
             offset=offset,
@@ -102,16 +102,16 @@ def _refused(pipeline: str, topic: str, offset: int, error: ValueError) -> Promi
         return PromiseBrokenError(
             "ledger_newer",
             f"{pipeline}: {where} was written by a newer release: {error}",
-            hint="start the pipeline with that release: this one would repeat its records",
+            hint="start the pipeline with that release: this one would write its records again",
             topic=topic,
             offset=offset,
         )
     return PromiseBrokenError(
         "ledger_unknown",
-        f"{pipeline}: {where} is not one that this release wrote for {pipeline!r} ({error})",
-        hint="does something else write to this topic? Let nobody but this pipeline do so "
-        f"(docs/security.md). `eos recover {pipeline}` shows the records before it, from which the "
-        "pipeline can resume",
+        f"{pipeline}: {where} is no valid record of the pipeline {pipeline!r} ({error})",
+        hint="does another client write to this topic? Revoke WRITE on it from every other "
+        f"principal (docs/security.md). `eos recover {pipeline}` lists the records before it, "
+        "from which the pipeline can resume",
         topic=topic,
         offset=offset,
     )

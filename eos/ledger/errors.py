@@ -18,8 +18,8 @@ def cut(pipeline: str, topic: str, seen: str, offset: int) -> PromiseBrokenError
     return PromiseBrokenError(
         "ledger_cut",
         f"{pipeline}: the ledger {topic!r} {seen}: records that Kafka had acknowledged are gone",
-        hint="did an unclean leader election lose them, or was the topic deleted and created "
-        f"again? `eos recover {pipeline}` lists what is left to resume from",
+        hint="did an unclean leader election lose them, or was the topic recreated? "
+        f"`eos recover {pipeline}` lists what is left to resume from",
         topic=topic,
         offset=offset,
     )
@@ -36,7 +36,7 @@ def must_exist(pipeline: str, topic: str) -> Iterator[None]:
         raise PromiseBrokenError(
             "ledger_gone",
             f"{pipeline}: the ledger {topic!r} does not exist any more",
-            hint="somebody deleted the topic, or this user may not see it any more; nothing was "
+            hint="the topic was deleted, or this user may not describe it any more; nothing was "
             f"committed since. `eos recover {pipeline}` lists what is left to resume from",
             topic=topic,
             pipeline=pipeline,

@@ -83,4 +83,4 @@ class GroupCheck:
             return
         text = offset_note(differing(ends, found))
         if text:
-            self._bus.emit(events.Warned(f"{text}; the next commit puts them right"))
+            self._bus.emit(events.Warned(f"{text}; the next commit corrects them"))

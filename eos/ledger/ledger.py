@@ -95,13 +95,14 @@ class Ledger:
     def require_kept(self, deadline: Deadline) -> None:
         topic = self.partition.topic
         for name in ("cleanup.policy", "retention.ms", "retention.bytes"):
-            value = self._wire.topic_config(topic, name, deadline)
-            if value != CONFIG[name]:
+            value, required = self._wire.topic_config(topic, name, deadline), CONFIG[name]
+            if value != required:
                 raise PromiseBrokenError(
                     "ledger_forgets",
-                    f"{self._pipeline}: the ledger topic {topic!r} has {name}={value}, so it would "
-                    "forget what is committed",
-                    hint=f"set {name}={CONFIG[name]} on the topic",
+                    f"{self._pipeline}: the ledger topic {topic!r} has {name}={value}, so Kafka "
+                    "would delete records of what is committed",
+                    hint=f"set {name}={required} on the topic: `kafka-configs.sh --alter "
+                    f"--entity-type topics --entity-name {topic} --add-config {name}={required}`",
                 )
 
     def look(self, deadline: Deadline) -> LedgerRecord | None:
@@ -190,16 +191,16 @@ class Ledger:
         for each in missed:
             self._decoded(each)  # raises for a record of another producer
         if missed:
+            count, first = len(missed), missed[0].offset
             raise UnavailableError(
                 "ledger_stale",
-                f"{self._pipeline}: the ledger {self.partition.topic!r} has {len(missed)} records "
-                f"from offset {missed[0].offset} on that its leader did not show when it was "
-                f"read: it ended at {end} then",
-                hint="a broker that stood still takes itself for leader for a moment. Nothing was "
-                "written: start again, which reads them. If it repeats, somebody else writes to "
-                "this topic",
+                f"{self._pipeline}: the ledger {self.partition.topic!r} has {count} records from "
+                f"offset {first} on that its leader did not return before: it ended at {end} then",
+                hint="a broker that was paused may believe for a moment that it is still the "
+                "leader. Nothing was written: start again, which reads these records. If it "
+                "repeats, another client writes to this topic",
                 topic=self.partition.topic,
-                offset=missed[0].offset,
+                offset=first,
             )
 
     def trim(self, keep: int, deadline: Deadline, needed_from: int | None = None) -> bool:
@@ -268,10 +269,10 @@ class Ledger:
                 if had_ms < _SURE_AFTER_MS:
                     raise UnavailableError(
                         "ledger_unsettled",
-                        f"{self._pipeline}: the ledger {self.partition.topic!r} was looked at for "
-                        f"{had_ms} ms only, and did not come to rest: {committed} of {written} "
-                        f"offsets are decided, {known} were acknowledged",
-                        hint="start again: it is looked at for longer then",
+                        f"{self._pipeline}: the ledger {self.partition.topic!r} did not settle "
+                        f"within {had_ms} ms: {committed} of {written} offsets are decided, "
+                        f"{known} were acknowledged",
+                        hint="start again: a startup waits for longer",
                     )
                 if written < known:
                     raise self._lost(written, known)
@@ -280,8 +281,8 @@ class Ledger:
                     f"{self._pipeline}: a transaction is open on the ledger "
                     f"{self.partition.topic!r} from offset {committed} on, after this pipeline "
                     f"fenced its own{self._who(committed)}",
-                    hint="somebody else writes to this topic: end that producer, or "
-                    "`kafka-transactions.sh abort` its transaction, and start again",
+                    hint="another client writes to this topic: end that producer, or abort its "
+                    "transaction with `kafka-transactions.sh abort`, and start again",
                 )
 
     def ends_before(self, record: LedgerRecord) -> PromiseBrokenError:

@@ -27,6 +27,11 @@ from eos.errors import PromiseBrokenError
 from eos.kafka.api import TopicPartition
 from eos.ledger.record import Ends, Position
 
+_STATE_LOSS = (
+    ". The old checkpoint's state is lost: start with --accept-state-loss then, and every total "
+    "restarts from zero"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedBatch:
@@ -97,54 +102,50 @@ def _require_adjacent(
 ) -> None:
     end, start, known = step.ends[tp], step.starts.get(tp), position.ends.get(tp)
     where = f"{pipeline}: micro-batch {step.batch_id} reads {tp.topic}-{tp.partition}"
-    aside = _aside(pipeline, step)
+    state_loss = _STATE_LOSS if step.is_stateful else ""
     if known is None:
         if start is not None and start != earliest[tp]:
+            first = earliest[tp]
             raise PromiseBrokenError(
                 "unknown",
-                f"{where} from offset {start} on, which the ledger does not know yet and whose "
-                f"first record is at {earliest[tp]}: {_between(start, earliest[tp])}",
-                hint="was the checkpoint made by another pipeline, or did retention delete the "
+                f"{where} from offset {start} on. This partition is not in the ledger yet, and "
+                f"its first record is at {first}: {_between(start, first)}",
+                hint="did another pipeline write the checkpoint, or did retention delete the "
                 f"beginning of a new partition? `eos recover {pipeline} --accept-start` accepts "
-                "where it starts",
+                "this beginning",
                 **_values(pipeline, tp, None, start),
             )
     elif start is None:
         raise PromiseBrokenError(
             "beyond",
-            f"{where} from its beginning, as a new partition, but the ledger says that {known} is "
-            "next",
-            hint=f"was the checkpoint restored from a copy, or the topic made anew? {aside}",
+            f"{where} from its beginning, as a new partition, but {known} is next according to "
+            "the ledger",
+            hint="was the checkpoint restored from a copy, or the topic recreated? `eos recover "
+            f"{pipeline} --set-checkpoint-aside` resumes at the ledger's ends{state_loss}",
             **_values(pipeline, tp, known, 0),
         )
     elif known < start:
+        n_skipped = start - known
         raise PromiseBrokenError(
             "hole",
-            f"{where} from offset {start} on, but the ledger says that {known} is next: running "
-            f"it would lose {start - known} offsets",
+            f"{where} from offset {start} on, but {known} is next according to the ledger: "
+            f"running it would skip {n_skipped} offsets",
             hint="did plain Spark use this checkpoint, or was the ledger restored from a copy? "
-            + aside,
+            f"`eos recover {pipeline} --set-checkpoint-aside` resumes at the ledger's "
+            f"ends{state_loss}",
             **_values(pipeline, tp, known, start),
         )
     elif known > end:
+        n_repeated = known - start
         raise PromiseBrokenError(
             "beyond",
-            f"{where} up to offset {end}, but the ledger says that {known} is next: running it "
-            f"would repeat {known - start} offsets",
-            hint="was the checkpoint restored from a copy, or did another deployment read on? "
-            + aside,
+            f"{where} up to offset {end}, but {known} is next according to the ledger: running "
+            f"it would repeat {n_repeated} offsets",
+            hint="was the checkpoint restored from a copy, or did another deployment run since? "
+            f"`eos recover {pipeline} --set-checkpoint-aside` resumes at the ledger's "
+            f"ends{state_loss}",
             **_values(pipeline, tp, known, end),
         )
-
-
-def _aside(pipeline: str, step: PlannedBatch) -> str:
-    does = "goes on where the ledger ends, in a fresh checkpoint"
-    if step.is_stateful:
-        does += (
-            ". The state is lost with the old one: start with --accept-state-loss then, and every "
-            "total restarts from nothing"
-        )
-    return f"`eos recover {pipeline} --set-checkpoint-aside` {does}"
 
 
 def _require_whole(pipeline: str, position: Position, step: PlannedBatch, starts: Ends) -> None:
@@ -156,12 +157,12 @@ def _require_whole(pipeline: str, position: Position, step: PlannedBatch, starts
     raise PromiseBrokenError(
         "inside_state",
         f"{pipeline}: micro-batch {step.batch_id} reads {tp.topic}-{tp.partition} from offset "
-        f"{start} to {step.ends[tp]}, of which the ledger has all up to {known}, committed by "
-        f"micro-batch {position.batch_id} of query {position.query_id}: the state in the "
-        "checkpoint is not the one that belongs to it",
-        hint="was the checkpoint restored from a copy? Put the newest one back; or start with "
-        "--accept-state-loss after `eos recover "
-        f"{pipeline} --set-checkpoint-aside`: every total restarts from nothing",
+        f"{start} to {step.ends[tp]}, but the ledger has it up to {known}, committed by "
+        f"micro-batch {position.batch_id} of query {position.query_id}: the checkpoint's state "
+        "belongs to another offset",
+        hint="was the checkpoint restored from a copy? Restore the newest one. Otherwise run "
+        f"`eos recover {pipeline} --set-checkpoint-aside --yes`, and start with "
+        "--accept-state-loss: every total restarts from zero",
         **_values(pipeline, tp, known, start),
     )
 
@@ -191,10 +192,10 @@ def require_same_topics(pipeline: str, position: Position, topic_ids: Mapping[st
         if known != now:
             raise PromiseBrokenError(
                 "recreated",
-                f"{pipeline}: the source topic {name!r} was deleted and created again: its id is "
-                f"{now}, the ledger knows {known}",
+                f"{pipeline}: the source topic {name!r} was recreated: its id is {now}, but "
+                f"{known} in the ledger. The ledger's offsets no longer apply",
                 hint=f"`eos recover {pipeline} --forget-topic {name}` reads the new topic from its "
-                "beginning; what the old one held beyond the ledger's end is gone",
+                "beginning; records of the old one after the ledger's end are gone",
                 pipeline=pipeline,
                 topic=name,
             )

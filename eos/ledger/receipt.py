@@ -34,6 +34,7 @@ _ARROW = pa.schema(
         ("digest", pa.int64()),
     ]
 )
+_RETRIED = "no action is needed: the micro-batch is retried. If it repeats, report it as a bug"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,9 @@ def check(collected: Iterable[Sequence[Any]], targets: Targets) -> tuple[Receipt
             planned[target] = planned.get(target, 0) + records
         elif target in receipts:
             raise AttemptFailedError(
-                "todo", f"{topic}-{partition} was written by two tasks of one attempt"
+                "partition_written_twice",
+                f"two tasks of one attempt wrote to {topic}-{partition}",
+                hint=_RETRIED,
             )
         else:
             receipts[target] = Receipt(
@@ -98,9 +101,10 @@ def check(collected: Iterable[Sequence[Any]], targets: Targets) -> tuple[Receipt
     if acknowledged != planned:
         target = min(acknowledged.items() ^ planned.items())[0]
         topic, partition = targets.partitions[target]
+        n_encoded, n_acknowledged = planned.get(target, 0), acknowledged.get(target, 0)
         raise AttemptFailedError(
-            "todo",
-            f"{topic}-{partition}: {planned.get(target, 0)} records were encoded, "
-            f"{acknowledged.get(target, 0)} acknowledged",
+            "record_count_mismatch",
+            f"{topic}-{partition}: {n_encoded} records were encoded, {n_acknowledged} acknowledged",
+            hint=_RETRIED,
         )
     return tuple(receipts[target] for target in sorted(receipts))

@@ -87,8 +87,8 @@ def _rename(planned: Plan, change: LedgerChange) -> None:
                 files.rename(old, new)
             except OSError as error:
                 raise UnavailableError(
-                    "todo",
+                    "checkpoint_rename_failed",
                     f"{old} can't be renamed to {new} ({error.strerror or error})",
-                    hint="all else is done: rename it by hand" if change.after else "",
+                    hint="the ledger is changed already: rename it by hand" if change.after else "",
                     path=old,
                 ) from error

@@ -98,10 +98,11 @@ class LedgerChange:
         ahead = self._undone()
         if ahead:
             found.append(
-                f"group  {named(ahead)} was moved on; if that was meant: --from-group first"
+                f"group  another client moved {named(ahead)} ahead; to keep these offsets, use "
+                "--from-group first"
             )
         if self.takes_fresh:
-            found.append("checkpoint  the next start makes a fresh one at the ledger's ends")
+            found.append("checkpoint  the next run creates a fresh one at the ledger's ends")
         return found
 
     def as_json(self) -> dict[str, Any]:
@@ -158,21 +159,21 @@ def consequences(view: Snapshot, moved: Moves) -> list[str]:
     if repeated:
         targets = ", ".join(view.planned.sink_topics) or "the targets"
         found.append(
-            f"{sum(repeated.values()):,} offsets of {named(repeated)} are read again: what they "
-            f"gave is written a second time to {targets}"
+            f"{sum(repeated.values()):,} offsets of {named(repeated)} are read again: their "
+            f"output is written a second time to {targets}"
         )
         tables = view.planned.tables
         appended = ", ".join(table.name for table in tables if not table.keys)
         merged = ", ".join(table.name for table in tables if table.keys)
         if appended:
             found.append(
-                f"Delta tables that rows are appended to ({appended}) receive those rows a second "
-                "time: delete them there, or RESTORE the table and accept it with --accept-table"
+                f"Delta tables in mode append ({appended}) receive those rows a second time: "
+                "delete them there, or RESTORE the table and accept it with --accept-table"
             )
         if merged:
             found.append(
-                f"Delta tables that rows are merged into ({merged}) are merged with those rows "
-                "again, by their keys: until the repetition ends, they may show older values"
+                f"Delta tables in mode merge ({merged}) are merged with those rows again, by "
+                "their keys: until the repetition ends, they may show older values"
             )
     return found
 

@@ -32,9 +32,9 @@ def adopt(path: str | None) -> Verb:
             found, says = _last(view, checkpoint, is_own=is_own)
         except PromiseBrokenError as error:
             raise UsageError(
-                "todo",
+                "checkpoint_not_adoptable",
                 f"{view.name}: {checkpoint.location} can't be adopted: {error.message}",
-                hint="only a checkpoint of exactly one Kafka source says where it ends",
+                hint="only a checkpoint of exactly one Kafka source can be adopted",
                 path=checkpoint.location,
             ) from error
         taken = _in_source(view, found, checkpoint)
@@ -56,25 +56,27 @@ def _checkpoint(view: Snapshot, path: str | None) -> tuple[Checkpoint, bool]:
     if path is None:
         if view.files is None:
             raise UsageError(
-                "todo",
+                "checkpoint_not_local",
                 f"{view.name}: the checkpoints are in {root}, which only a running Spark can read",
-                hint="copy the newest one to a local folder: --adopt-checkpoint FOLDER",
+                hint="copy the newest one to a local folder, then use "
+                f"`eos recover {view.name} --adopt-checkpoint FOLDER`",
             )
         newest = view.newest()
         if newest is None:
             raise UsageError(
-                "todo",
-                f"{view.name}: there is no checkpoint in {root} in which anything was planned",
-                hint="one of another place: --adopt-checkpoint FOLDER",
+                "checkpoint_missing",
+                f"{view.name}: {root} has no checkpoint with a planned micro-batch",
+                hint="name the folder of a checkpoint: "
+                f"`eos recover {view.name} --adopt-checkpoint FOLDER`",
             )
         return newest, True
     location = resolved(path, Path.cwd())
     checkpoint = Checkpoint(files_for(location), location)
     if checkpoint.planned() is None:
         raise UsageError(
-            "todo",
-            f"{location} is no checkpoint in which Spark planned a micro-batch",
-            hint="the folder that holds `metadata`, `offsets` and `commits` is meant",
+            "not_a_checkpoint",
+            f"{location} is no checkpoint with a planned micro-batch",
+            hint="name the folder that contains `metadata`, `offsets` and `commits`",
             path=location,
         )
     return checkpoint, location.rpartition("/")[0] == root
@@ -89,35 +91,35 @@ def _last(view: Snapshot, checkpoint: Checkpoint, *, is_own: bool) -> tuple[Ends
     assert planned is not None
     if committed is not None and committed >= planned:
         ends = checkpoint.ends(committed)
-        return ends, [f"micro-batch {committed}, the last one, is committed and ends there"]
+        return ends, [f"the last micro-batch, {committed}, is committed and ends there"]
     open_end = checkpoint.ends(planned)
     if committed is None:
         certain = checkpoint.ranges(planned).starts
-        said = f"micro-batch {planned} is planned; it begins there, and none is noted as committed"
+        first = f"micro-batch {planned} is planned and begins there; Spark committed none"
     else:
         certain = checkpoint.ends(committed)
-        said = f"micro-batch {committed} is the last one noted as committed, and ends there"
+        first = f"micro-batch {committed} is the last one that Spark committed, and ends there"
     if not is_own:
-        told = (
-            "may have been written in part: it is read again, and that part is written a second "
-            "time, as plain Spark would have done"
+        second = (
+            "may be written in part: it is read again, and that part is written a second time, as "
+            "plain Spark would do"
         )
     else:
         group = view.group(open_end)
         if group is not None and group == dict(open_end):
-            told = (
-                "is not noted as committed, but the group's offsets are its ends, and they were "
-                "committed in one transaction with what it wrote: it is committed, and ends there"
+            proof = (
+                "is not in Spark's commit log, but the group's offsets are its ends. They were "
+                "committed in one transaction with its output: it is committed, and ends there"
             )
-            return open_end, [f"micro-batch {planned} {told}"]
+            return open_end, [f"micro-batch {planned} {proof}"]
         is_before = group is not None and all(group.get(tp) == end for tp, end in certain.items())
-        told = (
+        second = (
             "was planned, but not committed: the group's offsets are where it begins"
             if certain and is_before
-            else "was planned, and the group's offsets do not tell whether it is committed: if it "
-            "is, what it gave is written a second time"
+            else "was planned, and the group's offsets do not show whether it is committed: if it "
+            "is, its output is written a second time"
         )
-    return certain, [said, f"micro-batch {planned} {told}"]
+    return certain, [first, f"micro-batch {planned} {second}"]
 
 
 def _in_source(view: Snapshot, found: Ends, checkpoint: Checkpoint) -> Ends:
@@ -126,10 +128,10 @@ def _in_source(view: Snapshot, found: Ends, checkpoint: Checkpoint) -> Ends:
     if not taken:
         topics = ", ".join(sorted({tp.topic for tp in found})) or "nothing"
         raise UsageError(
-            "todo",
-            f"{view.name}: the checkpoint {checkpoint.location} reads {topics}, which is not what "
-            "the pipeline reads",
-            hint="is it the right checkpoint, and the profile the one of its cluster?",
+            "checkpoint_other_topics",
+            f"{view.name}: the checkpoint {checkpoint.location} reads {topics}, which the "
+            "pipeline does not read",
+            hint="is it the right checkpoint, and does the profile name its cluster?",
         )
     return taken
 
@@ -139,16 +141,16 @@ def _left_out(view: Snapshot, found: Ends, taken: Ends, checkpoint: Checkpoint) 
     says = []
     if view.last is None:
         says.append(
-            "a checkpoint knows no topic ids: if a topic was made anew since, or this is another "
+            "a checkpoint has no topic ids: if a topic was recreated since, or this is another "
             "cluster, its offsets mean other records"
         )
     if found.keys() - taken.keys():
-        says.append(f"{named(found.keys() - taken.keys())}: not in the source now; left out")
+        says.append(f"{named(found.keys() - taken.keys())}: not in the source now; ignored")
     new = view.partitions() - taken.keys() - view.position.ends.keys()
     if new:
         says.append(f"{named(new)}: not in the checkpoint, so it is read from its beginning")
     if checkpoint.has_state():
-        says.append("the query had state, which does not come along")
+        says.append("the query had state, which is not adopted")
     return says
 
 
@@ -158,14 +160,14 @@ def _require_readable(view: Snapshot, taken: Ends) -> list[str]:
     for tp, offset in limits.outside(taken).items():
         if offset > limits.latest[tp]:
             raise UsageError(
-                "todo",
+                "checkpoint_beyond_source",
                 f"{view.name}: the checkpoint ends at offset {offset} of {tp.topic}-{tp.partition},"
                 f" which ends at {limits.latest[tp]}",
-                hint="is it of another cluster, or was the topic made anew?",
+                hint="is the checkpoint from another cluster, or was the topic recreated?",
             )
         says.append(
-            f"{named([tp])} begins at {limits.earliest[tp]} by now: a start stops until "
-            "--accept-start"
+            f"{named([tp])} begins at {limits.earliest[tp]} by now: the next run stops "
+            "(truncated) until --accept-start"
         )
     return says
 
@@ -179,25 +181,25 @@ def set_aside(view: Snapshot) -> LedgerChange:
     verb, before = "--set-checkpoint-aside", view.position
     renames = _renames(view)
     if not renames and (view.files is not None or view.last is None):
-        none = "there is no checkpoint that a start would go on with"
+        none = "there is no checkpoint that a run would resume with"
         return LedgerChange(verb, before, says=[none])
     if view.last is None:
         anew = (
-            "the ledger is empty: a start then begins where `start:` in the pipeline file says, "
-            "and what was written before is written a second time"
+            "the ledger is empty: the next run begins at the pipeline file's `start:`, and output "
+            "that was written before is written a second time"
         )
         return LedgerChange(verb, before, says=[anew], renames=renames)
     view.require_same_topics()
     after = replace(before, is_reset=True)
     stays = (
-        f"{view.planned.names.checkpoints} can only be read by a running Spark: the folder stays, "
-        "and the next start takes another one all the same"
+        f"{view.planned.names.checkpoints} can only be read by a running Spark: the folder is not "
+        "renamed, but the next run uses a fresh one anyway"
     )
     says = [stays] if view.files is None else []
     if before.keeps_state:
         says.append(
             "the transforms keep state in that checkpoint: the next run stops (state_lost) without "
-            "--accept-state-loss, and with it every total restarts from nothing"
+            "--accept-state-loss, and with it every total restarts from zero"
         )
     return LedgerChange(verb, before, after, view.group(before.ends), says, renames=renames)
 

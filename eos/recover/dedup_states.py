@@ -18,8 +18,8 @@ def accept_gap(view: Snapshot) -> LedgerChange:
     if before.accepts_gap:
         return LedgerChange(verb, before, says=["the next micro-batch accepts gaps already"])
     says = [
-        "the next micro-batch that commits takes records behind a gap",
-        "what is missing there will be `late` if it comes after all",
+        "the next micro-batch that commits accepts records after a gap",
+        "missing records that arrive later are `late`",
     ]
     after = replace(before, accepts_gap=True)
     return LedgerChange(verb, before, after, view.group(before.ends), says)
@@ -33,10 +33,10 @@ def forget_producers(view: Snapshot) -> LedgerChange:
     _require_dedup(view, "--forget-producers")
     before, verb = view.position, "--forget-producers"
     if not before.producers:
-        return LedgerChange(verb, before, says=["nothing is known of any producer"])
+        return LedgerChange(verb, before, says=["there are no states of producers"])
     says = [
-        "what producers sent before and send again is not recognised: it comes out a second time",
-        "each begins above 0 from here on: `on_unknown` says whether that is accepted",
+        "records that producers sent before and send again are written a second time",
+        "each producer is unknown: `on_unknown` decides whether a sequence above 0 is accepted",
     ]
     after = replace(before, producers="")
     return LedgerChange(verb, before, after, view.group(before.ends), says)
@@ -63,13 +63,14 @@ def states_of(view: Snapshot, record: LedgerRecord) -> str:
 def _require_dedup(view: Snapshot, verb: str) -> None:
     if view.planned.dedup is None:
         raise UsageError(
-            "todo",
-            f"{view.name}: {verb} is for a pipeline with `dedup`, and this one declares none",
-            hint=f"`eos recover {view.name}` alone shows what may be put right here",
+            "dedup_not_declared",
+            f"{view.name}: {verb} is for a pipeline with `dedup`, and this one has none",
+            hint=f"`eos recover {view.name}` shows what stops the next run, and the commands that "
+            "fix it",
         )
     if view.last is None:
         raise UsageError(
-            "todo",
-            f"{view.name}: it never ran, so that nothing is known of any producer",
-            hint="there is nothing to put right: start it",
+            "pipeline_never_ran",
+            f"{view.name}: the pipeline never ran, so it has no states of producers",
+            hint=f"there is nothing to recover: start it with `eos run {view.name}`",
         )

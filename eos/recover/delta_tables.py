@@ -23,11 +23,11 @@ def accept_table(name: str) -> Verb:
         if known is None:
             _require_declared(view, name)
             return LedgerChange(
-                words, before, says=[f"the ledger knows nothing of the table {name}"]
+                words, before, says=[f"the ledger has no state of the table {name}"]
             )
         left = {each: at for each, at in before.tables.items() if each != name}
         says = [
-            f"table {name}  record {known.at} of table id {known.id} -> as it is at the next start",
+            f"table {name}  record {known.at} of table id {known.id} -> as the next run finds it",
             *_missing(view, name, known),
         ]
         after = replace(before, tables=left)
@@ -54,8 +54,9 @@ def _missing(view: Snapshot, name: str, known: TableState) -> list[str]:
         for partition, start in partitions.items()
         if int(ends[topic][partition]) > int(start)
     ]
-    told = f"unless the table {name} has it, what came of {', '.join(read)} is missing there for "
-    return [f"{told}good: the ledger's record {newest.offset}, which the topics have"]
+    missing = f"the rows of {', '.join(read)} are never written there"
+    record = f"the ledger's record {newest.offset}, which the topics have"
+    return [f"unless the table {name} has them already, {missing}: {record}"]
 
 
 def _require_declared(view: Snapshot, name: str) -> None:
@@ -63,7 +64,7 @@ def _require_declared(view: Snapshot, name: str) -> None:
     if name not in declared:
         has = ", ".join(declared) or "none"
         raise UsageError(
-            "todo",
+            "table_not_declared",
             f"{view.name}: --accept-table {name}: the pipeline has no such table (it has {has})",
-            hint="name one of these, by the `name` of the sink in the pipeline file",
+            hint="use the `name` of a table's sink in the pipeline file",
         )

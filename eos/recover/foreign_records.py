@@ -33,16 +33,17 @@ def skip_foreign(view: Snapshot) -> LedgerChange:
     verb, before = "--skip-foreign", view.position
     for _ in view.ledger.newest_first(soon()):
         pass  # the loop collects all foreign records, however old
+    topic = view.ledger.partition.topic
     offsets = sorted(view.ledger.foreign, reverse=True)
     if not offsets:
         return LedgerChange(verb, before, says=["the pipeline wrote every record of the ledger"])
     if view.last is None:
         raise UsageError(
-            "todo",
+            "ledger_all_foreign",
             f"{view.name}: the pipeline wrote none of the ledger's records: other producers wrote "
             f"{_listed(offsets)}",
-            hint="if replication copied the ledger: --accept-ledger. Else delete the topic "
-            f"{view.ledger.partition.topic!r}; `eos recover {view.name}` then shows what is left",
+            hint="if replication copied the ledger, use --accept-ledger. Otherwise delete the "
+            f"topic {topic!r}; `eos recover {view.name}` then lists what is left to resume from",
         )
     says = [
         f"skips {_listed(offsets)} of the ledger: {view.ledger.foreign[offsets[0]].error.message}",
@@ -66,9 +67,10 @@ def accept_ledger(view: Snapshot) -> LedgerChange:
         copied = decoded(view.name, topic, stored, is_trusted=True)
     except PromiseBrokenError as error:
         raise UsageError(
-            "todo",
-            f"{error.message}. No ledger of this pipeline has such a record, so none was copied",
-            hint="--skip-foreign resumes from the newest record that the pipeline wrote",
+            "copied_record_invalid",
+            f"{error.message}. No ledger of this pipeline has such a record, so it is no copy",
+            hint=f"`eos recover {view.name} --skip-foreign` resumes from the newest record that "
+            "the pipeline wrote",
         ) from error
     after = _accepted(view, copied)
     who = f"of {record_time(copied)}, by deployment {copied.owner['deployment']!r}"
@@ -79,7 +81,7 @@ def accept_ledger(view: Snapshot) -> LedgerChange:
     ]
     if copied.position.tables:
         tables = ", ".join(copied.position.tables)
-        says.append(f"forgets how far the tables {tables} are: the next run accepts each as it is")
+        says.append(f"drops the states of the tables {tables}: the next run accepts each as it is")
     group = view.group(after.ends)
     return LedgerChange(verb, before, after, group, says, foreign_until=copied.offset + 1)
 
@@ -95,12 +97,12 @@ def _accepted(view: Snapshot, copied: LedgerRecord) -> Position:
     limits = bounds(view.source, ends)
     for tp, end in limits.outside(ends).items():
         raise UsageError(
-            "todo",
+            "copied_offsets_out_of_range",
             f"{view.name}: the copied record at offset {copied.offset} ends at offset {end} of "
             f"{tp.topic}-{tp.partition}, which has {limits.earliest[tp]} to {limits.latest[tp]}",
-            hint="replication did not keep the source's offsets, so this ledger means nothing "
-            "here. Translate the group's offsets with its own tool, delete the ledger topic, and "
-            f"use `eos recover {view.name} --from-group`",
+            hint="replication did not keep the source's offsets, so this ledger is not valid "
+            "here. Translate the group's offsets with the replication tool, delete the ledger "
+            f"topic, and use `eos recover {view.name} --from-group`",
             outside=named([tp]),
         )
     return replace(copied.position, topic_ids=ids, is_reset=True, tables={})

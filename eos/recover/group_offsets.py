@@ -22,25 +22,25 @@ def from_group(view: Snapshot) -> LedgerChange:
     found = {tp: offset for tp, offset in every.items() if tp in here or tp in before.ends}
     if not found:
         raise UsageError(
-            "todo",
-            f"{view.name}: the group {view.planned.names.group!r} has no offsets of its source",
+            "group_without_offsets",
+            f"{view.name}: the group {view.planned.names.group!r} has no offsets of the source",
             hint="is this the right cluster? Offsets expire, and a group can be deleted; "
-            f"`eos recover {view.name}` shows what else is left",
+            f"`eos recover {view.name}` lists what else is left to resume from",
         )
     ends = {**before.ends, **found}
     moved = moves(before.ends, ends)
     _require_readable(view, {tp: found[tp] for tp in moved})
     if not moved:
-        return LedgerChange(verb, before, says=["the group is where the ledger is"])
+        return LedgerChange(verb, before, says=["the group's offsets are the ledger's ends"])
     says = consequences(view, moved)
     kept, new = before.ends.keys() - found.keys(), here - ends.keys()
     if kept:
-        says.append(f"{named(kept)}: the group has no offset, the ledger's end stays")
+        says.append(f"{named(kept)}: the group has no offset, so the ledger's end is kept")
     if new:
-        says.append(f"{named(new)}: neither knows it, so it is read from its beginning")
+        says.append(f"{named(new)}: in neither of them, so it is read from its beginning")
     foreign = every.keys() - found.keys()
     if foreign:
-        says.append(f"{named(foreign)}: in the group, but not in the source; left alone")
+        says.append(f"{named(foreign)}: in the group, but not in the source; ignored")
     return LedgerChange(verb, before, view.moved(ends), found, says)
 
 
@@ -52,9 +52,9 @@ def restore_group(view: Snapshot) -> LedgerChange:
     verb, before = "--restore-group", view.position
     if view.last is None:
         raise UsageError(
-            "todo",
+            "restore_from_empty_ledger",
             f"{view.name}: the ledger is empty, so there is nothing to restore from",
-            hint=f"`eos recover {view.name}` shows what is left to go on from",
+            hint=f"`eos recover {view.name}` lists what is left to resume from",
         )
     view.require_same_topics()
     found = _seen(view, view.group(before.ends))
@@ -78,10 +78,10 @@ def _every_offset(view: Snapshot) -> Ends:
 def _seen(view: Snapshot, found: Ends | None) -> Ends:
     if found is None:
         raise UnavailableError(
-            "todo",
-            f"{view.name}: the group's offsets can't be seen while a transaction is open",
-            hint="it died or still runs. Its timeout ends the transaction; so does a start, and "
-            "this verb with --yes, which fences first",
+            "group_offsets_hidden",
+            f"{view.name}: the group's offsets can't be read while a transaction is open",
+            hint="its instance died or still runs. The transaction's timeout ends it. So does the "
+            "next run, and this command with --yes, because both fence first",
         )
     return found
 
@@ -92,10 +92,10 @@ def _require_readable(view: Snapshot, found: Ends) -> None:
     if outside:
         tp, offset = next(iter(outside.items()))
         raise UsageError(
-            "todo",
+            "group_offsets_out_of_range",
             f"{view.name}: the group is at offset {offset} of {tp.topic}-{tp.partition}, which has "
             f"{limits.earliest[tp]} to {limits.latest[tp]}: nothing can be read there",
-            hint="move the group to where the topic has records (`kafka-consumer-groups.sh "
-            "--reset-offsets`), then try again",
+            hint="set the group's offsets within the topic (`kafka-consumer-groups.sh "
+            "--reset-offsets`), then retry",
             outside=named(outside),
         )

@@ -39,8 +39,8 @@ def rewind(to: str) -> Verb:
         new = before.ends.keys() - wanted.keys()
         if new:
             says.append(
-                f"{named(new)}: not known then, so it is read from its beginning, and what it gave "
-                "is written a second time"
+                f"{named(new)}: not in that record, so it is read from its beginning, and its "
+                "output is written a second time"
             )
         says = [
             f"to the record of {record_time(record)}",
@@ -63,12 +63,12 @@ def _record(view: Snapshot, to: str) -> LedgerRecord:
         if is_found:
             return record
         if is_past:
-            beside = f"; the next is {nearest.offset}" if nearest else ""
+            following = f"; the next is {nearest.offset}" if nearest else ""
             raise UsageError(
-                "todo",
+                "ledger_offset_missing",
                 f"{view.name}: the ledger has no committed record at offset {offset}; the one "
-                f"before is {record.offset}{beside}",
-                hint=f"`eos recover {view.name}` lists the last ones",
+                f"before is {record.offset}{following}",
+                hint=f"`eos recover {view.name}` lists the last records",
             )
         nearest = record
     first = (
@@ -77,9 +77,9 @@ def _record(view: Snapshot, to: str) -> LedgerRecord:
         else "it is empty"
     )
     raise UsageError(
-        "todo",
+        "rewind_before_ledger",
         f"{view.name}: the ledger has no record that old: {first}",
-        hint=f"`eos recover {view.name}` lists the last ones",
+        hint=f"`eos recover {view.name}` lists the last records",
     )
 
 
@@ -91,9 +91,9 @@ def _meant(to: str) -> tuple[int | None, int]:
         time = datetime.fromisoformat(to.strip().replace("Z", "+00:00").replace("z", "+00:00"))
     except ValueError as error:
         raise UsageError(
-            "todo",
+            "rewind_target_invalid",
             f"--rewind-to {to!r} is neither an offset of the ledger nor a time",
-            hint="a time looks like 2026-01-31T18:00:00Z; without a zone it is UTC",
+            hint="write a time as 2026-01-31T18:00:00Z; without a zone it is UTC",
         ) from error
     if time.tzinfo is None:
         time = time.replace(tzinfo=timezone.utc)
@@ -110,9 +110,9 @@ def _reachable(view: Snapshot, record: LedgerRecord) -> tuple[Ends, Ends, list[s
     others = then.topic_ids.keys() - same
     kept = {tp: end for tp, end in now.ends.items() if tp.topic in others}
     says = [
-        f"{name} was made anew since, and stays where it is"
+        f"{name} was recreated since, and keeps its current ends"
         if name in now.topic_ids
-        else f"{name} was forgotten since, and stays so"
+        else f"{name} was removed from the ledger since, and is not added again"
         for name in sorted(others)
     ]
     return {tp: end for tp, end in then.ends.items() if tp.topic in same}, kept, says
@@ -124,10 +124,10 @@ def _require_there(view: Snapshot, record: LedgerRecord, wanted: Ends) -> None:
     if outside:
         tp, offset = next(iter(outside.items()))
         raise UsageError(
-            "todo",
+            "rewind_records_gone",
             f"{view.name}: record {record.offset} of the ledger is at offset {offset} of "
             f"{tp.topic}-{tp.partition}, which has {limits.earliest[tp]} to {limits.latest[tp]}: "
             "the source no longer has those records",
-            hint=f"a later record may fit: `eos recover {view.name}` lists the last ones",
+            hint=f"a later record may fit: `eos recover {view.name}` lists the last records",
             outside=named(outside),
         )

@@ -43,13 +43,14 @@ def forget_topics(topics: Sequence[str]) -> Verb:
 
 
 def _require_known(view: Snapshot, names: Sequence[str], known: Collection[str]) -> None:
-    for name in names:
-        if name not in known:
+    for topic in names:
+        if topic not in known:
+            topics = ", ".join(sorted(known)) or "no topics"
             raise UsageError(
-                "todo",
-                f"{view.name}: the ledger knows no topic {name!r}",
-                hint=f"it knows {', '.join(sorted(known)) or 'none'}",
-                topic=name,
+                "topic_not_in_ledger",
+                f"{view.name}: the topic {topic!r} is not in the ledger",
+                hint=f"the ledger has {topics}",
+                topic=topic,
             )
 
 
@@ -58,21 +59,21 @@ def _forgotten(view: Snapshot, name: str, now: str | None) -> str:
     reads = view.planned.source.reads(name)
     if now is None:
         is_named = reads and view.planned.source.pattern is None
-        more = "; the pipeline file still names it, so a start stops" if is_named else ""
-        return f"{name} is gone: what it held beyond the ledger's ends was never read{more}"
+        more = "; remove it from the pipeline file, or the next run stops" if is_named else ""
+        return f"{name} is gone: its records after the ledger's ends were never read{more}"
     if not reads:
-        return f"{name} is no topic of the source any more: its ends are forgotten"
+        return f"{name} is no topic of the source any more: its ends are removed from the ledger"
     if now == view.position.topic_ids.get(name, now):
         raise UsageError(
-            "todo",
-            f"{view.name}: the topic {name!r} is the one that the ledger knows (id {now}): "
-            "forgetting it would write all of it a second time",
-            hint="if that is meant, `--rewind-to` the record before it was read",
+            "topic_not_recreated",
+            f"{view.name}: the topic {name!r} still has the id that is in the ledger ({now}): "
+            "after --forget-topic, all its output would be written a second time",
+            hint="to do that on purpose, use `--rewind-to` the record before it was read",
             topic=name,
         )
     return (
-        f"{name} was made anew (id {now}): it is read from its beginning; what the old one held "
-        "beyond the ledger's ends was never read"
+        f"{name} was recreated (id {now}): it is read from its beginning; records of the old one "
+        "after the ledger's ends were never read"
     )
 
 

@@ -59,9 +59,9 @@ class DeadLetterTopic:
     def name(self) -> str:
         if self.planned.dead_letters is None:
             raise UsageError(
-                "todo",
-                f"{self.planned.names.pipeline} has no dead letters: its file names no topic",
-                hint="`dead_letter: TOPIC` in the sink does",
+                "dead_letter_topic_undeclared",
+                f"{self.planned.names.pipeline} has no dead-letter topic",
+                hint="set `dead_letter: TOPIC` in the sink",
             )
         return self.planned.dead_letters.topic
 
@@ -89,7 +89,7 @@ class DeadLetterTopic:
             what="dead-letter",
             code="dead_letter_topic_missing",
             missing=UsageError,
-            hint="a run creates it if the sink says how, with `create`",
+            hint="create it, or set `create` in the sink, so that the next run creates it",
         )[self.name]
         partitions = [TopicPartition(self.name, number) for number in range(info.partitions)]
         first = self.wire.list_offsets(partitions, "earliest", committed=False, deadline=deadline)
@@ -173,24 +173,24 @@ class ReplayedTopic(LiveSource):
     topic_id: str = ""
 
     def topic_ids(self, topics: Iterable[str]) -> Mapping[str, str]:
-        name, what = self.planned.names.pipeline, "dead-letter"
-        known = "what was put back before is committed; replay again to put back what lies there"
+        name = self.planned.names.pipeline
+        known = "records replayed before are committed; replay again for the dead letters there"
         found = existing_topics(
             self.wire,
             topics,
             Deadline.after_ms(self.timeout_ms),
-            what=what,
+            what="dead-letter",
             code="dead_letter_topic_gone",
             missing=PromiseBrokenError,
-            hint=f"it was there when the replay began: create it again; {known}",
+            hint=f"it existed when the replay began: create it again; {known}",
             pipeline=name,
         )
         for topic, info in found.items():
             if info.topic_id != self.topic_id:
                 raise PromiseBrokenError(
                     "recreated",
-                    f"{name}: the {what} topic {topic!r} was deleted and created again while it "
-                    f"was read (its id was {self.topic_id}, and is {info.topic_id})",
+                    f"{name}: the dead-letter topic {topic!r} was recreated while it was read (its "
+                    f"id changed from {self.topic_id} to {info.topic_id})",
                     hint=known,
                     topic=topic,
                 )

@@ -148,11 +148,10 @@ def _position(
             raise PromiseBrokenError(
                 "source_lost",
                 f"{planned.names.pipeline}: {tp.topic}-{tp.partition} ends at offset {end}, but "
-                f"dead letters up to {before[tp]} were put back: some that were read before are "
-                "missing now",
-                hint="did an unclean leader election lose records? New ones would get the offsets "
-                f"of others: delete the topic {planned.names.ledger!r} to put back all that is "
-                "left, also what was put back before",
+                f"dead letters up to {before[tp]} were replayed: some of them are missing now",
+                hint="did an unclean leader election lose records? New ones would get the lost "
+                f"records' offsets. Delete the topic {planned.names.ledger!r} to replay all dead "
+                "letters that are left, including those replayed before",
                 topic=tp.topic,
                 partition=tp.partition,
             )
@@ -221,7 +220,7 @@ class _Replay:
         for number, letter in enumerate(letters):
             topic, partition = letter.origin.source
             if partition >= found[topic].partitions:
-                has = f"and that topic has {found[topic].partitions} partitions now"
+                has = f"but that topic has {found[topic].partitions} partitions now"
                 raise self._nowhere(letter, number, has)
         deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
         if not self.wanted.is_now:
@@ -285,7 +284,8 @@ class _Replay:
             what="source",
             code="replayed_topic_missing",
             missing=PromiseBrokenError,
-            hint="the dead letters came from it: was it deleted? --since passes over older ones",
+            hint="was the topic deleted? Its dead letters can't be replayed; --since skips older "
+            "ones",
             pipeline=self.planned.names.pipeline,
         )
 
@@ -298,21 +298,21 @@ class _Replay:
             if info.topic_id != self._targets[name].topic_id:
                 raise PromiseBrokenError(
                     "target_recreated",
-                    f"{self.planned.names.pipeline}: the topic {name!r} was deleted and created "
-                    "again while dead letters were put back to it: some of them are gone",
-                    hint="replay again to put back the others",
+                    f"{self.planned.names.pipeline}: the topic {name!r} was recreated while dead "
+                    "letters were replayed to it: some of them are gone",
+                    hint="replay again for the other dead letters",
                     topic=name,
                 )
 
     def _nowhere(self, letter: Letter, before: int, why: str) -> UsageError:
         """Return the error for a dead letter without a target; `before` others precede it."""
         source, at = letter.origin.source, letter.at
-        first = f"`--limit {before}` puts back those before it; " if before else ""
+        first = f"`--limit {before}` replays those before it; " if before else ""
         return UsageError(
-            "todo",
+            "dead_letter_origin_missing",
             f"{self.topic.planned.names.pipeline}: the dead letter in {at.topic}-{at.partition} at "
-            f"offset {letter.stored.offset} came from {source.topic}-{source.partition}, {why}",
-            hint=f"was the source changed, or made anew? {first}--since passes over older dead "
+            f"offset {letter.stored.offset} is from {source.topic}-{source.partition}, {why}",
+            hint=f"was the source changed, or the topic recreated? {first}--since skips older dead "
             "letters for good",
             topic=source.topic,
             partition=source.partition,
@@ -328,13 +328,14 @@ class _Replay:
         oldest = min(of_topic, key=lambda each: each.origin.timestamp_ms).origin
         age_ms = int(time.time() * 1000) - oldest.timestamp_ms
         if age_ms >= keeps_ms:
+            age_hours, kept_hours = age_ms // 3_600_000, keeps_ms // 3_600_000
             raise UsageError(
-                "todo",
-                f"{self.topic.planned.names.pipeline}: the record that was at {name}-"
-                f"{oldest.source.partition}, offset {oldest.offset}, is {age_ms // 3_600_000} "
-                f"hours old, and the topic keeps records for {keeps_ms // 3_600_000} "
-                "(retention.ms): put back with its own time it could be deleted before it is read",
-                hint="--now gives the records the present time",
+                "replay_record_expired",
+                f"{self.topic.planned.names.pipeline}: the record from {name}-"
+                f"{oldest.source.partition}, offset {oldest.offset}, is {age_hours} hours old, but "
+                f"the topic keeps records for {kept_hours} hours (retention.ms): with its original "
+                "time it could be deleted before it is read",
+                hint="replay with --now, which gives the records the current time",
             )
 
 

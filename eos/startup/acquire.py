@@ -62,9 +62,9 @@ class Acquired:
         if self.left_open is None or (self.last and self.last.identity == self.left_open):
             return []
         producer_id, epoch = self.left_open
-        why = "its process died or was replaced: the fence of the next one aborted it"
-        told = {"producer_id": producer_id, "epoch": epoch, "reason": why}
-        return [{**told, "error": FencedError.kind}]
+        reason = "its process died or was replaced: the next instance's fence aborted it"
+        attempt = {"producer_id": producer_id, "epoch": epoch, "reason": reason}
+        return [{**attempt, "error": FencedError.kind}]
 
 
 def acquire(
@@ -175,10 +175,10 @@ def still_ours(coordinator: Coordinator, ledger: Ledger) -> Iterator[None]:
         deadline = Deadline.after_ms(STEP_TIMEOUT_MS)
         try:
             _attempt_in_vain(coordinator, ledger, deadline)
-        except EosError as told:
-            is_stale = told.code == "ledger_stale"
-            if is_stale or told.recovery is Recovery.FENCED:
-                raise told from broken
+        except EosError as cause:
+            is_stale = cause.code == "ledger_stale"
+            if is_stale or cause.recovery is Recovery.FENCED:
+                raise cause from broken
             # otherwise the first error explains more
         raise
 

@@ -59,7 +59,8 @@ def choose_checkpoint(
     if why and bus is not None:
         bus.emit(
             events.Warned(
-                f"the checkpoint {current} {why}: the fresh one {fresh} begins at the ledger's ends"
+                f"the checkpoint {current} {why}: the run uses a fresh one, {fresh}, which begins "
+                "at the ledger's ends"
             )
         )
     return fresh if why else current
@@ -75,7 +76,7 @@ def _replaced(planned: Plan, checkpoint: Checkpoint, position: Position) -> str:
         if planned.is_stateful or position.keeps_state:
             raise unreadable_state(planned, checkpoint.location, position, error) from error
         if not keeps_state and is_cut_short(checkpoint, position):
-            return "has empty files, as after a power cut, and the ledger has what it committed"
+            return "has empty files, as after a power cut; the ledger has all that it committed"
         raise about(planned.names.pipeline, error) from error
     if keeps_state or not is_older(planned, checkpoint, position):
         return ""
@@ -111,8 +112,12 @@ def remove_old(files: Files, location: str, bus: Emits) -> None:
         for name in older[:-KEPT][:REMOVED_MAX]:
             files.remove(f"{root}/{name}")
     except (OSError, EosError) as error:
-        told = error.message if isinstance(error, EosError) else str(error)
-        bus.emit(events.Warned(f"old checkpoints in {root} are left for the next start: {told}"))
+        reason = error.message if isinstance(error, EosError) else str(error)
+        bus.emit(
+            events.Warned(
+                f"old checkpoints in {root} can't be deleted; the next run retries: {reason}"
+            )
+        )
 
 
 def _require_uncommitted(planned: Plan, files: Files, current: str | None) -> None:
@@ -125,8 +130,9 @@ def _require_uncommitted(planned: Plan, files: Files, current: str | None) -> No
         "ledger_empty",
         f"{name}: the checkpoint {current} has committed micro-batches, but the ledger "
         f"{planned.names.ledger!r} has none",
-        hint="was the ledger topic deleted, is this another cluster, or a checkpoint of plain "
-        f"Spark? `eos recover {name} --adopt-checkpoint` goes on where it ends",
+        hint="was the ledger topic deleted, does the profile name another cluster, or did plain "
+        f"Spark write the checkpoint? On the right cluster, `eos recover {name} "
+        "--adopt-checkpoint` resumes where the checkpoint ends",
         pipeline=name,
     )
 

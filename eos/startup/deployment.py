@@ -27,8 +27,8 @@ _ID = re.compile(r"[0-9a-f]{32}\n?", re.ASCII)
 _BYTES_MAX = 200
 _LOCK_MS = 30_000
 _EXPLICIT = (
-    "set `deployment: NAME` in the profile, a name that no other running instance has: "
-    'a StatefulSet\'s pod name, for example, by `deployment: "${POD_NAME}"` (docs/clusters.md)'
+    "set `deployment: NAME` in the profile, to a name that no other running instance has. For "
+    'example, `deployment: "${POD_NAME}"` uses the pod name of a StatefulSet (docs/clusters.md)'
 )
 
 
@@ -71,21 +71,21 @@ def require_name(planned: Plan) -> None:
         return
     place = _file(planned)
     if place is None:
-        raise _needs_name(planned, "is no folder of this machine, so it can't be locked")
+        raise _needs_name(planned, "is not a folder on this machine, so it can't be locked")
     kind = shared_type(place.parent)
     if kind:
         raise _needs_name(
             planned,
-            f"is on a shared file system ({kind}), whose locks may not hold between machines",
+            f"is on a shared file system ({kind}), whose locks may not work between machines",
         )
 
 
 def _needs_name(planned: Plan, why: str) -> UsageError:
     name, root = planned.names.pipeline, planned.names.state_root
     return UsageError(
-        "todo",
-        f"{name}: the profile names no `deployment`, and the state root {root} {why}. A second "
-        "instance could not be told from the one that runs",
+        "deployment_required",
+        f"{name}: the profile sets no `deployment`, and the state root {root} {why}. A second "
+        "instance could not be distinguished from the running one",
         hint=_EXPLICIT,
         pipeline=name,
     )
@@ -135,11 +135,11 @@ def _read(planned: Plan, place: Path) -> str:
         shown = text[:40] + "..." * (len(text) > 40)
         raise PromiseBrokenError(
             "deployment_damaged",
-            f"{name}: the deployment's id in {place} is damaged: {shown!r} are not 32 hexadecimal "
+            f"{name}: the deployment id in {place} is damaged: {shown!r} is not 32 hexadecimal "
             "digits",
-            hint="put the file back as it was. Otherwise delete it: the next startup creates a new "
-            "id, and needs --take-over once where the ledger's last record has the old id (`eos "
-            f"recover {name}` shows it) and is no clean end",
+            hint="restore the file from a backup. Without one, delete the file: the next run "
+            "creates a new id. If the last run did not end cleanly (`eos recover "
+            f"{name}` shows the ledger's last record), start once with --take-over",
             pipeline=name,
             path=str(place),
         )
@@ -148,10 +148,10 @@ def _read(planned: Plan, place: Path) -> str:
 
 def _unusable(planned: Plan, place: Path, what: str, error: OSError) -> UnavailableError:
     return UnavailableError(
-        "todo",
-        f"{planned.names.pipeline}: the deployment's id in {place} can't be {what}: "
+        "deployment_file_inaccessible",
+        f"{planned.names.pipeline}: the deployment id in {place} can't be {what}: "
         f"{error.strerror or error}",
-        hint=f"is there room, and may this user read and write there? If not, "
+        hint="is the disk full, or may this user not read and write there? If so, "
         f"{private_files.SHARE}",
         pipeline=planned.names.pipeline,
         path=str(place),

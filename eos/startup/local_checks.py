@@ -80,5 +80,5 @@ def choose(
     lost = {"query_id": before.query_id, "batch_id": before.batch_id, "checkpoint": location}
     location = choose_checkpoint(planned, files, position, last, identity)
     if bus is not None:
-        bus.emit(events.Warned("the state is lost, as was accepted: nothing is counted yet"))
+        bus.emit(events.Warned("the state is lost, as accepted: every total restarts from zero"))
     return Chosen(location, position, {"accepted": "state loss", **lost})

@@ -64,8 +64,8 @@ def require_unused_group(planned: Plan, wire: KafkaClient, deadline: Deadline) -
         f"{name}: the ledger {planned.names.ledger!r} is empty, but the group {group!r} has "
         f"offsets ({tp.topic}-{tp.partition} is at {committed.offset})",
         hint=f"does another pipeline run, {named}? It has the same group and transactional id: "
-        "give this one another name or prefix. Was the ledger topic deleted? `eos recover "
-        f"{name} --from-group` resumes where the group is",
+        "give this one another name or prefix. If the ledger topic was deleted, `eos recover "
+        f"{name} --from-group` resumes at the group's offsets",
         pipeline=name,
     )
 
@@ -88,10 +88,10 @@ def _shared(planned: Plan, other: Namesake) -> PromiseBrokenError:
         "names_shared",
         f"{names.pipeline}: the pipeline {other.pipeline!r} with the prefix {other.prefix!r} "
         f"(ledger {other.ledger!r}) has the same transactional id and group, "
-        f"{names.transactional_id!r}: each would fence the other. It was left alone",
-        hint="give this pipeline another `name`, or its profile another `names.prefix`, best one "
-        "without dots. If the other pipeline is no more, delete its ledger topic. Where both have "
-        "run before, --take-over starts this one all the same",
+        f"{names.transactional_id!r}: each would fence the other. The other one was not disturbed",
+        hint="give this pipeline another `name`, or its profile another `names.prefix`, preferably "
+        "without dots. If the other pipeline is no longer used, delete its ledger topic. If both "
+        "have run before, --take-over starts this one anyway",
         pipeline=names.pipeline,
         topic=other.ledger,
     )

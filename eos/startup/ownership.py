@@ -63,7 +63,7 @@ class RunLock:
         who = f" as process {number}" if number else ""  # the holder may not have written it yet
         raise UnavailableError(
             "already_running",
-            f"{self._pipeline} already runs on this machine{who}; it was left alone",
+            f"{self._pipeline} already runs on this machine{who}; it was not disturbed",
             hint="end that process, or start this one with --take-over, which fences it",
             path=str(self._lock.path),
         )
@@ -102,16 +102,17 @@ def require_free(planned: Plan, last: LedgerRecord | None, *, is_forced: bool) -
     ours = f"{planned.deployment!r}" if planned.deployment else "a deployment without an id yet"
     here = f" (state root {root})" if root else ""
     lost = ""
-    if root and root == (theirs.get("root") or theirs["deployment"]):
+    other, host, process = theirs["deployment"], theirs["host"], theirs["process"]
+    if root and root == (theirs.get("root") or other):
         lost = (
-            f"Both name the state root {root}: is this another machine, or was its disk replaced? "
+            f"Both have the state root {root}: is this another machine, or was its disk replaced? "
         )
     raise PromiseBrokenError(
         "another_deployment",
-        f"{planned.names.pipeline} belongs to deployment {theirs['deployment']!r} ({place}host "
-        f"{theirs['host']}, process {theirs['process']}), which did not end cleanly and may run; "
-        f"this is {ours}{here}, and it was left alone",
-        hint=f"if this copy is a mistake, nothing is to be done. {lost}Otherwise make sure that "
+        f"{planned.names.pipeline} belongs to deployment {other!r} ({place}host {host}, process "
+        f"{process}), which did not end cleanly and may still run; this is {ours}{here}. The "
+        "other one was not disturbed",
+        hint=f"if this instance is a mistake, do nothing. {lost}Otherwise make sure that "
         "the other one has ended, and start this one with --take-over, which fences it. With a "
         "`deployment:` in the profile that is unique and stable, such as a StatefulSet's pod name, "
         "a restart on another disk or machine needs no operator",

@@ -54,11 +54,12 @@ def with_latest(planned: Plan, registry: Registry | None) -> Plan:
 
 def _client(registry: Registry | None, named: list[str]) -> Client:
     if registry is None:
-        told = ", ".join(map(repr, named))
+        subjects = ", ".join(map(repr, named))
         raise UsageError(
-            "todo",
-            f"the pipeline names subjects of a schema registry ({told}), and the profile has none",
-            hint="say `registry: {url: ...}` in the profile",
+            "schema_registry_missing",
+            f"the pipeline uses subjects of a schema registry ({subjects}), but the profile has no "
+            "registry",
+            hint="set `registry: {url: ...}` in the profile",
         )
     return Client(registry)
 
@@ -70,9 +71,9 @@ def _reading(planned: Plan, client: Client, deadline: Deadline) -> Plan:
         columns_once({"key": key.names, "value": value.names})
     except ValueError as error:
         raise UsageError(
-            "todo",
+            "source_column_duplicate",
             f"the source: {error}",
-            hint="`as` in the source's `key` or `value` gives a column another name",
+            hint="rename one of the columns with `as` in the source's `key` or `value`",
         ) from error
     return replace(planned, decode=replace(decode, key=key, value=value))
 
@@ -124,9 +125,9 @@ def _writing(planned: Plan, client: Client, deadline: Deadline) -> Plan:
 
 def _unusable(subject: str, schema_id: int, error: ValueError) -> UsageError:
     return UsageError(
-        "todo",
+        "registry_schema_unsupported",
         f"the latest schema of {subject!r} in the schema registry, id {schema_id}: {error}",
-        hint="`file` beside `subject` names a schema of your own",
+        hint="set `file` next to `subject` to use a schema file of your own",
     )
 
 

@@ -53,7 +53,7 @@ def require_targets(wire: KafkaClient, topics: Iterable[str], deadline: Deadline
         what="target",
         code="target_topic_missing",
         missing=UsageError,
-        hint="create it, or say `create: {partitions: N}` in the sink",
+        hint="create it, or set `create: {partitions: N}` in the sink",
     )
 
 
@@ -114,8 +114,8 @@ def require_new_whole(
                 "new_truncated",
                 f"{name}: {tp.topic}-{tp.partition} is new, and begins at offset {first}: the "
                 f"{first} offsets before it were deleted before they were read",
-                hint="is its retention shorter than the pipeline was down? `eos recover "
-                f"{name} --set-checkpoint-aside` goes on with what is left of it",
+                hint="was the pipeline stopped for longer than the topic's retention? `eos recover "
+                f"{name} --set-checkpoint-aside` resumes with the records that are left",
                 pipeline=name,
                 topic=tp.topic,
                 partition=tp.partition,
@@ -162,8 +162,8 @@ def _require_no_history(planned: Plan, before: Ends) -> None:
         f"{name}: the ledger {planned.names.ledger!r} is empty, but the group "
         f"{planned.names.group!r} has offsets ({tp.topic}-{tp.partition} is at {offset}): "
         "this pipeline ran before",
-        hint=f"was the ledger topic deleted? `eos recover {name} --from-group` goes on where "
-        "the group is",
+        hint=f"was the ledger topic deleted? `eos recover {name} --from-group` resumes at the "
+        "group's offsets",
         pipeline=name,
     )
 
@@ -176,14 +176,15 @@ def _require_all_read(
     name = planned.names.pipeline
     left = sorted(position.topic_ids.keys() - _source_topics(planned, source.wire, deadline))
     if left:
+        topic = left[0]
         raise PromiseBrokenError(
             "left_out",
-            f"{name}: the ledger has offsets of the topic {left[0]!r}, which the source does not "
+            f"{name}: the ledger has offsets of the topic {topic!r}, which the source does not "
             "read any more",
-            hint="was it taken out of the pipeline file on purpose? `eos recover "
-            f"{name} --forget-topic {left[0]}` goes on without it",
+            hint="was it removed from the pipeline file on purpose? `eos recover "
+            f"{name} --forget-topic {topic}` resumes without it",
             pipeline=name,
-            topic=left[0],
+            topic=topic,
         )
 
 
@@ -197,10 +198,10 @@ def require_no_members(planned: Plan, source: LiveSource, deadline: Deadline) ->
         name = planned.names.pipeline
         raise PromiseBrokenError(
             "group_has_members",
-            f"{name}: somebody else consumes with the pipeline's group {group_name!r} (it is "
-            f"{state}): what they commit would overwrite what this pipeline commits",
+            f"{name}: other consumers are members of the pipeline's group {group_name!r} (it is "
+            f"{state}): their commits would overwrite the pipeline's offsets",
             hint="end them, or give them a group of their own; `kafka-consumer-groups.sh "
-            f"--describe --members --group {group_name}` names them",
+            f"--describe --members --group {group_name}` lists them",
             pipeline=name,
             group=group_name,
         )
@@ -213,12 +214,14 @@ def _compare_group(name: str, position: Position, source: LiveSource, bus: Emits
         raise PromiseBrokenError(
             "group_ahead",
             f"{name}: {group_offsets.offset_note(ahead)}",
-            hint=f"somebody moved the group on purpose, or committed to it: `eos recover {name} "
-            f"--from-group` goes on where the group is, `--restore-group` puts it back",
+            hint="another client reset the group's offsets, or consumes with its name: "
+            f"`eos recover {name} --from-group` resumes at the group's offsets, `--restore-group` "
+            "resets them to the ledger's ends",
             pipeline=name,
         )
     if differing:
-        bus.emit(events.Warned(f"{group_offsets.offset_note(differing)}; they are put right now"))
+        note = group_offsets.offset_note(differing)
+        bus.emit(events.Warned(f"{note}; the next commit corrects them"))
 
 
 def _source_topics(planned: Plan, wire: KafkaClient, deadline: Deadline) -> Mapping[str, TopicInfo]:

@@ -55,8 +55,8 @@ class LiveSource:
             code="gone",
             missing=PromiseBrokenError,
             hint=lambda topic: (
-                f"it was there before: was it deleted? `eos recover {name} "
-                f"--forget-topic {topic}` goes on without it"
+                f"it existed before: was it deleted? `eos recover {name} "
+                f"--forget-topic {topic}` resumes without it"
             ),
             pipeline=name,
         )
@@ -96,25 +96,28 @@ class LiveSource:
             where = f"{name}: {tp.topic}-{tp.partition}"
             values = {"pipeline": name, "topic": tp.topic, "partition": tp.partition}
             if offset < earliest[tp]:
+                n_lost = earliest[tp] - offset
                 raise PromiseBrokenError(
                     "truncated",
                     f"{where} begins at offset {earliest[tp]}, but {offset} is next: "
-                    f"{earliest[tp] - offset} offsets were deleted before they were read",
-                    hint="retention deleted them while the pipeline was down or behind, or "
-                    "somebody did; nothing brings them back, and nothing was skipped: `eos "
-                    f"recover {name} --accept-start` goes on without them",
+                    f"{n_lost} offsets were deleted before they were read",
+                    hint="retention or a client deleted them while the pipeline was stopped or "
+                    "lagged. They can't be restored, and nothing was skipped so far: `eos recover "
+                    f"{name} --accept-start` resumes without them",
                     ledger=offset,
                     earliest=earliest[tp],
                     **values,
                 )
             if offset > latest[tp]:
+                n_lost = offset - latest[tp]
                 raise PromiseBrokenError(
                     "source_lost",
                     f"{where} ends at offset {latest[tp]}, but {offset} is next: "
-                    f"{offset - latest[tp]} offsets that were read before are missing now",
+                    f"{n_lost} offsets that were read before are missing now",
                     hint="did an unclean leader election lose records, or was the cluster "
-                    "restored from a copy? New records would get the offsets of others: `eos "
-                    f"recover {name} --rewind-to` an attempt before the loss",
+                    "restored from a copy? New records would get the lost records' offsets, and "
+                    f"be skipped. `eos recover {name}` lists the ledger's records: rewind to one "
+                    "from before the loss with `--rewind-to OFFSET`",
                     ledger=offset,
                     latest=latest[tp],
                     **values,

@@ -23,8 +23,8 @@ _NAMED_MAX = 5
 # States of a group without members. The empty one means that the group does not exist.
 AT_REST = {"Empty", "Dead", ""}
 _WAY_OUT = (
-    "Begin at a time or at numbers of your own (`start: {timestamp: ...}`, `start: {offsets: "
-    "...}`), or at all that is left (`start: earliest`)"
+    "Set another start in the pipeline file: `start: {timestamp: ...}`, `start: {offsets: ...}` "
+    "or `start: earliest`"
 )
 
 
@@ -97,16 +97,16 @@ class _Questions:
         committed = self.wire.committed_offsets(group, self.deadline, self.partitions)
         missing = self.partitions - committed.keys()
         if missing:
-            why = "is its name right, and this its cluster? Offsets expire a week after a group's "
-            why += "last member left (offsets.retention.minutes)"
+            why = "are the group's name and the cluster right? Offsets expire a week after the "
+            why += "group's last member left (offsets.retention.minutes)"
             if is_own and not committed:
-                why = "it is the pipeline's own: `start: {group: NAME}` is for another consumer's"
+                why = "this is the pipeline's own group: `start: {group: NAME}` names another one"
             raise UsageError(
-                "todo",
+                "start_group_without_offsets",
                 f"{self.pipeline}: `start` is at the offsets of group {group!r}, which has none "
                 f"for {_named(missing)}",
-                hint=f"{why}. Give it offsets (`kafka-consumer-groups.sh --reset-offsets`). "
-                f"{_WAY_OUT}",
+                hint=f"{why}. {_WAY_OUT}; or set the group's offsets with "
+                "`kafka-consumer-groups.sh --reset-offsets`",
                 group=group,
                 missing=_named(missing),
             )
@@ -125,9 +125,9 @@ class _Questions:
             counts = Counter(tp.topic for tp in self.partitions)
             has = [f"{topic} has {counts[topic]}" for topic in sorted({tp.topic for tp in unknown})]
             raise UsageError(
-                "todo",
+                "start_partition_unknown",
                 f"{self.pipeline}: `start` names {_named(unknown)}, which the source does not have",
-                hint=f"partitions count from 0; {', '.join(has[:_NAMED_MAX])}",
+                hint=f"partitions are numbered from 0; {', '.join(has[:_NAMED_MAX])}",
                 unknown=_named(unknown),
             )
         bounds = self._bounds()
@@ -137,9 +137,9 @@ class _Questions:
                 for tp in sorted(missing)[:_NAMED_MAX]
             ]
             raise UsageError(
-                "todo",
+                "start_partition_missing",
                 f"{self.pipeline}: `start` has no offset for {_named(missing)}",
-                hint=f"name every partition of the source: {', '.join(shown)}",
+                hint=f"list every partition of the source: {', '.join(shown)}",
                 missing=_named(missing),
             )
         require_there(self.pipeline, offsets, bounds)
@@ -156,10 +156,10 @@ class _Questions:
             raise PromiseBrokenError(
                 "group_in_use",
                 f"{self.pipeline}: `start` is at the offsets of group {group!r}, whose members "
-                f"still consume (it is {state}): what they read from now on would be processed "
-                "twice",
+                f"still consume (it is {state}): records that they read from now on would be "
+                "processed twice",
                 hint="end them, then start again; `kafka-consumer-groups.sh --describe --members "
-                f"--group {group}` names them",
+                f"--group {group}` lists them",
                 pipeline=self.pipeline,
                 group=group,
                 state=state,
@@ -187,7 +187,7 @@ def require_there(
         if of_tp.earliest <= offset <= of_tp.stable:
             continue
         whose = f"group {group!r}" if group else "`start`"
-        said = f"{pipeline}: {whose} is at offset {offset} of {_name(tp)}"
+        where = f"{pipeline}: {whose} is at offset {offset} of {_name(tp)}"
         values: dict[str, str | int] = {
             "pipeline": pipeline,
             "topic": tp.topic,
@@ -196,11 +196,11 @@ def require_there(
             "earliest": of_tp.earliest,
             "latest": of_tp.latest,
         }
-        raise _outside(said, offset, of_tp, values, is_of_group=group is not None)
+        raise _outside(where, offset, of_tp, values, is_of_group=group is not None)
 
 
 def _outside(
-    said: str,
+    where: str,
     offset: int,
     bounds: OffsetBounds,
     values: Mapping[str, str | int],
@@ -208,33 +208,36 @@ def _outside(
     is_of_group: bool,
 ) -> EosError:
     if offset < bounds.earliest:
+        n_lost = bounds.earliest - offset
         return PromiseBrokenError(
             "start_gone",
-            f"{said}, which begins at {bounds.earliest}: {bounds.earliest - offset} offsets that "
-            "were to be read are gone",
-            hint=f"retention deleted them, or somebody did; nothing brings them back. {_WAY_OUT}",
+            f"{where}, which begins at {bounds.earliest}: {n_lost} offsets were deleted before "
+            "they were read",
+            hint=f"retention or a client deleted them; they can't be restored. {_WAY_OUT}",
             **values,
         )
     if offset <= bounds.latest:
         return UnavailableError(
-            "todo",
-            f"{said}, which can be read up to {bounds.stable}: a transaction is open from there on",
-            hint="start again when it has ended; at the latest its timeout ends it",
+            "start_transaction_open",
+            f"{where}, which can be read up to {bounds.stable}: a transaction is open from there "
+            "on",
+            hint="start again once it has ended; its timeout ends it at the latest",
             **values,
         )
     if is_of_group:
+        n_missing = offset - bounds.latest
         return PromiseBrokenError(
             "start_beyond",
-            f"{said}, which ends at {bounds.latest}: {offset - bounds.latest} offsets that the "
-            "group has read are not there",
-            hint=f"was the topic deleted and created again, or is this another cluster? {_WAY_OUT}",
+            f"{where}, which ends at {bounds.latest}: {n_missing} offsets that the group has "
+            "read do not exist",
+            hint=f"was the topic recreated, or is this another cluster? {_WAY_OUT}",
             **values,
         )
     return UsageError(
-        "todo",
-        f"{said}, which ends at {bounds.latest}",
-        hint=f"it must be from {bounds.earliest} to {bounds.stable}; was another topic or another "
-        "cluster meant?",
+        "start_offset_out_of_range",
+        f"{where}, which ends at {bounds.latest}",
+        hint=f"set an offset from {bounds.earliest} to {bounds.stable}; are the topic and the "
+        "cluster right?",
         **values,
     )
 

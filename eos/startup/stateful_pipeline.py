@@ -41,8 +41,8 @@ _CHANGED = (
 )
 _GONE = ("CANNOT_LOAD_STATE_STORE",)
 _RESTARTS = (
-    "it takes a fresh checkpoint at the ledger's ends, every total restarts from nothing there, "
-    "and the ledger keeps that decision"
+    "the run uses a fresh checkpoint at the ledger's ends, every total restarts from zero, and "
+    "the ledger records that decision"
 )
 _IN_USE = "CANNOT_LOAD_STATE_STORE.UNRELEASED_THREAD_ERROR"  # an earlier task still uses it
 
@@ -56,8 +56,8 @@ def with_state(plan: Plan, state: PlanState, bus: Bus) -> Plan:
     if not state.is_bounded:
         bus.emit(
             events.Warned(
-                f"the transforms keep state ({state}) without a watermark: it grows with every "
-                "new key, for ever; withWatermark() lets Spark forget what is over"
+                f"the transforms keep state ({state}) without a watermark: the state grows with "
+                "every new key; withWatermark() lets Spark drop expired state"
             )
         )
     return replace(plan, is_stateful=True, decode=replace(plan.decode, is_strict=True))
@@ -69,42 +69,47 @@ def require_allowed(plan: Plan, state: PlanState) -> None:
     if not state.operators:
         if plan.output_mode != "append":
             raise TransformError(
-                "todo",
-                f"`output_mode: {plan.output_mode}` is for pipelines that keep state, and the "
-                "transforms treat each record by itself",
-                hint="leave it out",
+                "output_mode_without_state",
+                f"`output_mode: {plan.output_mode}` is for pipelines that keep state, but these "
+                "transforms keep none",
+                hint="remove `output_mode`",
             )
         return
     answers = {each.on_error for each in plan.decode.causes} - {"fail"}
     if answers:
+        on_error = min(answers)
         raise TransformError(
-            "todo",
-            f"the pipeline says `on_error: {min(answers)}`, and the transforms keep state "
-            f"({state}): what is left out could not be counted before the commit",
-            hint="say `on_error: fail`, or let a pipeline without state sort them out before",
+            "on_error_with_state",
+            f"the pipeline sets `on_error: {on_error}`, but the transforms keep state "
+            f"({state}): rejected records could not be counted before the commit",
+            hint="set `on_error: fail`, or reject such records in a pipeline without state before "
+            "this one",
         )
     if plan.dedup is not None:
         raise TransformError(
-            "todo",
-            f"the pipeline says `dedup`, and the transforms keep state ({state}): Spark evaluates "
-            "them before the micro-batch is told of",
-            hint="let a pipeline of its own leave the duplicates out, and group what it wrote",
+            "dedup_with_state",
+            f"the pipeline sets `dedup`, but the transforms keep state ({state}): Spark evaluates "
+            "them before dedup can validate the micro-batch",
+            hint="drop the duplicates in a pipeline of its own, and group its output here",
         )
-    if plan.decode.distinct is not None and state.branches > 1:
+    branches = state.branches
+    if plan.decode.distinct is not None and branches > 1:
         raise TransformError(
-            "todo",
-            f"the pipeline says `dedup: {{by: ...}}`, and the transforms use the rows in "
-            f"{state.branches} branches ({state}): each would remember keys of its own, and could "
-            "take another record as the first",
-            hint="let a pipeline of its own leave the duplicates out, and join what it wrote",
+            "dedup_by_in_branches",
+            f"the pipeline sets `dedup: {{by: ...}}`, but the transforms use the rows in "
+            f"{branches} branches ({state}): each branch would keep keys of its own, and could "
+            "choose another record as the first one",
+            hint="drop the duplicates in a pipeline of its own, and join its output here",
         )
-    if local_path(plan.names.checkpoints) is None:
+    checkpoints = plan.names.checkpoints
+    if local_path(checkpoints) is None:
         raise TransformError(
-            "todo",
-            f"the transforms keep state ({state}), and the state root is not a folder of a local "
-            f"or mounted disk: {plan.names.checkpoints}",
-            hint="elsewhere each unclean end takes a fresh checkpoint (docs/checkpoints.md), and "
-            "the state would be lost with it",
+            "stateful_root_remote",
+            f"the transforms keep state ({state}), but the checkpoints are not in a folder of "
+            f"a local or mounted disk: {checkpoints}",
+            hint="set `state.root` to a folder on a local or mounted disk. In other stores a run "
+            "that did not end cleanly is followed by a fresh checkpoint, so its state would be "
+            "lost (docs/checkpoints.md)",
         )
 
 
@@ -133,17 +138,17 @@ def require_state(
     name = plan.names.pipeline
     done = _counted(position)
     if plan.is_stateful:
-        told = f"the transforms keep state, and what they counted {done} is not in {location}"
+        message = f"the transforms keep state, but their state {done} is not in {location}"
         cause = (
             "was the checkpoint lost or set aside, is this another deployment, or did the "
-            "transforms keep no state before? Put it back"
+            "transforms keep no state before? Restore the checkpoint"
         )
     else:
-        told = f"the transforms keep no state, but {location} holds what others counted {done}"
-        cause = "what they counted and did not tell yet would be lost. Put them back"
+        message = f"the transforms keep no state, but {location} has the state of others {done}"
+        cause = "results that are not written yet would be lost. Restore the former transforms"
     raise PromiseBrokenError(
         "state_lost",
-        f"{name}: {told}",
+        f"{name}: {message}",
         hint=f"{cause}; or start with --accept-state-loss: {_RESTARTS}",
         pipeline=name,
     )
@@ -156,12 +161,12 @@ def unreadable_state(
     name = plan.names.pipeline
     return PromiseBrokenError(
         "state_lost",
-        f"{name}: {error.message}. The state that the transforms keep, of what they counted "
-        f"{_counted(position)}, is lost with that checkpoint",
-        hint="put the checkpoint's files back as they were, and nothing is lost. Otherwise start "
+        f"{name}: {error.message}. The state of the transforms {_counted(position)} is in that "
+        "checkpoint",
+        hint="restore the checkpoint's files, and nothing is lost. Otherwise start "
         f"with --accept-state-loss: {_RESTARTS}. `eos recover {name} --set-checkpoint-aside` only "
-        "keeps the damaged folder under another name: it brings no state back, and the next run "
-        "needs --accept-state-loss all the same",
+        "renames the damaged folder: it restores no state, and the next run still needs "
+        "--accept-state-loss",
         pipeline=name,
         checkpoint=location,
     )
@@ -187,12 +192,12 @@ def state_refusal(pipeline: str, failure: Failure) -> PromiseBrokenError | None:
         return None
     is_changed = changed is not None
     line = found.line[:500]
-    told = "was written by another plan" if is_changed else "can't be loaded"
+    reason = "was written by another plan" if is_changed else "can't be loaded"
     return PromiseBrokenError(
         "state_changed" if is_changed else "state_lost",
-        f"{pipeline}: the state in the checkpoint {told}: {line}",
-        hint="put the transforms, or the checkpoint's files, back as they were; or `eos recover "
-        f"{pipeline} --set-checkpoint-aside`, which takes that checkpoint away, and start with "
+        f"{pipeline}: the state in the checkpoint {reason}: {line}",
+        hint="restore the former transforms, or the checkpoint's files; or run `eos recover "
+        f"{pipeline} --set-checkpoint-aside --yes`, which renames that checkpoint, and start with "
         f"--accept-state-loss: {_RESTARTS}",
         pipeline=pipeline,
     )

@@ -53,10 +53,9 @@ class TargetLimits:
         for topic, limit in sorted(self._known.items()):
             if limit != before[topic]:
                 return AttemptFailedError(
-                    "todo",
-                    f"{SETTING} of the topic {topic!r} was {before[topic]} when the pipeline read "
-                    f"it, and is {limit} now",
-                    hint="the micro-batch is encoded again for the new limit",
+                    "topic_size_limit_changed",
+                    f"{SETTING} of the topic {topic!r} changed from {before[topic]} to {limit}",
+                    hint="no action is needed: the micro-batch is retried with the new limit",
                     topic=topic,
                 )
         return error

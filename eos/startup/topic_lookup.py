@@ -41,10 +41,10 @@ def existing_topics(
     for name in sorted(wanted):
         answer = found[name].error
         if answer in _MAY_PASS:
-            words = hint if isinstance(hint, str) else hint(name)
+            remedy = hint if isinstance(hint, str) else hint(name)
             whose = f"{fields['pipeline']}: " if "pipeline" in fields else ""
             message = f"{whose}the {what} topic {name!r} does not exist"
-            raise missing(code, message, hint=words, topic=name, **fields)
+            raise missing(code, message, hint=remedy, topic=name, **fields)
         if answer:
             raise _unseen(missing, what, name, answer)
     return found
@@ -67,25 +67,25 @@ def source_topics(
             what="source",
             code="source_topic_missing",
             missing=UsageError,
-            hint="is its name right, and the profile the one of its cluster? An embedded broker "
-            "has the topics that somebody made: docs/quickstart.md fills one",
+            hint="is the name right, and does the profile name the topic's cluster? An embedded "
+            "broker begins without topics: docs/quickstart.md creates and fills one",
         )
     pattern = re.compile(source.pattern)
     for name in sorted(filter(source.reads, own)):
         raise UsageError(
-            "todo",
-            f"the pattern `{source.pattern}` of the source matches {name!r}, which this pipeline "
-            "writes: it would feed itself",
-            hint="make it narrower; a name is left out by (?!NAME$) at the pattern's beginning",
+            "source_pattern_matches_own_topic",
+            f"the source's pattern `{source.pattern}` matches the topic {name!r}, which this "
+            "pipeline writes: it would read its own output",
+            hint="make the pattern narrower; `(?!NAME$)` at its beginning excludes a topic",
             topic=name,
         )
     found = _settled(lambda: wire.topics(pattern, deadline), deadline)
     if not found:
         raise UsageError(
-            "todo",
-            f"the pattern `{source.pattern}` of the source matches no topic",
-            hint="it must match a topic's whole name; internal topics never match. Is the profile "
-            "the one of its cluster, and may this user describe the topics?",
+            "source_pattern_no_match",
+            f"the source's pattern `{source.pattern}` matches no topic",
+            hint="the pattern must match a topic's whole name; internal topics never match. Does "
+            "the profile name the right cluster, and may this user describe the topics?",
         )
     for name, info in sorted(found.items()):
         if info.error:

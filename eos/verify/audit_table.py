@@ -87,16 +87,16 @@ def compared(ledger: str, expected: Iterable[Row], found: Iterable[Row]) -> Iter
     for row in expected:
         known = there.pop(_key(row), None)
         if known is None:
-            yield _finding(ledger, row, "the table lacks it")
+            yield _finding(ledger, row, "missing in the table")
             continue
         if counts[_key(row)] > 1:
-            yield _finding(ledger, row, f"the table has it {counts[_key(row)]} times")
+            yield _finding(ledger, row, f"{counts[_key(row)]} times in the table")
         for name in _differing(row, known):
             words = f"{name} is {known.get(name)!r} in the table, {row[name]!r} in the ledger"
             yield _finding(ledger, row, words)
     for row in there.values():
         if row["outcome"] == COMMITTED:
-            yield _finding(ledger, row, "the table has it, and the ledger has no such transaction")
+            yield _finding(ledger, row, "the ledger has no such transaction")
 
 
 def _key(row: Row) -> tuple[Any, ...]:

@@ -77,9 +77,9 @@ class CommitChain:
         if identity.producer_id != before.producer_id:
             yield VerifyFinding(
                 "forged",
-                f"producer id {identity.producer_id} comes back at ledger offset "
-                f"{each.told.ledger_offset}, but {named(before)} wrote before it: ids that were "
-                "replaced never come back, so that one is somebody else's",
+                f"producer id {identity.producer_id} appears again at ledger offset "
+                f"{each.told.ledger_offset}, although {named(before)} wrote in between: replaced "
+                "ids are never used again, so another producer wrote this record",
                 attempt=self.last,
             )
         elif identity.epoch <= before.epoch:

@@ -51,9 +51,9 @@ def of_group(
         newest = high.ends.get(tp, end)
         offset = found[tp].offset if tp in found else -1
         if offset < 0 and end >= 0:
-            words = "has none: it expired, or somebody deleted it"
+            words = "is missing: it expired, or was deleted"
         elif not min(end, newest) <= offset <= max(end, newest):
-            words = f"is {offset}, the ledger says {end}"
+            words = f"is {offset}, but {end} in the ledger"
         else:
             continue
         message = f"the offset of the group {group!r} on {tp.topic}-{tp.partition} {words}"
@@ -98,18 +98,16 @@ def of_checkpoint(
     committed = -1 if found.committed is None else found.committed
     if found.query_id != high.query_id:
         if committed >= 0:
-            words = (
-                f"{where} is of the query {found.query_id}, the ledger of {high.query_id or '-'}"
-            )
+            words = f"{where} has query {found.query_id}, but the ledger {high.query_id or '-'}"
             yield VerifyFinding("checkpoint", words, attempt=high.told)
         return
     if committed > high.told.batch_id:
-        words = f"{where} has micro-batch {committed} as committed, the ledger ends with "
+        words = f"{where} has micro-batch {committed} as committed, but the ledger ends with "
         yield VerifyFinding("checkpoint", words + str(high.told.batch_id), attempt=high.told)
         return
     if committed < low.told.batch_id - 1 or found.planned < low.told.batch_id:
-        words = f"{where} ends with micro-batch {found.planned}, and has {committed} as committed: "
-        words += f"the ledger has {low.told.batch_id}"
+        words = f"{where} ends with micro-batch {found.planned}, and has {committed} as committed, "
+        words += f"but the ledger has {low.told.batch_id}"
         yield VerifyFinding("checkpoint", words, attempt=low.told)
         return
     for level in (low, high):
@@ -117,7 +115,7 @@ def of_checkpoint(
             known = level.ends.get(tp)
             if known is not None and known != end:
                 words = f"{where} ends micro-batch {level.told.batch_id} at {end} of "
-                words += f"{tp.topic}-{tp.partition}, the ledger at {known}"
+                words += f"{tp.topic}-{tp.partition}, but the ledger at {known}"
                 yield VerifyFinding("checkpoint", words, tp, min(end, known), level.told)
                 return
 
@@ -132,8 +130,8 @@ def of_coordinator(
     """
     if state is None:
         words = (
-            "no coordinator knows the transactional id (any more), so that nobody can tell "
-            "whether the ledger's newest record is its own"
+            "no coordinator knows the transactional id (any more), so the owner of the ledger's "
+            "newest record can't be verified"
         )
         yield VerifyFinding("coordinator_unread", words, kind=FindingKind.GONE)
         return
@@ -145,7 +143,7 @@ def of_coordinator(
         return
     message = (
         f"{ledger.topic}-0 offset {last.ledger_offset}: this record was written by {named(newest)},"
-        f" but the pipeline's transactional id has {named(mine)}: it is somebody else's"
+        f" but the pipeline's transactional id has {named(mine)}: another producer wrote it"
     )
     yield VerifyFinding("forged", message, ledger, last.ledger_offset, last)
 
@@ -171,6 +169,6 @@ def of_open(found: Sequence[OpenTransaction], transactional_id: str) -> Iterator
             words = f"{where}: a transaction of {each.owner!r} ({whose}) is open here"
             yield VerifyFinding("foreign", words, tp, offset, kind=FindingKind.FOREIGN)
         else:
-            words = f"{where}: a transaction of {whose} hangs here, which no coordinator will end:"
-            words += " readers of committed records stop at it"
+            words = f"{where}: a transaction of {whose} hangs here: no coordinator will end it, "
+            words += "and readers of committed records stop at it"
             yield VerifyFinding("hanging", words, tp, offset)

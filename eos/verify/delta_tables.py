@@ -95,7 +95,7 @@ def of_tables(
                 "delta_unreadable", f"{where} {now}", attempt=low.told, kind=FindingKind.GONE
             )
         elif now.id != known.id:
-            message = f"{where} is another one: its id is {now.id}, the ledger knows {known.id}"
+            message = f"{where} was replaced: its id is {now.id}, but {known.id} in the ledger"
             yield VerifyFinding("delta_replaced", message, attempt=low.told)
         elif lost := _lost(sinks, table, known, now):
             yield VerifyFinding(f"delta_{lost.case}", lost.words, attempt=low.told)
@@ -106,8 +106,8 @@ def of_tables(
             newest = low.told.ledger_offset if low.told.kind == "attempt" else -1
             status = table_status(known.at, now.at, newest)
             if status is TableStatus.OWED:
-                message = f"{where} lacks the ledger's record {newest}: the next start writes it, "
-                message += f"if no run is about to (it has {now.at})"
+                message = f"{where} lacks the ledger's record {newest} (it has {now.at}): the "
+                message += "running or the next run writes it"
                 yield VerifyFinding(
                     "delta_pending", message, attempt=low.told, kind=FindingKind.GONE
                 )
@@ -138,5 +138,5 @@ def _lost(sinks: Sinks, table: Table, known: TableState, now: TableWrite) -> _Lo
 
 def _disagrees(where: str, at: int, known: int, told: Witness) -> VerifyFinding:
     expected = told.ledger_offset if told.kind == "attempt" else known
-    message = f"{where} has the ledger's record {at}, the ledger expects {expected}"
+    message = f"{where} has the ledger's record {at}, but {expected} is expected"
     return VerifyFinding("delta_version", message, attempt=told)

@@ -157,7 +157,7 @@ class DropCheck:
         if not claims:
             return
         if self.log is None:
-            self._unread(claims, "the pipeline file does not say any more how records are stamped")
+            self._unread(claims, "the pipeline file no longer declares how records are stamped")
             return
         ends: dict[TopicPartition, int] = {}
         for claim in claims:
@@ -304,13 +304,16 @@ class DropCheck:
         where = f"{tp.topic}-{tp.partition} offset {offset}"
         if known["first"] and known["last"]:
             where = f"{tp.topic}-{tp.partition} offsets {span.first} to {span.last}"
-        what = "was there before" if span.reason == "duplicate" else "comes behind a newer epoch"
+        what = (
+            "an earlier copy"
+            if span.reason == "duplicate"
+            else "an earlier record of a newer epoch"
+        )
         self.findings.add(
             VerifyFinding(
                 "unproven",
                 f"{where}: dedup dropped {span.records} records of producer {span.producer!r} as "
-                f"{span.reason}, and of {missing} of them nothing shows that it {what}, at "
-                f"{claim.told}",
+                f"{span.reason}; for {missing} of them {what} was not found, at {claim.told}",
                 tp,
                 offset,
                 claim.told,
@@ -325,11 +328,12 @@ class DropCheck:
         self.proven += wanted["all"] - max(0, missing)
         if missing <= 0 or claim.has_witness:
             return
-        told = ", ".join(f"{count} {name}" for name, count in claim.dropped.items())
+        counts = ", ".join(f"{count} {name}" for name, count in claim.dropped.items())
         self.findings.add(
             VerifyFinding(
                 "unproven",
-                f"dedup dropped {told}, and of {missing} of them nothing shows it, at {claim.told}",
+                f"dedup dropped {counts}; for {missing} of them no proof was found, at "
+                f"{claim.told}",
                 None,
                 -1,
                 claim.told,
@@ -346,7 +350,7 @@ class DropCheck:
 
     def _unread(self, claims: Sequence[DropClaim], why: str) -> None:
         count = sum(sum(claim.dropped.values()) for claim in claims)
-        message = f"{count:,} records that dedup dropped were not looked at: {why}"
+        message = f"{count:,} records that dedup dropped were not verified: {why}"
         self.findings.add(
             VerifyFinding("dropped_unread", message, None, -1, claims[0].told, FindingKind.GONE)
         )

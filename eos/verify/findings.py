@@ -134,10 +134,10 @@ class Findings:
 
 _WHY = {
     "retention": "were removed by retention, or deleted",
-    "compaction": "were compacted, so that what is left has no digest to compare",
+    "compaction": "were compacted, so their digest can't be compared",
     "source_retention": "were removed from the source by retention, or deleted",
-    "source_compaction": "hold offsets that compaction removed from the source",
-    "ledger_trimmed": "were trimmed from the ledger, and no table has them",
+    "source_compaction": "include offsets that compaction removed from the source",
+    "ledger_trimmed": "were trimmed from the ledger, and no audit table has them",
 }
 
 

@@ -89,7 +89,7 @@ class LedgerLog:
         identity = Identity(stored.producer_id, stored.epoch)
         return VerifyFinding(
             "forged",
-            why + (": `eos recover` decided about it" if is_decided else ""),
+            why + ("; an operator accepted it with `eos recover`" if is_decided else ""),
             self.at,
             stored.offset,
             Witness(stored.offset, "unknown", -1, None, identity),

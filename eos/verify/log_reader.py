@@ -189,10 +189,10 @@ class Reader:
             return bounds.start
         if tries > _TRIES_MAX:
             raise UnavailableError(
-                "todo",
-                f"{at.topic}-{at.partition}: the broker gives nothing from offset {position} on, "
-                f"though readers may go up to {bounds.stable}",
-                hint="is its log damaged? The broker's own log tells",
+                "broker_returns_no_records",
+                f"{at.topic}-{at.partition}: the broker returns no records from offset {position} "
+                f"on, although the partition can be read up to {bounds.stable}",
+                hint="is the partition's log damaged? Check the broker's own log",
             )
         return position
 

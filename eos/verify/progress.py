@@ -72,7 +72,7 @@ def load(path: Path, pipeline: str, ledger_id: str) -> tuple[Point | None, str]:
         return None, f"{path} can't be read ({error})"
     try:
         if (body["format"], body["pipeline"]) != (_FORMAT, pipeline):
-            return None, f"{path} has format {body['format']} and is of {body['pipeline']!r}"
+            return None, f"{path} has format {body['format']}, for pipeline {body['pipeline']!r}"
         point = Point(
             pipeline,
             str(body["ledger_id"]),
@@ -89,7 +89,7 @@ def load(path: Path, pipeline: str, ledger_id: str) -> tuple[Point | None, str]:
             },
         )
     except (LookupError, ValueError, TypeError, AttributeError) as error:
-        return None, f"{path} is not what a verification writes ({type(error).__name__}: {error})"
+        return None, f"{path} is damaged ({type(error).__name__}: {error})"
     if point.ledger_id != ledger_id:
-        return None, f"{path} is of a ledger that was deleted: the topic is another one now"
+        return None, f"{path} is for a ledger that was deleted and recreated since"
     return point, ""

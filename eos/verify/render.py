@@ -67,13 +67,13 @@ def lines(told: RenderedResult) -> Iterator[str]:
     if done.same:
         yield f"same          {', '.join(done.same)}"
     for each in chain.moved:
-        yield f"moved         a person moved the position: {each}"
+        yield f"moved         an operator moved the position: {each}"
     before = sum(target.foreign_before for target in done.targets)
     if before:
-        yield f"before        others wrote {before} record batches before the pipeline's first"
-    yield f"took          {told.seconds:.1f} s, {records / max(told.seconds, 1e-9):,.0f} records/s"
+        yield f"before        {before} record batches by others before the pipeline's first"
+    yield f"duration      {told.seconds:.1f} s, {records / max(told.seconds, 1e-9):,.0f} records/s"
     if told.saved:
-        yield f"saved         the next one goes on from here: {told.saved}"
+        yield f"saved         the next verification resumes from here: {told.saved}"
     yield ""
     yield from _findings(told)
 
@@ -82,10 +82,10 @@ def _range(told: RenderedResult) -> str:
     done = told.verified
     if told.began is None:
         return f"all of the ledger, up to offset {done.last}"
-    was = f"where the verification of {told.began.at} ended; --from-start looks at all"
+    since = f"where the verification of {told.began.at} ended; --from-start verifies all"
     if done.last < done.first:
-        return f"nothing is newer than ledger offset {done.last}, {was}"
-    return f"ledger offsets {done.first} to {done.last}: from {was}"
+        return f"nothing is newer than ledger offset {done.last}, {since}"
+    return f"ledger offsets {done.first} to {done.last}: from {since}"
 
 
 def _sources(told: RenderedResult) -> str:
@@ -102,8 +102,8 @@ def _sources(told: RenderedResult) -> str:
 
 
 def _dropped(dropped: DropCheck) -> str:
-    told = ", ".join(f"{count:,} {name}" for name, count in sorted(dropped.records.items()))
-    return f"{told}: of {dropped.proven:,} the accepted one that proves it was found"
+    counts = ", ".join(f"{count:,} {name}" for name, count in sorted(dropped.records.items()))
+    return f"{counts}; {dropped.proven:,} proven by an earlier accepted record"
 
 
 def _findings(told: RenderedResult) -> Iterator[str]:
@@ -117,10 +117,10 @@ def _findings(told: RenderedResult) -> Iterator[str]:
     smallest = told.smallest
     if smallest is None:
         gone, foreign = told.all.counts[FindingKind.GONE], told.all.counts[FindingKind.FOREIGN]
-        what = "nothing disagrees"
+        result = "nothing disagrees"
         if gone or foreign:
-            what = "nothing disagrees in what could be read; what is listed was allowed"
-        yield what
+            result = "nothing disagrees in the records that could be read; the findings are allowed"
+        yield result
         return
     yield f"smallest witness: {_witness(smallest)}"
 

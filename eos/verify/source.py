@@ -38,7 +38,7 @@ class SourcePartition:
                 VerifyFinding(
                     "source_truncated",
                     f"the ledger covers source {name} up to offset {self.end - 1}, but it ends at "
-                    f"{bounds.end}: the topic was made anew, or lost what was acknowledged",
+                    f"{bounds.end}: the topic was recreated, or lost acknowledged records",
                     self.at,
                     bounds.end,
                 )
@@ -90,8 +90,8 @@ class SourcePartition:
         self.findings.add(
             VerifyFinding(
                 "source_hole",
-                f"source {name}: {count} of the offsets {first} to {last} hold nothing, though the "
-                "topic is not compacted: the source lost what was covered",
+                f"source {name}: {count} of the offsets {first} to {last} are missing, although "
+                "the topic is not compacted: the source lost records that were read",
                 self.at,
                 first,
             )

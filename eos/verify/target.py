@@ -196,10 +196,10 @@ class Target:
             part.is_told = True
             last = batch.sequence + batch.records - 1
             words = {
-                "order": f"sequences {batch.sequence} to {last} come after later ones",
-                "duplicate": f"sequences {batch.sequence} to {last} are there a second time, or "
-                f"outside of the offsets {part.receipt.offset_first} to "
-                f"{part.receipt.offset_last} that were acknowledged",
+                "order": f"sequences {batch.sequence} to {last} are after later ones",
+                "duplicate": f"sequences {batch.sequence} to {last} exist a second time, or "
+                f"outside the acknowledged offsets {part.receipt.offset_first} to "
+                f"{part.receipt.offset_last}",
             }
             self._add(wrong, part, batch.offset, words[wrong])
 
@@ -214,7 +214,7 @@ class Target:
             message = f"{named(batch.identity)} that no receipt of its transaction covers"
             case = "duplicate"
         else:
-            message = f"{named(batch.identity)} are visible, and no committed transaction is theirs"
+            message = f"{named(batch.identity)} are visible without a committed transaction"
             case = "visible"
         after = self._after(batch.offset)
         self._findings.add(VerifyFinding(case, where + message, self.at, batch.offset, after))
@@ -244,16 +244,16 @@ class Target:
                 each.is_told = True
                 part = each
         end = f"{self.name} offsets {batch.offset} to {batch.last_offset}"
-        message = f"{end}: the record batch is not what was written: its checksum is wrong"
+        message = f"{end}: the record batch was changed: its checksum is wrong"
         if batch.is_sound:
-            message = f"{end}: the record batch holds no records that can be read"
+            message = f"{end}: the records of the batch can't be read"
         told = part.attempt if part else None
         self._findings.add(VerifyFinding("changed", message, self.at, batch.offset, told))
 
     def _contradicted(self, offset: int, identity: Identity, marker: str) -> None:
         shown = "visible" if marker == "ABORT" else "hidden"
         message = f"{self.name} from offset {offset} on: records of producer {named(identity)} are "
-        message += f"{shown} to readers, but the log's marker says {marker}"
+        message += f"{shown} to readers, but the marker in the log is {marker}"
         part = self._parts.get(identity)
         told = part.attempt if part else None
         self._findings.add(VerifyFinding(shown, message, self.at, offset, told))
@@ -267,7 +267,7 @@ class Target:
             words = f"the log ends at {bounds.end}, but offsets {first} to {last} were acknowledged"
             self._add("truncated", part, max(first, bounds.end), words)
         elif bounds.stable <= last:
-            words = f"an open transaction hides what comes from offset {bounds.stable} on"
+            words = f"an open transaction hides records from offset {bounds.stable} on"
             self._add("hidden", part, max(first, bounds.stable), words)
         elif part.hidden_at >= 0:
             self._add("hidden", part, part.hidden_at, "its records were aborted in this log")
@@ -283,7 +283,7 @@ class Target:
         if keeping.can_expire:
             self._findings.gone("retention", self.at, receipt.offset_first, gone, receipt.records)
             return
-        words = f"the log begins at {bounds.start}, though the topic keeps everything: somebody "
+        words = f"the log begins at {bounds.start}, although the topic keeps all records: a client "
         words += f"deleted offsets {receipt.offset_first} to {gone}"
         self._add("truncated", part, receipt.offset_first, words)
 
@@ -299,7 +299,7 @@ class Target:
             )
             return
         offset = holes[0].offset if holes else max(part.offset_last + 1, receipt.offset_first)
-        words = f"{part.records} of {receipt.records} records are there"
+        words = f"{part.records} of {receipt.records} records exist"
         self._add("lost", part, offset, words)
 
     def _compare(self, part: AttemptPart) -> None:
@@ -310,15 +310,15 @@ class Target:
         )
         if part.records != receipt.records or not is_placed:
             words = (
-                f"{part.records} records at offsets {part.offset_first} to {part.offset_last}, the "
-                f"receipt says {receipt.records} at {receipt.offset_first} to {receipt.offset_last}"
+                f"{part.records} records at offsets {part.offset_first} to {part.offset_last}, but "
+                f"{receipt.records} at {receipt.offset_first} to {receipt.offset_last} in the "
+                "receipt"
             )
             self._add("receipt", part, receipt.offset_first, words)
         elif part.digest != receipt.digest:
             words = (
                 f"the {receipt.records} records at offsets {receipt.offset_first} to "
-                f"{receipt.offset_last} have another digest: one of them was changed, or their "
-                "order"
+                f"{receipt.offset_last} have another digest: a record or the order was changed"
             )
             self._add("changed", part, receipt.offset_first, words)
 

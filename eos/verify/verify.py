@@ -97,16 +97,16 @@ class Verification:
         last point had records.
         """
         at, was_there = self._ledger.at, self._chain.current is not None
-        words = f"the ledger {at.topic!r} holds no record"
+        message = f"the ledger {at.topic!r} has no records"
         if not was_there and not self._findings.counts:
             raise UsageError(
-                "todo",
-                f"{self._subject.names.pipeline}: there is nothing to verify: {words} of it",
-                hint="did it ever run on this cluster, under this profile?",
+                "pipeline_never_ran",
+                f"{self._subject.names.pipeline}: there is nothing to verify: {message}",
+                hint="did the pipeline ever run on this cluster, with this profile?",
             )
         if was_there:
-            words += ", but the audit table or the last verification had some"
-            self._note([VerifyFinding("ledger_lost", words, at, 0)])
+            message += ", but the audit table or the last verification had some"
+            self._note([VerifyFinding("ledger_lost", message, at, 0)])
         self._findings.close()
         return VerificationResult(self._findings, self._chain, self._first, self._first - 1)
 
@@ -142,7 +142,7 @@ class Verification:
             return
         message = (
             f"{at.topic}-0 offset {point.ledger_offset}: the record of {named(point.identity)}, at "
-            "which the last verification ended, is not there any more"
+            "which the last verification ended, is gone"
         )
         told = Witness(point.ledger_offset, "verified", -1, None, point.identity)
         self._note([VerifyFinding("ledger_lost", message, at, point.ledger_offset, told)])
@@ -363,7 +363,7 @@ class Verification:
             what = (
                 "is gone"
                 if now.error == UNKNOWN_TOPIC
-                else f"was made anew: its id is {now.topic_id}"
+                else f"was recreated: its id is {now.topic_id}"
             )
             message = f"the source topic {topic!r} {what}, the ledger's offsets are of {known}"
             self._note([VerifyFinding("source_recreated", message, TopicPartition(topic, 0))])

@@ -74,7 +74,7 @@ def test_what_the_cluster_says_of_a_pipeline_that_ran(scenes, wire, tmp_path):
         assert not deadline.has_passed
         backoff.sleep(deadline)
     assert [each.message for each in differing] == [
-        f"group offset of {job.source}-0: the table says 30, the cluster 7"
+        f"group offset of {job.source}-0: 30 in the table, 7 in the cluster"
     ]
 
 

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Position
 from support import outside
+from support.errors import raises
 from support.outside import consuming
 
 from eos.config.source import StartAt
@@ -106,11 +107,14 @@ def test_a_group_is_gone_on_with_where_it_is(at, commit, name):
 def test_a_partition_that_the_group_never_committed_stops(at, commit, name, topic):
     theirs = f"theirs-{name}"
     commit(theirs, {1: 0})
-    with pytest.raises(UsageError, match=f"'{theirs}', which has none for {topic}-0, {topic}-2\n"):
+    with raises("start_group_without_offsets", UsageError) as caught:
         at(StartAt(group=theirs))
-    with pytest.raises(UsageError, match=f"'eos.{name}', which has none for") as own:
+    assert caught.value.fields["group"] == theirs
+    assert caught.value.fields["missing"] == f"{topic}-0, {topic}-2"
+    with raises("start_group_without_offsets", UsageError) as own:
         at("group")
-    assert "is the pipeline's own" in own.value.hint
+    assert own.value.fields["group"] == f"eos.{name}"
+    assert "the pipeline's own group" in own.value.hint
     assert "`start: {offsets: ...}`" in own.value.hint
 
 
@@ -119,35 +123,35 @@ def test_records_that_the_group_has_not_read_and_that_are_gone_stop(
 ):
     commit(f"theirs-{name}", {0: 1, 1: 0, 2: 7})
     wire.delete_records({TopicPartition(topic, 0): 3}, within())
-    with pytest.raises(
-        PromiseBrokenError, match=f"offset 1 of {topic}-0, .* at 3: 2 offsets"
-    ) as of:
+    with raises("start_gone", PromiseBrokenError) as caught:
         at(StartAt(group=f"theirs-{name}"))
-    assert of.value.fields["case"] == "start_gone"
-    with pytest.raises(PromiseBrokenError, match=r"`start` is at offset 2 .* at 3: 1 offsets"):
+    assert f"offset 1 of {topic}-0, which begins at 3: 2 offsets" in caught.value.message
+    with raises("start_gone", PromiseBrokenError) as caught:
         at(StartAt(offsets={topic: {0: 2, 1: 0, 2: 7}}))
+    assert (caught.value.fields["offset"], caught.value.fields["earliest"]) == (2, 3)
     assert at(StartAt(offsets={topic: {0: 3, 1: 0, 2: 7}})) == [3, 0, 7]
 
 
 def test_offsets_beyond_the_end_stop(at, commit, name, topic):
     commit(f"theirs-{name}", {0: 4, 1: 0, 2: 8})
-    with pytest.raises(
-        PromiseBrokenError, match=f"offset 8 of {topic}-2, which ends at 7: 1"
-    ) as of:
+    with raises("start_beyond", PromiseBrokenError) as caught:
         at(StartAt(group=f"theirs-{name}"))
-    assert of.value.fields["case"] == "start_beyond"
-    with pytest.raises(UsageError, match=f"offset 5 of {topic}-0, which ends at 4"):
+    assert f"offset 8 of {topic}-2, which ends at 7: 1" in caught.value.message
+    with raises("start_offset_out_of_range", UsageError) as caught:
         at(StartAt(offsets={topic: {0: 5, 1: 0, 2: 7}}))
+    assert f"offset 5 of {topic}-0, which ends at 4" in caught.value.message
 
 
 def test_offsets_that_are_named_are_taken_if_every_partition_is(at, topic):
     assert at(StartAt(offsets={topic: {0: 4, 1: 0, 2: 3}})) == [4, 0, 3]
-    with pytest.raises(UsageError, match=f"has no offset for {topic}-0, {topic}-2\n") as missing:
+    with raises("start_partition_missing", UsageError) as missing:
         at(StartAt(offsets={topic: {1: 0}}))
+    assert missing.value.fields["missing"] == f"{topic}-0, {topic}-2"
     assert f"{topic}-0 has 0 to 4, {topic}-2 has 0 to 7" in missing.value.hint
     named = {topic: {0: 0, 1: 0, 2: 0, 3: 0}, f"{topic}.b": {0: 0}}
-    with pytest.raises(UsageError, match=f"names {topic}-3, {topic}.b-0, which") as unknown:
+    with raises("start_partition_unknown", UsageError) as unknown:
         at(StartAt(offsets=named))
+    assert unknown.value.fields["unknown"] == f"{topic}-3, {topic}.b-0"
     assert f"{topic} has 3, {topic}.b has 0" in unknown.value.hint
 
 
@@ -158,8 +162,9 @@ def test_an_offset_behind_an_open_transaction_is_waited_for(
     batch = {TopicPartition(topic, 0): make_batch(identity, 0, b"open")}
     assert settled(lambda: wire.produce(name, batch, within()))[TopicPartition(topic, 0)].error == 0
     start = StartAt(offsets={topic: {0: 5, 1: 0, 2: 0}})
-    with pytest.raises(UnavailableError, match=r"can be read up to 4: a transaction is open"):
+    with raises("start_transaction_open", UnavailableError) as caught:
         at(start)
+    assert "can be read up to 4: a transaction is open" in caught.value.message
     assert at("latest") == [4, 0, 7]
     assert settled(lambda: wire.end_txn(name, identity, True, within())).error == 0
     deadline, backoff = within(), Backoff()
@@ -179,10 +184,9 @@ def test_a_group_whose_members_consume_is_refused(
 ):
     theirs = f"{protocol}-{name}"
     with consuming(broker.bootstrap, theirs, topic, **{"group.protocol": protocol}):
-        with pytest.raises(PromiseBrokenError, match=f"'{theirs}', whose members still") as told:
+        with raises("group_in_use", PromiseBrokenError) as caught:
             at(StartAt(group=theirs))
-        assert told.value.fields["case"] == "group_in_use"
-        assert told.value.fields["state"] == "Stable"
+        assert (caught.value.fields["group"], caught.value.fields["state"]) == (theirs, "Stable")
     deadline, backoff = within(), Backoff()
     while wire.group_state(theirs, deadline) != "Empty":
         assert not deadline.has_passed

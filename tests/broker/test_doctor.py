@@ -27,5 +27,5 @@ def test_a_broker_that_fits_and_a_pipeline_that_wants_more_time(pipeline: Pipeli
     file.write_text(file.read_text() + "transaction: {timeout: 1 hour}\n")
     found = told(capsys, 1, place, *profile)
     assert found["timeouts"]["level"] == "finding"
-    assert "may take 3,600,000 ms" in found["timeouts"]["says"]
+    assert "timeout is 3,600,000 ms" in found["timeouts"]["says"]
     assert "transaction: {timeout: 900 seconds}" in found["timeouts"]["remedy"]

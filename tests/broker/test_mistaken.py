@@ -68,7 +68,7 @@ def test_the_healthy_one_does_not_notice_a_copy_by_mistake(scenes, mistake):
             with Copy(mistaken(scene.job)) as copy:
                 error = ended(copy)
             assert type(error) is kind
-            assert error.fields["case"] == case
+            assert error.code == case
             assert "--take-over" in error.hint
         with Forked(mistaken(scene.job)) as process:
             assert process.wait() == recovery.value
@@ -195,7 +195,7 @@ def test_a_second_replica_of_one_image_does_not_disturb_the_first(scenes):
             with Copy(scene.job) as replica:
                 error = ended(replica)
             assert isinstance(error, PromiseBrokenError)
-            assert error.fields["case"] == "another_deployment"
+            assert error.code == "another_deployment"
         scene.feed(MORE)
         healthy.drain()
         healthy.stop()
@@ -261,7 +261,7 @@ def test_a_record_of_an_older_release_is_ours_on_its_own_host_only(scenes, monke
             with Copy(scene.job) as newer:
                 error = ended(newer)
             assert error is not None
-            assert error.fields["case"] == "another_deployment"
+            assert error.code == "another_deployment"
             monkeypatch.undo()
             scene.feed(MORE)
             older.drain()
@@ -291,7 +291,7 @@ def test_one_whose_own_files_do_not_fit_fences_nobody(scenes, is_forced):
             asked = partial(acquire.acquire, planned, wire, CrashPlan(), deadline)
             with pytest.raises(PromiseBrokenError) as caught:
                 asked(is_forced=is_forced, examine=examine)
-        assert caught.value.fields["case"] == "state_lost"
+        assert caught.value.code == "state_lost"
         scene.feed(MORE)
         healthy.drain()
         healthy.stop()

@@ -63,7 +63,7 @@ def test_the_second_of_a_name_does_not_disturb_the_first(scenes, take_over):
         first.drain()
         owned = first.coordinator.identity
         error = refused(second, take_over=take_over)
-        assert error.fields["case"] == "names_shared"
+        assert error.code == "names_shared"
         for words in ("'team.orders'", repr(scene.job.ledger), repr(scene.job.name)):
             assert words in error.message
         scene.feed(RECORDS)
@@ -71,7 +71,7 @@ def test_the_second_of_a_name_does_not_disturb_the_first(scenes, take_over):
         first.stop()
         assert first.coordinator.identity == (owned[0], owned[1] + 2)  # batch, end
     outside.wait_closed(scene.job.bootstrap, scene.job.ledger)
-    assert refused(second).fields["case"] == "names_shared", "it will start again"
+    assert refused(second).code == "names_shared", "it will start again"
     scene.check()
 
 
@@ -92,7 +92,7 @@ def test_the_group_shows_a_first_whose_ledger_this_user_may_not_see(scenes, monk
         monkeypatch.setattr(KafkaClient, "topics", hidden)
         error = refused(second)
         monkeypatch.undo()
-        assert error.fields["case"] == "ledger_lost"
+        assert error.code == "ledger_lost"
         assert f"'team.orders' with the prefix {scene.job.prefix!r}" in error.hint
         scene.feed(RECORDS)
         first.drain()
@@ -120,7 +120,7 @@ def test_two_that_have_both_run_before_take_turns(scenes, monkeypatch):
     with Copy(second) as other:
         other.start()  # and dies
     scene.feed(RECORDS)
-    assert refused(scene.job).fields["case"] == "names_shared"
+    assert refused(scene.job).code == "names_shared"
     with Copy(scene.job) as first:
         assert ended(first, take_over=True) is None
     scene.check()

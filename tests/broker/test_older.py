@@ -91,7 +91,7 @@ def test_a_group_that_lost_its_offsets_so_is_told_and_put_right(
         copy.stop()
     (told,) = copy.told.of(events.Warned)
     assert "the group's offsets differ from the ledger" in told.message
-    assert "the next commit puts them right" in told.message
+    assert "the next commit corrects them" in told.message
     scene.check()
 
 

@@ -21,7 +21,7 @@ def test_what_fits_has_no_findings_and_the_rest_names_the_way_out(pipeline: Pipe
     says = [each.says for each in found(pipeline, "ok")]
     assert f"{pipeline.source}: 2 partitions, 1 replica" in says
     target = f"{pipeline.name}.out"
-    assert f"{target}: the first start makes it, 1 partition" in says
+    assert f"{target}: the first run creates it, 1 partition" in says
     assert any(words.startswith("begins; `eos recover") for words in says)
     assert f"all that are needed on {pipeline.source}" in says
 
@@ -31,7 +31,7 @@ def test_what_fits_has_no_findings_and_the_rest_names_the_way_out(pipeline: Pipe
         text.replace("create: {partitions: 1}", "create: {partitions: 1, replication: 3}")
     )
     (short,) = found(pipeline)
-    assert short.says == f"{target} is to have 3 replicas on 1 brokers"
+    assert short.says == f"{target} needs 3 replicas, but there are 1 brokers"
     file.write_text(text.replace(", create: {partitions: 1}", ""))
     absent, stop = found(pipeline)
     assert (absent.what, absent.says) == ("target", f"{target} does not exist")

@@ -48,21 +48,22 @@ def adopted(pipeline: Pipeline, end: int, *folder: str) -> str:
 
 def test_the_end_of_the_last_committed_micro_batch_is_certain(lost: Pipeline) -> None:
     said = adopted(lost, 8)
-    assert "micro-batch 1, the last one, is committed and ends there" in said
-    assert "a checkpoint knows no topic ids" in said
+    assert "the last micro-batch, 1, is committed and ends there" in said
+    assert "a checkpoint has no topic ids" in said
 
 
 def test_a_planned_one_is_committed_if_the_group_is_where_it_ends(lost: Pipeline) -> None:
     """Spark died between EndTxn and its commit log."""
     lost.checkpoint().forget("commits/1")
     said = adopted(lost, 8)
-    assert "micro-batch 1 is not noted as committed, but the group's offsets are its ends" in said
+    proof = "micro-batch 1 is not in Spark's commit log, but the group's offsets are its ends"
+    assert proof in said
 
 
 def test_a_planned_one_is_not_committed_if_the_group_is_where_it_begins(lost: Pipeline) -> None:
     lost.checkpoint().plan(2, flat({lost.source: {"0": 12, "1": 12}}))
     said = adopted(lost, 8)
-    assert "micro-batch 1 is the last one noted as committed, and ends there" in said
+    assert "micro-batch 1 is the last one that Spark committed, and ends there" in said
     assert "micro-batch 2 was planned, but not committed" in said
 
 
@@ -74,13 +75,13 @@ def test_a_planned_one_that_nobody_knows_of_is_read_again(
     if group:
         lost.move_group(group)
     lost.checkpoint().plan(2, flat({lost.source: {"0": 12, "1": 12}}))
-    assert "do not tell whether it is committed" in adopted(lost, 8)
+    assert "do not show whether it is committed" in adopted(lost, 8)
 
 
 def test_without_any_commit_it_is_where_the_first_one_begins(lost: Pipeline) -> None:
     lost.delete_group()
     lost.checkpoint().forget("commits/0", "commits/1", "offsets/1")
-    assert "it begins there, and none is noted as committed" in adopted(lost, 0)
+    assert "begins there; Spark committed none" in adopted(lost, 0)
 
 
 def test_a_pipeline_moves_here_from_plain_spark(pipeline: Pipeline, tmp_path: Path) -> None:
@@ -95,8 +96,8 @@ def test_a_pipeline_moves_here_from_plain_spark(pipeline: Pipeline, tmp_path: Pa
     spark.commit(1)
     pipeline.move_group({0: 9, 1: 9})  # says nothing of a checkpoint that is not ours
     said = adopted(pipeline, 7, str(spark.path))
-    assert "micro-batch 2 may have been written in part: it is read again" in said
-    assert "the query had state, which does not come along" in said
+    assert "micro-batch 2 may be written in part: it is read again" in said
+    assert "the query had state, which is not adopted" in said
     assert (spark.path / "commits" / "1").exists()
 
 
@@ -121,9 +122,9 @@ def test_what_only_one_of_the_two_has_is_named(lost: Pipeline) -> None:
     lost.checkpoint().plan(1, flat(ends))
     lost.truncate(0, 10)
     says = lost.did("--adopt-checkpoint")["says"]
-    assert "of.old-0: not in the source now; left out" in says
+    assert "of.old-0: not in the source now; ignored" in says
     assert f"{lost.source}-2: not in the checkpoint, so it is read from its beginning" in says
-    assert f"{lost.source}-0 begins at 10 by now: a start stops until --accept-start" in says
+    assert f"{lost.source}-0 begins at 10 by now: the next run stops (truncated)" in "; ".join(says)
     assert lost.explained().cases == ["truncated"]
 
 
@@ -131,7 +132,7 @@ REFUSED = {
     "two sources": ('{"t":{"0":1}}\n{"t":{"0":2}}', "4 lines where one source has 3"),
     "files, not Kafka": ('{"logOffset":3}', "not the offsets of a Kafka source"),
     "a rate": ("12", "not the offsets of a Kafka source"),
-    "cut": ('{"t":{"0":', "has a form that this release does not know"),
+    "cut": ('{"t":{"0":', "has a format that this release does not support"),
 }
 
 
@@ -141,7 +142,7 @@ def test_a_checkpoint_that_is_not_of_one_kafka_source_is_refused(lost: Pipeline,
     (lost.checkpoint().path / "offsets" / "1").write_text(f"v1\n{json.dumps({})}\n{text}")
     refused = lost.recover("--adopt-checkpoint", "--yes")
     assert (refused.code, words in refused.err) == (2, True), refused
-    assert "only a checkpoint of exactly one Kafka source" in refused.err
+    assert "[checkpoint_not_adoptable]" in refused.err
 
 
 def test_a_checkpoint_of_something_else_is_refused(lost: Pipeline, tmp_path: Path) -> None:
@@ -151,9 +152,9 @@ def test_a_checkpoint_of_something_else_is_refused(lost: Pipeline, tmp_path: Pat
     other.plan(1, flat({"other": ends}))
     for folder, words in (
         ("", f"offset 13 of {lost.source}-1, which ends at 12"),
-        (str(other.path), "reads other, which is not what the pipeline reads"),
-        (str(tmp_path), "is no checkpoint in which Spark planned a micro-batch"),
-        ("s3a://bucket/checkpoint", "only a running Spark can read there"),
+        (str(other.path), "reads other, which the pipeline does not read"),
+        (str(tmp_path), "[not_a_checkpoint]"),
+        ("s3a://bucket/checkpoint", "[checkpoint_not_local]"),
     ):
         refused = lost.recover("--adopt-checkpoint", *filter(None, [folder]), "--yes")
         assert (refused.code, words in refused.err) == (2, True), refused
@@ -162,7 +163,7 @@ def test_a_checkpoint_of_something_else_is_refused(lost: Pipeline, tmp_path: Pat
 
 def test_without_a_checkpoint_there_is_none_to_adopt(pipeline: Pipeline) -> None:
     refused = pipeline.recover("--adopt-checkpoint", "--yes")
-    assert (refused.code, "there is no checkpoint in" in refused.err) == (2, True)
+    assert (refused.code, "[checkpoint_missing]" in refused.err) == (2, True)
 
 
 # --- set aside ------------------------------------------------------------------------------------
@@ -202,7 +203,7 @@ def test_a_folder_that_can_not_be_renamed_is_told_and_left_behind_all_the_same(
     monkeypatch.setattr(LocalFiles, "rename", refuse)
     done = pipeline.recover("--set-checkpoint-aside", "--yes")
     assert (done.code, "(Permission denied)" in done.err) == (5, True)
-    assert "all else is done: rename it by hand" in done.err
+    assert "rename it by hand" in done.err
     with pipeline.running() as run:
         assert run.location.endswith("/0002")
 
@@ -217,8 +218,8 @@ def test_a_state_root_that_can_not_be_read_is_told(
     monkeypatch.setattr(LocalFiles, "names", refuse)
     done = pipeline.recover()
     assert (done.code, done.out) == (5, "")
-    where = f"eos: the checkpoint folder {pipeline.checkpoints} can't be listed (Permission denied)"
-    assert done.err.startswith(f"{where}\n  hint: ")
+    where = f"the checkpoint folder {pipeline.checkpoints} can't be listed (Permission denied)"
+    assert done.err.startswith(f"eos: [checkpoint_access_denied] {where}\n  hint: ")
 
 
 def test_an_unreadable_one_is_set_aside(pipeline: Pipeline) -> None:
@@ -247,11 +248,11 @@ def test_with_an_empty_ledger_all_of_them_go_and_kafka_is_left_alone(lost: Pipel
     lost.delete_group()
     assert lost.explained().cases == ["ledger_empty"]
     (says,) = lost.did("--set-checkpoint-aside")["says"]
-    assert "what was written before is written a second time" in says
+    assert "output that was written before is written a second time" in says
     assert lost.ledger_ends() == {}
     assert [path.name[:6] for path in lost.checkpoints.iterdir()] == ["aside-", "aside-"]
     explained = lost.explained()
-    assert (explained.code, "begins where `start:` says" in explained.json["next"]) == (0, True)
+    assert (explained.code, "begins at `start:`" in explained.json["next"]) == (0, True)
 
 
 def test_without_one_there_is_nothing_to_set_aside(pipeline: Pipeline) -> None:
@@ -272,7 +273,7 @@ def test_where_only_spark_can_read_the_note_alone_does_it(pipeline: Pipeline) ->
     assert "in s3a://bucket/eos/checkpoints/" in explained.out
     assert "which only a running Spark can read" in explained.out
     (says,) = pipeline.did("--set-checkpoint-aside")["says"]
-    assert "the next start takes another one all the same" in says
+    assert "the next run uses a fresh one anyway" in says
     assert pipeline.last().position.is_reset
     refused = pipeline.recover("--adopt-checkpoint", "--yes")
     assert (refused.code, "copy the newest one to a local folder" in refused.err) == (2, True)

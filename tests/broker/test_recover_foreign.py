@@ -50,7 +50,7 @@ def audited(pipeline: Pipeline) -> list[LedgerRecord]:
 def refused(ask: Any, offset: int, case: str = "ledger_foreign") -> PromiseBrokenError:
     with pytest.raises(PromiseBrokenError) as caught:
         ask()
-    assert (caught.value.fields["case"], caught.value.fields["offset"]) == (case, offset)
+    assert (caught.value.code, caught.value.fields["offset"]) == (case, offset)
     assert f"offset {offset} of the ledger '" in caught.value.message
     return caught.value
 

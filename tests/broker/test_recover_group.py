@@ -25,7 +25,7 @@ def test_from_group_goes_on_where_the_group_is(moved: Pipeline) -> None:
     assert did["says"] == [
         f"2 offsets of {moved.source}-0 are skipped: this pipeline will not read them",
         (
-            f"3 offsets of {moved.source}-1 are read again: what they gave is written a second "
+            f"3 offsets of {moved.source}-1 are read again: their output is written a second "
             f"time to {moved.name}.out"
         ),
     ]
@@ -79,9 +79,9 @@ def test_where_the_group_has_nothing_the_ledger_stays(pipeline: Pipeline) -> Non
     did = pipeline.did("--from-group")
     assert did["ends"] == {pipeline.source: {"0": [5, 2]}}
     assert did["says"][1:] == [
-        f"{pipeline.source}-1: the group has no offset, the ledger's end stays",
-        f"{pipeline.source}-2: neither knows it, so it is read from its beginning",
-        f"{pipeline.name}.other-0: in the group, but not in the source; left alone",
+        f"{pipeline.source}-1: the group has no offset, so the ledger's end is kept",
+        f"{pipeline.source}-2: in neither of them, so it is read from its beginning",
+        f"{pipeline.name}.other-0: in the group, but not in the source; ignored",
     ]
     assert pipeline.ends() == {pipeline.source: {"0": 2, "1": 5}}
     assert pipeline.group() == {0: 2, 1: 5}
@@ -122,9 +122,9 @@ def test_a_group_that_is_out_of_the_topic_is_refused(pipeline: Pipeline) -> None
 
 def test_without_offsets_or_without_a_ledger_there_is_nothing_to_go_by(pipeline: Pipeline) -> None:
     refused = pipeline.recover("--from-group", "--yes")
-    assert (refused.code, "has no offsets of its source" in refused.err) == (2, True)
+    assert (refused.code, "[group_without_offsets]" in refused.err) == (2, True)
     refused = pipeline.recover("--restore-group", "--yes")
-    assert (refused.code, "the ledger is empty" in refused.err) == (2, True)
+    assert (refused.code, "[restore_from_empty_ledger]" in refused.err) == (2, True)
     assert pipeline.ledger_ends() == {}, "refused, and yet the ledger was made"
 
 
@@ -132,6 +132,7 @@ def test_a_group_ahead_is_not_forgotten_by_the_way(moved: Pipeline) -> None:
     """Another verb's record commits all group offsets: it says what is undone by it."""
     would = moved.recover("--set-checkpoint-aside")
     assert f"group  {moved.source}-0  10 -> 8" in would.out
-    assert f"{moved.source}-0 was moved on; if that was meant: --from-group first" in would.out
-    assert "was moved on" not in moved.recover("--restore-group").out
-    assert "was moved on" not in moved.recover("--from-group").out
+    told = f"another client moved {moved.source}-0 ahead; to keep these offsets, use --from-group"
+    assert told in would.out
+    assert "another client moved" not in moved.recover("--restore-group").out
+    assert "another client moved" not in moved.recover("--from-group").out

@@ -101,10 +101,7 @@ def test_a_group_with_members_takes_no_offsets_and_is_told_before_the_fence(
     pipeline: Pipeline,
 ) -> None:
     pipeline.ran(5, 3)
-    group, words = (
-        pipeline.planned().names.group,
-        "somebody else consumes with the pipeline's group",
-    )
+    group, words = pipeline.planned().names.group, "[group_has_members]"
     with pipeline.running() as run, consuming(pipeline.bootstrap, group, pipeline.source):
         Path(pipeline.planned().names.lock).unlink()  # as on another machine
         left = pipeline.recover(*CHANGES, "--yes")

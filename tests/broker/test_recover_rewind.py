@@ -38,7 +38,7 @@ def test_back_to_a_record_what_came_after_is_read_again(ran: Pipeline) -> None:
     assert did["ends"] == {ran.source: {"0": [8, 5], "1": [8, 5]}}
     assert did["group"] == did["ends"]
     assert did["says"][1] == (
-        f"6 offsets of {ran.source}-0, {ran.source}-1 are read again: what they gave is written a "
+        f"6 offsets of {ran.source}-0, {ran.source}-1 are read again: their output is written a "
         f"second time to {ran.name}.out"
     )
     assert (ran.last().position.batch_id, ran.last().position.is_reset) == (0, True)
@@ -140,7 +140,7 @@ def test_a_partition_that_was_not_known_then_begins_again(ran: Pipeline) -> None
     assert ran.ends() == {ran.source: {"0": 10, "1": 10, "2": 2}}
     did = ran.did("--rewind-to", "4")
     assert did["ends"][ran.source]["2"] == [2, None]
-    assert f"{ran.source}-2: not known then, so it is read from its beginning" in did["says"][-1]
+    assert f"{ran.source}-2: not in that record, so it is read from its" in did["says"][-1]
     with ran.running() as run:
         run.step()
         assert {tp.partition: at for tp, at in run.read[0].starts.items()} == {0: 8, 1: 8, 2: 0}
@@ -158,11 +158,11 @@ def test_over_a_topic_that_was_made_anew_only_the_others_go_back(pipeline: Pipel
     pipeline.fill(2, more)
     pipeline.did("--forget-topic", more)
     forgotten = pipeline.recover("--rewind-to", "2", "--json").json
-    assert f"{more} was forgotten since, and stays so" in forgotten["says"]
+    assert f"{more} was removed from the ledger since, and is not added again" in forgotten["says"]
     with pipeline.running() as run:
         run.step()
         run.stop()
     did = pipeline.did("--rewind-to", "2")
     assert did["ends"] == {pipeline.source: {"0": [8, 5], "1": [8, 5]}}
-    assert f"{more} was made anew since, and stays where it is" in did["says"]
+    assert f"{more} was recreated since, and keeps its current ends" in did["says"]
     assert pipeline.ends()[more] == {"0": 2}

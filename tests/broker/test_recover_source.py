@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.errors import raises
 from support.recovered import Pipeline, flat
 
 from eos.errors import PromiseBrokenError
@@ -45,9 +46,8 @@ def test_a_running_pipeline_compares_topic_ids_before_offsets(pipeline: Pipeline
     pipeline.create(pipeline.source, 2)
     pipeline.fill(2)
     for starts in (None, position.ends):
-        with pytest.raises(PromiseBrokenError, match="was deleted and created again") as stop:
+        with raises("recreated", PromiseBrokenError) as stop:
             source.require_unchanged(position, starts)
-        assert stop.value.fields["case"] == "recreated"
         assert f"eos recover {pipeline.name} --forget-topic {pipeline.source}" in stop.value.hint
 
 
@@ -61,7 +61,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning(pipeline: Pipeline) -> Non
     assert did["verb"] == f"--forget-topic {pipeline.source}"
     assert did["ends"] == {pipeline.source: {"0": [5, None], "1": [5, None]}}
     assert did["topic_ids"] == {pipeline.source: [old, None]}
-    assert "was made anew" in did["says"][0]
+    assert "was recreated" in did["says"][0]
     assert pipeline.ends() == {}
     assert pipeline.explained().code == 0
     with pipeline.running() as run:
@@ -76,7 +76,7 @@ def test_a_deleted_topic_of_a_pattern_is_gone_on_without(of_two: Pipeline) -> No
     assert of_two.explained().cases == ["gone"]
     did = of_two.did("--forget-topic", gone)
     assert did["ends"] == {gone: {"0": [5, None]}}
-    assert did["says"] == [f"{gone} is gone: what it held beyond the ledger's ends was never read"]
+    assert did["says"] == [f"{gone} is gone: its records after the ledger's ends were never read"]
     assert of_two.ends() == {other: {"0": 5}}
     assert of_two.explained().code == 0
     of_two.fill(2, other)
@@ -107,15 +107,15 @@ def test_a_deleted_topic_that_the_file_names_still_stops_a_start(pipeline: Pipel
     pipeline.ran(5)
     pipeline.delete(pipeline.source)
     (says,) = pipeline.did("--forget-topic", pipeline.source)["says"]
-    assert "the pipeline file still names it, so a start stops" in says
-    assert pipeline.explained().cases == ["usage"]
+    assert "remove it from the pipeline file, or the next run stops" in says
+    assert pipeline.explained().cases == ["source_topic_missing"]
 
 
 def test_a_topic_to_which_nothing_happened_is_not_forgotten(pipeline: Pipeline) -> None:
     pipeline.ran(5)
     for name, words in (
-        (pipeline.source, "is the one that the ledger knows"),
-        ("never.heard.of", f"it knows {pipeline.source}"),
+        (pipeline.source, "[topic_not_recreated]"),
+        ("never.heard.of", f"the ledger has {pipeline.source}"),
     ):
         refused = pipeline.recover("--forget-topic", name, "--yes")
         assert (refused.code, words in refused.err) == (2, True), refused
@@ -126,7 +126,9 @@ def test_a_topic_that_left_the_source_may_be_forgotten(of_two: Pipeline) -> None
     of_two.declare()
     left = f"{of_two.name}.a"
     (says,) = of_two.did("--forget-topic", left)["says"]
-    assert says == f"{left} is no topic of the source any more: its ends are forgotten"
+    assert (
+        says == f"{left} is no topic of the source any more: its ends are removed from the ledger"
+    )
 
 
 # --- records --------------------------------------------------------------------------------------
@@ -207,4 +209,4 @@ def test_a_topic_made_anew_comes_first(pipeline: Pipeline) -> None:
     verbs = (["--accept-start"], ["--from-group"], ["--restore-group"], ["--rewind-to", "2"])
     for verb in (*verbs, ["--set-checkpoint-aside"], ["--adopt-checkpoint"]):
         refused = pipeline.recover(*verb, "--yes")
-        assert (refused.code, "deleted and created again" in refused.err) == (4, True), verb
+        assert (refused.code, "[recreated]" in refused.err) == (4, True), verb

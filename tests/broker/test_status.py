@@ -73,12 +73,12 @@ def test_from_before_its_first_run_to_a_clean_end(pipeline: Pipeline) -> None:
         assert found["last_attempt"]["batch_id"] == 0
         assert found["transaction"]["phase"] == "CompleteCommit"
         assert lags(found) == [0, 2]
-        assert "2 offsets are there to be read" in found["waits_for"]
+        assert "2 offsets can be read" in found["waits_for"]
         run.step()
         assert told(pipeline)["waits_for"] == "new records"
         run.stop()
     found = told(pipeline)
-    assert (found["runs"], found["fine"], found["waits_for"]) == ("no", True, "a start")
+    assert (found["runs"], found["fine"], found["waits_for"]) == ("no", True, "a run")
     code, text = said(pipeline)
     assert code == 0
     for words in (f"{pipeline.name}: does not run", "last wrote a clean end", "micro-batch 1, "):
@@ -114,7 +114,7 @@ def test_what_is_open_is_told_with_its_owner(pipeline: Pipeline, name: str) -> N
         other.produce(pipeline.source, b"not yet", partition=1)
         assert other.flush(300) == 0
         found = told(pipeline)
-        blocked = f"1 offsets that are not committed, the first from 2 on in {pipeline.source}-1"
+        blocked = f"1 offsets are not committed, the first is 2 in {pipeline.source}-1"
         assert found["waits_for"].endswith(blocked)
         assert [each["owner"] for each in found["open"]] == [f"{name}-other"]
         other.abort_transaction(300)

@@ -206,7 +206,7 @@ def test_the_same_in_words(damaged):
 def test_what_was_aborted_and_is_visible_all_the_same(damaged):
     told = damaged["aborted"].of.found()
     assert told["smallest"]["case"] == "visible"
-    assert "no committed transaction is theirs" in told["smallest"]["message"]
+    assert "are visible without a committed transaction" in told["smallest"]["message"]
     assert any("marker says ABORT" in each["message"] for each in told["findings"])
 
 

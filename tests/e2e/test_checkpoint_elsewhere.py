@@ -108,7 +108,7 @@ def test_it_goes_on_after_a_clean_end_a_crash_and_a_lost_checkpoint(
     first = checkpoint(past, store)
     assert re.fullmatch(r"0001-\d+-\d+", first.rpartition("/")[2]), "no name of its own"
     assert {"metadata", "offsets/1", "commits/1"} <= set(store.names(first))
-    assert f"goes on with checkpoint {store.root}/{first.removeprefix('eos/')}" in explained(past)
+    assert f"resumes with checkpoint {store.root}/{first.removeprefix('eos/')}" in explained(past)
 
     if isinstance(store, S3):
         after_a_crash(past, store, first)
@@ -200,17 +200,17 @@ def test_a_store_that_refuses_or_is_not_there_is_told_and_loses_nothing(
         # The next starts are told before they fence anybody.
         with closing(KafkaClient(KafkaSettings((past.bootstrap,)), TransactionProfile.TV2)) as wire:
             before = transaction(wire, past.project.group)
-            refused = ("AccessDeniedException", "Status Code: 403")
-            past.stops(*refused, remedy="these credentials", code=5, command="")
+            refused = ("[checkpoint_access_denied]", "AccessDenied", "Status Code: 403")
+            past.stops(*refused, remedy="its credentials", code=5, command="")
             profile = past.project.profile
             text = profile.read_text()
             profile.write_text(text.replace("s3a://checkpoints", f"s3a://{NOWHERE}"))
             where = f"s3a://{NOWHERE}/eos/checkpoints/{past.project.group} can't be listed"
-            remedy = "is its address right"
+            remedy = "is the store's address right"
             past.stops(where, "Connection refused", remedy=remedy, code=5, command="")
             assert transaction(wire, past.project.group) == before
     profile.write_text(text.replace("s3a://checkpoints", "s3a://no-such-bucket"))
-    past.stops("can't be listed", "NoSuchBucket", remedy=remedy, code=5, command="")
+    past.stops("[checkpoint_store_unavailable]", "NoSuchBucket", remedy=remedy, code=5, command="")
     profile.write_text(text)
     past.ran(1)
     assert len(checkpoints(past, store)) == 2

@@ -261,7 +261,7 @@ def test_the_story_of_the_example(project: Project) -> None:
     assert sorted(each["payment_id"] for each in found) == list(range(200))
     ran(project)  # writes into the table what the others had no time for
     told = verb(project, "audit")
-    assert "200 records were next; 100 duplicate, 5 fenced dropped; none accepted" in told
+    assert "200 records in sequence; 100 duplicate, 5 fenced dropped; none accepted" in told
     assert f"producer    till-a, {project.source}-0: 100 duplicate, offsets 100 to" in told
     assert "no findings" in told
     page = project.folder / "page.html"

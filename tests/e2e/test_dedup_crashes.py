@@ -157,7 +157,7 @@ def test_a_state_that_lies_is_found_out_by_verify(project: Project) -> None:
     smallest = told["smallest"]
     assert (smallest["topic"], smallest["partition"]) == (project.source, 0)
     assert smallest["offset"] == TURN
-    assert "of 10 of them nothing shows that it was there before" in smallest["message"]
+    assert "for 10 of them an earlier copy was not found" in smallest["message"]
 
 
 def verified(project: Project) -> tuple[int, dict]:

@@ -100,7 +100,7 @@ def test_a_producer_that_writes_to_every_partition(project: Project) -> None:
     assert values(project, project.target) == once(0, range(110)) + once(1, range(20))
     assert sums(project) == {"appended": 130, "duplicate": 30, "fenced": 4}
     told = verb(project, "audit")
-    assert "130 records were next; 30 duplicate, 4 fenced dropped; none accepted" in told
+    assert "130 records in sequence; 30 duplicate, 4 fenced dropped; none accepted" in told
     # So many that several tasks judge and write them.
     project.declare(100_000, PARTITIONS, text=SPREAD)
     many = ONE_TASK_RECORDS_MAX + 1000
@@ -149,7 +149,7 @@ def test_in_one_partition_a_producer_waits_behind_its_gap(project: Project) -> N
     assert values(project, project.target) == wanted
     file = project.folder / "dropped"
     said = verb(project, "verify", "--from-start", "--dropped", str(file))
-    assert "10 duplicate: of 10 the accepted one that proves it was found" in said
+    assert "10 duplicate; 10 proven by an earlier accepted record" in said
     found = [json.loads(line) for line in file.read_text().splitlines()]
     assert len(found) == 10
     for each in found:

@@ -44,7 +44,7 @@ def test_files_that_are_gone_or_older_are_replaced_at_the_ledgers_ends(
     past.checkpoint.fall_back(batches)
     past.write_batches(1)
     said = past.goes_on()
-    assert "/0001 is older than the ledger: the fresh one" in said
+    assert "/0001 is older than the ledger: the run uses a fresh one" in said
     assert past.checkpoint.folder.name == "0002"
     past.ran(1)
 
@@ -76,7 +76,7 @@ def test_read_on_by_plain_spark_it_has_a_hole(past: Past, verb: str) -> None:
     past.write_batches(2)
     topic, end = past.project.source, 2 * RECORDS
     past.checkpoint.read_on({topic: {0: end + 3, 1: end + 5}})
-    words = ("micro-batch 3", f"{topic}-0 from offset {end + 3} on", f"says that {end} is next")
+    words = "[hole]", "micro-batch 3", f"{topic}-0 from offset {end + 3} on, but {end} is next"
     past.stops(*words, remedy=ASIDE)
     past.recovers(verb)
     if verb != ASIDE:

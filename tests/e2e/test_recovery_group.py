@@ -33,7 +33,7 @@ def test_reset_ahead_it_stops(past: Past, verb: str) -> None:
     past.write_batches(1)
     past.move_group(past.project.source, {1: 2 * RECORDS + 3})
     where = f"{past.project.source}-1 is at {2 * RECORDS + 3}, the ledger at {2 * RECORDS}"
-    past.stops(where, "`--restore-group` puts it back", remedy="--from-group")
+    past.stops("[group_ahead]", where, "`--restore-group`", remedy="--from-group")
     past.recovers(verb)
     if verb == "--from-group":
         past.never(past.project.source, 1, range(2 * RECORDS, 2 * RECORDS + 3))

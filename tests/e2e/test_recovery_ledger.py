@@ -21,7 +21,7 @@ def past(project: Project) -> Past:
 def test_deleted_it_is_not_begun_anew(past: Past) -> None:
     past.ran(2)
     past.delete_topic(past.project.ledger)
-    past.stops(f"the ledger '{past.project.ledger}' is empty", remedy="--from-group")
+    past.stops("[ledger_lost]", past.project.ledger, remedy="--from-group")
     past.recovers("--from-group")
     past.ran(1)
 
@@ -30,7 +30,7 @@ def test_deleted_with_the_group_the_checkpoint_still_knows(past: Past) -> None:
     past.ran(2)
     past.delete_topic(past.project.ledger)
     past.delete_group()
-    words = str(past.checkpoint.folder), f"the ledger '{past.project.ledger}' has none"
+    words = "[ledger_empty]", str(past.checkpoint.folder), past.project.ledger
     past.stops(*words, remedy="--adopt-checkpoint")
     past.recovers("--adopt-checkpoint")
     past.ran(1)
@@ -40,7 +40,8 @@ def test_deleted_with_the_checkpoint_the_group_still_knows(past: Past) -> None:
     past.ran(2)
     past.delete_topic(past.project.ledger)
     shutil.rmtree(past.checkpoints)
-    past.stops(f"{past.project.source}-0 is at {2 * RECORDS}", remedy="--from-group")
+    where = f"{past.project.source}-0 is at {2 * RECORDS}"
+    past.stops("[ledger_lost]", where, remedy="--from-group")
     past.recovers("--from-group")
     past.ran(1)
 
@@ -53,7 +54,7 @@ def test_the_checkpoint_of_another_program_is_not_begun_anew(past: Past, project
     other.topics, other.written = past.topics, past.written
     other.declare()
     shutil.copytree(past.checkpoint.folder, other.checkpoints / "0001")
-    words = str(other.checkpoint.folder), f"the ledger '{other.project.ledger}' has none"
+    words = "[ledger_empty]", str(other.checkpoint.folder), other.project.ledger
     other.stops(*words, remedy="--adopt-checkpoint")
     other.recovers("--adopt-checkpoint")
     other.ran(1)
@@ -68,8 +69,8 @@ def test_another_deployment_that_did_not_end_cleanly_is_left_alone(past: Past) -
     assert past.project.run_warm().returncode == 5
     transform.write_text(text)
     past.moved_to("elsewhere")
-    places = "/state, host", "/elsewhere), and it was left alone"
-    past.stops("belongs to deployment", *places, remedy="--take-over", command="")
+    places = "/state, host", "/elsewhere)."
+    past.stops("[another_deployment]", *places, remedy="--take-over", command="")
     past.goes_on("--take-over")
     past.ran(1)
 

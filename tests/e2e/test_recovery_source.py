@@ -32,7 +32,7 @@ def test_a_topic_that_was_created_again_stops(past: Past) -> None:
     past.delete_topic(past.project.source)
     past.create_topic(past.project.source)
     past.stops(
-        f"source topic '{past.project.source}' was deleted and created again",
+        f"[recreated] {past.project.name}: the source topic '{past.project.source}'",
         remedy=f"--forget-topic {past.project.source}",
     )
     past.recovers("--forget-topic", past.project.source)
@@ -50,7 +50,7 @@ def test_a_topic_that_is_gone_stops(past: Past) -> None:
     past.ran(2)
     past.delete_topic(past.project.source)
     past.stops(
-        f"source topic '{past.project.source}' does not exist",
+        f"[gone] {past.project.name}: the source topic '{past.project.source}'",
         remedy=f"--forget-topic {past.project.source}",
     )
     past.recovers("--forget-topic", past.project.source)
@@ -72,7 +72,8 @@ def test_what_is_deleted_beyond_the_ledgers_end_stops(past: Past) -> None:
     past.write({(topic, 0): 5, (topic, 1): 5})
     end = 2 * RECORDS
     past.truncate(topic, 1, end + 3)
-    past.stops(f"{topic}-1 begins at offset {end + 3}", f"{end} is next", remedy="--accept-start")
+    where = f"{topic}-1 begins at offset {end + 3}, but {end} is next"
+    past.stops("[truncated]", where, remedy="--accept-start")
     past.recovers("--accept-start")
     past.goes_on()
 
@@ -100,7 +101,7 @@ def test_one_of_several_topics_that_was_created_again_stops(two: Past) -> None:
     _, other = two.topics
     two.delete_topic(other)
     two.create_topic(other)
-    two.stops(f"'{other}' was deleted and created again", remedy=f"--forget-topic {other}")
+    two.stops("[recreated]", f"'{other}'", remedy=f"--forget-topic {other}")
     two.recovers("--forget-topic", other)
     two.ran(1)
 
@@ -122,7 +123,7 @@ def test_a_topic_that_no_longer_matches_since_it_is_gone_stops(matched: Past) ->
     matched.declare()
     matched.ran(2)
     matched.delete_topic(new)
-    matched.stops(f"source topic '{new}' does not exist", remedy=f"--forget-topic {new}")
+    matched.stops("[gone]", f"source topic '{new}'", remedy=f"--forget-topic {new}")
     matched.recovers("--forget-topic", new)
     del matched.topics[new]
     matched.declare()

@@ -21,7 +21,7 @@ def past(project: Project) -> Past:
 def test_with_half_an_offsets_file_it_stops(past: Past) -> None:
     past.ran(2)
     past.checkpoint.truncate("offsets/1", 40)
-    past.stops(f"{past.checkpoint.folder}/offsets/1", remedy=ASIDE)
+    past.stops("[checkpoint_unreadable]", f"{past.checkpoint.folder}/offsets/1", remedy=ASIDE)
     past.recovers(ASIDE)
     past.ran(1)
 
@@ -60,7 +60,7 @@ def test_an_added_partition_that_lost_its_beginning_stops(past: Past) -> None:
     past.write({(topic, 2): 4}, is_lost=True)
     past.write({(topic, 2): 4})
     past.truncate(topic, 2, 4)
-    past.stops(f"{topic}-2 is new", "offset 4", remedy=ASIDE)
+    past.stops("[new_truncated]", f"{topic}-2 is new", "offset 4", remedy=ASIDE)
     past.recovers(ASIDE)
     past.goes_on()
 

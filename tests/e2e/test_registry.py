@@ -182,5 +182,6 @@ def test_without_a_registry_in_the_profile_nothing_is_begun(project: Project) ->
     outside.create_topics(project.broker.bootstrap, 1, project.source)
     done = project.run_warm()
     assert done.returncode == 2
-    assert "names subjects of a schema registry ('orders-value', 'written-value')" in done.stderr
+    assert "eos: [schema_registry_missing]" in done.stderr
+    assert "('orders-value', 'written-value')" in done.stderr
     assert "registry: {url: ...}" in done.stderr

@@ -8,6 +8,7 @@ import random
 from typing import Any
 
 import pytest
+from support.errors import raises
 from support.simulated_ledger import stored_at
 
 from eos.audit import rows
@@ -87,8 +88,9 @@ def test_a_record_that_names_no_identity_is_of_an_older_release(body) -> None:
     older = {name: each for name, each in body.items() if name not in {"producer_id", "epoch"}}
     assert read(older).position == read(body).position
     if body["kind"] == "attempt":
-        with pytest.raises(PromiseBrokenError, match="names producer 77/3, but 77/5 wrote it"):
+        with raises("ledger_foreign") as caught:
             read(older, epoch=5)
+        assert "names producer 77/3, but 77/5 wrote it" in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -104,17 +106,16 @@ def test_a_record_that_names_no_identity_is_of_an_older_release(body) -> None:
 )
 @pytest.mark.parametrize("body", bodies()[:2], ids=lambda body: body["kind"])
 def test_a_record_of_another_producer_is_refused(body, how, why) -> None:
-    with pytest.raises(PromiseBrokenError, match=why) as caught:
+    with raises("ledger_foreign", PromiseBrokenError) as caught:
         read(body, **how)
-    assert caught.value.fields["case"] == "ledger_foreign"
+    assert why in caught.value.message
     assert caught.value.fields["offset"] == 31
     assert "offset 31 of the ledger 'ledger'" in caught.value.message
 
 
 def test_a_newer_release_is_not_mistaken_for_garbage() -> None:
-    with pytest.raises(PromiseBrokenError, match="newer release") as caught:
+    with raises("ledger_newer", PromiseBrokenError):
         read({**bodies()[0], "format": 2})
-    assert caught.value.fields["case"] == "ledger_newer"
 
 
 @pytest.mark.parametrize(
@@ -164,9 +165,8 @@ def test_each_field_has_its_type_and_range(path, value) -> None:
     for name in path[:-1]:
         place = place.setdefault(name, {})
     place[path[-1]] = value
-    with pytest.raises(PromiseBrokenError) as caught:
+    with raises("ledger_unknown", PromiseBrokenError) as caught:
         read(body)
-    assert caught.value.fields["case"] == "ledger_unknown"
     assert "offset 31 of the ledger 'ledger'" in caught.value.message
 
 
@@ -186,9 +186,8 @@ def test_each_field_has_its_type_and_range(path, value) -> None:
     ids=lambda value: str(value)[:20],
 )
 def test_a_value_that_is_no_json_of_ours_is_refused(value) -> None:
-    with pytest.raises(PromiseBrokenError) as caught:
+    with raises("ledger_unknown", PromiseBrokenError):
         read(value)
-    assert caught.value.fields["case"] == "ledger_unknown"
 
 
 def test_what_other_releases_add_is_left_alone() -> None:

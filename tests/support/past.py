@@ -144,7 +144,7 @@ class Past:
         for word in words:
             assert word in said, f"{word!r} is missing:\n{said}"
         name = self.project.name
-        assert re.search(rf"^eos: {name}\b(?!\.)", said, re.MULTILINE), f"no name:\n{said}"
+        assert re.search(rf"^eos: \[\w+\] {name}\b(?!\.)", said, re.MULTILINE), f"no name:\n{said}"
         hint = said.partition("  hint: ")[2]
         wanted = f"eos {command} {name} {remedy}" if command else remedy
         assert wanted in hint, f"{wanted!r} is missing:\n{said}"

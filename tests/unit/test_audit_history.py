@@ -115,8 +115,8 @@ def test_sums():
     assert not sums.takeovers
     audited = AuditResult("p", "l", "/t", found, sums, list(findings(found)))
     said = "\n".join(lines(audited))
-    assert "2 committed, 2 aborted: 1.000 redone" in said
-    assert "restarts    1 of its own, the last: process 8 on h (here) from" in said
+    assert "2 committed, 2 aborted: 1.000 retries per commit" in said
+    assert "restarts    1, the last: process 8 on h (here) from" in said
     assert "records     20 offsets read, 30 records written" in said
     assert "taken over" not in said
     assert "no findings" in said

@@ -38,13 +38,13 @@ def test_from_the_ledger_to_words():
     found = table.to_pylist()
     sums = summary(transactions([*reversed(found[:3]), *found[3:]])).producers
     assert list(sums.lines()) == [
-        "dedup       10 records were next; 6 duplicate dropped; 2 gap accepted",
-        "            1,234 states of producers are kept",
-        "            4 producers forgotten, which sent nothing for long",
+        "dedup       10 records in sequence; 6 duplicate dropped; 2 gap accepted",
+        "            1,234 states of producers",
+        "            4 states of idle producers expired",
         "producer    till-7, in-0: 6 duplicate, offsets 20 to 70",
         "gap         till-8, epoch 2, in-1: expected 20, got 25, offset 77",
         "gap         till-8, epoch 2, in-1: expected 20, got 25, offset 77",
-        "            and 2 more (--json has those that the ledger names)",
+        "            and 2 more (--json has those that the ledger lists)",
     ]
     (told,) = sums.as_json()["producers"]
     assert (told["producer"], told["records"], told["offsets"]) == ("till-7", 6, [20, 70])

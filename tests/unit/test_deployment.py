@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.errors import raises
 from support.plans import plan
 
 from eos.errors import PromiseBrokenError, Recovery, UsageError
@@ -73,9 +74,9 @@ def test_a_damaged_id_is_not_replaced_by_another(tmp_path, text, ask):
     with pytest.raises(PromiseBrokenError) as caught:
         ask(plan(deployment="", root=tmp_path))
     told = caught.value
-    assert (told.fields["case"], told.recovery) == ("deployment_damaged", Recovery.STOP)
+    assert (told.code, told.recovery) == ("deployment_damaged", Recovery.STOP)
     assert str(tmp_path / "deployment") in told.message
-    for words in ("put the file back", "delete it", "--take-over"):
+    for words in ("restore the file", "delete the file", "--take-over"):
         assert words in told.hint
     assert (tmp_path / "deployment").read_text() == text
 
@@ -90,14 +91,15 @@ def test_a_name_in_the_profile_is_trusted_and_needs_no_file(tmp_path):
 def test_a_root_that_can_not_be_locked_needs_a_name(tmp_path, monkeypatch):
     far = plan(deployment="", root="s3a://bucket/eos")
     assert known(far).deployment == ""
-    with pytest.raises(UsageError) as caught:
+    with raises("deployment_required", UsageError) as caught:
         identified(far)
-    assert "the state root s3a://bucket/eos is no folder of this machine" in caught.value.message
-    for words in ("`deployment: NAME`", "no other running instance", "StatefulSet's pod name"):
+    assert "the state root s3a://bucket/eos is not a folder on" in caught.value.message
+    for words in ("`deployment: NAME`", "no other running instance", "StatefulSet"):
         assert words in caught.value.hint
     monkeypatch.setattr(deployment, "shared_type", lambda _folder: "nfs4")
-    with pytest.raises(UsageError, match=r"is on a shared file system \(nfs4\)"):
+    with raises("deployment_required", UsageError) as caught:
         identified(plan(deployment="", root=tmp_path))
+    assert "is on a shared file system (nfs4)" in caught.value.message
     assert list(tmp_path.iterdir()) == []
 
 

@@ -92,7 +92,7 @@ def test_a_disk_that_is_almost_full(project, capsys, monkeypatch):
     monkeypatch.setattr(machine_check, "_FREE_BYTES_MIN", 2**60)
     found = told(capsys, 1)
     assert {what for what, each in found.items() if each[0] == "finding"} == {"state root", "cache"}
-    assert "make room" in found["cache"][2]
+    assert "at least 1 GB" in found["cache"][2]
     assert (project / "conf").exists()
 
 

@@ -91,7 +91,7 @@ def test_an_empty_ledger_beside_committed_micro_batches_stops(a_plan):
     (commits / "5").touch()
     with pytest.raises(PromiseBrokenError) as caught:
         chosen(a_plan, None)
-    assert caught.value.fields["case"] == "ledger_empty"
+    assert caught.value.code == "ledger_empty"
 
 
 @pytest.mark.parametrize("kind", ["start", "stop"])
@@ -114,9 +114,9 @@ def test_a_damaged_checkpoint_of_a_stateful_pipeline_is_one_stop_that_names_both
     with pytest.raises(PromiseBrokenError) as caught:
         choose_checkpoint(made, LocalFiles(), position, record, NEXT)
     told = caught.value
-    assert (told.fields["case"], told.fields["checkpoint"]) == ("state_lost", location)
+    assert (told.code, told.fields["checkpoint"]) == ("state_lost", location)
     assert "offsets/6" in told.message
-    assert "up to micro-batch 5 of query q, is lost with that checkpoint" in told.message
+    assert "The state of the transforms up to micro-batch 5 of query q is in" in told.message
     for words in ("--accept-state-loss", "--set-checkpoint-aside", "every total restarts"):
         assert words in told.hint
     lost = forgotten(position)
@@ -124,7 +124,7 @@ def test_a_damaged_checkpoint_of_a_stateful_pipeline_is_one_stop_that_names_both
     plain = replace(position, keeps_state=False)
     with pytest.raises(PromiseBrokenError) as caught:
         choose_checkpoint(a_plan, LocalFiles(), plain, record, NEXT)
-    assert caught.value.fields["case"] == "checkpoint_unreadable"
+    assert caught.value.code == "checkpoint_unreadable"
 
 
 def test_old_folders_are_removed_but_never_a_newer_ones(a_plan):
@@ -148,4 +148,4 @@ def test_a_store_that_removes_nothing_is_told_and_no_obstacle(a_plan):
 
     told = Told()
     remove_old(Refusing(), f"{a_plan.names.checkpoints}/{FRESH}", told)
-    assert "are left for the next start: 403 for " in told.events[0].message
+    assert "can't be deleted; the next run retries: 403 for " in told.events[0].message

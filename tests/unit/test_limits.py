@@ -47,9 +47,8 @@ def test_a_limit_that_changed_costs_an_attempt_and_the_next_one_has_the_new(
     limits = TargetLimits(Cluster(now), {"out": 1000})
     found = limits.explained(error)
     assert isinstance(found, AttemptFailedError)
-    assert found.message == (
-        f"max.message.bytes of the topic 'out' was 1000 when the pipeline read it, and is {now} now"
-    )
+    assert found.code == "topic_size_limit_changed"
+    assert found.message.endswith(f"of the topic 'out' changed from 1000 to {now}")
     assert limits.of("out") == now
 
 

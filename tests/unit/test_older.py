@@ -67,7 +67,7 @@ def start(
 def stopped(root: Path, a: int, b: int, **more: object) -> str:
     with pytest.raises(PromiseBrokenError) as caught:
         start(root, a, b, **more)  # type: ignore[arg-type]
-    return str(caught.value.fields["case"])
+    return caught.value.code
 
 
 def resumed(root: Path, a: int, b: int, **more: object) -> str:
@@ -96,7 +96,7 @@ def test_an_older_one_is_replaced_at_the_ledgers_ends(tmp_path, is_committed, a,
     chosen, told = start(tmp_path, a, b, batch_id=9, query="another")
     assert chosen.location.endswith("/0002")
     assert chosen.position.ends == {A: a, B: b}
-    assert "/0001 is older than the ledger: the fresh one" in told[0]
+    assert "/0001 is older than the ledger: the run uses a fresh one" in told[0]
 
 
 def test_one_that_does_not_know_a_partition_of_the_ledgers_is_replaced(tmp_path):

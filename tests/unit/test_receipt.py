@@ -45,7 +45,7 @@ def test_nothing_encoded_and_nothing_written_is_right():
         ([receipt.rows({0: A0, 2: B0}, {0: 5, 2: 3})], "a-0: 5 records were encoded, 3"),
         (
             [receipt.rows({0: A0}, {0: 6}), receipt.rows({0: A0}, {})],
-            "a-0 was written by two tasks of one attempt",
+            "two tasks of one attempt wrote to a-0",
         ),
     ],
 )

@@ -27,7 +27,7 @@ from eos.report.units import duration, number, size, time
         ([aborted(0)], (), Level.NOTHING, "no micro-batch committed"),
         (list(history(3)), (), Level.KEPT, "3 micro-batches committed once each"),
         (list(history(1)), (), Level.KEPT, "1 micro-batch committed once each"),
-        ([*history(3), transaction(4)], (), Level.BROKEN, "offsets 30 to 39 were left out"),
+        ([*history(3), transaction(4)], (), Level.BROKEN, "offsets 30 to 39 were skipped"),
         ([*history(3), transaction(2)], (), Level.BROKEN, "4 contradictions among 4 transactions"),
         (list(history(3)), [AuditFinding("hanging", "one hangs", -1)], Level.LOOK, "one hangs."),
     ],

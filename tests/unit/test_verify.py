@@ -79,11 +79,9 @@ def test_an_edit_of_any_column_is_found(column):
 
 def test_rows_that_are_missing_doubled_or_of_nobody():
     table = rows(1, 2)
-    assert differing(table[1:]) == ["the table lacks it"]
-    assert differing([*table, table[0]]) == ["the table has it 2 times"]
-    assert differing([*table, *rows(3)[:1]]) == [
-        "the table has it, and the ledger has no such transaction"
-    ]
+    assert differing(table[1:]) == ["missing in the table"]
+    assert differing([*table, table[0]]) == ["2 times in the table"]
+    assert differing([*table, *rows(3)[:1]]) == ["the ledger has no such transaction"]
 
 
 def level(number: int, ends: dict, query: str = "q", **changes: bool) -> LedgerLevel:
@@ -181,7 +179,7 @@ def test_a_point_comes_back_as_it_was(tmp_path):
     point.save(path)
     assert load(path, "p", "id") == (point, "")
     assert [each.name for each in path.parent.iterdir()] == ["eos.p.json"]
-    for of, why in ((("q", "id"), "is of 'p'"), (("p", "other"), "another one now")):
+    for of, why in ((("q", "id"), "for pipeline 'p'"), (("p", "other"), "recreated")):
         found, words = load(path, *of)
         assert found is None
         assert why in words

@@ -161,12 +161,12 @@ def test_what_was_dropped_is_proven_by_another_record():
 @pytest.mark.parametrize(
     ("verdicts", "producer", "offset", "words"),
     [
-        ({"duplicate": 3}, ["in", 0, "a", "duplicate", 3, 3, 5], 5, "of 1 of them"),
-        ({"duplicate": 1}, ["in", 0, "a", "duplicate", 1, 5, 5], 5, "was there before"),
-        ({"duplicate": 2}, ["in", 0, "a", "duplicate", 2, 3, 5], 5, "of 1 of them"),  # others are
-        ({"fenced": 1}, ["in", 0, "a", "fenced", 1, 4, 4], 4, "comes behind a newer epoch"),
+        ({"duplicate": 3}, ["in", 0, "a", "duplicate", 3, 3, 5], 5, "for 1 of them"),
+        ({"duplicate": 1}, ["in", 0, "a", "duplicate", 1, 5, 5], 5, "an earlier copy"),
+        ({"duplicate": 2}, ["in", 0, "a", "duplicate", 2, 3, 5], 5, "for 1 of them"),  # others are
+        ({"fenced": 1}, ["in", 0, "a", "fenced", 1, 4, 4], 4, "an earlier record of a newer epoch"),
         ({"duplicate": 2}, ["in", 0, "b", "duplicate", 2, 3, 4], 3, "producer 'b'"),
-        ({"duplicate": 3}, ["in", 0, "a", "duplicate", 2, 3, 4], -1, "of 1 of them"),  # in all
+        ({"duplicate": 3}, ["in", 0, "a", "duplicate", 2, 3, 4], -1, "for 1 of them"),  # in all
     ],
 )
 def test_what_nothing_proves_is_found_with_its_witness(verdicts, producer, offset, words):
