@@ -69,7 +69,12 @@ def page() -> str:
 def _section(code: str, of_code: list[Entry]) -> Iterator[str]:
     yield f"## `{code}`\n"
     exits = sorted({exit_code(entry.kind) for entry in of_code} - {0})
-    yield f"Exit code {' or '.join(map(str, exits))}.\n" if exits else "An attempt is retried.\n"
+    if any(is_retried(entry.kind) for entry in of_code):
+        yield f"The attempt is retried. Exit code {exits[0]} if no retry succeeds.\n"
+    elif exits:
+        yield f"Exit code {' or '.join(map(str, exits))}.\n"
+    else:
+        yield "The exit code depends on when it happens.\n"
     for message, hint in dict.fromkeys((entry.message, entry.hint) for entry in of_code):
         yield f"> {message}\n"
         if hint:
@@ -84,6 +89,10 @@ def exit_code(kind: str) -> int:
         return 0
     recovery = CLASSES[kind].recovery
     return (Recovery.RESTART if recovery is Recovery.REDO else recovery).value
+
+
+def is_retried(kind: str) -> bool:
+    return kind in CLASSES and CLASSES[kind].recovery is Recovery.REDO
 
 
 @cache
