@@ -155,7 +155,7 @@ def test_a_row_that_is_no_message_is_told_by_field_and_place(spark, planned):
             sink_columns(odd, planned).collect()
         error = task_error(Failure.of(caught.value))
         assert isinstance(error, RecordRefusedError)
-        assert f"-3 at offset 17 is no message {told}" in error.message
+        assert f"-3 at offset 17 does not fit the message {told}" in error.message
 
 
 def test_a_condition_is_asked_once_for_a_row(spark, project):
