@@ -43,15 +43,18 @@ LONGEST = ("test_crashes.py", "test_delta.py")
 
 
 def in_turns(items: list[pytest.Item]) -> None:
-    """The longest files first, then those with Spark, which compute, and those with a broker alone,
-    which mostly wait, side by side; the others last."""
-    files: dict[str, dict[Path, None]] = {"e2e": {}, "broker": {}}
+    """Sort the longest files first, then the tests with Spark, which use the CPU, and those with a
+    broker alone, which mostly wait, in turns; the others last."""
+    folders = (("pipeline", "spark"), ("kafka",))
+    files: dict[tuple[str, ...], dict[Path, None]] = {names: {} for names in folders}
     for item in items:
-        files.setdefault(item.path.parent.name, {})[item.path] = None
+        for names in folders:
+            if item.path.parent.name in names:
+                files[names][item.path] = None
     place = {
-        path: number / len(files[folder])
-        for folder in ("e2e", "broker")
-        for number, path in enumerate(files[folder])
+        path: number / len(of_kind)
+        for of_kind in files.values()
+        for number, path in enumerate(of_kind)
     }
     items.sort(key=lambda item: -1 if item.path.name in LONGEST else place.get(item.path, 1))
 

@@ -191,7 +191,7 @@ def blocked() -> list[tuple[type, dict[str, str]]]:
     """Return the rejected methods of each class, with the remedy for each.
 
     No method of any other class that a transform can reach runs or changes anything.
-    `tests/unit/test_transform_guard.py` lists those methods.
+    `tests/pure/test_transform_guard.py` lists those methods.
     """
     from pyspark import RDD, SparkContext
     from pyspark.sql import SparkSession

@@ -71,7 +71,7 @@ FEATURES: Mapping[str, Part] = {
     "M": {"source": {"kafka": {"min_partitions": 8}}},
     "N": {"profile": {"state": {"root": _REMOTE}}},
 }
-# What Spark finds in these plans: tests/e2e/test_combinations.py asks it.
+# What Spark finds in these plans: tests/spark/test_combinations.py asks it.
 OPERATORS: Mapping[str, tuple[str, ...]] = {
     "C": ("DeduplicateWithinWatermark",),
     "D": ("Aggregate",),

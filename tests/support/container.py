@@ -1,8 +1,8 @@
 """Kafka in a container, on docker or podman: `./tests/run all --kafka container`.
 
-The image is made of `tests/kafka/Containerfile` and the pinned jars. Its base, a Java, is pulled
-where that is possible; else it is made of Debian's packages (mmdebstrap). As a program, this file
-makes the image, or says in one line why this machine runs no containers (exit 3).
+The image is built from `tests/container/Containerfile` and the pinned jars. Its base, a Java, is
+pulled where that is possible; else it is made of Debian's packages (mmdebstrap). As a program, this
+file builds the image, or prints one line on why this machine runs no containers (exit 3).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from eos.local.broker_probe import live_brokers
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.local.jars import ensure, of_broker
 
-PLACE = Path(__file__).parents[1] / "kafka"
+PLACE = Path(__file__).parents[1] / "container"
 JAVA = ("eclipse-temurin", "17-jre")  # pulled, if it can be
 IMAGE, OWN_JAVA = "localhost/eos-kafka", "localhost/eos-java:17"
 DOCKER = Path("/var/run/docker.sock")

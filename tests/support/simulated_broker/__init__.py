@@ -1,6 +1,6 @@
 """A Kafka broker in the process, as far as transactions see one: same rules, manual clock.
 
-It follows what brokers of versions 4.3 and 3.9 answer, for both profiles at once; `tests/broker`
+It follows what brokers of versions 4.3 and 3.9 answer, for both profiles at once; `tests/kafka`
 runs the same scripts against real ones. What it simplifies:
 
 - One broker: leaders and coordinators never move, so 5, 6, 13, 14, 15, 16, 74 only come as faults.

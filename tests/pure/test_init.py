@@ -1,4 +1,4 @@
-"""What `eos init` writes, and what it refuses. It runs in tests/e2e/test_init.py."""
+"""What `eos init` writes, and what it refuses. It runs in tests/pipeline/test_init.py."""
 
 from __future__ import annotations
 

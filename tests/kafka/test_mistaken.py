@@ -1,7 +1,7 @@
 """A copy that is started by mistake beside a healthy pipeline, or by force, without Spark.
 
-`tests/e2e/test_stops.py` has the same with whole processes of spark-submit. Here it is shown that
-the healthy one can't notice: nothing of its identity is spent by somebody else.
+`tests/pipeline/test_stops.py` has the same with whole processes of spark-submit. Here it is shown
+that the healthy one can't notice: nothing of its identity is spent by somebody else.
 """
 
 from __future__ import annotations

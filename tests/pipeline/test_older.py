@@ -24,7 +24,7 @@ def older(project: Project, older_broker: EmbeddedKafka, tmp_path: Path, warm: W
     return made
 
 
-@pytest.mark.long  # without Spark: tests/broker/test_older.py
+@pytest.mark.long  # without Spark: tests/kafka/test_older.py
 def test_every_record_once_in_order_across_a_kill(older: Project, tmp_path: Path) -> None:
     bootstrap, log = older.broker.bootstrap, tmp_path / "crash.log"
     older.declare(RECORDS, PARTITIONS)

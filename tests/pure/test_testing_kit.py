@@ -1,4 +1,4 @@
-"""The public test kit, without a broker; tests/e2e/test_init.py runs it as a user does."""
+"""The public test kit, without a broker; tests/pipeline/test_init.py runs it as a user does."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_all_crash_points_are_told_in_the_guide_and_beside_the_code() -> None:
 
 
 def test_the_guides_example_is_what_init_writes() -> None:
-    """Which is run, in tests/e2e/test_init.py."""
+    """Which is run, in tests/pipeline/test_init.py."""
     (block,) = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.DOTALL | re.MULTILINE)
     _, _, written = files("shop")["tests/test_shop.py"].partition("\n\n")
     assert block == written

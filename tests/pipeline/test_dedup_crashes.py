@@ -1,6 +1,6 @@
 """SIGKILL of driver and JVM where dedup adds to a micro-batch, under an upstream that resends.
 
-`tests/broker/test_dedup_crashes.py` dies at every step, without Spark. Here is what only Spark has:
+`tests/kafka/test_dedup_crashes.py` dies at every step, without Spark. Here is what only Spark has:
 states that its Python workers wrote, and a task of the next life that reads them.
 """
 

@@ -1,6 +1,6 @@
 """A whole run of spark-submit that is paused, replaced by force, and continued: exit 3.
 
-Driver and JVM, and a Python worker in its task, are stopped by SIGSTOP. `tests/broker` has this
+Driver and JVM, and a Python worker in its task, are stopped by SIGSTOP. `tests/kafka` has this
 for every step, without Spark.
 """
 

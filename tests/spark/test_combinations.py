@@ -52,7 +52,7 @@ def test_spark_and_the_page_agree_on_what_goes_with_state(
         return seen[pair]
 
     page, reasons = matrix(), refusals()
-    # The other features change no operator: tests/unit/test_docs_combinations.py tries them.
+    # The other features change no operator: tests/pure/test_docs_combinations.py tries them.
     for one, other in combinations_with_replacement(OPERATORS, 2):
         pair = one + other
         said = refusal(pair if one != other else one, tmp_path, look)

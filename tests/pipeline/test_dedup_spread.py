@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 import pytest
 from confluent_kafka import Producer
-from e2e import test_dedup
-from e2e.test_dedup import AGAIN, PARTITIONS, attempts, ran, recovered, verb
+from pipeline import test_dedup
+from pipeline.test_dedup import AGAIN, PARTITIONS, attempts, ran, recovered, verb
 from support import outside
 from support.project import Project
 from support.warm import KILLED

@@ -1,6 +1,6 @@
 """Stamps out of packed headers: the last header of a name, and numbers as SQL reads them.
 
-`tests/e2e/test_dedup_rows.py` compares the numbers with Spark's own.
+`tests/spark/test_dedup_rows.py` compares the numbers with Spark's own.
 """
 
 from __future__ import annotations
