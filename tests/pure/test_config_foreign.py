@@ -242,7 +242,7 @@ def replaced(text: str, at: int, value: str) -> str:
         ("pattern: orders-[a-z]+", "(" * 900, "expected a regular expression"),
         ("pattern: orders-[a-z]+", "a{99999999999}", "expected a regular expression"),
         ("pattern: orders-[a-z]+", "a" * 1_001, "expected a pattern of at most 1000 characters"),
-        ("producer: header(producer)", '"\\ud800"', "expected whole characters"),
+        ("producer: header(producer)", '"\\ud800"', "expected valid Unicode"),
         ("    name: first", "0x" + "f" * 5_000, "expected a whole number of at most 64 bits"),
         ("version: 1", "!!int ''", "expected a value of type int"),
     ],
