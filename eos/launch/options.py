@@ -63,8 +63,8 @@ def parse(words: Sequence[str]) -> Options:
         raise UsageError(
             "pipeline_argument_missing",
             "the first argument must be a pipeline file",
-            hint="run `./spark-submit.sh pipelines/NAME/pipeline.yaml`; `ls pipelines` lists the pipelines of a "
-            "project",
+            hint="run `./spark-submit.sh pipelines/NAME/pipeline.yaml`; `ls pipelines` lists the "
+            "pipelines of a project",
         )
     profile, spark, flags = None, [], set()
     rest = iter(words[1:])
