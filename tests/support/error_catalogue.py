@@ -78,7 +78,7 @@ def _section(code: str, of_code: list[Entry]) -> Iterator[str]:
     for message, hint in dict.fromkeys((entry.message, entry.hint) for entry in of_code):
         yield f"> {message}\n"
         if hint:
-            yield f"Fix: {hint}.\n" if hint[-1:] not in ".?" else f"Fix: {hint}\n"
+            yield f"Cause and fix: {hint}" + ("\n" if hint[-1:] in ".?" else ".\n")
     if code in described():
         yield f"More: [{described()[code]}]({described()[code]}#{code})\n"
 
