@@ -76,7 +76,7 @@ class LocalFiles:
 
     def rename(self, old: str, new: str) -> None:
         if _local(new).exists():  # an empty folder would be replaced silently
-            raise FileExistsError(f"{new} is there already")
+            raise FileExistsError(f"the target of the rename already exists: {new}")
         _local(old).rename(_local(new))
 
     def remove(self, path: str) -> None:
@@ -138,7 +138,7 @@ class HadoopFiles:
             _, target = self._open(new)
             files.getFileStatus(source)  # raises if it does not exist
             if files.exists(target):  # Hadoop would move it into an existing folder
-                raise FileExistsError(f"{new} is there already")
+                raise FileExistsError(f"the target of the rename already exists: {new}")
             if not files.rename(source, target):
                 raise OSError(f"{old} can't be renamed to {new}")
 
@@ -162,7 +162,7 @@ def files_for(location: str, spark: SparkSession | None = None) -> Files:
         return LocalFiles()
     raise UsageError(
         "checkpoint_not_local",
-        f"{location} is not on this machine's disks, and only a running Spark can read it",
+        f"{location} is not on a local or mounted disk, and only a running Spark can read it",
         hint="copy the checkpoint to a local folder, and use that folder",
         location=location,
     )
@@ -177,7 +177,7 @@ def _default_scheme(spark: SparkSession) -> str:
 def _local(path: str) -> Path:
     found = local_path(path)
     if found is None:
-        raise OSError(f"{path} is not on this machine's disks")
+        raise OSError(f"{path} is not on a local or mounted disk: its scheme is {scheme_of(path)}")
     return found
 
 

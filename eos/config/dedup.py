@@ -38,9 +38,10 @@ def _can_wrap(given: object) -> object:
     """Reject a `wraps_at` above 32 bits: distances between numbers must fit into 64 bits."""
     if isinstance(given, int) and given > WRAPS_AT_MAX:
         raise ValueError(
-            f"expected a `wraps_at` of at most {WRAPS_AT_MAX} (32 bits), got `{given}`. A counter "
-            "of 64 bits that begins at 0 reaches 2^62 after 146,000 years at a million records a "
-            "second: remove `wraps_at`. A record with a number of 2^62 or more is unstamped"
+            f"expected a `wraps_at` of at most {WRAPS_AT_MAX} (32 bits), got `{given}`. If the "
+            "counter has 64 bits and begins at 0, remove `wraps_at`: a million records a second "
+            "take 146,000 years to reach 2^62. A record with a number of 2^62 or more counts as "
+            "unstamped"
         )
     return given
 

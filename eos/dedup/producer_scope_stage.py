@@ -72,8 +72,10 @@ class ProducerScopeStage:
         yield from self._judged(stamp_shards.unpacked(batches, self.schema))
 
     def at_once(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Validate unpacked stamps; yield no rows. One task gets the whole micro-batch and keeps
-        it in memory."""
+        """Validate all stamps of a micro-batch in one task, which keeps them in memory.
+
+        Spark calls this without a shuffle, so the stamps are not packed: each row is one stamp.
+        Yield no rows, because the verdicts are written to files."""
         yield from self._judged(stamp_shards.sorted_by_shard(batches, self.schema))
 
     def _judged(self, parts: Iterable[stamp_shards.Part]) -> Iterator[pa.RecordBatch]:

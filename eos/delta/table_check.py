@@ -98,8 +98,8 @@ def behind(pipeline: str, table: Table, version: int, known: int) -> PromiseBrok
 def ahead(pipeline: str, table: Table, version: int, offset: int) -> PromiseBrokenError:
     """Return the error for a table that has a newer record than the ledger.
 
-    At startup every older copy is fenced, so no other copy can have written it meanwhile: the
-    ledger is too old.
+    Every older instance is fenced by now, so none of them wrote it meanwhile. Either the ledger was
+    restored from an older copy, or the table is from a copy of this pipeline.
     """
     where = f"{pipeline}: the table {table.name} ({table.path})"
     return PromiseBrokenError(

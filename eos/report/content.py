@@ -31,7 +31,7 @@ class PageContent:
     first_at: datetime | None = None
     last_at: datetime | None = None
     committed_at: datetime | None = None  # time of the last commit
-    # With its time, if known.
+    # Each with its time: its end, else its begin, else the time of the previous transaction.
     notable: deque[tuple[Transaction, datetime]] = field(
         default_factory=lambda: deque(maxlen=NOTABLE_MAX)
     )

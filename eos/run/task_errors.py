@@ -14,8 +14,8 @@ _DATA_LOSS = "KAFKA_DATA_LOSS"
 _OUT_OF_RANGE = "org.apache.kafka.clients.consumer.OffsetOutOfRangeException"
 # SQLSTATE class of values that an expression can't compute with. A retry would fail on them, too.
 _DATA_EXCEPTION, _UNSPECIFIC = "22", "22000"
-# Texts of errors in an executor's setup. The next attempt may run on another executor, so these
-# errors are retried.
+# Hints for errors in an executor's setup, by a text in the error. These errors are retried, because
+# the next attempt may run on another executor.
 _SETUP = {
     "PYTHON_VERSION_MISMATCH": "set PYSPARK_PYTHON to the executors' Python: docs/clusters.md",
     "Cannot run program": "set PYSPARK_PYTHON to the executors' Python: docs/clusters.md",

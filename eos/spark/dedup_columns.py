@@ -94,10 +94,11 @@ def in_one_pass(
 
 
 def counted(frame: DataFrame, dedup: StampRules) -> DataFrame:
-    """Return all rows, if they were validated before and all are accepted.
+    """Return all rows without looking up their verdicts.
 
-    No row goes to Python for its verdict. Spark counts the rows as they pass, for
-    `require_counted`.
+    Call this only if an earlier pass validated all rows and accepted each of them. No row goes to a
+    Python worker for its verdict. Spark counts the rows as they pass. `require_counted` compares
+    this count with the number of validated rows.
     """
     from pyspark.sql import functions as f
 

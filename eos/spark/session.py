@@ -30,7 +30,8 @@ _REQUIRED = {
     # Rule "one epoch, one attempt": a speculative copy of a writing task would send under the
     # identity of the first.
     "spark.speculation": "false",
-    # In a repeated stage the task attempts count from 0 again, so a writer could not detect it.
+    # Rule "one epoch, one attempt": a repeated stage counts its task attempts from 0 again. So its
+    # writers could not detect by that number that an earlier task has sent records.
     "spark.stage.maxConsecutiveAttempts": "1",
     # A writer's second task attempt would refuse to send, and its error would hide why the first
     # one failed. The whole micro-batch is retried instead.

@@ -214,9 +214,10 @@ def _compare_group(name: str, position: Position, source: LiveSource, bus: Emits
         raise PromiseBrokenError(
             "group_ahead",
             f"{name}: {group_offsets.offset_note(ahead)}",
-            hint="another client reset the group's offsets, or consumes with its name: "
-            f"`eos recover {name} --from-group` resumes at the group's offsets, `--restore-group` "
-            "resets them to the ledger's ends",
+            hint="did another client reset the group's offsets, or does another consumer use this "
+            f"group? `eos recover {name} --from-group` resumes at the group's offsets, so the "
+            "records before them are never processed. `--restore-group` resets the group to the "
+            "ledger's ends",
             pipeline=name,
         )
     if differing:

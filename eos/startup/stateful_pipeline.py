@@ -97,9 +97,10 @@ def require_allowed(plan: Plan, state: PlanState) -> None:
         raise TransformError(
             "dedup_by_in_branches",
             f"the pipeline sets `dedup: {{by: ...}}`, but the transforms use the rows in "
-            f"{branches} branches ({state}): each branch would keep keys of its own, and could "
-            "choose another record as the first one",
-            hint="drop the duplicates in a pipeline of its own, and join its output here",
+            f"{branches} branches ({state}). Spark would deduplicate each branch separately, and "
+            "two branches could keep different records of the same key",
+            hint="deduplicate in a separate pipeline that writes to a topic, and let this pipeline "
+            "read that topic",
         )
     checkpoints = plan.names.checkpoints
     if local_path(checkpoints) is None:

@@ -43,7 +43,11 @@ class LedgerRows:
         return found[0]["first"] if found else None
 
     def older(self, start: int, end: int) -> Iterator[list[CommittedAttempt]]:
-        """Yield the committed attempts of these ledger offsets from the table, in their order."""
+        """Yield the committed attempts that the table has at ledger offsets start <= offset < end.
+
+        They are in ledger order, in lists that may be empty. Use this for offsets that the ledger
+        no longer has.
+        """
         for low in range(start, end, 2 * RECORDS_MAX):  # each record has a marker after it
             rows = self._rows(low, min(end, low + 2 * RECORDS_MAX))
             committed = [row for row in rows if row["outcome"] == COMMITTED]

@@ -62,7 +62,10 @@ class LedgerLog:
             start = page.end
 
     def page(self, start: int, end: int) -> Page:
-        """Return the first records between both offsets."""
+        """Return the page of the records with start <= offset < end, at most `RECORDS_MAX`.
+
+        The next page starts at the returned page's `end`.
+        """
         stored = self._reader.wire.read_records(
             self.at, start, end, committed=True, deadline=soon(), records_max=RECORDS_MAX
         )

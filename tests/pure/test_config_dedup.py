@@ -109,7 +109,7 @@ def test_spread_over_partitions_and_dead_letters(tmp_path):
         ),
         ({"keys": "  on_gaps: fail"}, "did you mean `on_gap`?"),
         ({"more": ", wraps_at: 10"}, "at least 65536, got `10`"),
-        ({"more": f", wraps_at: {2**63}"}, "remove `wraps_at`. A record with a number of 2^62"),
+        ({"more": f", wraps_at: {2**63}"}, "remove `wraps_at`: a million records a second"),
         ({"more": f", wraps_at: {2**32 + 1}"}, "expected a `wraps_at` of at most 4294967296"),
         ({"more": ", wraps_at: 1.5"}, "expected a whole number, got `1.5`"),
         ({"keys": "  forget_after: 30 days"}, "24 days"),
