@@ -101,7 +101,7 @@ def test_the_verb(pipeline: Pipeline):
     assert code == 0, out
     assert out.splitlines()[0] == f"pipeline    {names.pipeline}, ledger {names.ledger}"
     assert "micro-batch 1  CompleteCommit" in out
-    assert "2 committed, 0 aborted: 0.000 redone" in out
+    assert "2 committed, 0 aborted: 0.000 retries per commit" in out
     assert out.splitlines()[-1] == "no findings"
 
     code, out = said(*words, "--json", "--live")

@@ -58,8 +58,8 @@ def test_tables_that_rows_are_appended_to_receive_them_twice(ran: Pipeline) -> N
     assert tables in text
     place.write_text(text)
     told = ran.recover("--rewind-to", "2", "--json").json["says"]
-    assert any("appended to (all) receive those rows a second time" in each for each in told)
-    assert any("merged into (last) are merged with those rows again" in each for each in told)
+    assert any("in mode append (all) receive those rows a second time" in each for each in told)
+    assert any("in mode merge (last) are merged with those rows again" in each for each in told)
     forward = ran.recover("--rewind-to", "4", "--json")
     assert "a second time" not in forward.out
 

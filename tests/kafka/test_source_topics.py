@@ -61,4 +61,7 @@ def test_a_pattern_that_matches_what_the_pipeline_writes_stops(wire, topic, with
 
 def test_nothing_wanted_is_nothing_and_waits_for_nothing(wire, within, monkeypatch):
     monkeypatch.setattr(topic_lookup, "Backoff", None)  # whoever wants to wait fails
-    assert existing_topics(wire, [], within(), what="x", missing=UsageError, hint="") == {}
+    assert (
+        existing_topics(wire, [], within(), what="x", code="none", missing=UsageError, hint="")
+        == {}
+    )

@@ -101,7 +101,7 @@ def test_what_never_fits_stops_with_advice_and_is_not_lost(proxied: ProxiedKafka
     with short(proxied) as (job, outlived):
         ended = run(job, At("offsets:before", outlived, nth=2, until=4))
         assert isinstance(ended.error, AttemptFailedError)
-        assert "transaction timeout" in ended.error.hint
+        assert "transaction.timeout" in ended.error.hint
         assert ended.committed == [0]
         assert len(ended.failed) == 3
         assert run(job).committed == [1]

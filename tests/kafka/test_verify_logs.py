@@ -207,7 +207,7 @@ def test_what_was_aborted_and_is_visible_all_the_same(damaged):
     told = damaged["aborted"].of.found()
     assert told["smallest"]["case"] == "visible"
     assert "are visible without a committed transaction" in told["smallest"]["message"]
-    assert any("marker says ABORT" in each["message"] for each in told["findings"])
+    assert any("marker in the log is ABORT" in each["message"] for each in told["findings"])
 
 
 def test_what_nobody_touched(damaged):

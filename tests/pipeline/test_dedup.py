@@ -270,7 +270,7 @@ def test_the_story_of_the_example(project: Project) -> None:
     assert "<h2>Upstream producers</h2>" in text
     for name, count, why in (
         ("duplicate", 100, "accepted before"),
-        ("fenced", 5, "it came behind"),
+        ("fenced", 5, "arrived after a newer epoch"),
     ):
         assert f"<td>{name}</td><td>dropped</td><td>{count}</td><td>{why}" in text
         of = f"<td>till-a</td><td>{project.source}-0</td><td>{name}</td><td>{count}</td>"

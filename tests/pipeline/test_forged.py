@@ -43,7 +43,7 @@ def test_a_records_text_does_not_choose_how_the_run_ends(project: Project, text:
     fill(bootstrap, project.source, [{"value": b"1"}, {"value": text.encode()}])
     stopped = project.run_warm()
     assert stopped.returncode == 4, stopped.stderr
-    assert f"eos: {project.name}: a step or a sink's expression failed" in stopped.stderr
+    assert f"] {project.name}: a step or a sink's expression failed" in stopped.stderr
     for words in ("another copy", "lost records", "lacks READ", "Traceback", "\x1b"):
         assert words not in stopped.stderr, stopped.stderr
     # The attempt was aborted: no transaction keeps readers from what follows.

@@ -189,7 +189,7 @@ def test_the_shuffle_up_to_which_the_sources_order_is_kept(spark, text: str, how
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ("on_error: drop", "says `on_error: drop`, and the transforms keep state"),
+        ("on_error: drop", "sets `on_error: drop`, but the transforms keep state"),
         ("on_error: fail", ""),
     ],
 )

@@ -297,7 +297,7 @@ def main(arguments: Sequence[str]) -> int:
                     time.sleep(_LOOKS_EVERY_S)
             copy.stop()
     except EosError as error:
-        _tell(event="ended", error=error.code, message=error.message, hint=error.hint)
+        _tell(event="ended", error=error.kind, message=error.message, hint=error.hint)
         return (Recovery.RESTART if error.recovery is Recovery.REDO else error.recovery).value
     _tell(event="ended", error="", message="drained", hint="")
     return 0
