@@ -204,6 +204,7 @@ def test_whoever_dies_at_a_commit_leaves_nothing_twice(scenes, wire, location, p
     assert not check(scene, location)
 
 
+@pytest.mark.long
 def test_whoever_dies_anywhere_leaves_nothing_twice(scenes, wire, location):
     """Killed while it appends, whatever it is at; and two of them at the same time."""
     scene = ran(scenes, 160)

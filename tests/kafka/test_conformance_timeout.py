@@ -13,6 +13,8 @@ from eos.deadline import Deadline
 from eos.kafka.client import KafkaClient
 from eos.local.embedded_kafka import EmbeddedKafka
 
+pytestmark = pytest.mark.long
+
 # What comes before it is over has to come before it is over, on a busy machine, too.
 TIMEOUT_MS = 5_000
 

@@ -13,6 +13,8 @@ import pytest
 from confluent_kafka import Producer
 from support import outside
 
+pytestmark = pytest.mark.long
+
 SCRIPT = Path(__file__).parents[2] / "pipelines" / "quickstart" / "demo.py"
 SOURCE, TARGET, LEDGER = "quickstart.orders", "quickstart.orders.out", "eos.ledger.quickstart"
 

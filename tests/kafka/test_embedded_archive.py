@@ -11,6 +11,8 @@ from eos.local.cache import cache_root
 from eos.local.embedded_kafka import EmbeddedKafka
 from eos.local.jars import jar_folder
 
+pytestmark = pytest.mark.long
+
 MAKE_S_MAX = 300  # a bound, not a measure: ten seconds of a free core
 
 

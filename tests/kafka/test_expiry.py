@@ -22,6 +22,8 @@ from eos.kafka.client import KafkaClient
 from eos.kafka.cluster import Kind
 from eos.observe import events
 
+pytestmark = pytest.mark.long
+
 SHORT_CLOCKS = {
     "transactional.id.expiration.ms": "10000",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "200",

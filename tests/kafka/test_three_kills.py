@@ -2,8 +2,7 @@
 
 Each pipeline stops at a point of its own, the node dies, and all go on without it; each commits at
 least once before the node comes back. It coordinates all transactions and groups; their topics lie
-on all nodes, so that it leads about a third of them. One victim of three is the controller, and the
-third takes long.
+on all nodes, so that it leads about a third of them. One victim of three is the controller.
 """
 
 from __future__ import annotations
@@ -16,6 +15,8 @@ from support.flow import PATIENCE_S, Flow
 from support.played import At
 from support.proxy import Do
 from support.three import INTERNAL, NODES, Three, three_nodes
+
+pytestmark = pytest.mark.long
 
 PREFIX = "three-kills"
 NUMBERS = 60  # of two partitions: three micro-batches
@@ -75,7 +76,7 @@ class Caught:
         assert self._free.wait(PATIENCE_S)
 
 
-@pytest.mark.parametrize("victim", [*NODES[:2], pytest.param(NODES[2], marks=pytest.mark.long)])
+@pytest.mark.parametrize("victim", NODES)
 def test_a_node_that_dies_costs_no_record_wherever_a_transaction_is(
     three: Three, victim: int
 ) -> None:
@@ -119,9 +120,7 @@ def committed_again(flows: list[Flow]) -> None:
         flow.wait_commits(count + 2)
 
 
-@pytest.mark.parametrize(
-    "disturbance", [pytest.param(rolling_restart, marks=pytest.mark.long), moved_leaders]
-)
+@pytest.mark.parametrize("disturbance", [rolling_restart, moved_leaders])
 def test_pipelines_go_on_through(
     three: Three, disturbance: Callable[[Three, list[Flow]], None]
 ) -> None:

@@ -19,6 +19,8 @@ from support.three import NODES, Three, three_nodes
 
 from eos.errors import EosError, Recovery
 
+pytestmark = pytest.mark.long
+
 PREFIX = "three-outages"
 NUMBERS = 40  # of two partitions: two micro-batches
 PATIENT = {"request_timeout_ms": 1_000}

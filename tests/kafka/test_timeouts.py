@@ -97,6 +97,7 @@ def test_what_arrives_too_late_is_redone(side_by_side: Play, api: str) -> None:
     side_by_side(too_late, api)
 
 
+@pytest.mark.long
 def test_what_never_fits_stops_with_advice_and_is_not_lost(proxied: ProxiedKafka) -> None:
     with short(proxied) as (job, outlived):
         ended = run(job, At("offsets:before", outlived, nth=2, until=4))

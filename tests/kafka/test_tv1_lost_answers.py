@@ -25,6 +25,8 @@ from eos.deadline import Deadline
 from eos.observe import events
 from eos.transaction.coordinator import Coordinator
 
+pytestmark = pytest.mark.long
+
 RECORDS = 17  # of each partition: two micro-batches
 WRITER = ".writer"
 # The nth of this API from this client id: all are of the first micro-batch.

@@ -10,7 +10,7 @@ import pytest
 from support import audited, outside
 from support.past import Past
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 @pytest.fixture

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from confluent_kafka import Consumer, TopicPartition
 from support import outside
 from support.project import PIPELINE, Project
+
+pytestmark = pytest.mark.long
 
 READ_BEFORE = 40  # records of each partition that the other consumer has read
 BY_PATTERN = PIPELINE.replace("topic: {source}, ", "pattern: '{source}[.][a-z]', start: {start}, ")

@@ -13,7 +13,7 @@ from eos.cli.init import init
 from eos.config.load import load_pipeline
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 TEXT = """
 version: 1
 name: words

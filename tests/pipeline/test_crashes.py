@@ -62,7 +62,7 @@ DEATHS = {
     "python": Deaths(others("python"), SMALL, 8),
     "jvm": Deaths(others("jvm"), SMALL, 14),
 }
-TAKE_LONG = ("all of it, else", "python", "jvm")
+TAKE_LONG = ("all of it", "all of it, else", "python", "jvm")
 
 
 @pytest.fixture(scope="module")

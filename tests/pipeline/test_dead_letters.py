@@ -101,6 +101,7 @@ def check(project: Project, numbers: range) -> None:
         assert offsets == sorted(offsets)
 
 
+@pytest.mark.long
 def test_each_record_once_in_the_target_or_among_the_dead_letters_whatever_dies(
     project: Project,
 ) -> None:

@@ -105,6 +105,7 @@ def ran(project: Project) -> str:
     return done.stderr
 
 
+@pytest.mark.long
 def test_an_upstream_that_resends_restarts_and_is_replaced(project: Project) -> None:
     upstream = made(project, records=120)  # several micro-batches
     upstream.send(0, range(100))
@@ -151,6 +152,7 @@ def test_a_gap_stops_before_anything_is_written(project: Project) -> None:
     assert project.run_warm().returncode == 4  # once means once
 
 
+@pytest.mark.long
 def test_a_rewind_reads_again_with_the_states_of_then(project: Project) -> None:
     upstream = made(project)
     upstream.send(0, range(20))

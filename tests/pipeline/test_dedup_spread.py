@@ -129,6 +129,7 @@ def test_more_tasks_judge_than_write_where_a_target_has_few_partitions(project: 
     assert values(project, project.target) == once(0, range(many))
 
 
+@pytest.mark.long
 def test_in_one_partition_a_producer_waits_behind_its_gap(project: Project) -> None:
     ordered = SPREAD.replace(", {source}.more", "").replace("  scope: producer\n  window: 60\n", "")
     project.declare(1000, PARTITIONS, text=ordered)
@@ -159,6 +160,7 @@ def test_in_one_partition_a_producer_waits_behind_its_gap(project: Project) -> N
         assert each["offset"] > proof["offset"] > 29  # 0 to 19, the refused, what was missing
 
 
+@pytest.mark.long
 def test_what_is_refused_waits_in_the_dead_letters_and_comes_back(project: Project) -> None:
     upstream = made(project, records=1000)
     upstream.send(0, [*range(20), *range(21, 90)])  # 80 and above are too far above 20

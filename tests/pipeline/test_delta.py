@@ -148,6 +148,7 @@ def named(project: Project) -> dict[int, str]:
     return {row["n"]: row["name"] for row in lake.rows(lake.table(project, "all"))}
 
 
+@pytest.mark.long
 def test_a_table_that_refuses_rows_gets_them_once_it_takes_them(made: Project) -> None:
     """Joined with what the topic was joined with: the ledger's record names its version."""
     filled(made, "old")
@@ -286,6 +287,7 @@ def test_a_restore_that_removes_rows_stops_a_start_and_a_run(made: Project) -> N
     said(made, "recover")
 
 
+@pytest.mark.long
 def test_columns_come_only_if_that_is_asked_for(made: Project) -> None:
     lake.declare(made, 1000)
     lake.feed(made, range(5))

@@ -16,6 +16,8 @@ from support.warm import KILLED
 
 from eos.faults import POINTS
 
+pytestmark = pytest.mark.long
+
 PIPELINE = """
 version: 1
 name: {name}

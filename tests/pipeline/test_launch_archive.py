@@ -24,7 +24,7 @@ from eos.spark.local_session import SHORT_LIFE, local_session
 
 MAKE_S_MAX = 300  # a bound, not a measure
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 KAFKAS = "org.apache.kafka.clients.consumer.ConsumerConfig"
 # Says what its JVM maps and which loader has a class of Kafka's, and ends as it is told.

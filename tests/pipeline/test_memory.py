@@ -12,6 +12,8 @@ from support.processes import peak_mb, workers
 from support.project import Project
 from support.volume import fill_topic
 
+pytestmark = pytest.mark.long
+
 WORKER_MB_MAX = 200
 SMALL_RECORDS, SMALL_BYTES = 800_000, 180
 LARGE_RECORDS, LARGE_BYTES = 10_000, 10_000

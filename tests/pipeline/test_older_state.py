@@ -84,6 +84,7 @@ def keys(left: EmbeddedKafka, topic: str) -> list[str]:
     return [(record.key or b"").decode() for record in read(left.bootstrap, topic)]
 
 
+@pytest.mark.long
 def test_tables_that_lack_a_micro_batch_are_caught_up(left: EmbeddedKafka, resume: Any) -> None:
     said = resume("lakehouse")
     assert said.count(" caught up: ") == 2, said

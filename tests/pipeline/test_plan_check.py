@@ -162,6 +162,7 @@ def test_tables_that_are_joined_are_looked_at_one_by_one(spark, planned) -> None
     assert "has column `id` as int, but `columns` declares it as bigint" in other
 
 
+@pytest.mark.long
 def test_tables_that_are_written_are_looked_at_one_by_one(spark, planned) -> None:
     (_, new), (_, there), (_, typed), (_, parted) = found = told(_delta(spark, planned, None))
     assert [level for level, _ in found] == ["ok", "ok", "finding", "finding"]
@@ -189,6 +190,7 @@ def test_a_table_that_is_not_as_the_ledger_knows_it_is_found(spark, planned) -> 
     assert (level, fine.endswith("has all committed micro-batches")) == ("ok", True)
 
 
+@pytest.mark.long
 def test_a_table_that_spark_restored_is_found(spark, planned, folder) -> None:
     """By version and by time, through the files of this machine and through Hadoop's."""
     table = Table("restored", str(folder / "restored"))

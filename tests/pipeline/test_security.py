@@ -159,6 +159,7 @@ def _watch(process: subprocess.Popen[bytes], name: bytes) -> int:
     return seen
 
 
+@pytest.mark.long
 def test_scram_over_tls_and_a_planted_secret_that_is_nowhere(
     secured: SecuredKafka, own: Project
 ) -> None:
@@ -224,6 +225,7 @@ def test_plain_over_tls_with_a_secret_from_a_file(
     assert holding(PASSWORD, [own.folder]) == []
 
 
+@pytest.mark.long
 def test_a_source_that_spark_may_not_read_any_more_is_told_in_our_words(
     secured: SecuredKafka, own: Project, tmp_path: Path
 ) -> None:
@@ -250,6 +252,7 @@ def test_a_source_that_spark_may_not_read_any_more_is_told_in_our_words(
     check(own, 2 * RECORDS)
 
 
+@pytest.mark.long
 def test_a_secret_that_only_the_driver_has_is_told_in_our_words(
     secured: SecuredKafka, own: Project
 ) -> None:

@@ -23,6 +23,8 @@ from support.warm import Run
 
 from eos.run.jobs import ONE_TASK_RECORDS_MAX
 
+pytestmark = pytest.mark.long
+
 LARGE, SMALL = ONE_TASK_RECORDS_MAX + 100, 40  # partitions get rounded shares of a limit
 FOREVER = PIPELINE.replace("available_now: true", "every: 10 ms")
 RECORDS, WARM, MORE = 4, 10, 20  # of a micro-batch; micro-batches before a look, and after it

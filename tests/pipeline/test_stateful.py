@@ -133,6 +133,7 @@ def increments(project: Project) -> dict[str, list[int]]:
     return {who: sorted(counts) for who, counts in found.items()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("function", ["visits", "processed"])
 def test_a_function_with_a_state_of_its_own(made: Project, function: str) -> None:
     stateful.declare(made, function, RECORDS, "output_mode: update\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 
+import pytest
 from support import outside
 from support.project import Project
 from support.warm import KILLED
@@ -26,6 +27,7 @@ OWN = "import os\nword = os.environ.get('WORD', '') + os.environ.get('LEFT_BY_AN
 RECORDS = 200
 
 
+@pytest.mark.long
 def test_runs_share_nothing_but_the_driver_and_survive_its_death(project: Project) -> None:
     bootstrap = project.broker.bootstrap
     project.declare(RECORDS)

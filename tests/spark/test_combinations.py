@@ -114,6 +114,7 @@ def test_dedup_by_columns_drops_late_rows_and_each_is_counted(
     assert sum(each["numRowsDroppedByWatermark"] for each in operators(progress)) == 2
 
 
+@pytest.mark.long
 def test_a_watermark_of_its_own_for_each_side_of_a_join_waits_for_the_slower_topic(
     spark: SparkSession, tmp_path: Path
 ) -> None:

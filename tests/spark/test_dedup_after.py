@@ -86,6 +86,7 @@ def test_where_some_have_to_go_it_is_done_again_without_them(spark, tmp_path, ma
     assert run.commit() == {"appended": 340, "duplicate": 60}
 
 
+@pytest.mark.long
 def test_behind_that_so_many_micro_batches_are_looked_at_first(spark, tmp_path):
     run = Run(spark, tmp_path)
     run.attempt(run.next())
