@@ -1,7 +1,7 @@
 """A pipeline needs exactly the rights that docs/security.md lists, and each that is missing is
 named: who lacks it, on what, and how it is granted.
 
-Played by a pipeline without Spark. What Spark's source needs is in the e2e tests.
+Played by a pipeline without Spark. What Spark's source needs is in `tests/pipeline`.
 """
 
 from __future__ import annotations

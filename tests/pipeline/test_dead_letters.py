@@ -6,6 +6,7 @@ import json
 import time
 from collections import Counter
 
+import pytest
 from support import letters, outside
 from support.project import Project
 
