@@ -221,7 +221,7 @@ def test_a_table_that_is_not_the_one_it_was_stops_the_start(made: Project) -> No
     shutil.copytree(made.folder / "kept", place)  # an older copy
     assert "[table_behind]" in stopped(made)
     told = said(made, "recover", code=1)
-    assert f"table       newest: up to record {attempts(made)[-2]}, when" in told
+    assert f"table       newest: up to record {attempts(made)[-2]} when" in told
     found = json.loads(said(made, "verify", "--json", code=1))["findings"]
     assert [each["case"] for each in found] == ["delta_version"]
     shutil.rmtree(place)
