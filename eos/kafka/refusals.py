@@ -90,9 +90,8 @@ def refused(request: str, error: int, what: str, result: Any = None) -> KafkaRef
     kafka_error = name_of(error)
     right = acls.missing(request, error, _resource(error, what))
     if right is not None:
-        build = KafkaRefusedError  # with the code that `describe` gives to a missing permission
-        return build(
-            code_of(error),
+        return KafkaRefusedError(
+            code_of(error),  # as `describe` does for a missing permission
             f"Kafka answered {kafka_error} to {request} for {what}{detail}. {right.told}",
             hint=right.grant,
             error=error,

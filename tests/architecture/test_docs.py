@@ -7,6 +7,8 @@ from pathlib import Path
 
 from support.error_catalogue import CODE, entries, exit_code, page
 
+from eos.inspect import findings
+
 ROOT = Path(__file__).parents[2]
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}
 STOPS = {name: text for name, text in PAGES.items() if name.startswith("stops-")}
@@ -24,6 +26,11 @@ def test_every_section_about_a_stop_is_about_an_error_that_is_raised() -> None:
 def test_the_page_of_messages_is_what_the_source_says() -> None:
     """Written anew by `PYTHONPATH=tests python -m support.error_catalogue > docs/messages.md`."""
     assert PAGES["messages.md"] == page()
+
+
+def test_each_code_with_a_remedy_in_recover_is_raised() -> None:
+    known = {*findings._WAYS, *findings._TOPICS, *findings._TABLES}
+    assert known <= {entry.code for entry in entries()}
 
 
 def test_each_code_is_a_name_and_has_one_exit_code() -> None:
