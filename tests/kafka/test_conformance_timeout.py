@@ -67,6 +67,7 @@ def older(readers_of: Callable[[EmbeddedKafka], Readers], older_broker: Embedded
     return readers_of(older_broker)
 
 
+@pytest.mark.usefixtures("readers_of")  # which counts the scripts that ask for it by name
 @pytest.mark.parametrize(
     ("on", "where", "version"),
     [
