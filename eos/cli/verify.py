@@ -21,6 +21,7 @@ from eos.cli.pipeline_argument import find_pipeline, parser_of
 from eos.config.load import load_profile
 from eos.config.model import Profile
 from eos.errors import UnavailableError, UsageError
+from eos.finding import FindingKind, Witness
 from eos.inspect.snapshot import readable
 from eos.kafka.client import KafkaClient
 from eos.launch.profile_cluster import addresses
@@ -31,7 +32,6 @@ from eos.plan.security import told_who
 from eos.printable import escaped
 from eos.verify.delta_tables import Sinks
 from eos.verify.dropped_records import ProvenDrop as Dropped
-from eos.verify.findings import FindingKind, Witness
 from eos.verify.log_reader import UNKNOWN_TOPIC, Reader, require_seen, soon
 from eos.verify.progress import Point, load
 from eos.verify.render import RenderedResult, as_json, lines

@@ -7,11 +7,12 @@ newer. Then the table lags for a moment: this is reported, but is no finding.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from eos.audit.history import AuditFinding, Transaction, ends
+from eos.audit.history import Transaction, ends
 from eos.deadline import Deadline
 from eos.errors import EosError
+from eos.finding import Finding, FindingKind
 from eos.inspect.cluster_view import (
     OpenTransaction,
     coordinated,
@@ -45,7 +46,7 @@ class LiveState:
     phase: str
     fields: Sequence[ComparedField] = ()
     open: Sequence[OpenTransaction] = ()
-    findings: Sequence[AuditFinding] = field(default_factory=tuple)
+    findings: Sequence[Finding] = ()
 
 
 def live(
@@ -103,7 +104,7 @@ def _fields(
     for tp, row in sorted(last.targets.items()):
         for producer in producers.get(tp, ()):
             if producer.identity == last.identity and producer.sequence_last >= 0:
-                name = f"last sequence on {tp.topic}-{tp.partition}"
+                name = f"last sequence on {tp}"
                 yield ComparedField(name, row["sequence_last"], producer.sequence_last)
 
 
@@ -118,7 +119,7 @@ def _group(
         return []  # hidden by an open transaction, which is reported separately
     return [
         ComparedField(
-            f"group offset of {tp.topic}-{tp.partition}",
+            f"group offset of {tp}",
             end,
             found[tp].offset if tp in found else -1,
         )
@@ -126,13 +127,13 @@ def _group(
     ]
 
 
-def _differing(fields: Sequence[ComparedField], last: Transaction | None) -> Iterator[AuditFinding]:
+def _differing(fields: Sequence[ComparedField], last: Transaction | None) -> Iterator[Finding]:
     for each in fields:
         if not each.is_same:
-            yield AuditFinding(
+            yield Finding(
                 "differs",
                 f"{each.name}: {each.table} in the table, {each.broker} in the cluster",
-                last.ledger_offset if last else -1,
+                witness=last.witness if last else None,
             )
 
 
@@ -143,27 +144,31 @@ def _strange(
     ledger: TopicPartition,
     producers: Mapping[TopicPartition, Sequence[DescribedProducer]],
     committed: Sequence[Transaction],
-) -> Iterator[AuditFinding]:
-    at = last.ledger_offset if last else -1
+) -> Iterator[Finding]:
+    witness = last.witness if last else None
     for each in opened:
         if each.owner == transactional_id:
             continue
         tp, producer = each.partition, each.producer
         where = (
-            f"{tp.topic}-{tp.partition} from offset {producer.transaction_start_offset} on: "
+            f"{tp} from offset {producer.transaction_start_offset} on: "
             f"producer id {producer.identity.producer_id}, epoch {producer.identity.epoch}"
         )
         if each.owner:
             message = f"a transaction of {each.owner!r} is open on {where}"
-            yield AuditFinding("foreign", message, at)
+            yield Finding("foreign", message, witness=witness, kind=FindingKind.FOREIGN)
         else:
             message = f"a transaction that no coordinator will end hangs on {where}"
-            yield AuditFinding("hanging", f"{message} (`kafka-transactions.sh abort` ends it)", at)
+            message += " (`kafka-transactions.sh abort` ends it)"
+            yield Finding("hanging", message, witness=witness)
     known = {each.identity.producer_id for each in committed}
     for producer in producers.get(ledger, ()):
         if known and producer.identity.producer_id not in known and producer.sequence_last >= 0:
             if any(each.owner == transactional_id for each in opened):
                 continue  # an open transaction may have rotated the pipeline's producer id
             identity = producer.identity
-            message = f"producer id {identity.producer_id}, epoch {identity.epoch}, writes to it"
-            yield AuditFinding("foreign", f"{ledger.topic}: {message}, and is not ours", at)
+            message = (
+                f"{ledger.topic}: producer id {identity.producer_id}, epoch {identity.epoch}, "
+                "writes to it, and is not ours"
+            )
+            yield Finding("foreign", message, witness=witness, kind=FindingKind.FOREIGN)

@@ -184,8 +184,7 @@ def _table(rows: Sequence[PartitionRow]) -> Iterator[str]:
         return
     ordered = sorted(rows, key=_is_plain)
     shown = [
-        (f"{row.partition.topic}-{row.partition.partition}", *map(_or_none, _values(row).values()))
-        for row in ordered[:_ROWS_MAX]
+        (str(row.partition), *map(_or_none, _values(row).values())) for row in ordered[:_ROWS_MAX]
     ]
     cells = [("partition", *_COLUMNS), *shown]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]

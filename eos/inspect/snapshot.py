@@ -167,6 +167,6 @@ def bounds(source: LiveSource, partitions: Collection[TopicPartition]) -> Source
 
 def named(partitions: Collection[TopicPartition]) -> str:
     """Return the first few partitions as text for a message."""
-    names = [f"{topic}-{partition}" for topic, partition in sorted(partitions)]
+    names = [str(tp) for tp in sorted(partitions)]
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     return ", ".join(names[:_NAMED_MAX]) + more

@@ -82,7 +82,7 @@ def waits_for(found: PipelineStatus) -> str:
         count = sum(row.latest - row.stable for row in blocked)
         return (
             f"other producers' open transactions: {count:,} offsets are not committed, the first "
-            f"is {blocked[0].stable} in {tp.topic}-{tp.partition}"
+            f"is {blocked[0].stable} in {tp}"
         )
     return "new records"
 
@@ -149,7 +149,7 @@ def _open(each: OpenTransaction) -> str:
         else "a hanging transaction, which no coordinator will end,"
     )
     return (
-        f"{whose} is open on {tp.topic}-{tp.partition} from offset "
+        f"{whose} is open on {tp} from offset "
         f"{producer.transaction_start_offset} on (producer id {producer.identity.producer_id})"
     )
 
@@ -157,9 +157,7 @@ def _open(each: OpenTransaction) -> str:
 def _behind(rows: Sequence[SourceRow]) -> str:
     """Return the partitions with lag, largest first."""
     behind = sorted((row for row in rows if row.lag), key=lambda row: -row.lag)
-    shown = [
-        f"{row.partition.topic}-{row.partition.partition} {row.lag:,}" for row in behind[:_ROWS_MAX]
-    ]
+    shown = [f"{row.partition} {row.lag:,}" for row in behind[:_ROWS_MAX]]
     more = f", and {len(behind) - _ROWS_MAX} more partitions" if len(behind) > _ROWS_MAX else ""
     return f": {', '.join(shown)}{more}" if shown else ""
 

@@ -180,8 +180,8 @@ def consequences(view: Snapshot, moved: Moves) -> list[str]:
 
 def _moved(what: str, moved: Moves) -> list[str]:
     lines = [
-        f"{what}  {topic}-{partition}  {_or_none(a)} -> {_or_none(b)}"
-        for (topic, partition), (a, b) in list(moved.items())[:_SHOWN_MAX]
+        f"{what}  {tp}  {_or_none(a)} -> {_or_none(b)}"
+        for tp, (a, b) in list(moved.items())[:_SHOWN_MAX]
     ]
     if len(moved) > _SHOWN_MAX:
         lines.append(f"{what}  and {len(moved) - _SHOWN_MAX} more partitions (--json has all)")

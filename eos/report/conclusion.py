@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from eos.audit.history import AuditFinding
 from eos.inspect.cluster_state import ClusterState
 from eos.report.content import PageContent
 from eos.report.units import counted, time
@@ -33,13 +32,13 @@ def verdict(gathered: PageContent, asked: ClusterState | None) -> Conclusion:
     live = asked.live.findings if asked and asked.live else ()
     if count:
         found = counted(count, "contradiction")
-        first = gathered.findings[0]
+        first = gathered.findings[0].with_ledger_offset()
         sentence = f"{found} among {counted(gathered.transactions, 'transaction')}. "
-        return Conclusion(Level.BROKEN, "Broken", f"{sentence}The first: {_named(first)}.")
+        return Conclusion(Level.BROKEN, "Broken", f"{sentence}The first: {first}.")
     if live:
         sentence = (
             f"{batches} in the audit table are consistent, but the cluster contradicts the table: "
-            f"{_named(live[0])}."
+            f"{live[0].with_ledger_offset()}."
         )
         return Conclusion(Level.LOOK, "Look here", sentence)
     if not committed:
@@ -91,8 +90,3 @@ def not_checked(asked: ClusterState | None, since: str) -> Iterator[str]:
         yield f"The cluster: it did not respond. {asked.problem}"
     else:
         yield "Side effects of the pipeline outside of Kafka, which are never exactly-once."
-
-
-def _named(finding: AuditFinding) -> str:
-    where = f" (ledger offset {finding.offset})" if finding.offset >= 0 else ""
-    return f"{finding.message}{where}"

@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import cache
 from importlib.resources import files
 
-from eos.audit.history import AuditFinding
+from eos.finding import Finding
 from eos.inspect.cluster_state import ClusterState
 from eos.report import chart_panels, figures, producers, tables
 from eos.report.conclusion import Conclusion, Level, not_checked, rests_on, verdict
@@ -150,11 +150,11 @@ def _section(title: str, *content: Content) -> Markup:
     return tag("section", tag("h2", title), content, class_="part")
 
 
-def _findings(gathered: PageContent, live: Sequence[AuditFinding]) -> Content:
+def _findings(gathered: PageContent, live: Sequence[Finding]) -> Content:
     shown = [*gathered.findings, *live[:FINDINGS_MAX]]
     rows = [
         tables.row(
-            each.case, tables.cut(each.message), str(each.offset) if each.offset >= 0 else ""
+            each.case, tables.cut(each.message), str(each.ledger_offset) if each.witness else ""
         )
         for each in shown
     ]

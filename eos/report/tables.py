@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from eos.audit.history import Transaction
-from eos.inspect.audit_render import identity, what, who
+from eos.inspect.audit_render import what, who
 from eos.inspect.cluster_state import ClusterState
 from eos.kafka.api import TopicPartition
 from eos.report.content import PageContent
@@ -60,7 +60,7 @@ def _notable_row(each: Transaction, at: datetime, gathered: PageContent) -> Mark
         what(each),
         tag("span", kind, class_=f"key {kind if kind in KINDS else 'other'}"),
         str(each.ledger_offset),
-        identity(each),
+        str(each.identity),
         who(each),
         cut(why),
         data_at=gathered.timeline.place_of(at) - gathered.timeline.first,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from eos.checkpoint.files import Files
 from eos.deadline import Backoff, Deadline
 from eos.errors import PromiseBrokenError
+from eos.finding import Finding
 from eos.inspect.cluster_view import OpenTransaction, coordinated, group_offsets, opened
 from eos.kafka.api import CommittedOffset, DescribedTransaction, TopicPartition
 from eos.kafka.client import KafkaClient
@@ -15,7 +16,6 @@ from eos.plan.names import Names
 from eos.verify import cross_checks, delta_tables
 from eos.verify.cross_checks import CheckpointNote, LedgerLevel
 from eos.verify.delta_tables import LedgerMoment, Sinks, TableWrite
-from eos.verify.findings import VerifyFinding
 from eos.verify.log_reader import soon
 from eos.verify.verification import Subject
 
@@ -34,19 +34,17 @@ class Around:
     sinks: Sinks
     tables: Mapping[str, TableWrite | str]
 
-    def compare(
-        self, low: LedgerLevel, high: LedgerLevel
-    ) -> Iterator[tuple[str, list[VerifyFinding]]]:
+    def compare(self, low: LedgerLevel, high: LedgerLevel) -> Iterator[tuple[str, list[Finding]]]:
         """Yield each comparison's name and its findings."""
         names = self.names
         ledger = TopicPartition(names.ledger, 0)
         yield "group offsets", list(cross_checks.of_group(self.group, names.group, low, high))
         yield "checkpoint", list(cross_checks.of_checkpoint(self.checkpoint, low, high))
-        last = list(cross_checks.of_coordinator(self.state, ledger, low.told, high.told))
+        last = list(cross_checks.of_coordinator(self.state, ledger, low.witness, high.witness))
         yield "transactional id", last
         yield "no open transaction", list(cross_checks.of_open(self.open, names.transactional_id))
         if self.tables:
-            known = LedgerMoment(low.told, low.tables), LedgerMoment(high.told, high.tables)
+            known = LedgerMoment(low.witness, low.tables), LedgerMoment(high.witness, high.tables)
             yield "Delta tables", list(delta_tables.of_tables(self.sinks, self.tables, *known))
 
 

@@ -9,7 +9,7 @@ import pytest
 from support.chromium import Chromium
 from support.reported import NOW, aborted, history, made, transaction
 
-from eos.audit.history import AuditFinding
+from eos.finding import Finding
 from eos.inspect.audit_live import ComparedField, LiveState
 from eos.inspect.cluster_state import ClusterState
 from eos.report.conclusion import Level, verdict
@@ -109,7 +109,7 @@ def test_all_text_can_be_read(chromium: Chromium, tmp_path: Path, level: Level, 
     """WCAG's contrast of at least 4.5 for text and 3 for what charts are made of, on what is
     behind it."""
     page = tmp_path / "page.html"
-    foreign = AuditFinding("foreign", "somebody else's", -1)
+    foreign = Finding("foreign", "somebody else's")
     rows = {
         Level.KEPT: history(60, aborts=25, fences=20),
         Level.LOOK: history(3),

@@ -15,10 +15,10 @@ from support.errors import raises
 from support.recovered import Pipeline
 from support.reported import NOW, RECORDS, aborted, history, made, transaction
 
-from eos.audit.history import AuditFinding
 from eos.audit.rows import table
 from eos.cli.report import report
 from eos.errors import UsageError
+from eos.finding import Finding
 from eos.inspect import cluster_state as asking
 from eos.inspect.audit_live import LiveState
 from eos.inspect.cluster_state import ClusterState
@@ -132,7 +132,7 @@ def test_a_page_has_a_bound_whatever_it_is_about():
             yield replace(transaction(n, at=NOW + timedelta(hours=n)), **wide)
 
     found = gather(rows())
-    live = LiveState("Empty", findings=[AuditFinding("hanging", "<" * 400, -1)] * 1000)
+    live = LiveState("Empty", findings=[Finding("hanging", "<" * 400)] * 1000)
     page = made(found, asked=ClusterState(NOW, live, dict.fromkeys(sources, 10**16)))
     assert len(page) < SIZE_MAX
     assert "700 partitions more" in page

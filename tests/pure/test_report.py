@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 from support.reported import NOW, aborted, history, made, transaction
 
-from eos.audit.history import AuditFinding
+from eos.finding import Finding
 from eos.inspect.audit_live import LiveState
 from eos.inspect.cluster_state import ClusterState
 from eos.kafka.api import TopicPartition
@@ -29,7 +29,7 @@ from eos.report.units import duration, number, size, time
         (list(history(1)), (), Level.KEPT, "1 micro-batch committed once each"),
         ([*history(3), transaction(4)], (), Level.BROKEN, "offsets 30 to 39 were skipped"),
         ([*history(3), transaction(2)], (), Level.BROKEN, "4 contradictions among 4 transactions"),
-        (list(history(3)), [AuditFinding("hanging", "one hangs", -1)], Level.LOOK, "one hangs."),
+        (list(history(3)), [Finding("hanging", "one hangs")], Level.LOOK, "one hangs."),
     ],
 )
 def test_one_sentence_says_it(rows, live, level, words):

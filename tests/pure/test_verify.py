@@ -10,6 +10,7 @@ import pytest
 
 from eos.audit import rows as made
 from eos.cli.verify import Shown
+from eos.finding import FindingKind, Witness
 from eos.inspect.cluster_view import OpenTransaction
 from eos.kafka.api import CommittedOffset, DescribedProducer, Identity, TopicPartition
 from eos.kafka.api import DescribedTransaction as Coordinated
@@ -25,7 +26,6 @@ from eos.verify.cross_checks import (
     of_group,
     of_open,
 )
-from eos.verify.findings import FindingKind, Witness
 from eos.verify.progress import Point, load
 
 A, B = TopicPartition("in", 0), TopicPartition("in", 1)
@@ -71,7 +71,7 @@ def test_an_edit_of_any_column_is_found(column):
     table[2][column] = others.get(type(value))
     found = list(compared("l", rows(1, 2), table))
     assert found, column
-    assert {(each.case, each.at, each.attempt.ledger_offset) for each in found} <= {
+    assert {(each.case, each.at, each.witness.ledger_offset) for each in found} <= {
         ("audit_row", LEDGER, 4),
         ("audit_row", LEDGER, 12345),
     }
@@ -151,7 +151,7 @@ def test_a_checkpoint_of_another_query():
 )
 def test_whose_the_newest_record_is(mine, newest, cases):
     state = mine and Coordinated("CompleteCommit", mine, 60_000)
-    last = replace(LOW.told, identity=newest)
+    last = replace(LOW.witness, identity=newest)
     assert [each.case for each in of_coordinator(state, LEDGER, last, last)] == cases
 
 

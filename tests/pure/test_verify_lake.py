@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from eos.finding import Witness
 from eos.kafka.api import Identity
 from eos.ledger.record import TableState
 from eos.plan.delta_sink import Table
 from eos.verify.delta_tables import LedgerMoment, Sinks, TableWrite, look, of_tables
-from eos.verify.findings import Witness
 
 TABLE = Table("all", "/lake/all")
 SINKS = Sinks((TABLE,), {"all": "app"})
@@ -55,7 +55,7 @@ def test_while_it_runs_it_may_be_anywhere_between_two_looks() -> None:
 def test_another_table_and_none() -> None:
     assert cases(TableWrite("other", 12), known(12, 8)) == ["delta_replaced"]
     assert cases("is gone", known(12, 8)) == ["delta_unreadable"]
-    unknown = LedgerMoment(known(12, 8).told, {})
+    unknown = LedgerMoment(known(12, 8).witness, {})
     assert cases(TableWrite("id", 99), unknown) == []  # declared, and not met by any run yet
 
 
@@ -85,7 +85,7 @@ def test_a_restore_that_removed_rows_is_found(tmp_path: Path) -> None:
     identity = str(DeltaTable(there.path).metadata().id)
 
     def found() -> list[str]:
-        level = LedgerMoment(known(14, 12, "stop").told, {"all": TableState(identity, 12, 1)})
+        level = LedgerMoment(known(14, 12, "stop").witness, {"all": TableState(identity, 12, 1)})
         return [each.case for each in of_tables(sinks, look(sinks), level, level)]
 
     assert found() == []
