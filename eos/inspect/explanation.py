@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eos.errors import EosError, PromiseBrokenError
-from eos.inspect.findings import StartupFinding, findings
 from eos.inspect.next_start import Prediction, predict
 from eos.inspect.snapshot import Snapshot, bounds, look, soon
+from eos.inspect.startup_stops import StartupStop, startup_stops
 from eos.kafka.api import TopicPartition
 from eos.kafka.client import KafkaClient
 from eos.ledger.record import Ends, LedgerRecord
@@ -66,7 +66,7 @@ class Explanation:
     rows: Sequence[PartitionRow]
     agrees: Sequence[str]
     warnings: Sequence[str]
-    findings: Sequence[StartupFinding]
+    stops: Sequence[StartupStop]
     next: str
     runs: Liveness = Liveness.NO
     runs_as: int | None = None
@@ -81,7 +81,7 @@ def explain(planned: Plan, wire: KafkaClient) -> Explanation:
         before, view = view, look(planned, wire, skips_foreign=True)
         if _offset(before) == _offset(view):
             return found
-    return replace(found, findings=(), warnings=(), agrees=(), is_moving=True)
+    return replace(found, stops=(), warnings=(), agrees=(), is_moving=True)
 
 
 def _offset(view: Snapshot) -> int:
@@ -121,7 +121,7 @@ def _explained(view: Snapshot) -> Explanation:
         rows=rows,
         agrees=_agrees(found, group),
         warnings=[*found.warnings, *_among(view)],
-        findings=findings(found.errors, history, limits),
+        stops=startup_stops(found.errors, history, limits),
         next=_next(found),
         runs=runs,
         runs_as=process,

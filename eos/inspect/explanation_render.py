@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from eos.inspect.explanation import Explanation, PartitionRow
-from eos.inspect.findings import Command
 from eos.inspect.record_time import record_time
+from eos.inspect.startup_stops import Command
 from eos.ledger.record import LedgerRecord, Position, nested
 from eos.startup.liveness import Liveness
 from eos.startup.ownership import is_ours
@@ -23,7 +23,7 @@ def lines(found: Explanation, command: Command) -> Iterator[str]:
     """Yield the values, then the agreements and differences, then the next run and its remedies."""
     names = found.planned.names
     yield f"pipeline    {names.pipeline}, {_deployment(found)}"
-    yield f"ledger      {names.ledger}: {_render_finding(found)}"
+    yield f"ledger      {names.ledger}: {_last_record(found)}"
     if found.runs is Liveness.YES:
         named = f" as process {found.runs_as} of this machine" if found.runs_as else ""
         yield f"            the pipeline runs now{named}"
@@ -46,7 +46,7 @@ def lines(found: Explanation, command: Command) -> Iterator[str]:
     yield from (f"differs     {text}" for text in found.warnings)
     if found.is_moving:
         yield "moves       nothing was compared: the pipeline runs, and committed during each try"
-    yield from _verdict(found, command)
+    yield from _next_start(found, command)
 
 
 def as_json(found: Explanation, command: Command) -> dict[str, Any]:
@@ -77,26 +77,26 @@ def as_json(found: Explanation, command: Command) -> dict[str, Any]:
         "warnings": list(found.warnings),
         "runs_as": found.runs_as,
         "moving": found.is_moving,
-        "goes_on": not found.findings,
+        "goes_on": not found.stops,
         "next": found.next,
-        "findings": [finding.as_json(command) for finding in found.findings],
+        "findings": [stop.as_json(command) for stop in found.stops],
     }
 
 
-def _verdict(found: Explanation, command: Command) -> Iterator[str]:
+def _next_start(found: Explanation, command: Command) -> Iterator[str]:
     if found.runs is not Liveness.YES and not found.is_moving:
         yield f"next start  {found.next}"
     else:
         yield f"next start  once the running pipeline has ended: {found.next}"
-    for finding in found.findings:
+    for stop in found.stops:
         yield ""
-        yield from (f"{finding.case}: {message}" for message in finding.messages)
-        if finding.hint:
-            yield f"  {finding.hint}"
-        for way in finding.ways:
-            yield f"  $ {command(way.words)}"
-            yield f"      {way.does}"
-    if found.findings:
+        yield from (f"{error.code}: {error.message}" for error in stop.errors)
+        if stop.hint:
+            yield f"  {stop.hint}"
+        for remedy in stop.remedies:
+            yield f"  $ {command(remedy.words)}"
+            yield f"      {remedy.does}"
+    if found.stops:
         yield ""
         yield "without --yes a command only shows its changes; docs/recovery.md explains each case"
 
@@ -107,12 +107,10 @@ def _deployment(found: Explanation) -> str:
     return "a deployment without an id, which the first run here creates"
 
 
-def _render_finding(found: Explanation) -> str:
+def _last_record(found: Explanation) -> str:
     last = found.last
     if last is None:
-        is_foreign = any(
-            each.case in {"ledger_foreign", "ledger_unknown"} for each in found.findings
-        )
+        is_foreign = any(each.code in {"ledger_foreign", "ledger_unknown"} for each in found.stops)
         return "no record that this pipeline wrote" if is_foreign else "empty"
     owner = last.owner
     is_this = is_ours(found.planned, last)
