@@ -7,21 +7,15 @@ newer. Then the table lags for a moment: this is reported, but is no finding.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
 
 from eos.audit.history import Transaction, ends
-from eos.deadline import Deadline
 from eos.errors import EosError
 from eos.finding import Finding, FindingKind
-from eos.inspect.cluster_view import (
-    OpenTransaction,
-    coordinated,
-    open_among,
-    producers_on,
-    soon,
-)
-from eos.kafka.api import DescribedProducer, DescribedTransaction, TopicPartition
-from eos.kafka.client import KafkaClient
+from eos.inspect.cluster_view import ClusterView, OpenTransaction, Producers
+from eos.kafka.api import DescribedTransaction, TopicPartition
 from eos.kafka.transaction_states import TransactionPhase
 
 _LAST_EPOCH = 2**15 - 2
@@ -49,50 +43,61 @@ class LiveState:
     findings: Sequence[Finding] = ()
 
 
-def live(
-    wire: KafkaClient, transactional_id: str, group: str, ledger: str, found: Sequence[Transaction]
-) -> LiveState:
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """A pipeline's state in the cluster, for the report.
+
+    `ends` has the ends of source partitions that exist. `problem` is the reason why all else is
+    missing.
+    """
+
+    at: datetime
+    live: LiveState | None = None
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    problem: str = ""
+
+
+def ask(
+    cluster: ClusterView, found: Sequence[Transaction], position: Mapping[TopicPartition, int]
+) -> ClusterState:
+    """Return the pipeline's state in the cluster.
+
+    `position` is the end that the table has for each source partition. If the cluster does not
+    answer, the result has a `problem` only, so that a page loses one part instead of all.
+    """
+    at = datetime.now(timezone.utc)
+    try:
+        ends = cluster.committed_ends(position)
+        return ClusterState(at, live(cluster, found), ends)
+    except EosError as error:
+        return ClusterState(at, problem=error.message)
+
+
+def live(cluster: ClusterView, found: Sequence[Transaction]) -> LiveState:
     """Compare the table's transactions with the cluster.
 
     `found` has the transactions in the table, oldest first, and at least the newest committed one.
     """
     committed = [each for each in found if each.is_committed]
     last = committed[-1] if committed else None
-    state = coordinated(wire, transactional_id, soon())
-    here = TopicPartition(ledger, 0)
-    partitions = [here, *sorted({tp for each in committed for tp in each.targets})]
-    producers = producers_on(wire, partitions)
-    offset = _ledger_end(wire, here)
+    state = cluster.transaction()
+    targets = sorted({tp for each in committed for tp in each.targets})
+    producers = cluster.producers([cluster.ledger_partition, *targets])
+    offset = cluster.ledger_last()
     fields = list(_fields(state, last, offset, producers))
-    fields += _group(wire, group, ends(committed))
+    fields += _group(cluster, ends(committed))
     is_moving = offset is not None and last is not None and offset > last.ledger_offset
-    opened = open_among(wire, producers, transactional_id)
+    opened = cluster.open_transactions(producers)
     findings = [] if is_moving else list(_differing(fields, last))
-    findings += _strange(opened, transactional_id, last, here, producers, committed)
+    findings += _strange(cluster, opened, last, producers, committed)
     return LiveState(state.phase if state else "", fields, opened, findings)
-
-
-def _ledger_end(wire: KafkaClient, ledger: TopicPartition) -> int | None:
-    """Return the offset of the last committed record."""
-    deadline = soon()
-    topic = wire.topics([ledger.topic], deadline)[ledger.topic]
-    if topic.error:
-        return None
-    end = wire.list_offsets([ledger], "latest", committed=True, deadline=deadline)[ledger]
-    first = wire.list_offsets([ledger], "earliest", committed=True, deadline=deadline)[ledger]
-    for start in range(end - 1, first - 1, -64):
-        low = max(first, start - 63)
-        records = wire.read_records(ledger, low, end, committed=True, deadline=deadline)
-        if records:
-            return records[-1].offset
-    return None
 
 
 def _fields(
     state: DescribedTransaction | None,
     last: Transaction | None,
     offset: int | None,
-    producers: Mapping[TopicPartition, Sequence[DescribedProducer]],
+    producers: Producers,
 ) -> Iterator[ComparedField]:
     yield ComparedField("last record of the ledger", last.ledger_offset if last else None, offset)
     if last is None:
@@ -108,21 +113,15 @@ def _fields(
                 yield ComparedField(name, row["sequence_last"], producer.sequence_last)
 
 
-def _group(
-    wire: KafkaClient, group: str, position: Mapping[TopicPartition, int]
-) -> list[ComparedField]:
-    if not position:
+def _group(cluster: ClusterView, position: Mapping[TopicPartition, int]) -> list[ComparedField]:
+    found = None
+    if position:
+        with suppress(EosError):  # an open transaction that hides them is reported separately
+            found = cluster.group_offsets(position, _OFFSETS_MS)
+    if found is None:
         return []
-    try:
-        found = wire.committed_offsets(group, Deadline.after_ms(_OFFSETS_MS), list(position))
-    except EosError:
-        return []  # hidden by an open transaction, which is reported separately
     return [
-        ComparedField(
-            f"group offset of {tp}",
-            end,
-            found[tp].offset if tp in found else -1,
-        )
+        ComparedField(f"group offset of {tp}", end, found.get(tp, -1))
         for tp, end in sorted(position.items())
     ]
 
@@ -138,16 +137,15 @@ def _differing(fields: Sequence[ComparedField], last: Transaction | None) -> Ite
 
 
 def _strange(
+    cluster: ClusterView,
     opened: Sequence[OpenTransaction],
-    transactional_id: str,
     last: Transaction | None,
-    ledger: TopicPartition,
-    producers: Mapping[TopicPartition, Sequence[DescribedProducer]],
+    producers: Producers,
     committed: Sequence[Transaction],
 ) -> Iterator[Finding]:
     witness = last.witness if last else None
     for each in opened:
-        if each.owner == transactional_id:
+        if each.owner == cluster.transactional_id:
             continue
         tp, producer = each.partition, each.producer
         where = (
@@ -162,13 +160,13 @@ def _strange(
             message += " (`kafka-transactions.sh abort` ends it)"
             yield Finding("hanging", message, witness=witness)
     known = {each.identity.producer_id for each in committed}
-    for producer in producers.get(ledger, ()):
+    for producer in producers.get(cluster.ledger_partition, ()):
         if known and producer.identity.producer_id not in known and producer.sequence_last >= 0:
-            if any(each.owner == transactional_id for each in opened):
+            if any(each.owner == cluster.transactional_id for each in opened):
                 continue  # an open transaction may have rotated the pipeline's producer id
             identity = producer.identity
             message = (
-                f"{ledger.topic}: producer id {identity.producer_id}, epoch {identity.epoch}, "
+                f"{cluster.ledger}: producer id {identity.producer_id}, epoch {identity.epoch}, "
                 "writes to it, and is not ours"
             )
             yield Finding("foreign", message, witness=witness, kind=FindingKind.FOREIGN)

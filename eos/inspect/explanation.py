@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from eos.checkpoint.offset_log import CheckpointState
 from eos.errors import EosError, PromiseBrokenError
 from eos.inspect.next_start import Prediction, predict
 from eos.inspect.snapshot import Snapshot, bounds, look, soon
@@ -39,16 +40,6 @@ class PartitionRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
-    """The newest checkpoint."""
-
-    location: str
-    query_id: str
-    planned: int | None
-    committed: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class Explanation:
     """Everything that `eos recover` shows of a pipeline.
 
@@ -60,7 +51,7 @@ class Explanation:
     last: LedgerRecord | None
     history: Sequence[LedgerRecord]
     topic_ids: Mapping[str, tuple[str | None, str | None]]  # topic id in the ledger, and now
-    folder: Folder | None
+    checkpoint: CheckpointState | None
     is_readable: bool  # whether the checkpoint can be read without Spark
     is_group_hidden: bool
     rows: Sequence[PartitionRow]
@@ -91,7 +82,8 @@ def _offset(view: Snapshot) -> int:
 def _explained(view: Snapshot) -> Explanation:
     found = predict(view)
     history = view.ledger.history(HISTORY_MAX, soon()) if view.has_ledger else []
-    folder, committed, planned = _folder(view)
+    checkpoint = _checkpoint(view)
+    committed, planned = _ends(checkpoint)
     known = view.position.ends
     every = known.keys() | (found.here or frozenset()) | committed.keys() | planned.keys()
     ids, there = _topics(view, every)
@@ -115,7 +107,7 @@ def _explained(view: Snapshot) -> Explanation:
         last=view.last,
         history=history,
         topic_ids=ids,
-        folder=folder,
+        checkpoint=checkpoint,
         is_readable=view.files is not None,
         is_group_hidden=group is None,
         rows=rows,
@@ -142,28 +134,23 @@ def _among(view: Snapshot) -> list[str]:
     ]
 
 
-def _folder(view: Snapshot) -> tuple[Folder | None, Ends, Ends]:
-    """Return the newest checkpoint, with its last committed and last planned ends if readable."""
+def _checkpoint(view: Snapshot) -> CheckpointState | None:
     newest = view.newest()
     if newest is None:
-        return None, {}, {}
-    planned, committed = newest.planned(), newest.committed()
+        return None
     try:
-        query_id = newest.query_id()
-        ends = {
-            number: newest.ends(number)
-            for number in {planned, committed} - {None}
-            if number is not None
-        }
+        return newest.state()
     except PromiseBrokenError:  # already reported by the startup's own check
-        return Folder(newest.location, "", planned, committed), {}, {}
-    folder = Folder(newest.location, query_id, planned, committed)
-    is_open = planned is not None and planned != committed
-    return (
-        folder,
-        {} if committed is None else ends[committed],
-        ends[planned] if is_open and planned is not None else {},
-    )
+        return CheckpointState(newest.location, "", newest.planned(), newest.committed(), {})
+
+
+def _ends(checkpoint: CheckpointState | None) -> tuple[Ends, Ends]:
+    """Return the ends of the last committed micro-batch, and of a planned one after it."""
+    if checkpoint is None:
+        return {}, {}
+    is_open = checkpoint.planned != checkpoint.committed
+    committed = checkpoint.ends_of(checkpoint.committed)
+    return committed, checkpoint.ends_of(checkpoint.planned) if is_open else {}
 
 
 def _topics(

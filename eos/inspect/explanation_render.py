@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from eos.inspect.explanation import Explanation, PartitionRow
@@ -28,7 +27,7 @@ def lines(found: Explanation, command: Command) -> Iterator[str]:
         named = f" as process {found.runs_as} of this machine" if found.runs_as else ""
         yield f"            the pipeline runs now{named}"
     yield f"group       {names.group}{': hidden by an open transaction' * found.is_group_hidden}"
-    yield f"checkpoint  {_folder(found)}"
+    yield f"checkpoint  {_checkpoint(found)}"
     tables = found.last.position.tables if found.last is not None else {}
     for name, known in tables.items():  # only Spark can read the table itself
         version = "" if known.version is None else f", in version {known.version} of the table"
@@ -60,7 +59,11 @@ def as_json(found: Explanation, command: Command) -> dict[str, Any]:
         "checkpoint": {
             "root": names.checkpoints,
             "readable": found.is_readable,
-            "newest": found.folder and asdict(found.folder),
+            "newest": found.checkpoint
+            and {
+                name: getattr(found.checkpoint, name)
+                for name in ("location", "query_id", "planned", "committed")
+            },
         },
         "tables": {
             name: each.as_json()
@@ -138,22 +141,22 @@ def _past(record: LedgerRecord, here: Position) -> str:
     return f"  {record.offset:>8}  {record_time(record)}  {_kind(record)}{comma}{how_far}"
 
 
-def _folder(found: Explanation) -> str:
+def _checkpoint(found: Explanation) -> str:
     root = found.planned.names.checkpoints
     if not found.is_readable:
         named = found.last.position.checkpoint if found.last is not None else ""
         where = f"{root}/{named}" if named else f"in {root}"
         return f"{where}, which only a running Spark can read"
-    if found.folder is None:
+    if found.checkpoint is None:
         return f"none in {root}"
-    folder, last = found.folder, found.last
-    is_same = last is not None and last.position.query_id == folder.query_id
+    newest, last = found.checkpoint, found.last
+    is_same = last is not None and last.position.query_id == newest.query_id
     whose = " (the ledger's last)" if is_same else ""
     if last is not None and last.position.is_reset:
         whose = " (not resumed: the ledger's position was changed since)"
     return (
-        f"{folder.location}: query {folder.query_id}{whose}, last micro-batch planned "
-        f"{_or_none(folder.planned)}, committed {_or_none(folder.committed)}"
+        f"{newest.location}: query {newest.query_id}{whose}, last micro-batch planned "
+        f"{_or_none(newest.planned)}, committed {_or_none(newest.committed)}"
     )
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from eos.checkpoint.files import Files, files_for
 from eos.checkpoint.offset_log import Checkpoint, newest_with_offsets
 from eos.deadline import Deadline
-from eos.errors import PromiseBrokenError, UnavailableError, UsageError
-from eos.inspect.cluster_view import is_hidden
+from eos.errors import PromiseBrokenError, UsageError
+from eos.inspect.cluster_view import ClusterView
 from eos.kafka.api import TopicPartition
 from eos.kafka.client import KafkaClient
 from eos.ledger.ledger import Foreign, Ledger
@@ -71,14 +71,14 @@ class Snapshot:
         found = starting_offsets(self.planned, self.wire, self.position, soon())
         return frozenset(found)
 
+    @property
+    def cluster(self) -> ClusterView:
+        names = self.planned.names
+        return ClusterView(self.wire, names.transactional_id, names.group, names.ledger)
+
     def group(self, partitions: Iterable[TopicPartition]) -> Ends | None:
         """Return the group's offsets; None while an open transaction hides them."""
-        try:
-            return self.source.group_offsets(partitions)
-        except UnavailableError as error:
-            if not is_hidden(error):
-                raise
-            return None
+        return self.cluster.group_offsets(partitions, self.source.timeout_ms)
 
     def require_same_topics(self) -> None:
         """Raise PromiseBrokenError if a topic is missing or was recreated.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from eos.inspect.cluster_state import ClusterState
+from eos.inspect.audit_live import ClusterState
 from eos.report.content import PageContent
 from eos.report.units import counted, time
 

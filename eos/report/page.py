@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 
 from eos.finding import Finding
-from eos.inspect.cluster_state import ClusterState
+from eos.inspect.audit_live import ClusterState
 from eos.report import chart_panels, figures, producers, tables
 from eos.report.conclusion import Conclusion, Level, not_checked, rests_on, verdict
 from eos.report.content import FINDINGS_MAX, PageContent

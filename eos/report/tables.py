@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from eos.audit.history import Transaction
+from eos.inspect.audit_live import ClusterState
 from eos.inspect.audit_render import what, who
-from eos.inspect.cluster_state import ClusterState
 from eos.kafka.api import TopicPartition
 from eos.report.content import PageContent
 from eos.report.markup import Content, Markup, markup, tag

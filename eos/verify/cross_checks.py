@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eos.checkpoint.files import Files
-from eos.checkpoint.offset_log import Checkpoint, newest_with_offsets
+from eos.checkpoint.offset_log import Checkpoint, CheckpointState, newest_with_offsets
 from eos.finding import Finding, FindingKind, Witness
 from eos.inspect.cluster_view import OpenTransaction
-from eos.kafka.api import CommittedOffset, TopicPartition
 from eos.kafka.api import DescribedTransaction as Coordinated
+from eos.kafka.api import TopicPartition
 from eos.kafka.transaction_states import TransactionPhase
 from eos.ledger.record import Ends, TableState
 
@@ -35,7 +35,7 @@ class LedgerLevel:
 
 
 def of_group(
-    found: Mapping[TopicPartition, CommittedOffset] | None,
+    found: Ends | None,
     group: str,
     low: LedgerLevel,
     high: LedgerLevel,
@@ -49,7 +49,7 @@ def of_group(
         return  # an operator just moved the position
     for tp, end in sorted(low.ends.items()):
         newest = high.ends.get(tp, end)
-        offset = found[tp].offset if tp in found else -1
+        offset = found.get(tp, -1)
         if offset < 0 and end >= 0:
             words = "is missing: it expired, or was deleted"
         elif not min(end, newest) <= offset <= max(end, newest):
@@ -60,34 +60,18 @@ def of_group(
         yield Finding("group", message, tp, max(offset, 0), high.witness)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointNote:
-    """The newest checkpoint's state. `ends` has the ends of its last micro-batches by number."""
-
-    location: str
-    query_id: str
-    planned: int
-    committed: int | None
-    ends: Mapping[int, Ends]
-
-
-def noted(files: Files | None, root: str) -> CheckpointNote | str:
+def newest_checkpoint(files: Files | None, root: str) -> CheckpointState | str:
     """Return the newest checkpoint's state, or the reason why there is nothing to compare."""
     if files is None:
         return f"the checkpoints are in {root}, which only a running Spark can read"
     newest, _ = newest_with_offsets(files, root)
     if newest is None:
         return f"there is no checkpoint in {root}"
-    checkpoint = Checkpoint(files, newest)
-    planned, committed = checkpoint.planned(), checkpoint.committed()
-    assert planned is not None, "newest_with_offsets found what it planned"
-    numbers = {planned} | ({committed} if committed is not None else set())
-    ends = {number: checkpoint.ends(number) for number in numbers}
-    return CheckpointNote(newest, checkpoint.query_id(), planned, committed, ends)
+    return Checkpoint(files, newest).state()
 
 
 def of_checkpoint(
-    found: CheckpointNote | str, low: LedgerLevel, high: LedgerLevel
+    found: CheckpointState | str, low: LedgerLevel, high: LedgerLevel
 ) -> Iterator[Finding]:
     if isinstance(found, str):
         yield Finding("checkpoint_unread", found, kind=FindingKind.GONE)
@@ -95,7 +79,7 @@ def of_checkpoint(
     if low.is_reset or high.is_reset:
         return  # the next run takes a fresh checkpoint, so this one no longer counts
     where = f"the checkpoint {found.location}"
-    committed = -1 if found.committed is None else found.committed
+    planned, committed = (-1 if n is None else n for n in (found.planned, found.committed))
     if found.query_id != high.query_id:
         if committed >= 0:
             words = f"{where} has query {found.query_id}, but the ledger {high.query_id or '-'}"
@@ -105,13 +89,13 @@ def of_checkpoint(
         words = f"{where} has micro-batch {committed} as committed, but the ledger ends with "
         yield Finding("checkpoint", words + str(high.witness.batch_id), witness=high.witness)
         return
-    if committed < low.witness.batch_id - 1 or found.planned < low.witness.batch_id:
-        words = f"{where} ends with micro-batch {found.planned}, and has {committed} as committed, "
+    if committed < low.witness.batch_id - 1 or planned < low.witness.batch_id:
+        words = f"{where} ends with micro-batch {planned}, and has {committed} as committed, "
         words += f"but the ledger has {low.witness.batch_id}"
         yield Finding("checkpoint", words, witness=low.witness)
         return
     for level in (low, high):
-        for tp, end in sorted(found.ends.get(level.witness.batch_id, {}).items()):
+        for tp, end in sorted(found.ends_of(level.witness.batch_id).items()):
             known = level.ends.get(tp)
             if known is not None and known != end:
                 words = f"{where} ends micro-batch {level.witness.batch_id} at {end} of "

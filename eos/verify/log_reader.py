@@ -37,7 +37,7 @@ from eos.verify.target import LogBounds, Retention, Target
 _FETCH_BYTES_MAX = 8 * 1024 * 1024
 _FETCH_BYTES_MORE = 256 * 1024  # for other records between the wanted ones
 _PLAIN_BYTES_MAX = 8 * 1024 * 1024  # uncompressed bytes of records decoded at once
-_TIMEOUT_MS = 60_000
+TIMEOUT_MS = 60_000
 _TRIES_MAX = 100  # empty fetches, each with half a second of wait
 UNKNOWN_TOPIC = 3
 _REFUSED = 29
@@ -209,7 +209,7 @@ def require_seen(topics: Mapping[str, TopicInfo]) -> None:
 
 
 def soon() -> Deadline:
-    return Deadline.after_ms(_TIMEOUT_MS)
+    return Deadline.after_ms(TIMEOUT_MS)
 
 
 def _unpacked(seen: BatchHeader) -> bytes | None:

@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from eos.deadline import Backoff, Deadline
 from eos.errors import UsageError
 from eos.finding import Finding, FindingKind, Witness
-from eos.inspect.cluster_view import opened
+from eos.inspect.cluster_view import ClusterView
 from eos.kafka.api import TopicPartition
 from eos.ledger.receipt import Receipt
 from eos.ledger.record import LedgerRecord
@@ -52,6 +52,7 @@ class Verification:
         self._chain = CommitChain()
         log = self._stamped if subject.places is not None else None
         names = subject.names
+        self._cluster = ClusterView(reader.wire, names.transactional_id, names.group, names.ledger)
         self._letters = Letters(reader, names.pipeline, subject.dead_letters)
         self._dropped = DropCheck(
             self._findings,
@@ -221,13 +222,11 @@ class Verification:
     def _decided(self, tp: TopicPartition, end: int, bounds: LogBounds) -> LogBounds:
         """Wait for the target's markers, which may be written shortly after the ledger's."""
         deadline, backoff = Deadline.after_ms(_SETTLE_MS), Backoff()
-        names = self._subject.names
         while bounds.stable < end and tp not in self._stuck:
             if deadline.has_passed:
                 self._stuck.add(tp)
-            if any(
-                not each.owner for each in opened(self._reader.wire, [tp], names.transactional_id)
-            ):
+            found = self._cluster.open_transactions(self._cluster.producers([tp]))
+            if any(not each.owner for each in found):
                 self._stuck.add(tp)  # no coordinator will end it
             backoff.sleep(deadline)
             bounds = self._reader.bounds([tp])[tp]
@@ -271,7 +270,7 @@ class Verification:
         # The order matters: a record that is visible now is committed, so a later read of the
         # ledger has its transaction.
         bounds = self._reader.bounds(list(self._targets))
-        found = snapshot.look(self._reader.wire, self._subject, low.ends, list(self._targets))
+        found = snapshot.look(self._cluster, self._subject, low.ends, list(self._targets))
         newer = list(self._ledger.pages(end, self._ledger.settled_end()))
         for page in newer:
             self._note(page.findings)

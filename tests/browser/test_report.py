@@ -10,8 +10,7 @@ from support.chromium import Chromium
 from support.reported import NOW, aborted, history, made, transaction
 
 from eos.finding import Finding
-from eos.inspect.audit_live import ComparedField, LiveState
-from eos.inspect.cluster_state import ClusterState
+from eos.inspect.audit_live import ClusterState, ComparedField, LiveState
 from eos.report.conclusion import Level, verdict
 from eos.report.content import gather
 

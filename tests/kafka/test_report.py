@@ -19,9 +19,8 @@ from eos.audit.rows import table
 from eos.cli.report import report
 from eos.errors import UsageError
 from eos.finding import Finding
-from eos.inspect import cluster_state as asking
-from eos.inspect.audit_live import LiveState
-from eos.inspect.cluster_state import ClusterState
+from eos.inspect import cluster_view
+from eos.inspect.audit_live import ClusterState, LiveState
 from eos.kafka.api import TopicPartition
 from eos.report.content import FINDINGS_MAX, NOTABLE_MAX, gather
 from eos.report.timeline import INTERVALS_MAX
@@ -88,7 +87,7 @@ def test_the_verb(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch):
 
     profile = Path(words[2])
     profile.write_text(profile.read_text().replace(pipeline.bootstrap, "127.0.0.1:1"))
-    monkeypatch.setattr(asking, "_TIMEOUT_MS", 500)
+    monkeypatch.setattr(cluster_view, "TIMEOUT_MS", 500)
     code, _, err = said(*words, "--output", str(other))
     assert code == 1
     assert "eos: the page has no data of the cluster: " in err

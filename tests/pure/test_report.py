@@ -10,8 +10,7 @@ import pytest
 from support.reported import NOW, aborted, history, made, transaction
 
 from eos.finding import Finding
-from eos.inspect.audit_live import LiveState
-from eos.inspect.cluster_state import ClusterState
+from eos.inspect.audit_live import ClusterState, LiveState
 from eos.kafka.api import TopicPartition
 from eos.report.conclusion import Level, verdict
 from eos.report.content import gather

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 
 from eos.audit.history import Transaction
-from eos.inspect.cluster_state import ClusterState
+from eos.inspect.audit_live import ClusterState
 from eos.kafka.api import Identity, TopicPartition
 from eos.report.content import PageContent, gather
 from eos.report.page import Subject, page
