@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from typing import Any
 
 from eos.audit.history import Summary, Transaction
 from eos.finding import Finding
 from eos.inspect.audit_live import LiveState
+from eos.inspect.layout import columns, utc
 
 _ANSWERS = {"dead_letter": "dead letter", "drop": "dropped"}
 _SHOWN, _FIELDS_SHOWN, _FINDINGS_SHOWN = 20, 40, 20
@@ -48,12 +48,12 @@ def lines(audited: AuditResult) -> Iterator[str]:
             last = sums.restarts[-1]
             yield (
                 f"restarts    {len(sums.restarts):,}, the last: {who(last)} from "
-                f"{_at(last.ended_at)} on"
+                f"{utc(last.ended_at)} on"
             )
         for each in sums.takeovers[-_SHOWN:]:
-            yield f"taken over  by {who(each)} from {_at(each.ended_at)} on, {what(each)}"
+            yield f"taken over  by {who(each)} from {utc(each.ended_at)} on, {what(each)}"
         for each in sums.fenced[-_SHOWN:]:
-            yield f"fenced      {each.identity}, {_at(each.ended_at)}: {each.reason}"
+            yield f"fenced      {each.identity}, {utc(each.ended_at)}: {each.reason}"
     if audited.live is not None:
         yield from _live(audited.live)
     yield ""
@@ -108,12 +108,11 @@ def as_json(audited: AuditResult) -> dict[str, Any]:
 
 
 def _table(found: Sequence[Transaction]) -> Iterator[str]:
-    columns = ("ledger", "ended", "what", "outcome", "producer", "offsets", "in", "out")
-    cells = [columns]
-    cells += [
+    rows = [("ledger", "ended", "what", "outcome", "producer", "offsets", "in", "out")]
+    rows += [
         (
             str(each.ledger_offset),
-            _at(each.ended_at),
+            utc(each.ended_at),
             what(each),
             each.outcome,
             str(each.identity),
@@ -123,11 +122,7 @@ def _table(found: Sequence[Transaction]) -> Iterator[str]:
         )
         for each in reversed(found[-_SHOWN:])
     ]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
-        aligned = [cell.ljust(width) for cell, width in zip(row[:5], widths[:5], strict=True)]
-        aligned += [cell.rjust(width) for cell, width in zip(row[5:], widths[5:], strict=True)]
-        yield "  ".join(aligned).rstrip()
+    yield from columns(rows, left=5)
     if len(found) > _SHOWN:
         yield f"and {len(found) - _SHOWN:,} earlier ones (--json has all)"
 
@@ -211,7 +206,3 @@ def what(each: Transaction) -> str:
 def who(each: Transaction) -> str:
     deployment, host, process = each.writer
     return f"process {process} on {host} ({deployment})"
-
-
-def _at(at: datetime | None) -> str:
-    return at.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z" if at else "-"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from eos.inspect.explanation import Explanation, PartitionRow
-from eos.inspect.record_time import record_time
+from eos.inspect.layout import columns, record_time
 from eos.inspect.startup_stops import Command
 from eos.ledger.record import LedgerRecord, Position, nested
 from eos.startup.liveness import Liveness
@@ -184,14 +184,10 @@ def _table(rows: Sequence[PartitionRow]) -> Iterator[str]:
     if not rows:
         return
     ordered = sorted(rows, key=_is_plain)
-    shown = [
+    lines = [
         (str(row.partition), *map(_or_none, _values(row).values())) for row in ordered[:_ROWS_MAX]
     ]
-    cells = [("partition", *_COLUMNS), *shown]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for first, *others in cells:
-        aligned = [each.rjust(width) for each, width in zip(others, widths[1:], strict=True)]
-        yield "  ".join([first.ljust(widths[0]), *aligned])
+    yield from columns([("partition", *_COLUMNS), *lines], left=1)
     if len(rows) > _ROWS_MAX:
         yield f"and {len(rows) - _ROWS_MAX} more with fewer differences (--json has all)"
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from eos.inspect.cluster_view import OpenTransaction
-from eos.inspect.record_time import record_time
+from eos.inspect.layout import record_time
 from eos.inspect.status import PipelineStatus, SourceRow
 from eos.ledger.record import LedgerRecord
 from eos.startup.liveness import Liveness

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eos.errors import PromiseBrokenError, UsageError
-from eos.inspect.record_time import record_time
+from eos.inspect.layout import record_time
 from eos.inspect.snapshot import Snapshot, bounds, named, soon
 from eos.ledger.decoder import decoded
 from eos.ledger.record import LedgerRecord, Position

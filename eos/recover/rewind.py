@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from eos.errors import UsageError
-from eos.inspect.record_time import record_time
+from eos.inspect.layout import record_time
 from eos.inspect.snapshot import Snapshot, bounds, named, soon
 from eos.ledger.record import Ends, LedgerRecord
 from eos.recover.change import LedgerChange, Verb, consequences, moves
