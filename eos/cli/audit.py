@@ -14,7 +14,7 @@ from eos.audit.table import TransactionsTable
 from eos.cli.pipeline_argument import audit_location, find_pipeline, parser_of, since
 from eos.config.load import load_profile
 from eos.config.model import PipelineFile, Profile
-from eos.inspect.audit_live import LiveState, live
+from eos.inspect.audit_live import ClusterState, live
 from eos.inspect.audit_render import AuditResult, as_json, lines
 from eos.inspect.cluster_view import ClusterView
 from eos.kafka.client import KafkaClient
@@ -72,7 +72,7 @@ def maintain(words: Sequence[str]) -> int:
     return 0
 
 
-def _asked(pipeline: PipelineFile, profile: Profile, found: Sequence[Transaction]) -> LiveState:
+def _asked(pipeline: PipelineFile, profile: Profile, found: Sequence[Transaction]) -> ClusterState:
     with addresses(profile) as bootstrap:
         planned = plan(pipeline, profile, bootstrap, ())
         names = planned.names

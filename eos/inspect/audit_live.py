@@ -6,7 +6,7 @@ newer. Then the table lags for a moment: this is reported, but is no finding.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -17,6 +17,7 @@ from eos.finding import Finding, FindingKind
 from eos.inspect.cluster_view import ClusterView, OpenTransaction, Producers
 from eos.kafka.api import DescribedTransaction, TopicPartition
 from eos.kafka.transaction_states import TransactionPhase
+from eos.ledger.record import Ends
 
 _LAST_EPOCH = 2**15 - 2
 _OFFSETS_MS = 10_000  # an open transaction may hide offsets longer
@@ -36,48 +37,30 @@ class ComparedField:
 
 
 @dataclass(frozen=True, slots=True)
-class LiveState:
-    phase: str
+class ClusterState:
+    """A pipeline's state in the cluster, compared with the table.
+
+    `ends` has the ends of source partitions that exist. `problem` is the reason why all else is
+    missing, so that a page loses one part instead of all.
+    """
+
+    phase: str = ""
     fields: Sequence[ComparedField] = ()
     open: Sequence[OpenTransaction] = ()
     findings: Sequence[Finding] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterState:
-    """A pipeline's state in the cluster, for the report.
-
-    `ends` has the ends of source partitions that exist. `problem` is the reason why all else is
-    missing.
-    """
-
-    at: datetime
-    live: LiveState | None = None
-    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    ends: Ends = field(default_factory=dict)
     problem: str = ""
+    at: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
 
 
-def ask(
-    cluster: ClusterView, found: Sequence[Transaction], position: Mapping[TopicPartition, int]
+def live(
+    cluster: ClusterView, found: Sequence[Transaction], sources: Iterable[TopicPartition] = ()
 ) -> ClusterState:
-    """Return the pipeline's state in the cluster.
-
-    `position` is the end that the table has for each source partition. If the cluster does not
-    answer, the result has a `problem` only, so that a page loses one part instead of all.
-    """
-    at = datetime.now(timezone.utc)
-    try:
-        ends = cluster.committed_ends(position)
-        return ClusterState(at, live(cluster, found), ends)
-    except EosError as error:
-        return ClusterState(at, problem=error.message)
-
-
-def live(cluster: ClusterView, found: Sequence[Transaction]) -> LiveState:
-    """Compare the table's transactions with the cluster.
+    """Compare the table's transactions with the cluster, and ask for the ends of `sources`.
 
     `found` has the transactions in the table, oldest first, and at least the newest committed one.
     """
+    source_ends = cluster.committed_ends(sources)
     committed = [each for each in found if each.is_committed]
     last = committed[-1] if committed else None
     state = cluster.transaction()
@@ -90,7 +73,8 @@ def live(cluster: ClusterView, found: Sequence[Transaction]) -> LiveState:
     opened = cluster.open_transactions(producers)
     findings = [] if is_moving else list(_differing(fields, last))
     findings += _strange(cluster, opened, last, producers, committed)
-    return LiveState(state.phase if state else "", fields, opened, findings)
+    phase = state.phase if state else ""
+    return ClusterState(phase, fields, opened, findings, source_ends)
 
 
 def _fields(
@@ -113,7 +97,7 @@ def _fields(
                 yield ComparedField(name, row["sequence_last"], producer.sequence_last)
 
 
-def _group(cluster: ClusterView, position: Mapping[TopicPartition, int]) -> list[ComparedField]:
+def _group(cluster: ClusterView, position: Ends) -> list[ComparedField]:
     found = None
     if position:
         with suppress(EosError):  # an open transaction that hides them is reported separately

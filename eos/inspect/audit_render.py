@@ -8,7 +8,7 @@ from typing import Any
 
 from eos.audit.history import Summary, Transaction
 from eos.finding import Finding
-from eos.inspect.audit_live import LiveState
+from eos.inspect.audit_live import ClusterState
 from eos.inspect.layout import columns, utc
 
 _ANSWERS = {"dead_letter": "dead letter", "drop": "dropped"}
@@ -23,7 +23,7 @@ class AuditResult:
     found: Sequence[Transaction]  # oldest first
     summary: Summary
     findings: Sequence[Finding]
-    live: LiveState | None = None
+    live: ClusterState | None = None
 
 
 def lines(audited: AuditResult) -> Iterator[str]:
@@ -127,7 +127,7 @@ def _table(found: Sequence[Transaction]) -> Iterator[str]:
         yield f"and {len(found) - _SHOWN:,} earlier ones (--json has all)"
 
 
-def _live(live: LiveState) -> Iterator[str]:
+def _live(live: ClusterState) -> Iterator[str]:
     yield ""
     yield f"live        coordinator: {live.phase or 'the transactional id is unknown'}"
     ordered = sorted(live.fields, key=lambda each: each.is_same)
@@ -141,7 +141,7 @@ def _live(live: LiveState) -> Iterator[str]:
         yield f"  open      {tp}, by {owner} {one.phase}".rstrip()
 
 
-def _live_json(live: LiveState | None) -> dict[str, Any] | None:
+def _live_json(live: ClusterState | None) -> dict[str, Any] | None:
     if live is None:
         return None
     return {

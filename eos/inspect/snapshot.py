@@ -28,7 +28,6 @@ from eos.startup.source_state import LiveSource
 TIMEOUT_MS = 120_000
 # Used without a fence: an open transaction stays until its timeout, so a wait rarely helps.
 PATIENCE_MS = 10_000
-_UNKNOWN_TOPIC = 3
 _NAMED_MAX = 5
 
 
@@ -101,7 +100,7 @@ class Snapshot:
         else:
             return frozenset()
         now = self.wire.topics(topics, soon())
-        return frozenset(name for name, info in now.items() if info.error == _UNKNOWN_TOPIC)
+        return frozenset(name for name, info in now.items() if info.is_missing)
 
     def moved(self, ends: Ends) -> Position:
         """Return the position with other ends, for a fresh checkpoint.
@@ -130,7 +129,7 @@ def look(planned: Plan, wire: KafkaClient, *, skips_foreign: bool = False) -> Sn
     planned = known(planned)
     ledger = ledger_of(planned, wire, skips_foreign=skips_foreign)
     topic = ledger.partition.topic
-    is_there = wire.topics([topic], soon())[topic].error != _UNKNOWN_TOPIC
+    is_there = not wire.topics([topic], soon())[topic].is_missing
     last = ledger.look(soon()) if is_there else None
     source = LiveSource(planned, wire, PATIENCE_MS)
     return Snapshot(planned, source, ledger, last, readable(planned), is_there)

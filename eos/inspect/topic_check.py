@@ -24,7 +24,6 @@ from eos.startup.topic_lookup import source_topics
 _SOURCE = ("READ",)
 _TARGET = ("WRITE", "READ", "DESCRIBE_CONFIGS")  # docs/security.md has the reasons
 _LEDGER = ("WRITE", "READ", "DESCRIBE_CONFIGS")
-_ABSENT = 3
 _TRANSACTIONAL_ID_REFUSED = 53
 
 
@@ -58,10 +57,10 @@ def _target(wire: KafkaClient, planned: Plan, topic: str) -> Iterator[Check]:
     info = wire.topics([topic], soon())[topic]
     brokers = len(wire.shape((), soon()).brokers)
     new = planned.created_topics.get(topic)
-    if info.error == _ABSENT and new is None:
+    if info.is_missing and new is None:
         remedy = "create it, or set `create: {partitions: N}` in the sink"
         yield failed("target", f"{topic} does not exist", remedy)
-    elif info.error == _ABSENT and new is not None:
+    elif info.is_missing and new is not None:
         if new.replication != BROKERS_CHOICE and new.replication > brokers:
             reason = f"{topic} needs {new.replication} replicas, but there are {brokers} brokers"
             remedy = f"set `create: {{replication: {brokers}}}` in the sink, or add brokers"

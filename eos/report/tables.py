@@ -67,8 +67,8 @@ def _notable_row(each: Transaction, at: datetime, gathered: PageContent) -> Mark
     )
 
 
-def sources(gathered: PageContent, asked: ClusterState | None) -> Markup:
-    ends = asked.ends if asked else {}
+def sources(gathered: PageContent, cluster: ClusterState | None) -> Markup:
+    ends = cluster.ends if cluster else {}
     position, spans = gathered.position, gathered.sources
     known = sorted(position, key=lambda tp: (position[tp] - ends.get(tp, position[tp]), tp))
     rows = [
@@ -77,7 +77,7 @@ def sources(gathered: PageContent, asked: ClusterState | None) -> Markup:
             _from_to(spans, tp),
             number(spans[tp].count) if tp in spans else "0",
             str(position[tp]),
-            _end(tp, ends, asked),
+            _end(tp, ends, cluster),
             _lag(tp, position[tp], ends),
         )
         for tp in known[:PARTITIONS_MAX]
@@ -137,9 +137,8 @@ def _read(each: Transaction) -> str:
     return number(each.records_read)
 
 
-def fields(asked: ClusterState) -> Markup:
-    assert asked.live is not None
-    ordered = sorted(asked.live.fields, key=lambda each: each.is_same)
+def fields(cluster: ClusterState) -> Markup:
+    ordered = sorted(cluster.fields, key=lambda each: each.is_same)
     rows = [
         row(each.name, str(each.table), str(each.broker), "same" if each.is_same else "differs")
         for each in ordered[:FIELDS_SHOWN]
@@ -207,10 +206,12 @@ def _from_to(spans: Spans, tp: TopicPartition) -> str:
     return f"{spans[tp].first} to {spans[tp].last}" if tp in spans else "nothing"
 
 
-def _end(tp: TopicPartition, ends: Mapping[TopicPartition, int], asked: ClusterState | None) -> str:
+def _end(
+    tp: TopicPartition, ends: Mapping[TopicPartition, int], cluster: ClusterState | None
+) -> str:
     if tp in ends:
         return str(ends[tp])
-    return "deleted" if asked is not None and asked.live is not None else "not known"
+    return "deleted" if cluster is not None and not cluster.problem else "not known"
 
 
 def _lag(tp: TopicPartition, position: int, ends: Mapping[TopicPartition, int]) -> str:

@@ -39,7 +39,6 @@ _FETCH_BYTES_MORE = 256 * 1024  # for other records between the wanted ones
 _PLAIN_BYTES_MAX = 8 * 1024 * 1024  # uncompressed bytes of records decoded at once
 TIMEOUT_MS = 60_000
 _TRIES_MAX = 100  # empty fetches, each with half a second of wait
-UNKNOWN_TOPIC = 3
 _REFUSED = 29
 
 
@@ -79,10 +78,7 @@ class Reader:
         """Return the number of partitions of each topic; 0 if it is missing."""
         found = self.wire.topics(topics, soon()) if topics else {}
         require_seen(found)
-        return {
-            name: 0 if info.error == UNKNOWN_TOPIC else info.partitions
-            for name, info in found.items()
-        }
+        return {name: 0 if info.is_missing else info.partitions for name, info in found.items()}
 
     def keeping(self, topic: str) -> Retention:
         if topic not in self._keeping:

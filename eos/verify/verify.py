@@ -28,7 +28,7 @@ from eos.verify.dropped_records import DropCheck, Log
 from eos.verify.findings import Findings
 from eos.verify.history import CommittedAttempt, of_record
 from eos.verify.ledger import LedgerLog, Page
-from eos.verify.log_reader import UNKNOWN_TOPIC, Reader, require_seen, soon
+from eos.verify.log_reader import Reader, require_seen, soon
 from eos.verify.progress import Point
 from eos.verify.source import SourcePartition
 from eos.verify.target import LogBounds, Target
@@ -359,14 +359,10 @@ class Verification:
         require_seen(found)
         now = found[topic]
         known = low.topic_ids.get(topic, now.topic_id)
-        is_same = now.error != UNKNOWN_TOPIC and now.topic_id in {known, ""}
+        is_same = not now.is_missing and now.topic_id in {known, ""}
         self._same_topics[topic] = is_same
         if not is_same:
-            what = (
-                "is gone"
-                if now.error == UNKNOWN_TOPIC
-                else f"was recreated: its id is {now.topic_id}"
-            )
+            what = "is gone" if now.is_missing else f"was recreated: its id is {now.topic_id}"
             message = f"the source topic {topic!r} {what}, the ledger's offsets are of {known}"
             self._note([Finding("source_recreated", message, TopicPartition(topic, 0))])
         return is_same

@@ -20,7 +20,7 @@ from eos.cli.report import report
 from eos.errors import UsageError
 from eos.finding import Finding
 from eos.inspect import cluster_view
-from eos.inspect.audit_live import ClusterState, LiveState
+from eos.inspect.audit_live import ClusterState
 from eos.kafka.api import TopicPartition
 from eos.report.content import FINDINGS_MAX, NOTABLE_MAX, gather
 from eos.report.timeline import INTERVALS_MAX
@@ -131,8 +131,8 @@ def test_a_page_has_a_bound_whatever_it_is_about():
             yield replace(transaction(n, at=NOW + timedelta(hours=n)), **wide)
 
     found = gather(rows())
-    live = LiveState("Empty", findings=[Finding("hanging", "<" * 400)] * 1000)
-    page = made(found, asked=ClusterState(NOW, live, dict.fromkeys(sources, 10**16)))
+    hanging, ends = [Finding("hanging", "<" * 400)] * 1000, dict.fromkeys(sources, 10**16)
+    page = made(found, cluster=ClusterState("Empty", findings=hanging, ends=ends))
     assert len(page) < SIZE_MAX
     assert "700 partitions more" in page
     left_out = found.findings_count - FINDINGS_MAX + 1000 - FINDINGS_MAX
