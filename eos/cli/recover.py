@@ -92,10 +92,10 @@ def _tell(
         print(json.dumps(document))
         return code
     if change.is_nothing:
-        print("\n".join(["nothing to do", *(f"  {line}" for line in change.says)]))
+        print("\n".join(["nothing to do", *(f"  {line}" for line in change.remarks)]))
         return code
     print(f"{command(change.verb)} {'did' if is_done else 'would do'}")
-    print(escaped("\n".join(f"  {line}" for line in (*change.lines(), *change.says))))
+    print(escaped("\n".join(f"  {line}" for line in (*change.lines(), *change.remarks))))
     if code:
         print(f"nothing is changed yet; to apply it:\n  $ {next_step}")
     elif done.offset is not None:

@@ -164,7 +164,7 @@ def bounds(source: LiveSource, partitions: Collection[TopicPartition]) -> Source
     return SourceBounds(source.earliest(partitions), source.latest(partitions))
 
 
-def named(partitions: Collection[TopicPartition]) -> str:
+def names_of(partitions: Collection[TopicPartition]) -> str:
     """Return the first few partitions as text for a message."""
     names = [str(tp) for tp in sorted(partitions)]
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
