@@ -6,7 +6,7 @@ and continues, so that it reports all problems.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from eos.inspect.snapshot import Snapshot, soon
 from eos.kafka.api import TopicPartition
 from eos.ledger import ranges
 from eos.ledger.ranges import Decision, PlannedBatch
-from eos.ledger.record import Ends, Position
+from eos.ledger.record import Position
 from eos.location import local_path
 from eos.observe import events
 from eos.plan.delta_sink import Table, app_of
@@ -207,7 +207,8 @@ def _decide(found: Prediction, position: Position) -> None:
     step = _restricted(up.step, found.here - left_out)
     if not up.is_planned:
         known = position.ends.keys() & found.here
-        step = replace(step, ends=_latest(view, step.starts.keys() | known))
+        # Spark would plan up to there, apart from its limit.
+        step = replace(step, ends=view.stable_ends(step.starts.keys() | known))
     for _ in range(FOUND_MAX):
         found.decision = found.ask(_decided, view, position, step)
         fields = {} if found.decision else found.errors[-1].fields
@@ -215,11 +216,6 @@ def _decide(found: Prediction, position: Position) -> None:
             break
         stopped = TopicPartition(fields["topic"], fields["partition"])
         step = _restricted(step, frozenset(step.ends) - {stopped})
-
-
-def _latest(view: Snapshot, partitions: Iterable[TopicPartition]) -> Ends:
-    """Return the ends up to which Spark would plan, apart from its limit."""
-    return view.wire.list_offsets(partitions, "latest", committed=True, deadline=soon())
 
 
 def _decided(view: Snapshot, position: Position, step: PlannedBatch) -> Decision:

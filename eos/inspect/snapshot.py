@@ -79,6 +79,10 @@ class Snapshot:
         """Return the group's offsets; None while an open transaction hides them."""
         return self.cluster.group_offsets(partitions, self.source.timeout_ms)
 
+    def stable_ends(self, partitions: Iterable[TopicPartition]) -> Ends:
+        """Return the ends up to which records can be read now."""
+        return self.wire.list_offsets(partitions, "latest", committed=True, deadline=soon())
+
     def require_same_topics(self) -> None:
         """Raise PromiseBrokenError if a topic is missing or was recreated.
 

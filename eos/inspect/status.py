@@ -103,7 +103,7 @@ def _rows(view: Snapshot) -> list[SourceRow]:
         return []
     group = view.group(here) or {}
     first = view.source.earliest([tp for tp in here if tp not in ends])
-    stable = view.wire.list_offsets(here, "latest", committed=True, deadline=soon())
+    stable = view.stable_ends(here)
     latest = view.source.latest(here)
     return [
         SourceRow(

@@ -113,7 +113,7 @@ class Verification:
             )
         if was_there:
             message += ", but the audit table or the last verification had some"
-            self._note([Finding("ledger_lost", message, at, 0)])
+            self._findings.add(Finding("ledger_lost", message, at, 0))
         self._findings.close()
         return VerificationResult(self._findings, self._chain, self._first, self._first - 1)
 
@@ -152,7 +152,7 @@ class Verification:
             "which the last verification ended, is gone"
         )
         witness = Witness(point.ledger_offset, "verified", -1, None, point.identity)
-        self._note([Finding("ledger_lost", message, at, point.ledger_offset, witness)])
+        self._findings.add(Finding("ledger_lost", message, at, point.ledger_offset, witness))
 
     def _older(self, position: int, begins: int) -> int:
         """Verify trimmed records from the audit table, and return the ledger offset to resume from.
@@ -248,8 +248,8 @@ class Verification:
         last = self._chain.last.ledger_offset if self._chain.last else -1
         if self._rows is None:
             if self._subject.table_reason:
-                self._note(
-                    [Finding("table_unread", self._subject.table_reason, kind=FindingKind.GONE)]
+                self._findings.add(
+                    Finding("table_unread", self._subject.table_reason, kind=FindingKind.GONE)
                 )
             return
         deadline, backoff = Deadline.after_ms(_SETTLE_MS), Backoff()
@@ -260,7 +260,7 @@ class Verification:
         if has < last:
             message = f"the audit table has the ledger up to offset {has}, not yet up to {last}"
             self._is_table_same = False
-            self._note([Finding("table_behind", message, kind=FindingKind.GONE)])
+            self._findings.add(Finding("table_behind", message, kind=FindingKind.GONE))
 
     # --- at the end ---------------------------------------------------------------------------
 
@@ -320,7 +320,7 @@ class Verification:
             message = (
                 f"{target.name} ends at {bounds.end}, but was verified up to {target.position}"
             )
-            self._note([Finding("truncated", message, target.at, bounds.end)])
+            self._findings.add(Finding("truncated", message, target.at, bounds.end))
         target.position = max(target.position, bounds.start)
         self._reader.target(target, bounds.stable)
         target.finish()
@@ -364,7 +364,7 @@ class Verification:
         if not is_same:
             what = "is gone" if now.is_missing else f"was recreated: its id is {now.topic_id}"
             message = f"the source topic {topic!r} {what}, the ledger's offsets are of {known}"
-            self._note([Finding("source_recreated", message, TopicPartition(topic, 0))])
+            self._findings.add(Finding("source_recreated", message, TopicPartition(topic, 0)))
         return is_same
 
 
