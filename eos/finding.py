@@ -1,8 +1,8 @@
 """One observation that contradicts exactly-once, or leaves it unproven, and where it shows.
 
-`eos audit`, `eos verify` and the report produce findings; each prints the fields that it knows. Two
-other values are no findings: `inspect.startup_stops` has the errors of the next startup, and
-`inspect.check` also has results without a problem.
+`eos audit`, `eos verify` and the report produce findings; each prints the fields that it knows.
+Three other values are no findings: `inspect.startup_stops` has errors of the next startup with
+their remedies, a `Check` of `doctor` may also be fine, and a `Problem` of `lint` is in a file.
 """
 
 from __future__ import annotations

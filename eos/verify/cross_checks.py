@@ -24,7 +24,7 @@ _LAST_EPOCH = 2**15 - 2  # the next epoch has another producer id
 
 @dataclass(frozen=True, slots=True)
 class LedgerLevel:
-    """The ledger at one moment."""
+    """The ledger at one moment: its last record, whose attempt found the `tables` in that state."""
 
     witness: Witness
     query_id: str

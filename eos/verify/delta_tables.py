@@ -20,6 +20,7 @@ from eos.finding import Finding, FindingKind, Witness
 from eos.ledger.record import TableState
 from eos.location import local_path
 from eos.plan.delta_sink import Table
+from eos.verify.cross_checks import LedgerLevel
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +30,6 @@ class Sinks:
     tables: Sequence[Table]
     app: Mapping[str, str]
     pipeline: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerMoment:
-    """The ledger at one moment: its last record, and the tables' states when that began."""
-
-    witness: Witness
-    tables: Mapping[str, TableState]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +76,7 @@ def _look(table: Table, app: str) -> TableWrite | str:
 
 
 def of_tables(
-    sinks: Sinks, found: Mapping[str, TableWrite | str], low: LedgerMoment, high: LedgerMoment
+    sinks: Sinks, found: Mapping[str, TableWrite | str], low: LedgerLevel, high: LedgerLevel
 ) -> Iterator[Finding]:
     for table in here(sinks):
         known, now = low.tables.get(table.name), found[table.name]

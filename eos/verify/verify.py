@@ -19,7 +19,7 @@ from eos.inspect.cluster_view import ClusterView
 from eos.kafka.api import TopicPartition
 from eos.ledger.receipt import Receipt
 from eos.ledger.record import LedgerRecord
-from eos.verify import snapshot
+from eos.verify import position_copies
 from eos.verify.audit_table import LedgerRows
 from eos.verify.chain import CommitChain
 from eos.verify.cross_checks import LedgerLevel
@@ -270,7 +270,7 @@ class Verification:
         # The order matters: a record that is visible now is committed, so a later read of the
         # ledger has its transaction.
         bounds = self._reader.bounds(list(self._targets))
-        found = snapshot.look(self._cluster, self._subject, low.ends, list(self._targets))
+        found = position_copies.look(self._cluster, self._subject, low.ends, list(self._targets))
         newer = list(self._ledger.pages(end, self._ledger.settled_end()))
         for page in newer:
             self._note(page.findings)

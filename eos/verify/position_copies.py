@@ -15,7 +15,7 @@ from eos.kafka.api import DescribedTransaction, TopicPartition
 from eos.ledger.record import Ends
 from eos.verify import cross_checks, delta_tables
 from eos.verify.cross_checks import LedgerLevel
-from eos.verify.delta_tables import LedgerMoment, Sinks, TableWrite
+from eos.verify.delta_tables import Sinks, TableWrite
 from eos.verify.log_reader import TIMEOUT_MS
 from eos.verify.verification import Subject
 
@@ -43,8 +43,8 @@ class PositionCopies:
         yield "transactional id", last
         yield "no open transaction", list(cross_checks.of_open(self.open, cluster.transactional_id))
         if self.tables:
-            known = LedgerMoment(low.witness, low.tables), LedgerMoment(high.witness, high.tables)
-            yield "Delta tables", list(delta_tables.of_tables(self.sinks, self.tables, *known))
+            found = list(delta_tables.of_tables(self.sinks, self.tables, low, high))
+            yield "Delta tables", found
 
 
 def look(
