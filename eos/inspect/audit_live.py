@@ -67,17 +67,17 @@ def live(
     targets = sorted({tp for each in committed for tp in each.targets})
     producers = cluster.producers([cluster.ledger_partition, *targets])
     offset = cluster.ledger_last()
-    fields = list(_fields(state, last, offset, producers))
-    fields += _group(cluster, ends(committed))
+    fields = list(_newest_fields(state, last, offset, producers))
+    fields += _group_fields(cluster, ends(committed))
     is_moving = offset is not None and last is not None and offset > last.ledger_offset
     opened = cluster.open_transactions(producers)
     findings = [] if is_moving else list(_differing(fields, last))
-    findings += _strange(cluster, opened, last, producers, committed)
+    findings += _foreign_and_hanging(cluster, opened, last, producers, committed)
     phase = state.phase if state else ""
     return ClusterState(phase, fields, opened, findings, source_ends)
 
 
-def _fields(
+def _newest_fields(
     state: DescribedTransaction | None,
     last: Transaction | None,
     offset: int | None,
@@ -97,7 +97,7 @@ def _fields(
                 yield ComparedField(name, row["sequence_last"], producer.sequence_last)
 
 
-def _group(cluster: ClusterView, position: Ends) -> list[ComparedField]:
+def _group_fields(cluster: ClusterView, position: Ends) -> list[ComparedField]:
     found = None
     if position:
         with suppress(EosError):  # an open transaction that hides them is reported separately
@@ -120,7 +120,7 @@ def _differing(fields: Sequence[ComparedField], last: Transaction | None) -> Ite
             )
 
 
-def _strange(
+def _foreign_and_hanging(
     cluster: ClusterView,
     opened: Sequence[OpenTransaction],
     last: Transaction | None,

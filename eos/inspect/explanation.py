@@ -112,7 +112,7 @@ def _explained(view: Snapshot) -> Explanation:
         is_group_hidden=group is None,
         rows=rows,
         agrees=_agrees(found, group),
-        warnings=[*found.warnings, *_among(view)],
+        warnings=[*found.warnings, *_foreign_warnings(view)],
         stops=startup_stops(found.errors, history, limits),
         next=_next(found),
         runs=runs,
@@ -120,7 +120,7 @@ def _explained(view: Snapshot) -> Explanation:
     )
 
 
-def _among(view: Snapshot) -> list[str]:
+def _foreign_warnings(view: Snapshot) -> list[str]:
     """Return a warning for each foreign record before the pipeline's last record.
 
     A startup passes such records; other readers of the ledger stop at them.
@@ -198,7 +198,7 @@ def _next(found: Prediction) -> str:
         case = first.code
         return f"stops with exit code {first.recovery.value}: {case}"
     if found.chosen is None:
-        return _far(found)
+        return _next_with_remote_checkpoint(found)
     if found.view.last is None:
         return f"begins at `start:`, with checkpoint {found.chosen}"
     up, decision = found.upcoming, found.decision
@@ -220,7 +220,7 @@ def _next(found: Prediction) -> str:
     return f"resumes with checkpoint {found.chosen}: {does}"
 
 
-def _far(found: Prediction) -> str:
+def _next_with_remote_checkpoint(found: Prediction) -> str:
     """Return the next run's action if only a running Spark can read the checkpoint.
 
     The ledger then names the folder.

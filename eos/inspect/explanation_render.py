@@ -39,7 +39,7 @@ def lines(found: Explanation, command: Command) -> Iterator[str]:
         yield ""
         yield "the ledger's last records, for --rewind-to"
         here = found.history[0].position
-        yield from (_past(record, here) for record in found.history[:_HISTORY_SHOWN])
+        yield from (_history_line(record, here) for record in found.history[:_HISTORY_SHOWN])
     yield ""
     yield from (f"agrees      {text}" for text in found.agrees)
     yield from (f"differs     {text}" for text in found.warnings)
@@ -134,9 +134,9 @@ def _kind(record: LedgerRecord) -> str:
     return {"start": "a start", "refresh": "an idle refresh", "stop": "a clean stop"}[record.kind]
 
 
-def _past(record: LedgerRecord, here: Position) -> str:
-    behind = sum(end - record.position.ends.get(tp, 0) for tp, end in here.ends.items())
-    how_far = f"{behind:,} offsets back" if behind > 0 else "the same ends" if behind == 0 else ""
+def _history_line(record: LedgerRecord, here: Position) -> str:
+    back = sum(end - record.position.ends.get(tp, 0) for tp, end in here.ends.items())
+    how_far = f"{back:,} offsets back" if back > 0 else "the same ends" if back == 0 else ""
     comma = ", " if how_far else ""
     return f"  {record.offset:>8}  {record_time(record)}  {_kind(record)}{comma}{how_far}"
 

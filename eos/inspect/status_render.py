@@ -25,7 +25,7 @@ def lines(found: PipelineStatus, named: str) -> Iterator[str]:
     for each in found.open:
         if each.owner != found.planned.names.transactional_id:
             yield f"             {_open(each)}"
-    yield f"lag          {found.lag:,} offsets{_behind(found.rows)}"
+    yield f"lag          {found.lag:,} offsets{_lag_by_partition(found.rows)}"
     yield f"waits for    {waits_for(found)}"
     more = next_step(found, named)
     if more:
@@ -154,11 +154,11 @@ def _open(each: OpenTransaction) -> str:
     )
 
 
-def _behind(rows: Sequence[SourceRow]) -> str:
+def _lag_by_partition(rows: Sequence[SourceRow]) -> str:
     """Return the partitions with lag, largest first."""
-    behind = sorted((row for row in rows if row.lag), key=lambda row: -row.lag)
-    shown = [f"{row.partition} {row.lag:,}" for row in behind[:_ROWS_MAX]]
-    more = f", and {len(behind) - _ROWS_MAX} more partitions" if len(behind) > _ROWS_MAX else ""
+    lagging = sorted((row for row in rows if row.lag), key=lambda row: -row.lag)
+    shown = [f"{row.partition} {row.lag:,}" for row in lagging[:_ROWS_MAX]]
+    more = f", and {len(lagging) - _ROWS_MAX} more partitions" if len(lagging) > _ROWS_MAX else ""
     return f": {', '.join(shown)}{more}" if shown else ""
 
 

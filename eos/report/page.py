@@ -39,7 +39,7 @@ class Subject:
 
 
 def page(subject: Subject, gathered: PageContent, cluster: ClusterState | None) -> str:
-    judged = verdict(gathered, cluster)
+    conclusion = verdict(gathered, cluster)
     style, script = _own("page.css"), _own("page.js")
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
@@ -52,12 +52,12 @@ def page(subject: Subject, gathered: PageContent, cluster: ClusterState | None) 
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("meta", name="referrer", content="no-referrer"),
-        tag("title", f"{judged.word}: {subject.pipeline}"),
+        tag("title", f"{conclusion.word}: {subject.pipeline}"),
         tag("style", raw(style)),
     )
     body = tag(
         "body",
-        tag("main", list(_sections(subject, gathered, cluster, judged))),
+        tag("main", list(_sections(subject, gathered, cluster, conclusion))),
         tag(
             "script",
             data(chart_panels.intervals(gathered)),
@@ -70,7 +70,7 @@ def page(subject: Subject, gathered: PageContent, cluster: ClusterState | None) 
 
 
 def _sections(
-    subject: Subject, gathered: PageContent, cluster: ClusterState | None, judged: Conclusion
+    subject: Subject, gathered: PageContent, cluster: ClusterState | None, conclusion: Conclusion
 ) -> Iterator[Content]:
     yield tag(
         "header",
@@ -78,7 +78,7 @@ def _sections(
         tag("h1", subject.pipeline),
         tag("p", f"Created at {time(subject.made_at)}.", class_="soft"),
     )
-    yield _judged(subject, gathered, cluster, judged)
+    yield _conclusion(subject, gathered, cluster, conclusion)
     live = cluster.findings if cluster else ()
     if gathered.findings or live:
         yield _section("Contradictions", _findings(gathered, live))
@@ -113,17 +113,17 @@ _NOTABLE = tag(
 )
 
 
-def _judged(
-    subject: Subject, gathered: PageContent, cluster: ClusterState | None, judged: Conclusion
+def _conclusion(
+    subject: Subject, gathered: PageContent, cluster: ClusterState | None, conclusion: Conclusion
 ) -> Markup:
     unchecked = not_checked(cluster, subject.since)
     return tag(
         "section",
-        tag("div", _MARKS[judged.level], class_="mark", aria_hidden="true"),
+        tag("div", _MARKS[conclusion.level], class_="mark", aria_hidden="true"),
         tag(
             "div",
-            tag("h2", judged.word, id="verdict"),
-            tag("p", judged.sentence, class_="sentence"),
+            tag("h2", conclusion.word, id="verdict"),
+            tag("p", conclusion.sentence, class_="sentence"),
             tag(
                 "div",
                 _reasons("Evidence", rests_on(gathered, cluster)),
@@ -136,7 +136,7 @@ def _judged(
                 tag("code", f"eos verify {subject.pipeline}"),
             ),
         ),
-        class_=f"verdict {judged.level.value}",
+        class_=f"verdict {conclusion.level.value}",
         aria_labelledby="verdict",
     )
 
