@@ -188,6 +188,7 @@ class TransactionsTable:
 
     @contextmanager
     def _delta_errors(self) -> Iterator[None]:
+        """Raise the errors of Delta and of the file system as UnavailableError."""
         try:
             yield
         except (DeltaError, OSError) as error:

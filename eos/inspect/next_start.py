@@ -186,9 +186,7 @@ def _require_table(view: Snapshot, table: Table) -> None:
     known = view.position.tables.get(table.name)
     if known is None or not view.has_ledger or local_path(table.path) is None:
         return
-    topic = view.ledger.partition.topic
-    ledger_id = view.wire.topics([topic], soon())[topic].topic_id
-    app = app_of(view.planned.names, ledger_id, table.name)
+    app = app_of(view.planned.names, view.ledger_id, table.name)
     log = DeltaLog(LocalFiles(), table.path, app)
     now = log.newest()
     if now is None:

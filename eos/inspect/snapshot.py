@@ -1,7 +1,8 @@
-"""What do ledger, source, group and checkpoint of a pipeline contain at one moment?
+"""What do ledger, cluster and checkpoint of a pipeline contain at one moment?
 
-To explain, and to propose a change, a snapshot is made without a fence, so its parts may be from
-slightly different moments. To apply a change, it is made after the fence.
+The ledger's last record is read at once, all else when it is needed. To explain, and to propose a
+change, a snapshot is made without a fence, so its parts may be from slightly different moments. To
+apply a change, it is made after the fence.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ _NAMED_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One pipeline at this moment. `files` is None if only a running Spark can read them."""
+    """One pipeline at this moment. `files` is None if only a running Spark can read them.
+
+    `ledger_id` is the topic id of the ledger, as found without a fence.
+    """
 
     planned: Plan
     source: LiveSource
@@ -41,6 +45,7 @@ class Snapshot:
     last: LedgerRecord | None
     files: Files | None
     has_ledger: bool = True
+    ledger_id: str = ""
 
     @property
     def wire(self) -> KafkaClient:
@@ -133,10 +138,11 @@ def look(planned: Plan, wire: KafkaClient, *, skips_foreign: bool = False) -> Sn
     planned = known(planned)
     ledger = ledger_of(planned, wire, skips_foreign=skips_foreign)
     topic = ledger.partition.topic
-    is_there = not wire.topics([topic], soon())[topic].is_missing
-    last = ledger.look(soon()) if is_there else None
+    info = wire.topics([topic], soon())[topic]
+    last = None if info.is_missing else ledger.look(soon())
     source = LiveSource(planned, wire, PATIENCE_MS)
-    return Snapshot(planned, source, ledger, last, readable(planned), is_there)
+    files, has_ledger = readable(planned), not info.is_missing
+    return Snapshot(planned, source, ledger, last, files, has_ledger, info.topic_id)
 
 
 def readable(planned: Plan) -> Files | None:
